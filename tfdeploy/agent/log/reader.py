@@ -25,7 +25,7 @@ class Piece(NamedTuple):
     # the offset 0.
     records: List[List[float]]
     blob: bytes
-    gone: int  # number of bytes before this piece that were removed before they were read
+    gone: int  # how many bytes directly before this piece were removed without being read
 
 
 class Segment:

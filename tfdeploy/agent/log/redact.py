@@ -3,8 +3,8 @@ the log.
 
 A secret may arrive in pieces. Therefore bytes that could be the beginning of a secret are held back
 until the next piece arrives or the stream ends. At most MOST_HELD bytes are held back, or the
-length of the longest form if that is larger. Secrets are found in all forms that secret_forms.py
-lists, both in the raw bytes and in the text that a terminal would show (unseen.py).
+length of the longest form of a secret if that is larger. secret_forms.py lists the forms. They are
+searched both in the raw bytes and in the text that a terminal would show (unseen.py).
 """
 
 from __future__ import annotations

@@ -60,9 +60,9 @@ def _percent_tables() -> List[List[bytes]]:
 
 
 def _base64(raw: bytes) -> Iterator[bytes]:
-    """Yield what the base64 of a longer text shows of a secret within that text. Base64 encodes
-    groups of three bytes, and the secret may begin at any byte of a group, so there are three
-    possibilities. Characters at both ends that also depend on neighbouring bytes are left out."""
+    """Yield the base64 forms of a secret that is part of a longer text. Base64 encodes groups of
+    three bytes, and the secret may begin at any byte of a group, so there are three forms.
+    Characters at both ends that also depend on neighbouring bytes are left out."""
     for before in range(3):
         encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
         own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]

@@ -53,8 +53,8 @@ def _nth_last(block: bytes, count: int) -> int:
 
 
 def start_of_since(task_dir: str, since: float) -> int:
-    """Return the offset of the first line of which a byte was written at or after `since` (UTC
-    seconds of this host's clock)."""
+    """Return the offset of the first line that has a byte written at or after `since` (UTC seconds
+    of this host's clock)."""
     segments = open_segments(task_dir)
     try:
         for segment in segments:

@@ -35,8 +35,7 @@ def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
 
 
 def silent_tasks(said: bytes) -> List[str]:
-    """Return the names of the tasks that TensorFlow's last message about stopped heartbeats
-    names."""
+    """Return the names of the tasks in TensorFlow's last message about stopped heartbeats."""
     messages = _UNHEALTHY.findall(said)
     named = _TASK.findall(messages[-1]) if messages else []
     return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})

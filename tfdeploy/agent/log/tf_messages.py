@@ -27,7 +27,7 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 class Messages(NamedTuple):
     own: bool  # the task printed something other than messages about waiting
-    waits: Tuple[str, ...] = ()  # the tasks for which, by these messages, the task is waiting
+    waits: Tuple[str, ...] = ()  # the tasks for which the task waits, as its messages say
 
 
 def parse(text: bytes) -> Tuple[Messages, bytes]:

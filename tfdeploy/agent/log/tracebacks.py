@@ -1,5 +1,5 @@
 """Read the exceptions in a log: the type and message of each, and the innermost line of the
-program's own code in its traceback. Pure.
+program's own code in the traceback. Pure.
 
 In a TensorFlow log, a traceback may be followed by other tracebacks of its chain, by tracebacks of
 other threads and of finalisers, by the stack at which an operation was created, and by messages of
@@ -15,7 +15,7 @@ from tfdeploy.agent.metric_lines import ESCAPE, last_state, program_text
 from tfdeploy.agent.record import NamedTuple
 
 MOST_LINES = 2000  # how many lines at the end of a log are read
-# How many lines of one exception's message are read; it may contain stacks of operations.
+# How many lines of one exception's message are read. The message may contain stacks of operations.
 _MESSAGE_LINES = 300
 _HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")

@@ -58,8 +58,8 @@ def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
 
 
 def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
-    """Return (what is wrong with the file, the fields in the file). Both are None if the file is
-    missing, which is not wrong."""
+    """Return (what is wrong with the file, the fields in the file). For a missing file, which is no
+    error, both are None."""
     name = os.path.basename(path)
     try:
         with open(path, "rb") as stream:

@@ -189,8 +189,8 @@ class RunPaths:
         reserved_space.write_json(self.state_file, wire.to_wire(state), durable=durable)
 
     def known(self) -> Optional[Unchecked]:
-        """Return the content of knowledge.json, from which shared_state.from_json reads. Return
-        None if the file is missing."""
+        """Return the content of knowledge.json, which shared_state.from_json can parse. Return None
+        if the file is missing or damaged."""
         return read_json(self.known_file)
 
     def says_committed(self) -> bool:

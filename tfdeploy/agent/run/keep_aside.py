@@ -51,8 +51,8 @@ def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[
 
 
 def put_back(paths: RunPaths) -> None:
-    """Rename the folders back that `set_aside` renamed, if the launch was rolled back. A second
-    call changes nothing. Raises OSError.
+    """If the launch was rolled back, give the folders that `set_aside` has renamed their old names
+    again. A second call changes nothing. Raises OSError.
 
     Of several hosts that share the workdir, only the host whose tasks end last does this.
     """

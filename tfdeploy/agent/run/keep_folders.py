@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 RECORD = "checkpoint"
-TRIES = 20  # how often to list a folder whose `checkpoint` record is replaced during the listing
+# How many times a folder is listed, if its `checkpoint` record is replaced during each listing.
+TRIES = 20
 Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")

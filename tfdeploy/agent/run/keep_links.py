@@ -43,7 +43,7 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
 
 
 def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
-    """Write each sentence that `restore` returned as a line of a task's log."""
+    """Write the sentences that `restore` has returned to a task's log, one per line."""
     for each in said:
         log.append(
             ("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time()

@@ -71,8 +71,8 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """If the launch was rolled back, rename the keep folders back that `launch --fresh` has
-    renamed. Raises OSError."""
+    """If the launch was rolled back, give the keep folders that `launch --fresh` has renamed their
+    old names again. Raises OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # imported only here, because it is seldom needed
 

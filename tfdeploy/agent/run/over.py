@@ -20,7 +20,7 @@ from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import is_own, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
-# The names of entries that an interrupted operation left begin with one of these texts.
+# If an interrupted operation left an entry, the entry's name begins with one of these texts.
 HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")
 OF_RUN_HALVES = HALVES + ("gone-",)  # the same, for entries in a run's own folder
 OF_SESSIONS = (".tensorboard-",)  # these entries are removed when their session ends

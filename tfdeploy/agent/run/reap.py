@@ -18,8 +18,9 @@ from tfdeploy.agent.run.leftovers import restore_links
 def reap(
     paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
 ) -> bool:
-    """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt to
-    end, because its supervisor may have died before it wrote a status for that attempt.
+    """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt that
+    is ended. They are needed because its supervisor may have died before it wrote a status for this
+    attempt.
 
     Return False if the caller must try again: the supervisor is alive, a process could not be
     killed, or the disk is full. Raises OSError, also if the run's folder was removed.
@@ -51,9 +52,9 @@ def reap(
 
 
 def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
-    """Return how many seconds the attempt lived at least: from its start to the last line in its
-    log. Return None if that is not known. The result may be wrong if the host's clock was set in
-    between."""
+    """Return the seconds from the attempt's start to the last line in its log: the attempt lived at
+    least that long. Return None if that is not known. The result may be wrong if the host's clock
+    was set in between."""
     try:
         last = clock.to_run_time(
             paths.part(), os.stat(os.path.join(paths.task_dir(status.task), LOG)).st_mtime

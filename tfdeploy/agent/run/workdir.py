@@ -65,7 +65,7 @@ def _data(folder: str, path: str) -> str:
 
 def _link(root: str, path: str, target: str, seed: bool = False) -> None:
     """Make `path` below `root` a link to `target`. `seed`: if the target is empty, first move the
-    release's files at `path` into it."""
+    files that are at `path` into it."""
     link = os.path.join(root, path)
     make_private(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):

@@ -48,8 +48,8 @@ def ping(call: Call) -> Answer:
 
 
 def find_verb(name: Any) -> Verb:
-    """Return the function that answers the verb. It also checks the lock and writes the audit log,
-    if the verb is marked so. Raises VerbError unknown_verb."""
+    """Return the function that answers the verb, with the lock check and the audit entry that the
+    verb's decorators demand. Raises VerbError unknown_verb."""
     verb = _verbs_of_module(name).get(name) if isinstance(name, str) else None
     if verb is None:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))

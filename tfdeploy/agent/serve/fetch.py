@@ -104,7 +104,7 @@ def hash_log(call: Call) -> Answer:
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     """Return (folder, a function that yields the paths of the files in it). If the argument `what`
-    is keep, the folder is that of the job's keep folders; if it is files, the folder is the run's
+    is "keep", this is the folder that holds the job's keep folders; if it is "files", the run's
     cwd/."""
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":

@@ -26,9 +26,9 @@ def send_logs(call: Call) -> Answer:
     """Send the logs of tasks in pieces of up to 256 KiB, each as the blob of an item. With
     `follow`, new output is sent until the tasks have ended.
 
-    Args: run, job, tasks? [..], cursors {task: offset}? (begin there), last? (begin at least n
-    lines before the end; if lines are endless, 8 MiB + 4 KiB per line before it), since? (UTC
-    seconds of the run's clock), follow, limit_bytes? (end once that many bytes are sent).
+    Args: run, job, tasks? [..], cursors {task: offset}? (begin there), last? (begin with the last n
+    lines; if lines are endless, 8 MiB + 4 KiB per line before the end), since? (UTC seconds of the
+    run's clock), follow, limit_bytes? (end once that many bytes are sent).
 
     Raises VerbError unknown_run, bad_argument.
     """

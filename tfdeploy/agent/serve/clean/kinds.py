@@ -70,9 +70,9 @@ class Item(NamedTuple):
 
 
 class Scope:
-    """The part of a workdir that one call covers. `job`: the job; "" for what belongs to no job.
-    `jobs`: only environments that no job except these has used; None for all environments. `named`:
-    data sets to keep; None to keep all data sets. `secret`: paths of secret files in the code."""
+    """The part of a workdir that one call covers. `job`: this job; "" means what belongs to no job.
+    `jobs`: if given, only environments that no other job has used. `named`: if given, the data sets
+    that are not in it; if None, no data sets. `secret`: paths of secret files in the code."""
 
     def __init__(
         self,
@@ -100,9 +100,9 @@ class Scope:
 
 
 def list_jobs(workdir: str) -> List[str]:
-    """List the jobs in this workdir whose folders belong to this user or root and are not links.
-    Only a folder with `locks` or `fences` in it is a job's, so a user's own folder with `runs` or
-    `data` in it does not count."""
+    """List the jobs in this workdir whose folders belong to this user or root and are not links. A
+    folder counts as a job's only if it has `locks` or `fences` in it, so a user's own folder with
+    `runs` or `data` in it does not count."""
     jobs = []
     for name in list_names(workdir):
         try:
@@ -203,7 +203,7 @@ def _list_data_sets(scope: Scope) -> Iterator[Item]:
 
 def _list_partials(scope: Scope) -> Iterator[Item]:
     """Yield what interrupted operations left in the job's folders and in the folders of its ended
-    runs. Without a job, yield what interrupted removals left in the workdir and beside the
+    runs. Without a job, yield what interrupted removals left in the workdir and among the
     environments."""
     if not scope.job:
         for folder, above in ((scope.workdir, ""), (layout.envs_dir(scope.workdir), ".envs/")):

@@ -211,8 +211,8 @@ def _remove_paths(item: Item) -> Item:
 
 
 def _is_run_folder(kind: str, name: str) -> bool:
-    """Return whether the item with this kind and name is the whole folder of an incomplete run, and
-    not an entry in such a folder or beside it."""
+    """Return whether an item with this kind and name is the whole folder of an incomplete run, and
+    not only an entry in such a folder."""
     steps = name.split("/")
     return kind == "half" and steps[0] == "runs" and len(steps) == 2 and bool(NAME.match(steps[1]))
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.serve.links.knock import MOST_TOKEN, PortTarget
 
 PINGS = 11  # number of round trips; their median is the result
 SEND_S = 0.5  # duration of a measurement in one direction
-MOST_BYTES = 1 << 30  # limit in one direction, enough to measure a fast link
+MOST_BYTES = 1 << 30  # limit in bytes for one direction, enough to measure a fast link
 SILENT_S = 10.0  # timeout while the other host sends nothing
 BLOCK = bytes(1 << 18)
 _COUNT = struct.Struct("!Q")

@@ -86,7 +86,7 @@ def check_fence(call: Call) -> None:
     number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
     lock_lost, locked, cancelled.
     """
-    # Run.prepare states the job in its part of the plan.
+    # `run.prepare` states the job in `part`
     if "job" not in call.args and isinstance(call.args.get("part"), dict):
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
     job, number = (

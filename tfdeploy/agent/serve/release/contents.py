@@ -25,7 +25,8 @@ _MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtra
 def write_contents(
     folder: str, entries: List[Entry], missing: List[str], blob: bytes
 ) -> List[Entry]:
-    """Write the missing files. Return the entries, in which these files now have their times.
+    """Write the missing files. Return all entries; those of the written files now have the files'
+    times.
 
     The blob is the zlib of the JSON list of these times (mtime_ns), a newline, and the contents.
     Raises VerbError bad_manifest, OSError.

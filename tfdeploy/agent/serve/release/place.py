@@ -14,7 +14,7 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-KEEP = 5  # how many of the newest releases are kept, if the call does not say so
+KEEP = 5  # how many of the newest releases are kept, if the call does not say how many
 
 
 def staging_path(call: Call) -> str:

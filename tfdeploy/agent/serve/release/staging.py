@@ -71,8 +71,8 @@ class Staging:
         the manifest, except partially received files.
 
         If a missing file's path has a file that an older release shares, that file is removed,
-        because rsync would set its mode. Returns the plan, in which files whose lender is gone
-        count as missing.
+        because rsync would set its mode. Returns the plan. In this plan, a file counts as missing
+        if the file to which it should be linked is gone.
         """
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
@@ -151,8 +151,8 @@ class Staging:
         return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
-        """Make the hard links, and return the paths whose lender is gone. All paths are relative to
-        one open folder, which takes a third of the time of absolute paths."""
+        """Make the hard links. Return the paths for which the file to link to is gone. All paths
+        are relative to one open folder, which takes a third of the time of absolute paths."""
         gone: Set[str] = set()
         parent, own = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -174,8 +174,8 @@ class Staging:
         return gone
 
     def _lenders(self) -> Dict[str, Lender]:
-        """Return {path: lender} for each file whose content and kind an unchanged file of another
-        release has. If possible, the lender is the file with the same path."""
+        """Return {path: lender}. A lender is an unchanged file of another release with the same
+        content and kind, if possible also with the same path."""
         contents = {
             entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"
         }
@@ -258,8 +258,8 @@ def _umask() -> int:
 
 
 def _is_shared(path: str) -> bool:
-    """Return whether an older release shares the file, so that setting the file's mode would change
-    that release too."""
+    """Return whether an older release shares the file. In that case, setting the file's mode would
+    change that release too."""
     try:
         return os.lstat(path).st_nlink > 1
     except (OSError, ValueError):

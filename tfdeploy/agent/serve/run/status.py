@@ -30,7 +30,7 @@ NOBODY = "nobody minds it: its minder and its supervisor died"
 
 
 def named_run_paths(call: Call) -> RunPaths:
-    """Return the paths of this host's folder of the run that a call names. Raises VerbError
+    """For the run that a call names, return the paths of this host's folder. Raises VerbError
     unknown_run."""
     job, run = call.name("job"), call.name("run")
     paths = run_paths(call.context.workdir, job, run, call.context.host)
@@ -96,8 +96,8 @@ def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.Task
 def _restart_reason(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> Optional[str]:
-    """Return why the task was started again: how its previous attempt ended, or, if all tasks of
-    its gang were restarted together, which death caused that. Return None if neither was
+    """Return why the task was started again: how its previous attempt ended, or, if its gang (tasks
+    that restart together) was restarted, which death caused that. Return None if neither was
     recorded."""
     count = state.restarts.get(status.task)
     how = (
