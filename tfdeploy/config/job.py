@@ -217,7 +217,7 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
 def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
     """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
 
-    That folder must not be the code folder, and no data set may have its reserved name.
+    That folder must not be the code folder, and no data set may have the name reserved for it.
     """
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:

@@ -16,7 +16,7 @@ from tfdeploy.model.text.units import listed
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
 SCALARS = ("text", "number", "true or false")
-# Limits the length of each part of an error, because a file may hold a word of 4 MiB.
+# Limits the length of texts in an error message, because a value in a file may be 4 MiB long.
 _SHOWN_CHARS = 1000
 V = TypeVar("V")
 

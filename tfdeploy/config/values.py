@@ -65,7 +65,7 @@ def variable(node: Node) -> str:
 
 
 def choice(*words: str) -> Callable[[Node], str]:
-    """Return a reader that accepts one of these words."""
+    """Return a function that reads a value and accepts only these words."""
     wanted = " | ".join(words)
 
     def read(node: Node) -> str:

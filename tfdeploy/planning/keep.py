@@ -49,7 +49,7 @@ class ResumePoint:
     """The host on which training resumes.
 
     `host`: the host of the task that writes checkpoints. `copied_from`: the host whose `keep`
-    folders are copied to all others before the start; None: nothing is copied.
+    folders are copied to all other hosts before the start; None: nothing is copied.
     """
 
     host: str

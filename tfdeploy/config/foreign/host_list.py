@@ -53,7 +53,10 @@ def split_hosts(node: Node) -> list[ListedHost]:
 
 
 def expand_host(word: str, node: Node) -> list[ListedHost]:
-    """Return the hosts of one word, [user@]host[:port] with ranges. Raises ConfigError."""
+    """Return the hosts that [user@]host[:port] stands for, with all ranges expanded.
+
+    Raises ConfigError.
+    """
     match = _HOST.match(word)
     if match is None:
         raise node.error(f"{word!r} is not [user@]host[:port]", "write it as ml@192.0.2.10:2200")

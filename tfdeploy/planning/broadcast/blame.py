@@ -1,9 +1,9 @@
 """Decides which hosts and sites of a broadcast are slow, from the connections that were too slow.
 
-Each connection leads from a parent to a child. A child that received too slowly from two parents is
-slow itself. A parent that sent too slowly to two children sends slowly. If two hosts of a site
-received too slowly from other sites, the network link of that site is slow. If only one slow
-connection is known, its child counts as slow until more is known.
+On each connection, one host (the parent) sends to another (the child). A child that received too
+slowly from two parents is slow itself. A parent that sent too slowly to two children is slow. If
+two hosts of a site received too slowly from other sites, the network link of that site is slow. If
+only one slow connection is known, its child counts as slow until more is known.
 """
 
 from __future__ import annotations

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-HERE = ""  # stands for the control machine where the name of a sending host is expected
+HERE = ""  # in place of a host's name: the control machine is the sender
 PIECE_BYTES = 256 << 10  # size of one piece, the unit of transfer
 
 
@@ -53,7 +53,10 @@ class Member:
 
 @dataclass(frozen=True)
 class Feed:
-    """A connection by which a parent sends the pieces of one stripe to a child."""
+    """A connection over which one host (the parent) sends a stripe's pieces to another (the child).
+
+    A stripe is a share of the pieces that is distributed separately.
+    """
 
     parent: str  # HERE is the control machine
     child: str
@@ -62,7 +65,7 @@ class Feed:
 
 @dataclass(frozen=True)
 class Doubt:
-    """A feed that delivered nothing or far too little: its child or its parent may be at fault."""
+    """A connection that delivered nothing or far too little: either of its hosts may be slow."""
 
     child: str
     parent: str
@@ -70,9 +73,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Move:
-    """A child's last change of parent in a stripe, with the progress of both hosts at that time.
+    """A host's last change of the parent (sender) of one stripe, with the progress at that time.
 
-    The new feed is not judged until enough data has moved since."""
+    The new connection is not judged until enough data has moved since."""
 
     child: str
     stripe: int
@@ -83,27 +86,29 @@ class Move:
 
 @dataclass(frozen=True)
 class FeedPlan:
-    """All feeds of a broadcast, and the slow members and sites that are known so far."""
+    """All connections (feeds) of a broadcast, and the hosts and sites that are known to be slow."""
 
     stripes: int  # number of stripes; fixed once the broadcast has begun
-    # each incomplete member has exactly one feed for each stripe; no cycles within a stripe
+    # Each incomplete host has exactly one connection for each stripe. No stripe contains a cycle.
     feeds: tuple[Feed, ...]
-    # Members that received or sent far too little. They send to nobody.
+    # Hosts that received or sent far too little. They send to nobody.
     slow: frozenset[str] = frozenset()
     thin: frozenset[str] = frozenset()  # sites with a slow network link; they send to no other site
-    doubts: tuple[Doubt, ...] = ()  # the slow feeds that are the evidence for `slow` and `thin`
+    doubts: tuple[
+        Doubt, ...
+    ] = ()  # the slow connections that are the evidence for `slow` and `thin`
     moves: tuple[Move, ...] = ()
 
     @cached_property
     def by_child(self) -> dict[str, tuple[Feed, ...]]:
-        """Return child -> its feeds."""
+        """Return host -> the connections (feeds) over which it receives."""
         feeds_by_child: dict[str, tuple[Feed, ...]] = {}
         for feed in self.feeds:
             feeds_by_child[feed.child] = (*feeds_by_child.get(feed.child, ()), feed)
         return feeds_by_child
 
     def parents(self, stripe: int) -> dict[str, str]:
-        """Return child -> its parent in this stripe."""
+        """Return host -> the parent that sends this stripe to it."""
         return {feed.child: feed.parent for feed in self.feeds if feed.stripe == stripe}
 
 

@@ -53,7 +53,7 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
 
 
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
-    """Return the feeds of one stripe, one site after the other.
+    """Return the connections (feeds) of one stripe, one site after the other.
 
     The last relay of a site is left with room for one more child: the first host of the next site.
     """

@@ -54,7 +54,7 @@ class Forest:
         self.parents[stripe].pop(child, None)
 
     def children(self, stripe: int) -> dict[str, list[str]]:
-        """Return parent -> its children in this stripe."""
+        """Return parent -> the hosts to which it sends this stripe."""
         children_of: dict[str, list[str]] = {}
         for child, parent in self.parents[stripe].items():
             children_of.setdefault(parent, []).append(child)

@@ -56,7 +56,7 @@ def in_use(host: Host, facts: HostFacts) -> str:
 
 
 def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
-    """Return the error which says that a host has not enough free GPUs. `what`: its first words."""
+    """Return the error which says that a host has not enough free GPUs. `what`: how it begins."""
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",

@@ -25,7 +25,7 @@ def in_gang(job: Job, role: str) -> bool:
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
-    """Return the host whose `keep` folders are copied to all others before tasks restart together.
+    """Return the host whose `keep` folders go to all other hosts before tasks restart together.
 
     It is the host of the chief, or of worker 0 if there is no chief. None if the mode needs no
     copy, or the job has no restarts or no `keep`.

@@ -40,7 +40,8 @@ def clock(case: Case) -> Iterator[Problem]:
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
     """Return host -> seconds by which its clock is ahead of that of most hosts.
 
-    `skews_s`: host -> seconds by which its clock is ahead of this machine's, which may be wrong.
+    `skews_s`: host -> seconds by which its clock is ahead of this machine's clock. The latter may
+    be wrong.
     """
     if not skews_s:
         return {}
