@@ -102,10 +102,8 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """Return a folder for temporary files that other accounts can reach, or None if the default
-    folder is such a folder.
-
-    TMPDIR may be private.
+    """Return /var/tmp if other accounts cannot reach the default folder for temporary files,
+    because TMPDIR may be private. Otherwise return None.
     """
     usual = Path(tempfile.gettempdir())
     return (

@@ -1,4 +1,4 @@
-"""Test the limit on the core-seconds of one test."""
+"""Test the limit for the CPU time (in core-seconds) of one test."""
 
 from __future__ import annotations
 

@@ -48,7 +48,7 @@ def _keygen(path: Path, *words: str) -> None:
 def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
     """Wait until sshd has written its PidFile, which it does as soon as it listens.
 
-    A connection as a test would not log in, so sshd would punish its address.
+    A test connection would do harm: sshd penalises an address that connects without a login.
     """
 
     def listens() -> bool:

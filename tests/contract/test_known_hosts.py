@@ -204,7 +204,9 @@ def lines_of(text: str, shown: Shown, port: int) -> bytes:
 
 
 def session_says(host: Any) -> tuple[str, str]:
-    """Return (state, error message) of a login by tfdeploy. The message is "" if it succeeds."""
+    """Return (state of the host key, error message) of a login by tfdeploy. The message is "" if
+    the login succeeds.
+    """
     connector = Connector()
     try:
         connector.connect(host.name, resolve(host)).close()
@@ -216,7 +218,7 @@ def session_says(host: Any) -> tuple[str, str]:
 
 
 def ssh_says(words: list[str], folder: Path | None = None) -> str:
-    """Run the ssh command in `folder` and return its state."""
+    """Run the ssh command in `folder`, and return the state of the host key that ssh reports."""
     words = [*words, "true"]
     done = subprocess.run(
         words,

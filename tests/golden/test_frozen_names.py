@@ -1,4 +1,4 @@
-"""Check that names do not change which older runs and users' scripts depend on.
+"""Check the names on which older runs and users' scripts depend: these names must not change.
 
 `frozen_names.json` lists the error codes of hosts, the exit codes, and the files of a run on hosts
 and on this machine. JSON Schemas describe the output of verbs (docs/json, `test_printed.py`), and

@@ -55,7 +55,7 @@ JOB: dict[str, Any] = {
 }
 SETTINGS: dict[str, Any] = json.loads(
     json.dumps(settings_of(Host(name="", address="")))
-)  # all defaults
+)  # the defaults of all settings
 
 
 def read_inventory(case: dict[str, Any]) -> Inventory:

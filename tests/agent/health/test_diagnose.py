@@ -31,7 +31,7 @@ ALONE = Finding("no output, no CPU, no traffic, and nothing is seen wrong with t
 
 
 def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
-    """Return facts as the host of worker:0 (n2) has them, for the diagnosis of worker:0.
+    """Return facts for the diagnosis of worker:0, as its host n2 has them.
 
     All four tasks are busy, except for the tasks in `signs`.
     """

@@ -107,8 +107,8 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 
 def test_the_sign_that_is_sent_here_has_no_default() -> None:
-    """Peers drop a new field of Sign unless they check it, so SIGN must have a value for each
-    field.
+    """A peer drops each field of a received Sign that its check does not know. So SIGN must set
+    every field.
     """
     assert [name for name in Sign._fields if getattr(SIGN, name) == getattr(Sign(), name)] == []
 

@@ -1,5 +1,5 @@
-"""Test a task's log on disk: it is written, rotated, truncated or refused by the disk, and it is
-read from any offset while it is written.
+"""Test a task's log on disk: how it is written and rotated, what happens if the disk accepts only a
+part of the bytes, and how it is read from any offset while it is written.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test which peers a minder contacts, and when. The test sets the clock."""
+"""Test which other hosts a minder (the process that looks after a run on a host) informs, and when.
+The test sets the clock.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test that a minder's mesh accepts only valid messages from members of its run, however many
-strangers connect.
+"""Test the mesh (connections between the hosts of a run): a host accepts only valid messages from
+members of its run, however many strangers connect.
 """
 
 from __future__ import annotations

@@ -90,7 +90,7 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
 def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
     join = two.share
-    # This sender imitates an older version, which does not know the field `decided`.
+    # n2 imitates an older version, which does not know the field `decided`.
     two.share = lambda other: join(other._replace(decided=None))
     one.share(Knowledge(committed=True, decided=1.0))
     three.wait_until(

@@ -28,7 +28,8 @@ BEFORE = (
     "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; "
     "main.main(sys.argv[1:])"
 )
-# With each entry, a prepare stops at one point until the file `go` exists next to the workdir.
+# With each entry of STOPS, a prepare stops at one point until the file `go` exists next to the
+# workdir.
 STOP = (
     "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: "
     "os.path.exists(go), True)]; "

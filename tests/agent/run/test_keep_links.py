@@ -301,8 +301,10 @@ def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Pat
 
 
 def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Make the process die at change number `step` of the disk. The path `far` is on another file
-    system.
+    """Raise KeyboardInterrupt in place of the change with number `step`, as if the process was
+    killed there.
+
+    A change that names the path `far` fails, as if `far` is on another file system.
     """
     steps = iter(range(100))
 

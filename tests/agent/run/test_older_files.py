@@ -207,14 +207,14 @@ def test_what_lies_beside_runs(workdir: str) -> None:
             "state.json: health is wrong",
         ),
         ("state.json", {"restarts": {"worker:1": {"attempt": 1}}}, "state.json: restarts is wrong"),
-        # Written by a version that had no fields `how` and `round`.
+        # A version without the fields `how` and `round` wrote this.
         ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),
         (
             "state.json",
             {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}},
             "state.json: round is wrong",
         ),
-        # Written by a version that did not restart tasks.
+        # A version that did not restart tasks wrote this.
         ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),
         (
             "state.json",

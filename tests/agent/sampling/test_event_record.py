@@ -57,8 +57,8 @@ def read(path: Path) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", SAYS)
 def test_what_tensorflow_2_21_wrote(name: str) -> None:
-    """The files also contain histograms, images, texts, graphs, vectors and values that are not
-    finite.
+    """Besides scalars, the files contain histograms, images, texts, graphs, vectors and values that
+    are not finite.
     """
     assert read(WRITTEN / f"{name}.tfevents") == SAYS[name]
 
@@ -177,7 +177,9 @@ def test_what_is_no_event(data: bytes) -> None:
 
 
 def messages(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
-    """Return a strategy of random fields of all kinds, some of which contain `inner` messages."""
+    """Return a hypothesis strategy of random fields of all kinds, some of which contain `inner`
+    messages.
+    """
     number = st.integers(0, 20)
     fields = st.one_of(
         st.builds(lambda n, data: length_delimited(n, data), number, inner),

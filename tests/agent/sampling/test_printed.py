@@ -1,4 +1,6 @@
-"""Test the metrics at the end of a log that grows, is rotated, or ends within a line."""
+"""Test which metrics are read from the end of a task's log, while the log grows, is rotated, or
+ends within a line.
+"""
 
 from __future__ import annotations
 

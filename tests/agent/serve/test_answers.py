@@ -58,9 +58,7 @@ class Listener:
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel the verb once each of the objects `wanted` is contained in some item of the
-        verb.
-        """
+        """Cancel the verb once an item with all fields of X has arrived, for each X in `wanted`."""
         wait_for(
             lambda: all(
                 any(each.items() <= item.items() for item in self.items) for each in wanted

@@ -109,7 +109,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 
     def replacing(root: str, path: str) -> Any:
         row = real_row_of(root, path)
-        # A saver in the program acts at this moment: it writes a new checkpoint, names it in the
+        # At this moment the program saves: it writes a new checkpoint, names it in the checkpoint
         # record, and removes the old one.
         if path.endswith("model-1") and not seen:
             seen.append(path)

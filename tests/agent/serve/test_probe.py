@@ -152,7 +152,7 @@ def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(
     tmp_path: Path, path_with: Path
 ) -> None:
     (tmp_path / "site" / "importlib").mkdir(parents=True)
-    # As in Python 2, importlib has no module util.
+    # As in Python 2, the package importlib here has no module util.
     (tmp_path / "site" / "importlib" / "__init__.py").write_text("")
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     host_facts = facts(tmp_path, python="python9", modules=["json", "pandas"])
@@ -371,7 +371,7 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
 def test_a_disk_may_be_very_large(
     free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """EFS reports 8 EiB, and s3fs 16 EiB."""
+    """Network file systems may report huge sizes: EFS reports 8 EiB, and s3fs 16 EiB."""
     disk_stat = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: disk_stat)

@@ -1,4 +1,4 @@
-"""Test pages that are written to a file."""
+"""Test the HTML pages that a verb writes to a file, such as a report."""
 
 from __future__ import annotations
 

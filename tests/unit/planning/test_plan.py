@@ -334,8 +334,8 @@ def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(
 
 
 def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
-    """Return a host's part of the plan in the form that the host makes of it: with the texts that
-    all hosts share.
+    """Return the part of the plan for one host, completed with the texts that all hosts share, as
+    the host does it.
     """
     return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
 

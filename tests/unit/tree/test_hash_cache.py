@@ -22,7 +22,7 @@ def tree(tmp_path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """Return a list to which the name of each file is added that is really read."""
+    """Return a list. When a file is really read, its name is added to this list."""
     seen = []
     real = read.hash_file
 

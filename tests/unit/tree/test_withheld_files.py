@@ -1,7 +1,7 @@
 """Test that files with secrets or private keys are not sent with the code, whether they are known
 by path or by inode.
 
-If git tracks such a file, or if it is in a data set, the launch is refused.
+If git tracks such a file, or if a data set contains one, there is an error instead.
 """
 
 from __future__ import annotations

@@ -203,7 +203,8 @@ def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
 
 
 def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> None:
-    """Make connections over IPv4 and IPv6 that the server closes first.
+    """Make connections over IPv4 and IPv6, which the server closes first, so that the port is in
+    TIME_WAIT.
 
     With `reuse`, the server sets SO_REUSEADDR, as TensorFlow does.
     """
@@ -228,7 +229,7 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
 ) -> None:
     with serve(port) as server:
         leave_time_wait(port, server, reuse=True)
-    # This guard guards the port for the next run.
+    # This guard protects the port for the next run.
     first = guard()
     assert time_waits(port) > 0
     # This server plays the task of the next run.

@@ -1,5 +1,5 @@
-"""Test the result of one probe of many ports: connected, the bytes read, closed by the peer, or an
-error.
+"""Test a probe of many ports at once. For each port the answer has: whether it connected, the bytes
+that were read, whether the peer closed the connection, and the error.
 """
 
 from __future__ import annotations

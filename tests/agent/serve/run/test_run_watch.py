@@ -1,5 +1,5 @@
-"""Test the ends of attempts that a watcher of a run receives, in addition to the statuses of the
-tasks.
+"""Test which ends of attempts are reported to a client that watches a run, in addition to the
+statuses of the tasks.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test the table of all samples of a run."""
+"""Test the table with all samples (measurements) of a run."""
 
 from __future__ import annotations
 

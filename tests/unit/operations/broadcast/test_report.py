@@ -1,6 +1,6 @@
 """Test which link is named as the slowest in the report of a broadcast.
 
-The report has the highest rate at which each host has received, and from which host (its parent).
+For each host, the report has the highest rate at which it received, and the host that sent to it.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test which pairs of hosts that cannot reach each other an error names, and that the error stays
-short.
+"""Test an error about hosts that cannot reach each other: which pairs of hosts it names, and that
+it stays short.
 """
 
 from __future__ import annotations

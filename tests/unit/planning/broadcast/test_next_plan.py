@@ -297,7 +297,7 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     assert after.slow == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
-    # To make room at a parent, at most one other host moves for each child of n2 that moves there.
+    # For each child of n2 that moves, at most one other host moves to make room.
     assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)
 
 

@@ -489,10 +489,10 @@ MIRRORED = (
 def test_a_program_that_writes_tf_config_itself(
     job: Job, roles: tuple[str, ...], given: int
 ) -> None:
-    """Test which flags a program gets that writes TF_CONFIG itself.
+    """Test a program that writes TF_CONFIG itself: which flags it gets.
 
-    With a chief or an evaluator it gets none: it would write a TF_CONFIG without this task, in
-    place of the planned one.
+    With a chief or an evaluator it gets no flags, because it would replace the planned TF_CONFIG by
+    one without this task.
     """
     job = replace(job, mode="mirrored")
     program = source.read(job.command, {"train.py": HEAD + MIRRORED})

@@ -239,7 +239,7 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
     """Test other names for the flag of the index. Such a flag counts only if --job_name gives the
     role.
 
-    Without --job_name, --task_id may be the number of a learning task.
+    Without --job_name, the flag --task_id may mean something else, such as a learning task.
     """
     assert words(text, sync=True) == expected
 

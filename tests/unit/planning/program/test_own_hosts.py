@@ -45,7 +45,7 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
         (BY_NAME, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
         (AS_TEXT, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
         (BY_ADDRESS.replace(', "10.1.0.7"', ""), {"ps:0": "10.1.0.5", "worker:0": "10.1.0.6"}),
-        # A host is listed twice, so it does not tell which of two tasks this is.
+        # A host is listed twice, so its name does not tell which of the two tasks runs there.
         (BY_ADDRESS.replace("10.1.0.7", "10.1.0.5"), {}),
         (BY_NAME.replace("pc-03", "pc-02"), {}),
         (BY_ADDRESS.replace("ps_hosts", "others"), {}),

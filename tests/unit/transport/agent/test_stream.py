@@ -137,7 +137,8 @@ def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
 
 
 def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
-    # The channel itself does this while a call waits for its answer.
+    # The test puts frames into the Reply without a pause, as the channel does while a call waits
+    # for its answer.
     answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))

@@ -165,7 +165,7 @@ def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
-    # In the last frame, the text may be cut off.
+    # The whole output is searched, because the last frame may have cut off the text.
     assert said in plain(terminal.output).decode(errors="replace")
 
 

@@ -73,7 +73,7 @@ def line_of(names: str, keytype: str, key: bytes) -> str:
         (line_of("n1", "ssh-ed25519", KEY + b"x"), "n1", False),
         (line_of("n1", "ssh-foo", packed(b"ssh-foo", b"1")), "n1", False),
         (f"@revoked n1 {ED}", "n1", True),
-        # OpenSSH accepts only a space after a marker, too.
+        # Like OpenSSH, tfdeploy accepts only a space after a marker.
         (f"@revoked\tn1 {ED}", "n1", False),
         (f"@other n1 {ED}", "n1", False),
         (f"@revoked @revoked n1 {ED}", "n1", False),
