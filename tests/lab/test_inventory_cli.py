@@ -296,7 +296,6 @@ def test_a_bad_job_file_is_refused_before_any_host_is_bothered(
 ROLES = {
     "5 no worker": ("ps: [n1]", "worker"),
     "5 no ps in async": ("worker: [n1]", "ps"),
-    "5 no roles": ("", "role"),
     "5 two hosts as chief": ("ps: [n1], worker: [n1], chief: [n1, n2]", "chief"),
 }
 
