@@ -17,6 +17,8 @@ class Options:
     # --allow-public: the cluster may contain public addresses.
     allow_public: bool = False
     allow_open: bool = False  # --allow-open: `protect: auto` may leave the ports of a host open
+    # --force: the program may be written for another mode than the job's
+    any_mode: bool = False
     # Variables such as TF_CONFIG that the caller's environment sets, although the plan does too.
     preset: tuple[str, ...] = ()
     sync: bool = True  # False: --no-sync, so no host needs rsync

@@ -41,6 +41,7 @@ from tfdeploy.planning.program import (
     downloads,
     flagged_program,
     job_names,
+    mode_signs,
     servers,
     task_identity,
 )
@@ -99,6 +100,7 @@ class _Source:
     program: Program
     links: dict[str, str]
     compat: Compat
+    mode_note: str | None
 
 
 @dataclass(frozen=True)
@@ -196,9 +198,10 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     for name in used:
         host_checks.host(placed.hosts[name], used[name], program, inputs.options)
     syntax.check(job, program, used.values())
+    mode_note = mode_signs.check(job, program, force=inputs.options.any_mode)
     as_written = compat.decide(job, program, used)
     compat.check(as_written, program)
-    return _Source(program, links, as_written)
+    return _Source(program, links, as_written, mode_note)
 
 
 def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
@@ -325,6 +328,7 @@ def _notes(
         *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
+        *([read.mode_note] if read.mode_note else []),
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
         *([commands.shared.served.note] if commands.shared.served.note else []),

@@ -49,7 +49,11 @@ class Flags(CommonFlags):
     allow_open: bool = switch(
         "--allow-open", help="allow hosts whose ports `protect: auto` cannot guard"
     )
-    force: bool = switch("--force", help="launch even if `tfdeploy check` would report errors")
+    force: bool = switch(
+        "--force",
+        help="launch even if `tfdeploy check` would report errors, or the program is written for "
+        "another mode",
+    )
     events: str | None = option(
         "--events", metavar="FILE", help="write every event to FILE as a JSON line"
     )

@@ -49,8 +49,8 @@ def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> La
 
     The plan shows which ports and how many tasks each host would have.
     """
-    # Without these two options, planning raises an error in cases that a check must report.
-    options = Options(allow_public=True, allow_open=True)
+    # Without these options, planning raises an error in cases that a check must report.
+    options = Options(allow_public=True, allow_open=True, any_mode=True)
     identity = (time.time(), operator_name(), lock_holder())
     return Launch(
         inventory,

@@ -121,6 +121,7 @@ def make_launch_request(flags: Flags) -> Launch:
             fresh=flags.fresh,
             allow_public=flags.allow_public,
             allow_open=flags.allow_open,
+            any_mode=flags.force,
             preset=("TF_CONFIG",) if "TF_CONFIG" in os.environ else (),
         ),
         secrets=secrets,

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cached_property
 
 HERE = ""  # in place of a host's name: the control machine is the sender
-PIECE_BYTES = 256 << 10  # size of one piece, the unit of transfer
 
 
 @dataclass(frozen=True)

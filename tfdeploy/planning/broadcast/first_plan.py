@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.planning.broadcast.feeds import (
     HERE,
-    PIECE_BYTES,
     Feed,
     FeedPlan,
     Member,

@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from statistics import median
 
+from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.planning.broadcast.blame import Blame, blame
-from tfdeploy.planning.broadcast.feeds import HERE, PIECE_BYTES, Doubt, FeedPlan, Intake
+from tfdeploy.planning.broadcast.feeds import HERE, Doubt, FeedPlan, Intake
 from tfdeploy.planning.broadcast.forest import Forest
 
 # A child is slow if its rate is below this share of the rate that its parent could give.

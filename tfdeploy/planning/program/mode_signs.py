@@ -1,0 +1,132 @@
+"""Tells from its constructs for which mode a program is written, such as `tf.train.Server`.
+
+Reads syntax trees. A construct that the program surely reaches is certain. A branch that depends on
+a flag, for example, is not.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.job import Job, Mode
+from tfdeploy.planning.flags import flags
+from tfdeploy.planning.program import servers
+from tfdeploy.planning.source.expressions import dotted_name, text
+from tfdeploy.planning.source.reached import reached
+from tfdeploy.planning.source.source import Program
+from tfdeploy.planning.versions import tf_names_used
+
+_SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
+# The last part of a name of TensorFlow -> the modes that fit, the most likely one first.
+_OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
+    "Server": _SERVED,
+    "replica_device_setter": ("async", "sync"),
+    "SyncReplicasOptimizer": ("sync",),
+    "MultiWorkerMirroredStrategy": ("mirrored", "local"),
+    "CollectiveAllReduceStrategy": ("mirrored", "local"),
+    "ParameterServerStrategy": ("coordinator",),
+    "ParameterServerStrategyV2": ("coordinator",),
+    "MirroredStrategy": ("local", "plain"),
+}
+# The end of a function's name in other frameworks; all of them need mode plain.
+_OF_OTHERS = (
+    "init_process_group",
+    "DistributedDataParallel",
+    "jax.distributed.initialize",
+    "distributed.initialize",
+)
+_RANK_VARIABLES = ("RANK", "WORLD_SIZE")
+
+
+@dataclass(frozen=True)
+class Sign:
+    """One construct. `modes`: those that fit, the most likely one first. `action`: what the program
+    does, "uses tf.train.Server"."""
+
+    modes: tuple[Mode, ...]
+    action: str
+    where: str  # "train.py:12"
+    certain: bool
+
+    def __str__(self) -> str:
+        return f"{self.where} {self.action}"
+
+
+def find_signs(program: Program) -> tuple[Sign, ...]:
+    """Return the constructs of the program that some mode needs, cluster flags first."""
+    certain = reached(program, workers=True).nodes
+    signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
+    signs += _other_signs(program, certain)
+    if not any("Server" in sign.action for sign in signs) or servers.client_job(program):
+        signs += _client_signs(program, certain)
+    return tuple(signs)
+
+
+def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
+    """Return the mode for which the program is written.
+
+    None: it has no sign, or signs that fit no mode together.
+    """
+    considered = [sign for sign in signs if sign.certain] or signs
+    if not considered:
+        return None
+    common = set.intersection(*(set(sign.modes) for sign in considered))
+    return next((mode for sign in considered for mode in sign.modes if mode in common), None)
+
+
+def check(job: Job, program: Program, *, force: bool) -> str | None:
+    """Return a note on a program that is written for another mode than the job's, or None.
+
+    Raises Refused if the program surely reaches constructs of exactly one other mode, and `force`
+    is False.
+    """
+    signs = find_signs(program)
+    if not signs or any(job.mode in sign.modes for sign in signs):
+        return None
+    other = likely_mode(tuple(sign for sign in signs if sign.certain))
+    what = f"{signs[0]}, which mode {job.mode} does not support"
+    if other is None or force or any("{" in word for word in job.command):
+        return what
+    raise Refused(
+        what,
+        where=signs[0].where,
+        next=f"`tfdeploy launch --mode {other}`, or add --force to go on with mode {job.mode}",
+    )
+
+
+def _flag_signs(program: Program) -> Iterator[Sign]:
+    for flag in flags.of_cluster(program).flags:
+        if flag.name in ("ps_hosts", "worker_hosts") and flag.where:
+            action = f"defines {flag.spelling}"
+            yield Sign((*_SERVED, "local"), action, flag.where, certain=True)
+
+
+def _tensorflow_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
+    for use in tf_names_used.of_tensorflow(program):
+        modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
+        if modes:
+            yield Sign(modes, f"uses tf.{use.name}", use.where, certain=id(use.node) in certain)
+
+
+def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
+    for path, call in program.find(ast.Call):
+        name = dotted_name(call.func) if isinstance(call, ast.Call) else ""
+        if any(name == end or name.endswith(f".{end}") for end in _OF_OTHERS):
+            yield Sign(("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain)
+    for path, node in program.find(ast.Constant):
+        variable = text(node)
+        if variable in _RANK_VARIABLES:
+            action = f"reads the variable {variable}"
+            yield Sign(("plain",), action, f"{path}:{node.lineno}", certain=False)
+
+
+def _client_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
+    """Yield the devices of an in-graph client, which names jobs and starts no server for them."""
+    for path, node in program.find(ast.Constant):
+        device = text(node) or ""
+        if "/job:" in device and program.imports_tensorflow:
+            where = f"{path}:{node.lineno}"
+            yield Sign(("ingraph",), f"places operations on {device}", where, id(node) in certain)
