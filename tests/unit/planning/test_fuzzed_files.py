@@ -142,7 +142,10 @@ class Series:
         try:
             plan = make_plan(
                 inventory, job, hosts, release="r", sources=sources, run="j-1", now=1.8e9, operator="me@here",
-                options=Options(allow_public=True, workers=chance.choice((None, None, 2)), ignore_keep=chance.random() < 0.5),
+                options=Options(
+                    allow_public=True, any_mode=True, workers=chance.choice((None, None, 2)),
+                    ignore_keep=chance.random() < 0.5,
+                ),
             )  # fmt: skip
         except (Refused, UsageError) as error:
             assert error.what and error.next, vars(error)
@@ -224,6 +227,6 @@ def test_a_file_that_failed_once_does_so_no_more(series: Series, name: str) -> N
 def test_the_unmutated_files_are_read_and_planned(series: Series) -> None:
     for number, seed in enumerate(list_seeds()):
         series.examine(seed.kind, seed.text.encode(), random.Random(number))
-    assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], (
+    assert series.counts["planned"] > 3 and series.counts["read"] > 8 * series.counts["refused"], (
         series.counts
     )

@@ -51,7 +51,7 @@ def make(
             "run": "digits-1",
             "now": 1.0,
             "operator": "ml@desk",
-            "options": Options(),
+            "options": Options(any_mode=True),
         }
         return make_plan(hosts, replace(job, **fields), facts, sources={"train.py": text}, **stamp)  # type: ignore[arg-type]
 

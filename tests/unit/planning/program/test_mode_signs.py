@@ -1,0 +1,124 @@
+"""Test for which mode a program is written, and what a launch in another mode says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from tfdeploy.errors import Refused
+from tfdeploy.model.job import Job, Mode
+from tfdeploy.planning.program.mode_signs import check, find_signs, likely_mode
+from tfdeploy.planning.source import source
+from tfdeploy.planning.source.source import Program
+
+FLAGS = """
+import tensorflow.compat.v1 as tf
+tf.app.flags.DEFINE_string("ps_hosts", "", "")
+tf.app.flags.DEFINE_string("worker_hosts", "", "")
+FLAGS = tf.app.flags.FLAGS
+"""
+SERVER = """
+def main(_):
+    cluster = tf.train.ClusterSpec({"ps": FLAGS.ps_hosts.split(",")})
+    server = tf.train.Server(cluster)
+    with tf.device(tf.train.replica_device_setter(cluster=cluster)):
+        optimizer = tf.train.AdamOptimizer()
+        OPTIMIZER
+tf.app.run(main)
+"""
+BY_FLAG = "if FLAGS.issync: optimizer = tf.train.SyncReplicasOptimizer(optimizer, 2)"
+ALWAYS = "optimizer = tf.train.SyncReplicasOptimizer(optimizer, 2)"
+TF2 = "import tensorflow as tf\n"
+MIRRORED = TF2 + "strategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+EITHER = """
+import argparse
+import tensorflow as tf
+args = argparse.ArgumentParser().parse_args()
+if args.several:
+    strategy = tf.distribute.MultiWorkerMirroredStrategy()
+else:
+    strategy = tf.distribute.ParameterServerStrategy(tf.distribute.cluster_resolver.TFConfigClusterResolver())
+"""
+PROGRAMS: dict[str, tuple[str, Mode | None]] = {
+    "between graphs": (FLAGS + SERVER.replace("OPTIMIZER", ""), "async"),
+    "synchronous by a flag": (FLAGS + SERVER.replace("OPTIMIZER", BY_FLAG), "async"),
+    "synchronous": (FLAGS + SERVER.replace("OPTIMIZER", ALWAYS), "sync"),
+    "flags alone": (FLAGS, "async"),
+    "mirrored": (MIRRORED, "mirrored"),
+    "coordinator": (TF2 + "s = tf.distribute.experimental.ParameterServerStrategy(r)", "coordinator"),
+    "several GPUs": (TF2 + "with tf.distribute.MirroredStrategy().scope(): pass", "local"),
+    "in-graph": (TF2 + 'for w in range(2):\n  with tf.device("/job:worker/task:%d" % w): pass', "ingraph"),
+    "PyTorch": ("import torch.distributed as dist\ndist.init_process_group('gloo')", "plain"),
+    "JAX": ("import jax\njax.distributed.initialize()", "plain"),
+    "ranks": ("import os\nrank = int(os.environ['RANK'])", "plain"),
+    "one or the other": (EITHER, None),
+    "another Server": ("from http import Server\nServer()", None),
+    "nothing": (TF2, None),
+}  # fmt: skip
+
+
+def read(text: str, **files: str) -> Program:
+    sources = {"train.py": text, **{f"{name}.py": content for name, content in files.items()}}
+    return source.read(("python", "train.py"), sources)
+
+
+def launched(text: str, mode: Mode, *, force: bool = False, **job: Any) -> str | None:
+    command = job.pop("command", ("python", "train.py"))
+    made = Job(name="j", mode=mode, command=command, code="/code", **job)
+    return check(made, read(text), force=force)
+
+
+@pytest.mark.parametrize(("text", "mode"), PROGRAMS.values(), ids=PROGRAMS)
+def test_the_mode_for_which_a_program_is_written(text: str, mode: Mode | None) -> None:
+    assert likely_mode(find_signs(read(text))) == mode
+
+
+def test_a_module_that_the_program_imports_counts() -> None:
+    module = f"{TF2}def build():\n    tf.distribute.MultiWorkerMirroredStrategy()\n"
+    program = read("import model\nmodel.build()", model=module)
+    assert [str(sign) for sign in find_signs(program)] == [
+        "model.py:3 uses tf.distribute.MultiWorkerMirroredStrategy"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "mode", "what", "next"),
+    [
+        (PROGRAMS["between graphs"][0], "mirrored", "train.py:3 defines --ps_hosts", "--mode async"),
+        (PROGRAMS["between graphs"][0], "plain", "train.py:3 defines --ps_hosts", "--mode async"),
+        (MIRRORED, "async", "train.py:2 uses tf.distribute.MultiWorkerMirrored", "--mode mirrored"),
+        (PROGRAMS["PyTorch"][0], "sync", "train.py:2 calls dist.init_process_group", "--mode plain"),
+        (PROGRAMS["several GPUs"][0], "coordinator", "MirroredStrategy", "--mode local"),
+    ],
+)  # fmt: skip
+def test_another_mode_is_refused(text: str, mode: Mode, what: str, next: str) -> None:
+    with pytest.raises(Refused, match=what) as refused:
+        launched(text, mode)
+    assert next in str(refused.value.next) and refused.value.exit_code == 3
+    assert what in str(launched(text, mode, force=True))
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"),
+    [
+        (PROGRAMS["synchronous by a flag"][0], "sync"),
+        (PROGRAMS["synchronous"][0], "async"),
+        (MIRRORED, "local"),
+        (EITHER, "mirrored"),
+        (TF2, "async"),
+        (FLAGS, "local"),
+    ],
+)
+def test_a_mode_that_fits_is_not_mentioned(text: str, mode: Mode) -> None:
+    assert launched(text, mode) is None
+
+
+def test_a_construct_in_a_branch_is_only_a_note() -> None:
+    note = launched(EITHER, "async")
+    assert note and note.startswith("train.py:6 uses tf.distribute.MultiWorkerMirroredStrategy")
+
+
+def test_a_command_that_passes_the_cluster_by_itself_is_only_a_note() -> None:
+    words = ("python", "train.py", "--hosts={worker_hosts}")
+    assert "defines --ps_hosts" in str(launched(FLAGS, "plain", command=words))
