@@ -239,8 +239,8 @@ def rsync_s_ssh(target: Target) -> list[str]:
 
 
 def users_ssh(target: Target) -> list[str]:
-    """Return the ssh command of a user with the same known_hosts files, who only accepts known host
-    keys.
+    """Return the ssh command of a user who has tfdeploy's known_hosts files and accepts only
+    known host keys.
     """
     files = [
         f"UserKnownHostsFile={' '.join(target.user_known_hosts)}",

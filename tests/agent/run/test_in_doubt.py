@@ -76,7 +76,7 @@ class Host:
         return self.clients[-1]
 
     def begin(self, stop: str, **fields: Any) -> Client:
-        """Start a prepare that stops at the point `stop`. Return its session once the prepare has
+        """Call run.prepare, which stops at the point `stop`. Return its session once the verb has
         got there.
         """
         session = self.session(stop)

@@ -117,7 +117,7 @@ def test_the_private_group_of_a_trusted_user_is_nobody_else(
     # The file belongs to a user and to the user's own group, such as root:root.
     file.chmod(0o664)
     assert find_exposure(file) is None
-    # In a container, neither the uid nor the gid may have a name.
+    # In a container, it is possible that neither the uid nor the gid has a name.
     monkeypatch.setenv("SUDO_UID", str(STRANGER))
     os.chown(file, STRANGER, STRANGER)
     assert find_exposure(file) is None

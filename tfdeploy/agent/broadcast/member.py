@@ -103,8 +103,8 @@ class Member:
         self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
     ) -> None:
         """Set the hosts that send to this host from now on. `control_stripes`: the stripes that
-        come from the control machine. Connections to hosts that already send to this host
-        continue."""
+        come from the control machine. If a host already sends to this host, its connection stays
+        open."""
         self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._here = stripes, control_stripes

@@ -22,7 +22,9 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KTHREADD = 2
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-_TURNING_S = 0.05  # limits the wait for the environment of a process that is in the middle of exec
+# Limits the wait for the environment of a process in the middle of exec, which on a busy host may
+# wait long for a CPU.
+_TURNING_S = 0.2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -175,7 +177,7 @@ def _soon(process: Entry, deadline: float) -> Dict[str, str]:
 
 def command_line_soon(process: Entry) -> Optional[bytes]:
     """Return the process's command line as soon as /proc shows it. Return an empty one if /proc
-    shows none within 50 ms, and None if the process has ended."""
+    shows none within _TURNING_S, and None if the process has ended."""
     deadline = time.monotonic() + _TURNING_S
     while True:
         shown, now = command_line(process.pid), entry(process.pid)

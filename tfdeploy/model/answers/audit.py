@@ -31,9 +31,9 @@ class AdmittedHere(Answer):
 
 
 class AuditHere(Answer):
-    """`left`: what no run needs. `held`: the runs whose secrets lie here. `tensorflow`: of the
-    interpreter that was asked for. `admitted`: of the run that was asked for, addresses that were
-    let in since its launch."""
+    """`left`: files that no run needs. `held`: the runs whose secrets are on this host.
+    `tensorflow`: the version that the requested interpreter has. `admitted`: the addresses that the
+    requested run has admitted since its launch."""
 
     left: Annotated[list[LeftHere], Meta(max_length=1000)]
     held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]

@@ -22,8 +22,8 @@ _AGAIN_S = 120.0  # a restart is recent for this long
 
 @dataclass(frozen=True)
 class Mark:
-    """The trouble of a task. `rank`: FIRST to DONE. `state`: text for a table cell. `why`: the
-    reason; "" if there is none."""
+    """The trouble of a task. `rank`: one of the constants from FIRST to DONE. `state`: text for a
+    table cell. `why`: the reason; "" if there is none."""
 
     rank: int
     state: str

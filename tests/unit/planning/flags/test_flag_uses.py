@@ -397,8 +397,8 @@ def test_what_may_mean_something_else_gets_nothing(job: Job, text: str) -> None:
 
 
 def test_the_use_decides_over_the_name(job: Job) -> None:
-    """Test that --role is taken for the flag of the role, because the server gets its value. The
-    program uses --job_name for something else.
+    """Test that --role is recognised as the flag of the role, because the server gets its value.
+    The program uses --job_name for something else.
     """
     text = (
         ARGS
