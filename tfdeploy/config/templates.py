@@ -10,36 +10,74 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.config import reference
-from tfdeploy.config.schema import Key
+from tfdeploy.config.schema import Given, Key
+from tfdeploy.model.inventory import Host
+from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.ranges import split_list
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9_./@-]*\Z", re.ASCII)
 _NOT_PLAIN = ("yes", "no", "true", "false", "on", "off", "null")
 
 
-def job_text(*, name: str, mode: str, command: Iterable[str]) -> str:
-    """Return the text of a job file with these keys. All other keys are comments with defaults."""
+def job_text(
+    *,
+    name: str,
+    mode: str,
+    command: Iterable[str],
+    keep: Iterable[str] = (),
+    data: Mapping[str, str] | None = None,
+) -> str:
+    """Return a job file with these keys, and all other keys as comments with their defaults."""
     stated = {
         "name": f"name: {quoted(name)}",
         "mode": f"mode: {mode}",
         "command": f"command: [{', '.join(map(quoted, command))}]",
     }
+    if folders := [*keep]:
+        stated["keep"] = f"keep: [{', '.join(map(quoted, folders))}]"
+    if data:
+        stated["data"] = "data:" + "".join(f"\n  {key}: {quoted(data[key])}" for key in data)
     head = (
         "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
     )
     return head + "".join(_block(key, stated) for key in reference.JOB)
 
 
-def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
-    """Return the text of an inventory: the first host has the role ps, the others are workers.
+def stated_settings(host: Host, given: Mapping[str, Given]) -> dict[str, str]:
+    """Return the settings that an inventory gives a host, as YAML; without an address that is the
+    host's name."""
+    settings = {}
+    for key, each in given.items():
+        value = getattr(host, key)
+        if (key, value) != ("address", host.name):
+            text = value if isinstance(value, str) else each.node.text
+            settings[key] = quoted(text) if each.node.kind != "list" else str(list(value))
+    return settings
 
-    `hosts`: host name -> key -> value.
+
+def roles_text(roles: Mapping[str, Iterable[str]]) -> str:
+    """Return the key `roles:` with these hosts, folded to ranges."""
+    rows = [
+        f"\n  {role}: [{', '.join(map(quoted, split_list(fold_names(names))))}]"
+        for role, names in roles.items()
+    ]
+    return f"roles:{''.join(rows)}"
+
+
+def inventory_text(
+    hosts: Mapping[str, Mapping[str, str]], roles: Mapping[str, Iterable[str]] | None = None
+) -> str:
+    """Return an inventory of these hosts. Without `roles`, the first host is ps, and the others are
+    workers.
+
+    `hosts`: name -> key -> value, as YAML.
     """
     lines = "\n".join(
-        f"  {name}: {{{', '.join(f'{key}: {quoted(text)}' for key, text in keys.items())}}}"
+        f"  {name}: {{{', '.join(f'{key}: {text}' for key, text in keys.items())}}}"
         for name, keys in hosts.items()
     )
     names = list(hosts)
-    roles = f"roles:\n  ps: [{names[0]}]\n  worker: [{', '.join(names[1:] or names)}]"
+    stated_roles = roles_text(roles or {"ps": names[:1], "worker": names[1:] or names})
     defaults = "\n".join(
         f"#  {key.example:<40}  # {key.text}"
         for key in reference.HOST
@@ -53,7 +91,7 @@ def inventory_text(hosts: Mapping[str, Mapping[str, str]]) -> str:
         "# name: settings. A range gpu[01-16] names many, {name} stands for the name: "
         '{address: "{name}.example.org"}\n'
         f"hosts:\n{lines}\n\n# which hosts hold the variables (ps) and which train (worker); a "
-        f"host may do both\n{roles}\n"
+        f"host may do both\n{stated_roles}\n"
     )
 
 

@@ -222,6 +222,70 @@ def test_init_asks_again_after_each_wrong_answer(project_folder):
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).command == ("python", "x.py")
 
 
+MIRRORED = "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
+
+
+def test_init_reads_the_program(capsys, project_folder):
+    (project_folder / "fit.py").write_text(
+        f"import argparse\nimport model\n{MIRRORED}"
+        "parser = argparse.ArgumentParser()\n"
+        "parser.add_argument('--data', default='images')\n"
+        "parser.add_argument('--model_dir', default='out/model')\n"
+        "args = parser.parse_args()\n"
+    )
+    (project_folder / "model.py").write_text("import tensorflow\nprint('imported')\n")
+    (project_folder / "images").mkdir()
+    assert main(["init", "--hosts", "n1"]) == 0
+    reason = "fit.py:4 uses tf.distribute.MultiWorkerMirroredStrategy"
+    assert f"program: fit.py (mode mirrored: {reason})\n" in capsys.readouterr().err
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
+    assert (job.mode, job.keep) == ("mirrored", ("out",))
+    assert job.command == ("python", "fit.py", "--data={data.images}")
+    assert list(job.data) == ["images"]
+
+
+def test_init_asks_on_a_terminal_only_what_the_program_does_not_show(project_folder):
+    (project_folder / "train.py").write_text(MIRRORED)
+    output = ask(project_folder, b"192.0.2.7\n")
+    assert re.findall("Hosts|Mode|Command", output) == ["Hosts"]
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "mirrored"
+
+
+def test_init_asks_which_of_several_programs(project_folder):
+    for name in ("fit.py", "tune.py"):
+        (project_folder / name).write_text(MIRRORED)
+    output = ask(project_folder, b"192.0.2.7\npython tune.py\n")
+    assert "also there: tune.py" in output and "Command [python fit.py]" in output
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).command == ("python", "tune.py")
+
+
+@pytest.mark.parametrize(
+    ("text", "mode"), [("import tensorflow\nprint(1)", "local"), ("import os\nprint(1)", "plain")]
+)
+def test_init_takes_one_process_for_a_program_that_shows_no_mode(project_folder, text, mode):
+    (project_folder / "train.py").write_text(text)
+    assert main(["init", "--yes"]) == 0
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == mode
+
+
+def test_init_takes_an_inventory_of_another_tool(project_folder):
+    (project_folder / "hosts.ini").write_text(
+        "[worker]\ngpu[1:2] ansible_user=ml\n[ps]\nlogin ansible_host=192.0.2.1\n"
+    )
+    assert main(["init", "--hosts", "hosts.ini"]) == 0
+    inventory = load_inventory(project_folder / "inventories/hosts.yaml")
+    assert inventory.roles == {"ps": ("login",), "worker": ("gpu1", "gpu2")}
+    assert (inventory.host("gpu2").user, inventory.host("login").address) == ("ml", "192.0.2.1")
+
+
+def test_init_names_the_hosts_of_a_range(project_folder):
+    assert main(["init", "--hosts", "ml@gpu[08-10]"]) == 0
+    hosts = load_inventory(project_folder / "inventories/hosts.yaml").hosts
+    assert [(host.name, host.address, host.user) for host in hosts] == [
+        (name, name, "ml") for name in ("gpu08", "gpu09", "gpu10")
+    ]
+
+
 def test_init_with_hosts_says_what_is_still_missing(capsys, project_folder):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
     stderr = capsys.readouterr().err

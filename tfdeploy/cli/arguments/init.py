@@ -22,11 +22,13 @@ class Flags(CommonFlags):
     hosts: str | None = option(
         "--hosts",
         metavar="LIST",
-        help="hosts as [user@]host[:port], separated by commas; the first is ps, the others are "
-        "workers",
+        help="hosts as [user@]host[:port] with commas, a range gpu[01-08], or an inventory file; "
+        "without roles, the first is ps, the others are workers",
     )
     mode: str | None = option(
-        "--mode", choices=MODES, help="how the tasks train together (default: async)"
+        "--mode",
+        choices=MODES,
+        help="how the tasks train together (default: what the program shows)",
     )
     command: str | None = option(
         "--command",

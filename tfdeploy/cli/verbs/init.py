@@ -6,36 +6,40 @@ The verb asks questions only on a terminal, and overwrites no file.
 from __future__ import annotations
 
 import os
-import re
 import shlex
 import sys
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
 from tfdeploy.cli.options import unknown_choice_error
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.config import find_job_above
-from tfdeploy.config.templates import inventory_text, job_text
+from tfdeploy.config.foreign.host_list import is_host_list
+from tfdeploy.config.templates import inventory_text, job_text, quoted, stated_settings
 from tfdeploy.errors import ConfigError, UsageError
+from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.job import MODES
+from tfdeploy.model.job import MODES, Mode
 from tfdeploy.model.text.units import count
+from tfdeploy.planning.folder_programs import FolderProgram, find_programs
 from tfdeploy.ui.question import ask
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import InitAnswer
 
+Checked = TypeVar("Checked")
 JOB_FILE = "tfdeploy.yaml"
-# No host has these addresses, which are reserved for documentation.
+# Addresses reserved for documentation: no host has them.
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "tfdeploy check, tfdeploy launch --dry-run"
-_HOST_PATTERN = re.compile(
-    r"(?:(?P<user>[^@]+)@)?(?P<address>\[[^\]]+\]|[^:@]+)(?::(?P<port>\d+))?\Z"
-)
+_HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
+_CLEAR_NAMES = ("train.py", "main.py")  # a program of this name is taken without a question
+_MOST_SOURCES = 500
+_MAX_SOURCE_BYTES = 1 << 20
 
 
 def run(flags: Flags) -> int:
@@ -44,13 +48,6 @@ def run(flags: Flags) -> int:
         raise UsageError(
             "no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}"
         )
-    name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
-
-    def read_command(line: str) -> str:
-        return _check_file_text(
-            JOB_FILE, job_text(name=name, mode=mode, command=_split_command(line)), "--command"
-        )
-
     named = flags.inventory if flags.hosts is None else None
     if named:
         _print_used_inventory(flags, Path(named))
@@ -59,18 +56,11 @@ def run(flags: Flags) -> int:
         hosts = _ask_or_default(
             flags,
             flags.hosts,
-            "Hosts ([user@]host[:port], with commas)",
+            "Hosts ([user@]host[:port] with commas, a range gpu[01-08], or an inventory file)",
             EXAMPLE_HOSTS,
             _make_inventory_text,
         )
-    mode = _ask_or_default(flags, flags.mode, f"Mode ({', '.join(MODES)})", "async", _check_mode)
-    job = _ask_or_default(
-        flags,
-        flags.command,
-        "Command",
-        f"python {shlex.quote(_guess_program(folder))}",
-        read_command,
-    )
+    job = _make_job_text(flags, folder)
     texts = {folder / JOB_FILE: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
     written = [path for path, text in texts.items() if _write_new_file(path, text)]
     kept = [path for path in texts if path not in written]
@@ -82,6 +72,83 @@ def run(flags: Flags) -> int:
     )
     _print_result(flags, written, kept, next_step)
     return 0
+
+
+def _make_job_text(flags: Flags, folder: Path) -> str:
+    """Return the text of the job file, from the flags, the programs in the folder and the
+    operator's answers. Raises UsageError."""
+    programs = _find_programs(folder)
+    program = programs[0] if programs else None
+    several = any(each.mode for each in programs[1:])
+    needs_command = program is None or (several and program.path not in _CLEAR_NAMES)
+    if program is not None and not (flags.quiet or flags.json):
+        others = ", ".join(each.path for each in programs[1:])
+        also = f"; also there: {others}" if others else ""
+        print_message(f"program: {program.path}{_describe_reason(program)}{also}")
+    if program is not None and program.mode is not None and flags.mode is None:
+        mode = program.mode
+    else:
+        question, default = f"Mode ({', '.join(MODES)})", _default_mode(program)
+        mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
+    name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
+    keep, data, words = _describe_files(program)
+
+    def read_command(line: str) -> str:
+        text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=data)
+        return _check_file_text(JOB_FILE, text, "--command")
+
+    guess = shlex.join(["python", program.path if program else _guess_program(folder), *words])
+    if flags.command is None and not needs_command:
+        return read_command(guess)
+    return _ask_or_default(flags, flags.command, "Command", guess, read_command)
+
+
+def _find_programs(folder: Path) -> list[FolderProgram]:
+    """Return the programs in the folder and in its folders, the most likely one first."""
+    paths = [
+        path
+        for pattern in ("*", "*/*")
+        for path in sorted(folder.glob(pattern))
+        if not any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
+        and not (path.parent / "pyvenv.cfg").exists()
+    ]
+    sources = {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8", errors="replace")
+        for path in paths[:_MOST_SOURCES]
+        if path.suffix == ".py" and path.is_file() and path.stat().st_size < _MAX_SOURCE_BYTES
+    }
+    return find_programs(sources, [str(path.relative_to(folder)) for path in paths])
+
+
+def _guess_program(folder: Path) -> str:
+    """Return the only Python file of the folder, else train.py."""
+    files = sorted(path.name for path in folder.glob("*.py"))
+    return files[0] if len(files) == 1 else "train.py"
+
+
+def _describe_reason(program: FolderProgram) -> str:
+    return f" (mode {program.mode}: {program.reason})" if program.mode else ""
+
+
+def _default_mode(program: FolderProgram | None) -> Mode:
+    """Return the mode for a program that shows none: one process on one host."""
+    return "async" if program is None else "local" if program.uses_tensorflow else "plain"
+
+
+def _describe_files(
+    program: FolderProgram | None,
+) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
+    """Return (folders of `keep`, data sets, flags of the command that name the data sets)."""
+    if program is None:
+        return (), {}, []
+    data: dict[str, str] = {}
+    words = []
+    for flag, path in program.data:
+        name = Path(path).stem
+        if NAME.match(name):
+            data[name] = f"./{path}"
+            words.append(f"{flag}={{data.{name}}}")
+    return program.keep, data, words
 
 
 def _print_used_inventory(flags: Flags, path: Path) -> None:
@@ -111,8 +178,8 @@ def _ask_or_default(
     value: str | None,
     question: str,
     default: str,
-    check_and_format: Callable[[str], str],
-) -> str:
+    check_and_format: Callable[[str], Checked],
+) -> Checked:
     """Return the value from the command line, else the operator's answer, else the default.
 
     `check_and_format` checks the value. After an invalid answer the question is asked again, until
@@ -137,34 +204,33 @@ def _ask_or_default(
 
 
 def _make_inventory_text(text: str) -> str:
-    """Return the text of an inventory with the hosts of a --hosts list. Raises UsageError."""
-    return _check_file_text(INVENTORY, inventory_text(_parse_hosts(text)), "--hosts")
+    """Return the text of an inventory with these hosts.
+
+    `text`: a list of hosts, or the path of an inventory. Raises UsageError.
+    """
+    is_file = os.path.isfile(text)
+    source = text if is_file or is_host_list(text) else f"{text},"
+    try:
+        read = config.load_inventory_file(Path(source))
+    except ConfigError as error:
+        where = error.where if is_file else "--hosts"
+        raise UsageError(error.what, where=where, next=_HOSTS_FORM) from error
+    hosts = {}
+    for number, host in enumerate(read.inventory.hosts, 1):
+        settings = stated_settings(host, read.given[host.name])
+        if is_file or not is_ip(host.address):
+            hosts[host.name] = settings
+        else:
+            hosts[f"n{number}"] = {"address": quoted(host.address), **settings}
+    text = inventory_text(hosts, read.inventory.roles)
+    return _check_file_text(INVENTORY, text, "--hosts")
 
 
-def _check_mode(text: str) -> str:
+def _check_mode(text: str) -> Mode:
     """Return the mode if it exists. Raises UsageError otherwise."""
     if text not in MODES:
         raise unknown_choice_error(text, MODES, "--mode")
     return text
-
-
-def _parse_hosts(text: str) -> dict[str, dict[str, str]]:
-    """Return {"n1": its settings, ...} from a list such as ml@192.0.2.10,192.0.2.11:2200."""
-    hosts = {}
-    for number, word in enumerate(filter(None, map(str.strip, text.split(","))), 1):
-        match = _HOST_PATTERN.match(word)
-        if match is None:
-            raise UsageError(
-                f"{word!r} is not [user@]host[:port]",
-                where="--hosts",
-                next="--hosts ml@192.0.2.10,192.0.2.11:2200",
-            )
-        hosts[f"n{number}"] = {key: match[key] for key in ("address", "user", "port") if match[key]}
-    if not hosts:
-        raise UsageError(
-            "no host named", where="--hosts", next="--hosts ml@192.0.2.10,192.0.2.11:2200"
-        )
-    return hosts
 
 
 def _split_command(line: str) -> list[str]:
@@ -177,12 +243,6 @@ def _split_command(line: str) -> list[str]:
             where="--command",
             next="close the quotes",
         ) from error
-
-
-def _guess_program(folder: Path) -> str:
-    """Return the only Python file of the folder, else train.py."""
-    programs = sorted(path.name for path in folder.glob("*.py"))
-    return programs[0] if len(programs) == 1 else "train.py"
 
 
 def _check_file_text(name: str, text: str, flag: str) -> str:

@@ -13,12 +13,11 @@ from tfdeploy.cli.options import env_default
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import find_inventory_file, load_job_if_any
 from tfdeploy.config.reference import HOST
-from tfdeploy.config.templates import quoted
+from tfdeploy.config.templates import quoted, roles_text, stated_settings
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.inventory import settings_of
 from tfdeploy.model.selection import select
 from tfdeploy.model.text.folding import fold_equal, fold_names
-from tfdeploy.model.text.ranges import split_list
 from tfdeploy.ui.tables import show_rows
 
 if TYPE_CHECKING:
@@ -76,7 +75,7 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
 
     Settings that all hosts share are under `defaults`.
     """
-    stated = {host.name: _stated_settings(host, file) for host in inventory.hosts}
+    stated = {host.name: stated_settings(host, file.given[host.name]) for host in inventory.hosts}
     shared = set.intersection(*(set(settings.items()) for settings in stated.values()))
     lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []
     lines.append("hosts:")
@@ -85,22 +84,8 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
             f"{key}: {text}" for key, text in settings.items() if (key, text) not in shared
         )
         lines.append(f"  {quoted(name)}: {{{own}}}")
-    lines += ["roles:"] if inventory.roles else []
-    for role, names in inventory.roles.items():
-        patterns = ", ".join(map(quoted, split_list(fold_names(names))))
-        lines.append(f"  {role}: [{patterns}]")
+    lines += [roles_text(inventory.roles)] if inventory.roles else []
     return "\n".join(lines) + "\n"
-
-
-def _stated_settings(host: Host, file: InventoryFile) -> dict[str, str]:
-    """Return {key: YAML text} of the host's settings that the inventory file contains."""
-    settings = {}
-    for key, given in file.given[host.name].items():
-        value = getattr(host, key)
-        if (key, value) != ("address", host.name):
-            text = value if isinstance(value, str) else given.node.text
-            settings[key] = quoted(text) if given.node.kind != "list" else str(list(value))
-    return settings
 
 
 def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None:

@@ -50,6 +50,7 @@ class Sign:
     action: str
     where: str  # "train.py:12"
     certain: bool
+    is_flag: bool = False  # a flag's definition, which says less than the use of a strategy
 
     def __str__(self) -> str:
         return f"{self.where} {self.action}"
@@ -70,7 +71,8 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
 
     None: it has no sign, or signs that fit no mode together.
     """
-    considered = [sign for sign in signs if sign.certain] or signs
+    certain = [sign for sign in signs if sign.certain] or signs
+    considered = [sign for sign in certain if not sign.is_flag] or certain
     if not considered:
         return None
     common = set.intersection(*(set(sign.modes) for sign in considered))
@@ -101,7 +103,7 @@ def _flag_signs(program: Program) -> Iterator[Sign]:
     for flag in flags.of_cluster(program).flags:
         if flag.name in ("ps_hosts", "worker_hosts") and flag.where:
             action = f"defines {flag.spelling}"
-            yield Sign((*_SERVED, "local"), action, flag.where, certain=True)
+            yield Sign((*_SERVED, "local"), action, flag.where, certain=True, is_flag=True)
 
 
 def _tensorflow_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:

@@ -1,0 +1,128 @@
+"""Finds the programs in a folder, and what their job file must say: mode, checkpoints, data.
+
+Reads syntax trees. The functions get the texts of the folder's Python files.
+"""
+
+from __future__ import annotations
+
+import ast
+import posixpath
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+
+from tfdeploy.model.job import Mode
+from tfdeploy.planning.flags import flag_definitions
+from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
+from tfdeploy.planning.source import source
+from tfdeploy.planning.source.expressions import text
+from tfdeploy.planning.source.source import Program, main_block
+
+_USUAL_NAMES = ("train", "main", "run")
+_NO_PROGRAMS = ("setup", "conftest", "__init__")
+# Parts of the names of programs that use a model after the training.
+_LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
+_CHECKPOINT_NAMES = (
+    "checkpoint_dir",
+    "checkpoints",
+    "checkpoint",
+    "ckpt_dir",
+    "train_dir",
+    "model_dir",
+    "log_dir",
+    "logdir",
+    "save_dir",
+    "backup_dir",
+    "output_dir",
+)
+_DATA_NAMES = ("data", "data_dir", "data_path", "dataset", "dataset_dir", "input_dir")
+
+
+@dataclass(frozen=True)
+class FolderProgram:
+    """A program of the folder. `mode`: None if the program does not show it. `reason`: the
+    construct that shows it, "train.py:12 uses tf.train.Server"."""
+
+    path: str
+    mode: Mode | None
+    reason: str
+    keep: tuple[str, ...]  # folders to which the program writes checkpoints
+    data: tuple[tuple[str, str], ...]  # (flag, path in the folder) of each data set
+    uses_tensorflow: bool
+
+
+def find_programs(sources: Mapping[str, str], files: Collection[str]) -> list[FolderProgram]:
+    """Return the folder's programs, the most likely one first.
+
+    `sources`: path -> text of each Python file. `files`: the paths of all files and folders.
+    """
+    parsed = {path: source.read(("python", path), sources) for path in sources}
+    imported = {module.path for program in parsed.values() for module in program.modules[1:]}
+    programs = [
+        _describe(program, files)
+        for path, program in parsed.items()
+        if program.modules and _can_start(program, is_imported=path in imported)
+    ]
+    return sorted(programs, key=_rank)
+
+
+def _can_start(program: Program, *, is_imported: bool) -> bool:
+    """Return whether the file does something if it is started, and is no test or setup file."""
+    stem = _stem(program.path or "")
+    body = program.modules[0].tree.body
+    if stem in _NO_PROGRAMS or stem.startswith("test_"):
+        return False
+    if is_imported or any(map(main_block, body)):
+        return any(map(main_block, body))
+    definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
+    return bool(find_signs(program)) or any(not isinstance(each, definitions) for each in body[1:])
+
+
+def _rank(program: FolderProgram) -> tuple[bool, bool, bool, int, bool, str]:
+    path, stem = program.path, _stem(program.path)
+    own = program.reason.startswith(f"{path}:")
+    later = any(word in stem for word in _LATER_NAMES)
+    return program.mode is None, later, not own, path.count("/"), stem not in _USUAL_NAMES, path
+
+
+def _stem(path: str) -> str:
+    return posixpath.splitext(posixpath.basename(path))[0]
+
+
+def _describe(program: Program, files: Collection[str]) -> FolderProgram:
+    signs = find_signs(program)
+    mode = likely_mode(signs)
+    reason = next((str(sign) for sign in signs if mode in sign.modes), "")
+    data: dict[str, str] = {}
+    for flag in flag_definitions.definitions(program):
+        path = posixpath.normpath(flag.default or ".")
+        if flag.plain_name in _DATA_NAMES and flag.form == "value" and path in files:
+            data.setdefault(flag.spelling, path)
+    folders = filter(None, map(_top_folder, _checkpoint_paths(program)))
+    return FolderProgram(
+        program.path or "",
+        mode,
+        reason,
+        tuple(dict.fromkeys(folders)),
+        tuple(data.items()),
+        any(
+            name.split(".")[0] in ("tensorflow", "keras", "tf_keras")
+            for _, node in program.imports
+            for name in source.imported_names(node)
+        ),
+    )
+
+
+def _checkpoint_paths(program: Program) -> Iterator[str]:
+    for flag in flag_definitions.definitions(program):
+        if flag.plain_name in _CHECKPOINT_NAMES:
+            yield flag.default
+    for _, call in program.find(ast.Call):
+        for keyword in call.keywords:
+            if keyword.arg in _CHECKPOINT_NAMES:
+                yield text(keyword.value) or ""
+
+
+def _top_folder(path: str) -> str:
+    """Return the first folder of a relative path, "" for any other path."""
+    path = posixpath.normpath(path or ".")
+    return "" if path.startswith(("/", "~", ".")) else path.split("/")[0]
