@@ -210,6 +210,8 @@ def _make_inventory_text(text: str) -> str:
     """
     is_file = os.path.isfile(text)
     source = text if is_file or is_host_list(text) else f"{text},"
+    if not (is_file or is_host_list(source)):
+        raise UsageError(f"{text!r} is not a list of hosts", where="--hosts", next=_HOSTS_FORM)
     try:
         read = config.load_inventory_file(Path(source))
     except ConfigError as error:

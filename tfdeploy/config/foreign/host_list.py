@@ -15,6 +15,7 @@ from tfdeploy.model.text.ranges import split_list
 SLURM = "@slurm"
 _IPV6 = r"\[[0-9A-Fa-f:.]*:[0-9A-Fa-f:.]*\]"
 _HOST = re.compile(rf"(?:(?P<user>[^@]+)@)?(?P<address>{_IPV6}|[^:@]+)(?::(?P<port>\d+))?\Z")
+_LIST = re.compile(r"(?=.*\w)(?=.*,|.*\[[^\[\]]+\])[\w.@:%\[\], -]+", re.ASCII)
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9_.-]+")
 
 
@@ -30,7 +31,7 @@ def is_host_list(text: str) -> bool:
 
     A list of one host ends with a comma.
     """
-    return text == SLURM or ("/" not in text and ("," in text or "[" in text))
+    return text == SLURM or _LIST.fullmatch(text) is not None
 
 
 def read_host_list(text: str, environ: Mapping[str, str]) -> Node:

@@ -90,7 +90,8 @@ def check(job: Job, program: Program, *, force: bool) -> str | None:
         return None
     other = likely_mode(tuple(sign for sign in signs if sign.certain))
     what = f"{signs[0]}, which mode {job.mode} does not support"
-    if other is None or force or any("{" in word for word in job.command):
+    by_hand = job.flags == "none" or any("{" in word for word in job.command)
+    if other is None or force or by_hand:
         return what
     raise Refused(
         what,

@@ -122,3 +122,4 @@ def test_a_construct_in_a_branch_is_only_a_note() -> None:
 def test_a_command_that_passes_the_cluster_by_itself_is_only_a_note() -> None:
     words = ("python", "train.py", "--hosts={worker_hosts}")
     assert "defines --ps_hosts" in str(launched(FLAGS, "plain", command=words))
+    assert "defines --ps_hosts" in str(launched(FLAGS, "plain", flags="none"))
