@@ -28,7 +28,7 @@ TAIL_LINES = 20  # how many lines of the log are printed after a failure
 NEXT_STEPS = f"""
 The lab of this demo is removed. What to type next:
   export PATH={REPOSITORY}/.venv/bin:$PATH
-  tfdeploy init        asks three questions, writes a tfdeploy.yaml and an inventory with comments
+  tfdeploy init        reads your program, writes a tfdeploy.yaml and an inventory with comments
   tfdeploy lab up 3    throw-away hosts on this machine, to try your program on
 README.md continues from there: "First run", or "Try it without machines"."""
 

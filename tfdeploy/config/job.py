@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.config import reference
+from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.jobvalues import overlap
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
@@ -83,7 +84,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     fields.setdefault("command", ())
     fields["code"] = _absolute(fields.get("code", "."), folder, home)
     for field in ("inventory", "setup_requirements", "setup_wheels"):
-        if field in fields:
+        if field in fields and not (field == "inventory" and is_host_list(fields[field])):
             fields[field] = _absolute(fields[field], folder, home)
     fields["data"] = {
         name: source

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 import posixpath
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from tfdeploy.model.job import Mode
@@ -50,15 +50,16 @@ class FolderProgram:
     uses_tensorflow: bool
 
 
-def find_programs(sources: Mapping[str, str], files: Collection[str]) -> list[FolderProgram]:
+def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> list[FolderProgram]:
     """Return the folder's programs, the most likely one first.
 
-    `sources`: path -> text of each Python file. `files`: the paths of all files and folders.
+    `sources`: path -> text of each Python file. `exists`: whether the folder has this file or
+    folder.
     """
     parsed = {path: source.read(("python", path), sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
-        _describe(program, files)
+        _describe(program, exists)
         for path, program in parsed.items()
         if program.modules and _can_start(program, is_imported=path in imported)
     ]
@@ -88,14 +89,15 @@ def _stem(path: str) -> str:
     return posixpath.splitext(posixpath.basename(path))[0]
 
 
-def _describe(program: Program, files: Collection[str]) -> FolderProgram:
+def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
     reason = next((str(sign) for sign in signs if mode in sign.modes), "")
     data: dict[str, str] = {}
     for flag in flag_definitions.definitions(program):
         path = posixpath.normpath(flag.default or ".")
-        if flag.plain_name in _DATA_NAMES and flag.form == "value" and path in files:
+        is_data = flag.plain_name in _DATA_NAMES and flag.form == "value"
+        if is_data and _top_folder(path) and exists(path):
             data.setdefault(flag.spelling, path)
     folders = filter(None, map(_top_folder, _checkpoint_paths(program)))
     return FolderProgram(

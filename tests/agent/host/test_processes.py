@@ -143,7 +143,7 @@ def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_loo
     }
     table = {pid: one for pid in restless if (one := processes.entry(pid)) is not None}
     wait_for(lambda: processes.marked(mark, table) == restless, 20, "all of them have begun")
-    for _ in range(200):
+    for _ in range(500):
         assert processes.marked(mark, table) == restless
 
 

@@ -262,10 +262,13 @@ def test_init_asks_which_of_several_programs(project_folder):
 @pytest.mark.parametrize(
     ("text", "mode"), [("import tensorflow\nprint(1)", "local"), ("import os\nprint(1)", "plain")]
 )
-def test_init_takes_one_process_for_a_program_that_shows_no_mode(project_folder, text, mode):
+def test_init_takes_one_process_for_a_program_that_shows_no_mode(
+    capsys, project_folder, text, mode
+):
     (project_folder / "train.py").write_text(text)
     assert main(["init", "--yes"]) == 0
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == mode
+    assert f"(mode {mode}: train.py shows none; --mode changes it)" in capsys.readouterr().err
 
 
 def test_init_takes_an_inventory_of_another_tool(project_folder):
@@ -276,6 +279,24 @@ def test_init_takes_an_inventory_of_another_tool(project_folder):
     inventory = load_inventory(project_folder / "inventories/hosts.yaml")
     assert inventory.roles == {"ps": ("login",), "worker": ("gpu1", "gpu2")}
     assert (inventory.host("gpu2").user, inventory.host("login").address) == ("ml", "192.0.2.1")
+
+
+def test_init_takes_a_list_that_another_flag_names(capsys, project_folder):
+    assert main(["init", "-i", "n1,n2"]) == 0
+    assert "inventory: n1,n2 (-i): 2 hosts; init writes no other" in capsys.readouterr().err
+
+
+def test_init_finds_the_program_beside_many_files_and_passes_data_only_if_asked(project_folder):
+    for number in range(600):
+        (project_folder / f"a{number:04}.jpg").touch()
+    (project_folder / "zebra").mkdir()
+    (project_folder / "train.py").write_text(
+        f"import argparse\n{MIRRORED}"
+        "argparse.ArgumentParser().add_argument('--data_dir', default='zebra')\n"
+    )
+    assert main(["init", "--command", "python train.py"]) == 0
+    job = load_job(project_folder / "tfdeploy.yaml", environ={})
+    assert (job.mode, job.command, job.data) == ("mirrored", ("python", "train.py"), {})
 
 
 def test_init_names_the_hosts_of_a_range(project_folder):

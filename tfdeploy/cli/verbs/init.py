@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
         )
     named = flags.inventory if flags.hosts is None else None
     if named:
-        _print_used_inventory(flags, Path(named))
+        _print_used_inventory(flags)
         hosts = None
     else:
         hosts = _ask_or_default(
@@ -79,26 +79,27 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     operator's answers. Raises UsageError."""
     programs = _find_programs(folder)
     program = programs[0] if programs else None
-    several = any(each.mode for each in programs[1:])
-    needs_command = program is None or (several and program.path not in _CLEAR_NAMES)
-    if program is not None and not (flags.quiet or flags.json):
-        others = ", ".join(each.path for each in programs[1:])
-        also = f"; also there: {others}" if others else ""
-        print_message(f"program: {program.path}{_describe_reason(program)}{also}")
     if program is not None and program.mode is not None and flags.mode is None:
         mode = program.mode
     else:
         question, default = f"Mode ({', '.join(MODES)})", _default_mode(program)
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
+    if not (flags.quiet or flags.json):
+        _print_programs(programs, mode)
     name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
-    keep, data, words = _describe_files(program)
+    keep = program.keep if program else ()
+    data, words = _describe_data(program)
 
     def read_command(line: str) -> str:
-        text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=data)
+        sets = {name: path for name, path in data.items() if f"{{data.{name}}}" in line}
+        text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=sets)
         return _check_file_text(JOB_FILE, text, "--command")
 
     guess = shlex.join(["python", program.path if program else _guess_program(folder), *words])
-    if flags.command is None and not needs_command:
+    is_clear = program is not None and (
+        program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
+    )
+    if is_clear and flags.command is None:
         return read_command(guess)
     return _ask_or_default(flags, flags.command, "Command", guess, read_command)
 
@@ -107,17 +108,17 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
     """Return the programs in the folder and in its folders, the most likely one first."""
     paths = [
         path
-        for pattern in ("*", "*/*")
-        for path in sorted(folder.glob(pattern))
-        if not any(part.startswith((".", "__")) for part in path.relative_to(folder).parts)
+        for path in (*sorted(folder.glob("*.py")), *sorted(folder.glob("*/*.py")))
+        if not path.relative_to(folder).parts[0].startswith((".", "__"))
         and not (path.parent / "pyvenv.cfg").exists()
+        and path.is_file()
+        and path.stat().st_size < _MAX_SOURCE_BYTES
     ]
     sources = {
         str(path.relative_to(folder)): path.read_text(encoding="utf-8", errors="replace")
         for path in paths[:_MOST_SOURCES]
-        if path.suffix == ".py" and path.is_file() and path.stat().st_size < _MAX_SOURCE_BYTES
     }
-    return find_programs(sources, [str(path.relative_to(folder)) for path in paths])
+    return find_programs(sources, lambda path: (folder / path).exists())
 
 
 def _guess_program(folder: Path) -> str:
@@ -126,51 +127,44 @@ def _guess_program(folder: Path) -> str:
     return files[0] if len(files) == 1 else "train.py"
 
 
-def _describe_reason(program: FolderProgram) -> str:
-    return f" (mode {program.mode}: {program.reason})" if program.mode else ""
+def _print_programs(programs: Sequence[FolderProgram], mode: Mode) -> None:
+    if programs:
+        program, *others = programs
+        reason = program.reason or f"{program.path} shows none; --mode changes it"
+        also = f"; also there: {', '.join(each.path for each in others)}" if others else ""
+        print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
 
 
 def _default_mode(program: FolderProgram | None) -> Mode:
-    """Return the mode for a program that shows none: one process on one host."""
+    """Return the mode for a program that shows none, or for a folder without a program."""
     return "async" if program is None else "local" if program.uses_tensorflow else "plain"
 
 
-def _describe_files(
-    program: FolderProgram | None,
-) -> tuple[tuple[str, ...], dict[str, str], list[str]]:
-    """Return (folders of `keep`, data sets, flags of the command that name the data sets)."""
-    if program is None:
-        return (), {}, []
+def _describe_data(program: FolderProgram | None) -> tuple[dict[str, str], list[str]]:
+    """Return (the data sets of the program, the arguments that pass their paths to it)."""
     data: dict[str, str] = {}
     words = []
-    for flag, path in program.data:
+    for flag, path in program.data if program else ():
         name = Path(path).stem
         if NAME.match(name):
             data[name] = f"./{path}"
             words.append(f"{flag}={{data.{name}}}")
-    return program.keep, data, words
+    return data, words
 
 
-def _print_used_inventory(flags: Flags, path: Path) -> None:
-    """Print that `path` is used as the inventory, so that no new inventory is written.
+def _print_used_inventory(flags: Flags) -> None:
+    """Print which existing inventory is used, so that no new inventory is written.
 
     Raises UsageError, ConfigError.
     """
-    path = Path.cwd() / path.expanduser()
     source = (
         "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
     )
-    if not path.exists():
-        raise UsageError(
-            f"no such inventory (named by {source})",
-            where=str(path),
-            next="tfdeploy init --hosts LIST",
-        )
+    path = config.find_inventory(flags.inventory, os.environ, None, Path.cwd()).path
+    shown = os.path.relpath(path) if path.exists() else str(path)
     hosts = count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
-        print_message(
-            f"inventory: {os.path.relpath(path)} ({source}): {hosts}; init writes no other"
-        )
+        print_message(f"inventory: {shown} ({source}): {hosts}; init writes no other")
 
 
 def _ask_or_default(

@@ -8,32 +8,37 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tfdeploy.config import values
 from tfdeploy.config.foreign.host_list import mapping
 from tfdeploy.config.node import Node
-from tfdeploy.config.yamlfile import read_yaml
+from tfdeploy.config.yamlfile import parse_yaml, read_text
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.text.ranges import MAX_NAMES
 
 ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
+# If a host has both the old and the new name of a variable, the later one here counts.
 _KEYS = {
-    "ansible_host": "address",
     "ansible_ssh_host": "address",
-    "ansible_port": "port",
+    "ansible_host": "address",
     "ansible_ssh_port": "port",
-    "ansible_user": "user",
+    "ansible_port": "port",
     "ansible_ssh_user": "user",
-    "ansible_private_key_file": "identity_file",
+    "ansible_user": "user",
     "ansible_ssh_private_key_file": "identity_file",
+    "ansible_private_key_file": "identity_file",
     "ansible_python_interpreter": "python",
 }
 _SSH_ARGS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
 _SSH_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "libssh")
 _JUMP = re.compile(r"(?:-J\s*|ProxyJump[= ])(\S+)")
+_CONTENT = re.compile(
+    r"^(?!\s*#|---|\.\.\.|\s*$)", re.MULTILINE
+)  # a line of a YAML file that counts
 _PATTERN = re.compile(r"\[([^\[\]]+)\]")
 
 
@@ -60,18 +65,24 @@ class Groups:
     def group(self, name: str) -> Group:
         return self.groups.setdefault(name, Group())
 
+    def add_children(self, name: str, children: Iterable[str]) -> None:
+        for child in children:
+            self.group(name).children[child] = None
+            self.group(child)
+
     def add_host(self, name: str, group: str, node: Node) -> None:
         self.hosts.setdefault(name, node)
         self.group(group).hosts[name] = None
 
-    def members(self, group: str, above: tuple[str, ...] = ()) -> Iterator[str]:
-        """Yield the hosts of the group and of all its child groups, at any depth."""
-        if group in above:
-            raise self.at.error(f"the group {group} is below itself", "correct `children`")
-        yield from self.groups[group].hosts
-        for child in self.groups[group].children:
-            if child in self.groups:
-                yield from self.members(child, (*above, group))
+    def members(self, group: str) -> dict[str, None]:
+        """Return the hosts of the group and of all its child groups, at any depth."""
+        below = dict.fromkeys([group])
+        waiting = [group]
+        for name in waiting:
+            new = [child for child in self.groups[name].children if child not in below]
+            below.update(dict.fromkeys(new))
+            waiting += new
+        return dict.fromkeys(host for name in below for host in self.groups[name].hosts)
 
 
 def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
@@ -90,7 +101,12 @@ def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
         low, high = ord(ends[0][0]), ord(ends[1][0])
         inner = [chr(code) for code in range(low, high + 1, step or 1)]
     head, rest = pattern[: match.start()], pattern[match.end() :]
-    return tuple(name for each in inner for name in expand_pattern(f"{head}{each}{rest}", node))
+    names: list[str] = []
+    for each in inner:
+        names += expand_pattern(f"{head}{each}{rest}", node)
+        if len(names) > MAX_NAMES:
+            raise node.error(f"{pattern!r} stands for more than {MAX_NAMES:,} names")
+    return tuple(names)
 
 
 def add_variable_folders(groups: Groups, folder: Path) -> None:
@@ -107,7 +123,9 @@ def _read_variables(folder: Path, name: str) -> dict[str, Node]:
     for path in (folder / name, folder / f"{name}.yml", folder / f"{name}.yaml"):
         files = sorted(path.glob("*.y*ml")) if path.is_dir() else [path] * path.is_file()
         for file in files:
-            variables |= read_yaml(file).keys
+            text = read_text(file)
+            if _CONTENT.search(text):
+                variables |= parse_yaml(text, file).keys
     return variables
 
 
@@ -117,7 +135,7 @@ def make_inventory(groups: Groups) -> Node:
     order = sorted(depths, key=lambda name: (depths[name], name))
     containing: dict[str, list[str]] = {name: [] for name in groups.hosts}
     for group in order:
-        for host in dict.fromkeys(groups.members(group)):
+        for host in groups.members(group):
             containing[host].append(group)
     hosts: dict[str, Node] = {}
     for name, node in groups.hosts.items():
@@ -128,7 +146,7 @@ def make_inventory(groups: Groups) -> Node:
         hosts[name] = mapping(dict(_settings(variables)), node)
     top = mapping({"hosts": mapping(hosts, groups.at)}, groups.at)
     roles = {
-        role: list(dict.fromkeys(groups.members(name)))
+        role: list(groups.members(name))
         for role in ROLES
         for name in (role, f"{role}s")
         if name in groups.groups
@@ -145,13 +163,21 @@ def _names(names: list[str], at: Node) -> Node:
 
 
 def _depths(groups: Groups) -> dict[str, int]:
-    """Return group -> its depth: the number of steps on the longest path from a top group."""
+    """Return group -> its depth: the number of steps on the longest path from a top group.
+
+    Raises ConfigError if a group is below itself.
+    """
     depths = dict.fromkeys(groups.groups, 0)
-    for _ in groups.groups:
-        for name, group in groups.groups.items():
-            for child in group.children:
-                if child in depths:
-                    depths[child] = max(depths[child], depths[name] + 1)
+    waiting = list(groups.groups)
+    for name in waiting:
+        for child in groups.groups[name].children:
+            if depths[child] <= depths[name]:
+                depths[child] = depths[name] + 1
+                waiting.append(child)
+                if depths[child] > len(depths):
+                    raise groups.at.error(
+                        f"the group {child} is below itself", "correct `children`"
+                    )
     return depths
 
 

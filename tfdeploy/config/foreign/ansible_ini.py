@@ -45,8 +45,7 @@ def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
             name, _, text = line.partition("=")
             groups.group(group).variables[name.strip()] = _value(text, node)
         elif kind == "children":
-            groups.group(group).children[line] = None
-            groups.group(line)
+            groups.add_children(group, [line])
         else:
             _add_hosts(groups, group, node)
     add_variable_folders(groups, folder)

@@ -48,7 +48,7 @@ def _add_group(groups: Groups, name: str, node: Node) -> None:
         if key == "vars":
             group.variables |= entries
         elif key == "children":
-            group.children |= dict.fromkeys(entries)
+            groups.add_children(name, entries)
             for child, below in entries.items():
                 _add_group(groups, child, below)
         else:

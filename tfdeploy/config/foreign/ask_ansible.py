@@ -46,7 +46,8 @@ def _groups(answer: dict[str, Any], at: Node) -> Groups:
             name: Node("text", at.file, 0, str(value)) for name, value in variables.items()
         }
     for name, content in answer.items():
-        groups.group(name).children |= dict.fromkeys(content.get("children", ()))
+        groups.group(name)
+        groups.add_children(name, content.get("children", ()))
         for host in content.get("hosts", ()):
             groups.add_host(host, name, at)
     return groups

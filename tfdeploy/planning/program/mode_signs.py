@@ -32,19 +32,14 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "MirroredStrategy": ("local", "plain"),
 }
 # The end of a function's name in other frameworks; all of them need mode plain.
-_OF_OTHERS = (
-    "init_process_group",
-    "DistributedDataParallel",
-    "jax.distributed.initialize",
-    "distributed.initialize",
-)
+_OF_OTHERS = ("init_process_group", "DistributedDataParallel", "distributed.initialize")
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE")
 
 
 @dataclass(frozen=True)
 class Sign:
-    """One construct. `modes`: those that fit, the most likely one first. `action`: what the program
-    does, "uses tf.train.Server"."""
+    """One construct. `modes`: the modes that support it, the most likely one first. `action`: what
+    the program does, such as "uses tf.train.Server"."""
 
     modes: tuple[Mode, ...]
     action: str
@@ -61,7 +56,7 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     certain = reached(program, workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
-    if not any("Server" in sign.action for sign in signs) or servers.client_job(program):
+    if not any(sign.modes == _SERVED for sign in signs) or servers.client_job(program):
         signs += _client_signs(program, certain)
     return tuple(signs)
 
@@ -116,8 +111,8 @@ def _tensorflow_signs(program: Program, certain: frozenset[int]) -> Iterator[Sig
 
 def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
     for path, call in program.find(ast.Call):
-        name = dotted_name(call.func) if isinstance(call, ast.Call) else ""
-        if any(name == end or name.endswith(f".{end}") for end in _OF_OTHERS):
+        name = dotted_name(call.func)
+        if f".{name}".endswith(tuple(f".{end}" for end in _OF_OTHERS)):
             yield Sign(("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain)
     for path, node in program.find(ast.Constant):
         variable = text(node)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.config import find_inventory, load_inventory
+from tfdeploy.config import find_inventory, load_inventory, load_job
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
 
@@ -38,8 +38,8 @@ def stated(host: Host) -> dict[str, object]:
     """Return the settings of the host that are not defaults, without its position in the file."""
     plain = Host(name=host.name, address=host.address)
     names = ("port", "user", "identity_file", "jump", "python", "slots")
-    found = {name: getattr(host, name) for name in names}
-    return {name: value for name, value in found.items() if value != getattr(plain, name)}
+    settings = {name: getattr(host, name) for name in names}
+    return {name: value for name, value in settings.items() if value != getattr(plain, name)}
 
 
 def names(inventory: Inventory) -> list[str]:
@@ -174,6 +174,30 @@ def test_variables_beside_an_ansible_inventory() -> None:
     ]
 
 
+def test_variable_files_without_content_and_the_newer_of_two_names() -> None:
+    inventory = read(
+        "hosts",
+        "[worker]\nn1 ansible_host=192.0.2.1 ansible_ssh_host=192.0.2.2\n",
+        group_vars__all="---\n# nothing yet\n",
+        group_vars__worker="",
+    )
+    assert inventory.host("n1").address == "192.0.2.1"
+
+
+def test_groups_that_share_their_children_are_read_quickly() -> None:
+    levels = [f"[a{n}:children]\na{n + 1}\nb{n + 1}\n" for n in range(60)]
+    levels += [f"[b{n}:children]\na{n + 1}\nb{n + 1}\n" for n in range(60)]
+    text = "".join(levels) + "[a60]\nn1\n[worker:children]\na0\n"
+    assert read("hosts", text).roles == {"worker": ("n1",)}
+
+
+def test_the_job_file_may_name_a_list() -> None:
+    Path("tfdeploy.yaml").write_text("inventory: n1,n2\n")
+    job = load_job(Path.cwd() / "tfdeploy.yaml", environ={})
+    found = find_inventory(None, {}, job.inventory, Path.cwd())
+    assert names(load_inventory(found.path)) == ["n1", "n2"]
+
+
 @pytest.mark.parametrize(
     "args",
     [
@@ -200,6 +224,7 @@ def test_the_jump_host_of_ansible(args: str) -> None:
         ("h", '[all]\nn1 ansible_user="ml\n', "h:2", "cannot be split"),
         ("h", "[a:children]\na\n", "h:1", "is below itself"),
         ("h", "[all]\nn[1:2:3:4]\n", "h:2", "no range that we read"),
+        ("h", "[all]\nn[1:9000][1:9000]\n", "h:2", "more than 10,000 names"),
         (
             "h",
             "[all]\nn1\n[all:vars]\nansible_ssh_common_args='-o ProxyCommand=\"nc %h\"'\n",
