@@ -251,6 +251,17 @@ def test_init_asks_on_a_terminal_only_what_the_program_does_not_show(project_fol
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "mirrored"
 
 
+def test_init_asks_for_no_hosts_if_the_folder_has_an_inventory(project_folder):
+    (project_folder / "train.py").write_text(MIRRORED)
+    (project_folder / "inventories").mkdir()
+    (project_folder / "inventories/hosts.yaml").write_text(
+        "defaults: {python: ~/venv/bin/python}\nhosts: {n1: {}}\n"
+    )
+    output = ask(project_folder, b"")
+    assert "Hosts" not in output and "hosts.yaml exists already" in output
+    assert "next: tfdeploy trust, tfdeploy check, tfdeploy launch --dry-run" in output
+
+
 def test_init_asks_which_of_several_programs(project_folder):
     for name in ("fit.py", "tune.py"):
         (project_folder / name).write_text(MIRRORED)

@@ -52,14 +52,11 @@ def run(flags: Flags) -> int:
     if named:
         _print_used_inventory(flags)
         hosts = None
+    elif flags.hosts is None and (folder / INVENTORY).exists():
+        hosts = ""  # not asked for, because the file stays as it is
     else:
-        hosts = _ask_or_default(
-            flags,
-            flags.hosts,
-            "Hosts ([user@]host[:port] with commas, a range gpu[01-08], or an inventory file)",
-            EXAMPLE_HOSTS,
-            _make_inventory_text,
-        )
+        question = "Hosts (ml@n1,n2:2200, a range gpu[01-08], or an inventory file)"
+        hosts = _ask_or_default(flags, flags.hosts, question, EXAMPLE_HOSTS, _make_inventory_text)
     job = _make_job_text(flags, folder)
     texts = {folder / JOB_FILE: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
     written = [path for path, text in texts.items() if _write_new_file(path, text)]
@@ -297,11 +294,22 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
         print_message(f"next: {next_step}")
 
 
+def _has_python(inventory: Path) -> bool:
+    """Return whether the inventory states the interpreter of every host."""
+    try:
+        given = config.load_inventory_file(inventory).given
+    except ConfigError:
+        return False
+    return all("python" in settings for settings in given.values())
+
+
 def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
     """Return what the operator does next.
 
     `has_hosts`: True if the inventory has real hosts, False if it has EXAMPLE_HOSTS.
     """
+    if has_hosts and _has_python(inventory):
+        return f"tfdeploy trust, {_FIRST_COMMANDS}"
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
     return f"{what} into {inventory}, then tfdeploy trust, {_FIRST_COMMANDS}"
