@@ -109,7 +109,7 @@ def _loop_s() -> float:
 
 
 def _slowest_loop_s() -> float:
-    """Return the CPU seconds of the fixed loop beside the work that runs now: the slowest of ten."""
+    """Return the CPU seconds of the fixed loop beside what runs now: the slowest of ten."""
     return max(_time_loop() for _ in range(10))
 
 

@@ -100,7 +100,7 @@ class MetricReader:
 
     @property
     def stopped(self) -> List[str]:
-        """Return the metrics whose patterns were stopped for this task, because they were too slow."""
+        """Return the metrics whose patterns were stopped for this task as too slow."""
         if not self._patterns.stops:
             return []
         return [name for name in self._patterns if self._is_stopped(name)]

@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tfdeploy.config import reference, values
-from tfdeploy.config.foreign.ask_ansible import ask_ansible
 from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.foreign.recognise import read_inventory_tree
 from tfdeploy.config.jobvalues import check_role
@@ -49,7 +48,12 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
 
     `by_ansible`: read the file with the program ansible-inventory. Raises ConfigError.
     """
-    root = ask_ansible(path) if by_ansible else read_inventory_tree(path)
+    if by_ansible:
+        from tfdeploy.config.foreign.ask_ansible import ask_ansible
+
+        root = ask_ansible(path)
+    else:
+        root = read_inventory_tree(path)
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
         raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")

@@ -22,7 +22,7 @@ Kind = Literal[
     # the resources that a run uses on one host, and the metrics of the run's tasks there. The
     # event's data: samples.NewestSamples
     "sample",
-    "line",  # one line of a task's output, written only to --events FILE. The event's data: LineFields
+    "line",  # one line of a task's output, written only to --events FILE; its data: LineFields
     "note",  # the event's data: NoteFields
     "plan",  # the event's data: the plan's JSON (model.plan.plan_to_json)
 ]

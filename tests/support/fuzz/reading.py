@@ -1,4 +1,4 @@
-"""Check what must hold for any inventory or job file, and for what tfdeploy derives from the file."""
+"""Check what must hold for any inventory or job file, and for what is derived from it."""
 
 from __future__ import annotations
 

@@ -56,8 +56,8 @@ class EventFolders:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
-        # Hosts may share a disk, so a host may see event files of other machines. Only one host reads
-        # those files: the host of the deciding task, whose steps count for the run.
+        # Hosts may share a disk, so a host may see event files of other machines. Only one host
+        # reads those files: the host of the deciding task, whose steps count for the run.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
         # Files of other users do not count, because a program may have let everybody write to its

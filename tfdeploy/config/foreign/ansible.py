@@ -16,7 +16,6 @@ from tfdeploy.config import values
 from tfdeploy.config.foreign.host_list import mapping
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text
-from tfdeploy.errors import ConfigError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.text.ranges import MAX_NAMES
 
@@ -216,10 +215,10 @@ def _jump(node: Node) -> str:
     match = _JUMP.search(node.text)
     if match is not None:
         return match[1].strip("'\"")
-    for word in _words(node):
-        if word.startswith("ProxyCommand"):
-            command = word[len("ProxyCommand") :].strip("= ")
-            jump = _forwarding_host(shlex.split(command))
+    for option in _split(node, node.text):
+        if option.startswith("ProxyCommand"):
+            command = option[len("ProxyCommand") :].strip("= ")
+            jump = _forwarding_host(_split(node, command))
             if not jump:
                 raise node.error(
                     f"tfdeploy reads no ProxyCommand but `ssh -W %h:%p HOST`: {command}",
@@ -229,14 +228,13 @@ def _jump(node: Node) -> str:
     return ""
 
 
-def _words(node: Node) -> list[str]:
+def _split(node: Node, command: str) -> list[str]:
+    """Return the words of a command line. Raises ConfigError at the location of `node`."""
     try:
-        return shlex.split(node.text)
+        return shlex.split(command)
     except ValueError as error:
-        raise ConfigError(
-            f"{node.text!r} cannot be split into words: {error}",
-            where=node.where,
-            next="close the quotes",
+        raise node.error(
+            f"{command!r} cannot be split into words: {error}", "close the quotes"
         ) from error
 
 

@@ -18,8 +18,6 @@ _PARTS = {"hosts", "vars", "children"}
 
 def is_ansible(root: Node) -> bool:
     """Return True if the file defines groups as Ansible does, or configures an Ansible plugin."""
-    if "hosts" in root.keys:
-        return False
     return "plugin" in root.keys or any(child.keys.keys() & _PARTS for child in root.keys.values())
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from tfdeploy.config.foreign import ansible_ini, ansible_yaml, hostfile
 from tfdeploy.config.foreign.host_list import is_host_list, read_host_list
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text, shown
@@ -21,16 +20,30 @@ def read_inventory_tree(path: Path) -> Node:
     """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
     if is_host_list(str(path)) and not path.exists():
         return read_host_list(str(path), os.environ)
-    text, file = read_text(path), shown(path)
-    if path.suffix not in _YAML:
-        lines = [
-            (number, line.split(" #")[0].strip())
-            for number, line in enumerate(text.splitlines(), 1)
-            if line.strip() and line.lstrip()[0] not in "#;"
-        ]
-        if hostfile.is_hostfile([line for _, line in lines]):
-            return hostfile.read_hostfile(lines, file)
-        if ansible_ini.is_ini([line for _, line in lines]):
-            return ansible_ini.read_ini(lines, file, path.parent)
+    text = read_text(path)
+    tree = None if path.suffix in _YAML else _read_lines(text, path)
+    if tree is not None:
+        return tree
     root = parse_yaml(text, path)
+    # An inventory in tfdeploy's own format loads no reader of another format.
+    if "hosts" in root.keys:
+        return root
+    from tfdeploy.config.foreign import ansible_yaml
+
     return ansible_yaml.read_groups(root, path) if ansible_yaml.is_ansible(root) else root
+
+
+def _read_lines(text: str, path: Path) -> Node | None:
+    """Return the tree of a hostfile or an INI file; None if the text is neither."""
+    from tfdeploy.config.foreign import ansible_ini, hostfile
+
+    lines = [
+        (number, line.split(" #")[0].strip())
+        for number, line in enumerate(text.splitlines(), 1)
+        if line.strip() and line.lstrip()[0] not in "#;"
+    ]
+    if hostfile.is_hostfile([line for _, line in lines]):
+        return hostfile.read_hostfile(lines, shown(path))
+    if ansible_ini.is_ini([line for _, line in lines]):
+        return ansible_ini.read_ini(lines, shown(path), path.parent)
+    return None

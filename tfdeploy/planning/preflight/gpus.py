@@ -9,8 +9,8 @@ from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import Case, Problem
 
-# (first TensorFlow version, oldest NVIDIA driver for its CUDA version). The source is NVIDIA's table
-# of CUDA minor version compatibility.
+# (first TensorFlow version, oldest NVIDIA driver for its CUDA version). The source is NVIDIA's
+# table of CUDA minor version compatibility.
 DRIVERS = (
     ((2, 15), "525.60.13"),  # CUDA 12
     ((2, 5), "450.80.02"),  # CUDA 11.2

@@ -231,6 +231,12 @@ def test_the_jump_host_of_ansible(args: str) -> None:
             "h:4",
             "ProxyCommand",
         ),
+        (
+            "h",
+            '[all]\nn1\n[all:vars]\nansible_ssh_common_args=\'-o ProxyCommand="ssh \\\\"x"\'\n',
+            "h:4",
+            "cannot be split",
+        ),
         ("h.yml", "plugin: aws_ec2\nregions: [x]\n", "h.yml:1:plugin", "plugin of Ansible"),
         ("h.yml", "all:\n  hosts: {n1: {x: !vault abc}}\n", "h.yml:2", "!vault"),
         ("h.yml", "all:\n  host: {n1: }\n  hosts: {n2: }\n", "h.yml:2:all.host", "has no 'host'"),

@@ -4,7 +4,8 @@ block."""
 import contextlib
 import functools
 
-# A mapping from functions to their default arguments for each open `with` block, the innermost last.
+# For each open `with` block a mapping from functions to their default arguments, the innermost
+# last.
 _scopes = [{}]  # type: list[dict[object, dict[str, object]]]
 
 

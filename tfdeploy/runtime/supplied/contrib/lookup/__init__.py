@@ -11,7 +11,7 @@ __all__ = ["HashTable", "index_to_string", "string_to_index"]
 
 
 def HashTable(initializer, default_value, shared_name=None, name=None):
-    """Return an immutable table. `shared_name` is ignored, because TensorFlow 2 chooses the name."""
+    """Return an immutable table. `shared_name` is ignored: TensorFlow 2 chooses the name."""
     return tf.lookup.StaticHashTable(initializer, default_value, name=name)
 
 
