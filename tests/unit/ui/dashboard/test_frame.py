@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from support.dashboard_scenes import (
@@ -128,6 +128,7 @@ def test_any_size(dashboard: Dashboard, width: int, height: int) -> None:
 
 
 @given(st.text(st.characters(categories=None), max_size=60), st.integers(5, 120))
+@example("\ud800", 5)
 def test_foreign_text_everywhere(text: str, width: int) -> None:
     cause = event("run", 1002.0, state="failed", cause=text)
     drawn(
