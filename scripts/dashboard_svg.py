@@ -30,8 +30,11 @@ _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTAL
 
 def line_of(event: Event) -> LogLine:
     """Return the line of a task's output that `launch --events` has recorded as this event."""
-    # `launch --events` writes no surrogates; a file of another origin may have some.
-    text = event.data["line"].encode("utf-8", "replace")
+    line = event.data["line"]
+    try:
+        text = line.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:  # `launch --events` writes no such text; another program may
+        text = line.encode("utf-8", "replace")
     stream = event.data.get("stream", "out")
     return LogLine(
         event.time, event.task or "?", event.host or "?", event.attempt or 0, stream, text
