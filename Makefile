@@ -2,7 +2,8 @@
 PY := .venv/bin/python
 TESTS := tests/lab tests/contract tests/agent tests/golden tests/unit
 # Most tests wait most of the time: five at once for two cores. Long files first, for a file is one worker's.
-SIDE_BY_SIDE := -n 5 --dist loadfile --no-loadscope-reorder
+# A worker that dies is not replaced, so a test that hangs ends the session (faulthandler_timeout).
+SIDE_BY_SIDE := -n 5 --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 OLD_PYTHON_FLOOR := tfdeploy/agent tfdeploy/runtime tfdeploy/__init__.py tfdeploy/errors.py
 
 # Where it is set, each of a suite's six hundred clients would compile itself again.
@@ -50,6 +51,7 @@ MERGES := 1000000
 FILES := 1000000
 TEXTS := 1000000
 EXAMPLES := 1000
+soak: export PYTEST_ADDOPTS := -o faulthandler_timeout=0
 soak: setup
 	$(PY) -m pytest -m "soak or long" $(SIDE_BY_SIDE) $(TESTS)
 	TFDEPLOY_SOAK_EXAMPLES=$(EXAMPLES) $(PY) -m pytest -m hypothesis $(SIDE_BY_SIDE) tests/agent tests/unit

@@ -107,7 +107,7 @@ def test_ctrl_c_while_the_tasks_come_up_leaves_nothing(operator: Tfdeploy, pipe:
 
 @pytest.mark.fault("51 Ctrl-C in the view of a run")
 def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: EventPipe) -> None:
-    write_job(operator, "left", "quick.py", "--steps=100000")
+    write_job(operator, "ended", "quick.py", "--steps=100000")
     launching = operator.start("launch", "--wait", "--name", "left-1", *pipe.words)
     pipe.hold_at("line", task="worker:0")
     pipe.go_on()
@@ -116,7 +116,7 @@ def test_ctrl_c_after_commit_leaves_the_run_alone(operator: Tfdeploy, pipe: Even
     assert code == 130 and "left-1" in output, output
     assert operator.state("left-1") == "running"
     operator.run("stop", "left-1", "--now", exit_code=0)
-    assert_nothing_left(operator, "left-1", "left")
+    assert_nothing_left(operator, "left-1", "ended")
 
 
 def interrupt(process: subprocess.Popen[str]) -> None:
