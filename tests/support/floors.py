@@ -217,18 +217,23 @@ def _lines_tried(node):
 
 
 def rooms_of(text):
-    """Parse the rows of ARCHITECTURE.md's table, such as "`a b` < `c`, `d` < `e`".
+    """Parse the rows of ARCHITECTURE.md's table, such as "`a b` < `c`, `d` < `*`".
 
+    `*` stands for the modules of the folder that the row does not name. Rooms are always named.
     Returns {folder: {name: height}}. A name is a room, or a module that is in no room. The lowest
     height is 0.
     """
+    return {folder: _heights(folder, row) for folder, row in _ROW.findall(text)}
+
+
+def _heights(folder, row):
+    named = set(re.findall(r"\w+", row))
+    modules = {path.stem for path in (ROOT / "tfdeploy" / folder).glob("*.py")}
+    others = " ".join(modules - named - {"__init__"})
     return {
-        folder: {
-            name: height
-            for height, level in enumerate(row.split("<"))
-            for name in re.findall(r"\w+", level)
-        }
-        for folder, row in _ROW.findall(text)
+        name: height
+        for height, level in enumerate(row.split("<"))
+        for name in re.findall(r"\w+", level.replace("*", others))
     }
 
 
