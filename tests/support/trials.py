@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from importlib.util import find_spec
 from pathlib import Path
 
 from tfdeploy.agent import peer_filter
@@ -100,6 +101,12 @@ def try_next_pid(scratch: Path) -> None:
     last.write_text(last.read_text())
 
 
+def try_zensical(scratch: Path) -> None:
+    """Find the generator of the documentation's site."""
+    if find_spec("zensical") is None:
+        raise OSError("zensical is not installed")
+
+
 # {name: (trial, option of `docker run` that allows it)}
 TRIALS: dict[str, tuple[Trial, str]] = {
     "nftables": (try_nftables, "--cap-add=NET_ADMIN"),
@@ -107,6 +114,12 @@ TRIALS: dict[str, tuple[Trial, str]] = {
     "environments of other accounts": (try_environments, "--cap-add=SYS_PTRACE"),
     "choice of a pid": (try_next_pid, "--privileged"),
     "setuid programs": (try_setuid, "--security-opt=no-new-privileges=false"),
+    "zensical": (try_zensical, ""),
+}
+# {why a trial failed: what to type}
+_INSTALL = {
+    "nft is not installed": "apt-get install nftables",
+    "zensical is not installed": "make setup",
 }
 
 
@@ -127,9 +140,8 @@ def find_lack(name: str) -> MissingCapability | None:
     reason = results()[name]
     if not reason:
         return None
-    if reason == "nft is not installed":
-        return MissingCapability(name, reason, "apt-get install nftables")
-    return MissingCapability(name, reason, f"docker run {TRIALS[name][1]} IMAGE")
+    remedy = _INSTALL.get(reason, f"docker run {TRIALS[name][1]} IMAGE")
+    return MissingCapability(name, reason, remedy)
 
 
 if __name__ == "__main__":

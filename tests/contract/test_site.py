@@ -1,0 +1,70 @@
+"""Test that the documentation builds without a warning, and that its navigation, its index and
+llms.txt have the same pages in the same order.
+"""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import llms_txt
+
+ROOT = Path(__file__).resolve().parents[2]
+DOCS = ROOT / "docs"
+BUILD_S = 120
+_SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+_LINK = re.compile(r"\]\(([^)\s#]+)[^)]*\)")
+
+
+def navigation() -> list[str]:
+    return [path for _, pages in llms_txt.sections() for _, path in pages]
+
+
+def test_the_navigation_has_every_page_once() -> None:
+    pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
+    assert sorted(["README.md", *navigation()]) == pages, "the navigation is in mkdocs.yml"
+
+
+def test_the_index_has_the_order_of_the_navigation() -> None:
+    hint = 'docs/README.md must have the sections and pages of "nav" in mkdocs.yml, in that order'
+    assert list(llms_txt.purposes()) == navigation(), hint
+    index = llms_txt.INDEX.read_text(encoding="utf-8")
+    assert _SECTION.findall(index) == [title for title, _ in llms_txt.sections()], hint
+
+
+def test_llms_txt_is_current() -> None:
+    assert llms_txt.FILE.read_text(encoding="utf-8") == llms_txt.text(), f"run {llms_txt.RENEW}"
+
+
+@pytest.mark.parametrize("path", ["README.md", *navigation()])
+def test_no_link_of_a_page_leaves_the_site(path: str) -> None:
+    page = DOCS / path
+    for link in _LINK.findall(page.read_text(encoding="utf-8")):
+        target = (page.parent / link).resolve()
+        assert "://" in link or target.is_relative_to(DOCS), (
+            f"docs/{path} links to {link}, which the site lacks: write `{target.name}`"
+        )
+
+
+@pytest.mark.needs("zensical")
+def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+    # zensical writes a cache beside its configuration, so it builds a copy.
+    shutil.copytree(DOCS, tmp_path / "docs")
+    shutil.copy(ROOT / "mkdocs.yml", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "zensical", "build", "--strict"],
+        cwd=tmp_path,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=BUILD_S,
+        check=False,
+    )
+    assert done.returncode == 0 and "Warning" not in done.stdout, done.stdout
+    for path in navigation():
+        assert (tmp_path / "build/site" / path.removesuffix(".md") / "index.html").exists()
