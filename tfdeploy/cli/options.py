@@ -12,6 +12,7 @@ from typing import Any, NoReturn, TypeVar
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.text.moments import moment_of
+from tfdeploy.model.text.nexts import alias
 from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
@@ -94,7 +95,7 @@ def unknown_choice_error(
     choice: str, known: Sequence[str], where: str, prefix: str = ""
 ) -> UsageError:
     """Return the error for a choice that is not one of the known ones."""
-    near_choice = closest_name(choice, known)
+    near_choice = closest_name(alias(choice), known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
     return UsageError(
         f"{prefix}there is no {choice!r}", where=where, next=f"{hint}one of: {', '.join(known)}"

@@ -57,7 +57,14 @@ def load_selected_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     """Return the inventory with all its hosts. Raises UsageError and Refused."""
-    return config.load_inventory(find_inventory_file(flags, job))
+    return warn_of_notes(config.load_inventory(find_inventory_file(flags, job)))
+
+
+def warn_of_notes(inventory: Inventory) -> Inventory:
+    """Print the notes of the inventory as warnings, and return it."""
+    for note in inventory.notes:
+        _print_once(f"warning: {note}")
+    return inventory
 
 
 def load_project_inventory(flags: CommonFlags) -> Inventory:

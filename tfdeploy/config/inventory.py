@@ -74,7 +74,9 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
             raise node.error(f"more than {MAX_NAMES:,} hosts", "split the inventory")
     _refuse_same_machine(hosts, top["hosts"].value)
     roles = _roles(top["roles"].value, hosts) if "roles" in top else {}
-    return InventoryFile(Inventory(tuple(hosts.values()), roles, shown(path)), given)
+    return InventoryFile(
+        Inventory(tuple(hosts.values()), roles, shown(path), tuple(root.notes)), given
+    )
 
 
 class _Defaults:
@@ -183,7 +185,7 @@ def _roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[st
         if not seen:
             raise node.error(
                 f"role {role} names no host",
-                f"write {role}: [{next(iter(hosts))}], or remove {role}",
+                f"write the names of hosts into it: {role}: [{', '.join(list(hosts)[-2:])}]",
             )
         roles[role] = tuple(seen)
     return roles

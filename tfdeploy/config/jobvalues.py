@@ -6,12 +6,14 @@ Each reader takes a node and returns plain values. job.py checks rules that invo
 from __future__ import annotations
 
 import posixpath
+import re
 import shlex
 
 from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
 from tfdeploy.config.schema import Key, read_values
+from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
@@ -212,6 +214,8 @@ def roles(node: Node) -> dict[str, RoleRule]:
     for name, rule in given.items():
         role = "chief" if name == _CHIEF else name
         check_role(role, rule)
+        if rule.kind not in ("nothing", "mapping"):
+            raise _not_a_rule(name, rule)
         read = {} if rule.kind == "nothing" else read_values(rule, _RULE)
         fields = {"called": _CHIEF if name == _CHIEF else ""} | read
         called = fields["called"]
@@ -221,6 +225,18 @@ def roles(node: Node) -> dict[str, RoleRule]:
             )
         rules_by_role[role] = RoleRule(**fields)
     return rules_by_role
+
+
+def _not_a_rule(role: str, node: Node) -> ConfigError:
+    """Return the error for a role of the job file with hosts or a number in place of a mapping."""
+    if node.text.isdecimal():
+        return node.wrong("a mapping", f"write {role}: {{count: {node.text}}}")
+    hosts = [item.text for item in node.items] or re.split("[, ]+", node.text)
+    listed = ", ".join(hosts) if hosts[0] else "n2, n3"
+    return node.wrong(
+        "a mapping, because the inventory says which hosts a role has",
+        f"remove this line, and write {role}: [{listed}] below `roles:` of the inventory",
+    )
 
 
 def check_role(role: str, node: Node) -> None:

@@ -33,6 +33,7 @@ class Node:
     key: str = ""
     items: list[Node] = field(default_factory=list)
     keys: dict[str, Node] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  # of a whole inventory: what has no effect
 
     @property
     def path(self) -> str:

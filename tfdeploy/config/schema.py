@@ -46,9 +46,7 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     for name, value in node.mapping().items():
         if name not in known:
             shown = name if len(name) <= 60 else name[:60] + "..."
-            # For `cmd`, the nearest known key by spelling would be `cwd`.
-            meant = {"cmd": "command"}.get(name, name)
-            raise value.error(f"unknown key {shown!r}", nearest(meant, known, "the keys here are"))
+            raise value.error(f"unknown key {shown!r}", nearest(name, known, "the keys here are"))
         key = known[name]
         if value.kind == "nothing":
             continue

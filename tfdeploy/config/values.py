@@ -21,7 +21,7 @@ from tfdeploy.model.allowed import (
     is_text,
 )
 from tfdeploy.model.inventory import NAME
-from tfdeploy.model.text.ranges import MAX_NAMES, unfold
+from tfdeploy.model.text.ranges import MAX_NAMES, split_list, unfold
 from tfdeploy.model.text.units import BYTES, SECONDS, rate_of
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
@@ -234,6 +234,10 @@ def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], h
 
 def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
     """Return (host name, location) for a list of names and ranges, or for a single one of them."""
+    words = split_list(node.text.replace(" ", ","))
+    if len(words) > 1:
+        shown = ", ".join(f'"{word}"' if "[" in word else word for word in words)
+        raise node.wrong("a list of hosts", f"write it as {node.key}: [{shown}]")
     items = node.items if node.kind == "list" else [node]
     located_names = []
     for item in items:

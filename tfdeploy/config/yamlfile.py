@@ -33,6 +33,8 @@ _BOOLEANS = {
 _TAGS = ("str", "int", "float", "bool", "null", "map", "seq", "merge", "timestamp")
 _NOTHING = {"", "~", "null", "Null", "NULL"}
 _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
+# a key whose colon has no blank after it
+_JOINED = re.compile(r"\s*[A-Za-z_]\w*:[^\s/:][^:]*\Z")
 _NO_FILE: dict[type[Exception], tuple[str, str]] = {
     FileNotFoundError: ("no such file", "check the path, or tfdeploy init to write one"),
     IsADirectoryError: ("a folder, not a file", "name a file that can be read"),
@@ -72,7 +74,10 @@ def parse_yaml(text: str, path: Path) -> Node:
             next="tfdeploy init writes one with explanations",
         )
     if root.kind != "mapping":
-        raise root.wrong("a mapping (key: value)", _FORM)
+        joined = _JOINED.match(root.text)
+        raise root.wrong(
+            "a mapping (key: value)", "write a blank after the colon" if joined else _FORM
+        )
     return root
 
 
@@ -132,6 +137,10 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
         (hint for words, hint in _HINTS.items() if words in problem),
         "check quotes, brackets and indentation there",
     )
+    # The parser takes `mode:plain` for text, and reports the line after it.
+    for at, each in enumerate(_BREAK.split(text)[: line + 1]):
+        if at >= line - 1 and _JOINED.match(each):
+            line, hint = at, f"write a blank after the colon in {each.strip()!r}"
     return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
 
 

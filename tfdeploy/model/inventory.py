@@ -64,6 +64,7 @@ class Inventory:
     hosts: tuple[Host, ...]
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
+    notes: tuple[str, ...] = ()  # on settings in the file that have no effect
 
     def host(self, name: str) -> Host:
         """Return the host of that name. Raises KeyError."""

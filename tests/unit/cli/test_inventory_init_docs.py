@@ -292,6 +292,27 @@ def test_init_takes_an_inventory_of_another_tool(project_folder):
     assert (inventory.host("gpu2").user, inventory.host("login").address) == ("ml", "192.0.2.1")
 
 
+def test_init_shows_misspelt_variables_and_reads_a_file_only_after_hosts(capsys, project_folder):
+    (project_folder / "hosts.ini").write_text("[worker]\nn1 ansible_usr=ml\n")
+    assert main(["init", "hosts.ini"]) == 2
+    assert "next: `tfdeploy init --hosts hosts.ini` reads" in capsys.readouterr().err
+    assert main(["init", "--hosts", "hosts.ini"]) == 0
+    assert "warning: hosts.ini:2: the variable ansible_usr has" in capsys.readouterr().err
+
+
+def test_init_says_that_hosts_were_not_written_and_how_to_write_them(capsys, project_folder):
+    assert main(["init", "--hosts", "n1,n2"]) == 0
+    assert main(["init", "--hosts", "n3"]) == 0
+    file = "inventories/hosts.yaml"
+    assert (
+        f"the hosts of --hosts were not written: add them to {file}, or move it away with "
+        f"`mv {file} {file}.old`"
+    ) in capsys.readouterr().err
+    (project_folder / file).rename(project_folder / f"{file}.old")
+    assert main(["init", "--hosts", "n3"]) == 0
+    assert [host.name for host in load_inventory(project_folder / file).hosts] == ["n3"]
+
+
 def test_init_takes_a_list_that_another_flag_names(capsys, project_folder):
     assert main(["init", "-i", "n1,n2"]) == 0
     assert "inventory: n1,n2 (-i): 2 hosts; init writes no other" in capsys.readouterr().err

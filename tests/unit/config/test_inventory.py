@@ -310,6 +310,12 @@ FAULTS = {
         "lab.yaml:2:roles.ps",
         "ps: [n1]",
     ),
+    "role of a list without brackets": (
+        "hosts: {n1: {}, n2: {}}\nroles:\n  ps: n1, n[2-3]",
+        "ps must be a list of hosts, not 'n1, n[2-3]'",
+        "lab.yaml:3:roles.ps",
+        'ps: [n1, "n[2-3]"]',
+    ),
     "role is nothing": (
         "hosts: {n1: {}}\nroles:\n  ps:",
         "role ps names no host",

@@ -271,7 +271,11 @@ REFUSED = {
     "cwd: [src]": ("cwd must be text", "cwd", None),
     'cwd: ""': ("cwd must be a text", "cwd", None),
     "roles: {wroker: {}}": ("unknown role 'wroker'", "roles.wroker", "worker?"),
-    "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", None),
+    "roles: {ps: 2}": ("ps must be a mapping", "roles.ps", "write ps: {count: 2}"),
+    "roles: {worker: []}": ("the inventory says which", "roles.worker", "worker: [n2, n3] below"),
+    "roles: {worker: 'a,b'}": ("the inventory says which", "roles.worker", "worker: [a, b] below"),
+    "mode: DDP": ("not 'DDP'", "mode", "did you mean plain?"),
+    "mode: pss": ("not 'pss'", "mode", "did you mean coordinator?"),
     "roles: {ps: {cuont: 2}}": ("unknown key 'cuont'", "roles.ps.cuont", "count?"),
     "roles: {ps: {count: -1}}": ("whole number", "roles.ps.count", None),
     "roles: {ps: {command: [python, '{nothing}']}}": (

@@ -17,6 +17,7 @@ from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
 from tfdeploy.cli.options import unknown_choice_error
 from tfdeploy.cli.output import print_json, print_message
+from tfdeploy.cli.project import warn_of_notes
 from tfdeploy.config import find_job_above
 from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.templates import inventory_text, job_text, quoted, stated_settings
@@ -45,9 +46,14 @@ _MAX_SOURCE_BYTES = 1 << 20
 def run(flags: Flags) -> int:
     folder = Path(flags.folder)
     if not folder.is_dir():
-        raise UsageError(
-            "no such folder", where=flags.folder, next=f"mkdir {shlex.quote(flags.folder)}"
-        )
+        path = shlex.quote(flags.folder)
+        what, next_ = "no such folder", f"mkdir {path}"
+        if folder.exists():
+            what, next_ = (
+                "a file, not a folder",
+                f"`tfdeploy init --hosts {path}` reads the hosts in it",
+            )
+        raise UsageError(what, where=flags.folder, next=next_)
     named = flags.inventory if flags.hosts is None else None
     if named:
         _print_used_inventory(flags)
@@ -209,7 +215,7 @@ def _make_inventory_text(text: str) -> str:
         where = error.where if is_file else "--hosts"
         raise UsageError(error.what, where=where, next=_HOSTS_FORM) from error
     hosts = {}
-    for number, host in enumerate(read.inventory.hosts, 1):
+    for number, host in enumerate(warn_of_notes(read.inventory).hosts, 1):
         settings = stated_settings(host, read.given[host.name])
         if is_file or not is_ip(host.address):
             hosts[host.name] = settings
@@ -285,6 +291,12 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
         print(path)
     for path in kept:
         print_message(f"{path} exists already and was not changed")
+        if flags.hosts is not None and path.name == Path(INVENTORY).name:
+            old = shlex.quote(str(path))
+            print_message(
+                f"the hosts of --hosts were not written: add them to {old}, or move it away with "
+                f"`mv {old} {old}.old` and type the same again"
+            )
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
         print_message(

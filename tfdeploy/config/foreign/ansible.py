@@ -6,9 +6,10 @@ over the same variable of its groups, and that of a child group over that of its
 
 from __future__ import annotations
 
+import difflib
 import re
 import shlex
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -137,13 +138,16 @@ def make_inventory(groups: Groups) -> Node:
         for host in groups.members(group):
             containing[host].append(group)
     hosts: dict[str, Node] = {}
+    notes: dict[str, None] = {}
     for name, node in groups.hosts.items():
         variables: dict[str, Node] = dict(groups.groups["all"].variables)
         for group in containing[name]:
             variables |= groups.groups[group].variables
         variables |= groups.variables.get(name, {})
         hosts[name] = mapping(dict(_settings(variables)), node)
+        notes.update(dict.fromkeys(_misspelt(variables)))
     top = mapping({"hosts": mapping(hosts, groups.at)}, groups.at)
+    top.notes = list(notes)
     roles = {
         role: list(groups.members(name))
         for role in ROLES
@@ -178,6 +182,14 @@ def _depths(groups: Groups) -> dict[str, int]:
                         f"the group {child} is below itself", "correct `children`"
                     )
     return depths
+
+
+def _misspelt(variables: Mapping[str, Node]) -> Iterator[str]:
+    """Yield a note for each variable whose name is nearly that of a variable that is read."""
+    for name, node in variables.items():
+        near = difflib.get_close_matches(name, _KEYS, 1, cutoff=0.9)
+        if near and name not in _KEYS:
+            yield f"{node.location}: the variable {name} has no effect: did you mean {near[0]}?"
 
 
 def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:

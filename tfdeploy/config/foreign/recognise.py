@@ -42,6 +42,12 @@ def _read_lines(text: str, path: Path) -> Node | None:
         for number, line in enumerate(text.splitlines(), 1)
         if line.strip() and line.lstrip()[0] not in "#;"
     ]
+    for number, line in lines:
+        if line[0] == "[" and "]" not in line:
+            header = Node("text", shown(path), number)
+            raise header.error(
+                f"the section header {line} has no closing bracket", f"write {line}]"
+            )
     if hostfile.is_hostfile([line for _, line in lines]):
         return hostfile.read_hostfile(lines, shown(path))
     if ansible_ini.is_ini([line for _, line in lines]):

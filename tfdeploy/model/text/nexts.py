@@ -11,6 +11,14 @@ from tfdeploy.model.text.folding import fold_names
 
 _NAME = "\0"  # placeholder for the host's name
 _BOUND = re.compile(r"(--(?:limit|exclude) )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])")
+# Words that spelling alone would not lead to a known word.
+_MEANT = {
+    **dict.fromkeys(("torch", "pytorch", "ddp", "torchrun", "horovod", "jax"), "plain"),
+    **dict.fromkeys(("mwms", "multiworker", "allreduce"), "mirrored"),
+    **dict.fromkeys(("ps", "parameter_server"), "async"),
+    **dict.fromkeys(("pss", "parameterserverstrategy"), "coordinator"),
+    "cmd": "command",
+}
 MOST = 5  # the most lines; if there are more texts, the last line only names the remaining hosts
 
 
@@ -46,8 +54,14 @@ def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return a hint for the unknown `word`: the most similar known word, or `otherwise`."""
     import difflib  # imported here because a hint is rare
 
-    near = difflib.get_close_matches(word, list(known), 1)
+    existing, meant = list(known), alias(word)
+    near = [meant] if meant in existing else difflib.get_close_matches(word, existing, 1)
     return f"did you mean {near[0]}?" if near else otherwise
+
+
+def alias(word: str) -> str:
+    """Return what tfdeploy calls what other tools call `word`, such as "plain" for "ddp"."""
+    return _MEANT.get(word.lower(), word)
 
 
 def on_host(host: str, *words: str) -> str:

@@ -137,6 +137,15 @@ def test_ansible_ini() -> None:
     assert inventory.host("gpu01").setting("identity_file") == "`identity_file:` (hosts.ini:17)"
 
 
+def test_a_misspelt_variable_of_ansible_is_named_with_its_line() -> None:
+    inventory = read(
+        "h.ini", "[worker]\nn1 ansible_prt=22 ansible_become=yes\nn2 ansible_port=22\n"
+    )
+    assert inventory.notes == (
+        "h.ini:2: the variable ansible_prt has no effect: did you mean ansible_port?",
+    )
+
+
 YAML = """\
 all:
   vars: {ansible_user: ml}
@@ -220,6 +229,7 @@ def test_the_jump_host_of_ansible(args: str) -> None:
         ("h", "[all]\nn1 ansible_host={{x}}\n", "h:2", "template"),
         ("h", "[all]\nn1 ansible_connection=local\n", "h:2", "SSH only"),
         ("h", "[all]\nn1 n2\n", "h:2", "is not NAME=VALUE"),
+        ("h", "n1 ansible_port=1\n[workers\nn2\n", "h:2", r"header \[workers has no closing"),
         ("h", "[a:b]\nn1\n", "h:1", "unknown kind of section 'b'"),
         ("h", '[all]\nn1 ansible_user="ml\n', "h:2", "cannot be split"),
         ("h", "[a:children]\na\n", "h:1", "is below itself"),
