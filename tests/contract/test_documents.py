@@ -51,7 +51,12 @@ def commands(text: str) -> Iterator[list[str]]:
     blocks = "\n".join(_FENCED.findall(text) + _INDENTED.findall(text))
     for typed in _COMMAND.findall(blocks):
         words = shlex.split(typed, comments=True)
-        if "..." not in words and words[0] != "VERB" and "[-" not in typed:
+        if (
+            "..." not in words
+            and words[0] != "VERB"
+            and "[-" not in typed
+            and "[options]" not in typed
+        ):
             yield words
 
 

@@ -1,5 +1,5 @@
 """Test that the documentation builds without a warning, and that its navigation, its index and
-llms.txt have the same pages in the same order.
+llms.txt have the same pages in the same order, and that generated pages are current.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import llms_txt
+import reference_pages
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -39,6 +40,19 @@ def test_the_index_has_the_order_of_the_navigation() -> None:
 
 def test_llms_txt_is_current() -> None:
     assert llms_txt.FILE.read_text(encoding="utf-8") == llms_txt.text(), f"run {llms_txt.RENEW}"
+
+
+@pytest.mark.parametrize(("name", "text"), reference_pages.pages().items())
+def test_a_page_of_the_reference_is_current(name: str, text: str) -> None:
+    page = reference_pages.FOLDER / name
+    assert page.exists() and page.read_text(encoding="utf-8") == text, (
+        f"run {reference_pages.RENEW}"
+    )
+
+
+def test_every_generated_page_is_in_its_folder_alone() -> None:
+    names = {path.name for path in reference_pages.FOLDER.iterdir()}
+    assert names == {*reference_pages.pages()}, f"{reference_pages.RENEW} writes these pages alone"
 
 
 @pytest.mark.parametrize("path", ["README.md", *navigation()])

@@ -380,7 +380,7 @@ JOB = (
 )
 
 
-_PLACEHOLDERS = {
+PLACEHOLDERS = {
     **{f"{{{name}}}": text for name, text in NAMES.items()},
     "{data.NAME}": "a data set's folder or file on the host; of a set in parts the task's own part",
     "{keep.NAME}": "a keep folder, absolute",
@@ -417,7 +417,7 @@ def reference_text() -> str:
         "INVENTORY  inventories/*.yaml": _table(INVENTORY),
         "A HOST  below hosts and defaults": _table(HOST),
         "JOB  tfdeploy.yaml; paths are relative to the file": _table(JOB),
-        "PLACEHOLDERS  in command and env; {{ and }} stand for braces": _PLACEHOLDERS.items(),
+        "PLACEHOLDERS  in command and env; {{ and }} stand for braces": PLACEHOLDERS.items(),
     }
     lines = []
     for heading, cells in sections.items():
