@@ -1,21 +1,26 @@
-"""Write docs/json/NAME.schema.json for every output that verbs print with --json.
+"""Write the JSON Schemas of the docs: docs/json/NAME.schema.json for every output that verbs print
+with --json, and docs/schemas/NAME.schema.json for the job file and the inventory.
 
-A test compares the files with the output of this script.
+Tests compare the files with the output of this script.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
 
+from tfdeploy.config.file_schemas import FILE_SCHEMAS, file_schema_text
 from tfdeploy.model.output.printed import PRINTED, schema_text
 
-FOLDER = Path(__file__).parents[1] / "docs" / "json"
+DOCS = Path(__file__).parents[1] / "docs"
 
 
 def main() -> None:
-    FOLDER.mkdir(exist_ok=True)
-    for name in PRINTED:
-        (FOLDER / f"{name}.schema.json").write_text(schema_text(name))
+    texts = {f"json/{name}": schema_text(name) for name in PRINTED}
+    texts |= {f"schemas/{name}": file_schema_text(name) for name in FILE_SCHEMAS}
+    for name, text in texts.items():
+        path = DOCS / f"{name}.schema.json"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

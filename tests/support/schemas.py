@@ -1,5 +1,5 @@
-"""Check a value against a JSON Schema of docs/json. Only the keywords that these schemas use are
-supported.
+"""Check a value against a JSON Schema of docs/json or docs/schemas. Only the keywords that these
+schemas use are supported.
 
 A key that the schema does not name is a fault too, because the schemas document all output of the
 verbs.
@@ -7,6 +7,7 @@ verbs.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -35,6 +36,8 @@ READ = {
     "enum",
     "properties",
 } | {*("required", "additionalProperties", "items", "prefixItems", "minItems", "maxItems")}
+READ |= {*("pattern", "propertyNames", "minimum", "maximum", "uniqueItems")}
+READ |= {*("minProperties", "maxProperties")}
 # {(verb, argument): the schema of the verb with that argument}
 WITH = {
     ("sync", "--dry-run"): "sync-dry-run",
@@ -56,18 +59,27 @@ def find_faults(
     if "anyOf" in schema:
         tried = [list(find_faults(value, each, defs, at)) for each in schema["anyOf"]]
         yield from () if not all(tried) else min(tried, key=len)
-    kind = schema.get("type")
-    if kind and (
-        not isinstance(value, TYPES[kind]) or (isinstance(value, bool) and kind != "boolean")
-    ):
-        yield f"{at}: {value!r} is no {kind}"
+    kinds = schema.get("type") or []
+    kinds = [kinds] if isinstance(kinds, str) else kinds
+    if kinds and not any(_is(value, kind) for kind in kinds):
+        yield f"{at}: {value!r} is no {' or '.join(kinds)}"
         return
     if "enum" in schema and value not in schema["enum"]:
         yield f"{at}: {value!r} is none of {schema['enum']}"
-    if kind == "array":
+    if isinstance(value, str) and not re.search(schema.get("pattern", ""), value):
+        yield f"{at}: {value!r} does not match {schema['pattern']}"
+    if _is(value, "number") and not (
+        schema.get("minimum", value) <= value <= schema.get("maximum", value)
+    ):
+        yield f"{at}: {value!r} is too small or too large"
+    if "array" in kinds and isinstance(value, list):
         yield from _of_array(value, schema, defs, at)
-    if kind == "object":
+    if "object" in kinds and isinstance(value, dict):
         yield from _of_object(value, schema, defs, at)
+
+
+def _is(value: Any, kind: str) -> bool:
+    return isinstance(value, TYPES[kind]) and (kind == "boolean" or not isinstance(value, bool))
 
 
 def _of_array(
@@ -75,6 +87,8 @@ def _of_array(
 ) -> Iterator[str]:
     if not schema.get("minItems", 0) <= len(value) <= schema.get("maxItems", len(value)):
         yield f"{at}: {len(value)} values"
+    if schema.get("uniqueItems") and any(value.count(each) > 1 for each in value):
+        yield f"{at}: {value!r} has equal values"
     first = schema.get("prefixItems", [])
     for number, each in enumerate(value):
         expected = first[number] if number < len(first) else schema.get("items") or {}
@@ -87,7 +101,11 @@ def _of_object(
     known = schema.get("properties", {})
     yield from (f"{at}.{key} is missing" for key in schema.get("required", ()) if key not in value)
     more = schema.get("additionalProperties", True)
+    low, high = schema.get("minProperties", 0), schema.get("maxProperties", len(value))
+    if not low <= len(value) <= high:
+        yield f"{at}: {len(value)} keys"
     for key, each in value.items():
+        yield from find_faults(key, schema.get("propertyNames", {}), defs, f"{at}.{key}")
         if key in known:
             yield from find_faults(each, known[key], defs, f"{at}.{key}")
         elif isinstance(more, dict):

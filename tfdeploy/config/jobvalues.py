@@ -12,7 +12,16 @@ import shlex
 from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
 from tfdeploy.config.node import SCALARS, Node, nearest
-from tfdeploy.config.schema import Key, read_values
+from tfdeploy.config.schema import (
+    Key,
+    Schema,
+    accepts,
+    mapping_schema,
+    matching,
+    or_nothing,
+    read_values,
+    schema_of,
+)
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
@@ -34,7 +43,24 @@ RESERVED = (
     *TASK_MARKERS,
 )
 
+_NAMES = matching(NAME)
+VARIABLE_NAMES = matching(VARIABLE).replace(
+    "^", f"^(?!({'|'.join(RESERVED)})$|TFDEPLOY_TASK_|{BEFORE})"
+)
+# a folder inside the code
+_INSIDE_PATTERN = r"^(?![-/~])(?!(.*/)?\.\.(/|$))[^{}\\\u0000-\u001f\u007f]{1,4096}$"
 
+
+def mapping_by_name(schema: Schema, names: str = _NAMES) -> Schema:
+    """Return the JSON Schema of a mapping of names, which match `names`, to such values."""
+    return {
+        "type": ["object"],
+        "propertyNames": {"pattern": names},
+        "additionalProperties": schema,
+    }
+
+
+@accepts("array", items={"type": ["string", "number", "boolean"]}, minItems=1)
 def command(node: Node) -> tuple[str, ...]:
     """Return the words of the command as written; a number is returned as its text.
 
@@ -62,25 +88,7 @@ def _word(item: Node) -> str:
     return item.text
 
 
-def data(node: Node) -> dict[str, DataSource]:
-    """Return name -> data set; paths stay as written.
-
-    Raises ConfigError if the names of two split data sets lead to the same environment variables.
-    """
-    sources: dict[str, DataSource] = {}
-    told: dict[str, str] = {}
-    for name, child in node.mapping("a mapping of name: path").items():
-        sources[_named(child, name)] = source = _source(child)
-        if source.split != "none":
-            other = told.setdefault(part_variable(name), name)
-            if other != name:
-                raise child.error(
-                    f"{name} and {other} would both set {part_variable(name)}",
-                    "give one of them another name",
-                )
-    return sources
-
-
+@accepts("string", pattern=matching(NAME).replace("$", ":/.*[^/.]"))
 def _from(node: Node) -> tuple[str, str]:
     given = node.scalar("HOST:/absolute/path")
     host, _, path = given.partition(":")
@@ -130,6 +138,30 @@ def _source(node: Node) -> DataSource:
     return source
 
 
+@accepts(
+    **mapping_by_name(
+        {**schema_of(values.text), **mapping_schema(_SOURCE), "type": ["string", "object"]}
+    )
+)
+def data(node: Node) -> dict[str, DataSource]:
+    """Return name -> data set; paths stay as written.
+
+    Raises ConfigError if the names of two split data sets lead to the same environment variables.
+    """
+    sources: dict[str, DataSource] = {}
+    told: dict[str, str] = {}
+    for name, child in node.mapping("a mapping of name: path").items():
+        sources[_named(child, name)] = source = _source(child)
+        if source.split != "none":
+            other = told.setdefault(part_variable(name), name)
+            if other != name:
+                raise child.error(
+                    f"{name} and {other} would both set {part_variable(name)}",
+                    "give one of them another name",
+                )
+    return sources
+
+
 def _named(child: Node, name: str) -> str:
     if not NAME.match(name):
         raise child.error(
@@ -138,6 +170,7 @@ def _named(child: Node, name: str) -> str:
     return name
 
 
+@accepts("string", pattern=_INSIDE_PATTERN)
 def cwd(node: Node) -> str:
     """Return the normalised path of a folder, relative to the code; "" is the code folder."""
     path = _inside(node, "cwd: src")
@@ -165,6 +198,7 @@ def overlap(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
+@accepts("array", items={"type": ["string"], "pattern": _INSIDE_PATTERN}, maxItems=MOST_KEPT)
 def keep(node: Node) -> tuple[str, ...]:
     """Return the `keep` folders as normalised paths relative to the code.
 
@@ -190,21 +224,20 @@ def keep(node: Node) -> tuple[str, ...]:
 
 
 _RULE = (
-    Key(
-        "count", "tasks of this role in all", "count: 2", lambda node: values.whole(node, 0, 10_000)
-    ),
+    Key("count", "tasks of this role in all", "count: 2", values.whole(0, 10_000)),
     Key(
         "per_host",
         "tasks of this role on each of its hosts",
         "per_host: 1",
-        lambda node: values.whole(node, 1, 1024),
+        values.whole(1, 1024),
     ),
-    Key("gpus", "GPUs of each task", "gpus: 1", lambda node: values.whole(node, 0, 1024)),
+    Key("gpus", "GPUs of each task", "gpus: 1", values.gpu_count),
     Key("command", "the words of its own program", "command: [python, ps.py]", command),
     Key("as", "what the program calls the role", "as: master", values.variable, field="called"),
 )
 
 
+@accepts(**mapping_by_name(or_nothing(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$"))
 def roles(node: Node) -> dict[str, RoleRule]:
     """Return role -> its number of tasks, GPUs, name and command, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
@@ -245,6 +278,7 @@ def check_role(role: str, node: Node) -> None:
         raise node.error(f"unknown role {role[:60]!r}", nearest(role, ROLES, "the roles are"))
 
 
+@accepts(**mapping_by_name({"type": ["string", "number"]}, VARIABLE_NAMES))
 def env(node: Node) -> dict[str, str]:
     """Return the environment variables of the key `env`; a number becomes the text as written.
 
@@ -283,6 +317,7 @@ def check_variable(name: str, node: Node) -> None:
         )
 
 
+@accepts(**mapping_by_name({"type": ["string"], "format": "regex"}))
 def metrics(node: Node) -> dict[str, str]:
     """Return name -> regular expression.
 
@@ -307,6 +342,7 @@ def metrics(node: Node) -> dict[str, str]:
     return patterns
 
 
+@accepts("array", items=schema_of(values.seconds), minItems=2, maxItems=2)
 def backoff(node: Node) -> tuple[float, float]:
     """Return the first and the longest pause before a restart, in seconds."""
     parts = node.list_items("a list of two durations, as in [1s, 60s]")

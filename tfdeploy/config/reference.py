@@ -9,7 +9,8 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
-from tfdeploy.config.schema import Key
+from tfdeploy.config.jobvalues import mapping_by_name
+from tfdeploy.config.schema import Key, Schema, mapping_schema, or_nothing
 from tfdeploy.model.job import MODES, STALL_ACTIONS
 from tfdeploy.model.modes import rules
 from tfdeploy.model.protect import ASKED_LEVELS
@@ -102,24 +103,43 @@ HOST = (
     ),
 )
 
+
+def _host_schema() -> Schema:
+    """Return the JSON Schema of a host's keys, in whose values {name} may stand."""
+    schema = mapping_schema(HOST)
+    for key in schema["properties"].values():
+        key["pattern"] = "|".join(filter(None, (key.get("pattern"), r"\{name\}")))
+        key["type"] = sorted({*key["type"], "string"})
+    return schema
+
+
+_HOST_SCHEMA = _host_schema()
+_SPAN = r"\d{1,9}(-\d{1,9})?"
+_NAMES_AND_RANGES = rf"^(?![-.])([A-Za-z0-9_.-]|\[{_SPAN}(,{_SPAN})*\])+$"
+_ROLE_SCHEMA = {"type": ["string", "array", "null"], "items": {"type": ["string"]}}
 INVENTORY = (
     Key(
         "defaults",
         "any key of a host, for all hosts",
         "defaults: {user: ml}",
-        lambda node: node.mapping("a mapping of a host's keys"),
+        values.mapping("a mapping of a host's keys", _HOST_SCHEMA),
     ),
     Key(
         "hosts",
         "name or range, and the host's keys; {name} stands for the name",
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
-        lambda node: node.mapping("a mapping of name: keys"),
+        values.mapping(
+            "a mapping of name: keys", mapping_by_name(or_nothing(_HOST_SCHEMA), _NAMES_AND_RANGES)
+        ),
     ),
     Key(
         "roles",
         "which hosts ps, worker, chief and evaluator may use",
         'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
-        lambda node: node.mapping("a mapping of role: [hosts]"),
+        values.mapping(
+            "a mapping of role: [hosts]",
+            mapping_by_name(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
+        ),
         "in modes with a ps or a chief the first host has it; all others are workers",
     ),
 )
@@ -279,7 +299,7 @@ JOB = (
                 "how often, without ten good minutes in between; 0: never; if given, the same "
                 "error twice does not end the run",
                 "max: 3",
-                lambda node: values.whole(node, 0, 1000),
+                values.whole(0, 1000),
                 "3",
                 "restart_max",
             ),

@@ -1,15 +1,48 @@
 """Defines a key of a file: its name, reader and description.
 
-`reference.py` lists the keys; `read_keys` reads a mapping according to such a list.
+`reference.py` lists the keys; `read_keys` reads a mapping according to such a list, and
+`mapping_schema` makes a JSON Schema of it. Both follow the readers: each states with `accepts`
+which values it takes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 from tfdeploy.config.node import Node, nearest
+
+Schema = dict[str, Any]  # a JSON Schema, draft 7, whose `type` is always a list
+R = TypeVar("R", bound=Callable[[Node], Any])
+_SCHEMAS: dict[Callable[[Node], Any], Schema] = {}
+
+
+def accepts(*types: str, **more: Any) -> Callable[[R], R]:
+    """Return a decorator that states which values a reader takes, as a JSON Schema.
+
+    `types`: JSON types. `more`: the other keywords. The schema admits what the reader takes, except
+    numbers in quotes, and numbers in place of texts. It may admit more, because only the reader
+    checks rules about several values.
+    """
+
+    def state(read: R) -> R:
+        _SCHEMAS[read] = {"type": [*types], **more}
+        return read
+
+    return state
+
+
+def schema_of(read: Callable[[Node], Any]) -> Schema:
+    """Return what `accepts` states about a reader."""
+    return _SCHEMAS[read]
+
+
+def matching(*expressions: re.Pattern[str]) -> str:
+    """Return the `pattern` of texts that one of the expressions matches, each of which ends in
+    `\\Z`."""
+    return "|".join("^" + each.pattern.replace(r"\Z", "$") for each in expressions)
 
 
 @dataclass(frozen=True)
@@ -63,3 +96,33 @@ def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
     Raises ConfigError for an unknown key or a wrong value.
     """
     return {field: given.value for field, given in read_keys(node, keys).items()}
+
+
+def mapping_schema(keys: tuple[Key, ...]) -> Schema:
+    """Return the JSON Schema of a mapping with these keys, each of which may be left empty."""
+    return {
+        "type": ["object"],
+        "properties": {key.name: or_nothing(_key_schema(key)) for key in keys},
+        "additionalProperties": False,
+    }
+
+
+def or_nothing(schema: Schema) -> Schema:
+    """Return the schema of a value that may also be left empty."""
+    empty: Schema = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
+    return {**schema, "type": [*schema["type"], "null"], **empty}
+
+
+def _key_schema(key: Key) -> Schema:
+    schema = mapping_schema(key.keys) if key.read is None else schema_of(key.read)
+    default = f"\nDefault: {key.default}" if key.default else ""
+    described = {"description": f"{key.text}\nExample: {key.example}{default}", **schema}
+    pattern = "|".join(schema.get("enum", ())) or schema.get("pattern", "-")
+    # Other defaults are explained in words, or mean that there is no value.
+    if (
+        key.default != "none"
+        and re.fullmatch("[^ ]+", key.default)
+        and re.search(pattern, key.default)
+    ):
+        described["default"] = key.default
+    return described

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.config import values
-from tfdeploy.config.jobvalues import check_variable, command
+from tfdeploy.config.jobvalues import VARIABLE_NAMES, check_variable, command, mapping_by_name
 from tfdeploy.config.node import Node
-from tfdeploy.config.schema import Key, read_values
+from tfdeploy.config.schema import Key, accepts, mapping_schema, read_values
 from tfdeploy.model.allowed import VARIABLE
 from tfdeploy.model.job import SecretSource
 
@@ -29,7 +29,22 @@ _SOURCE = (
     ),
 )
 
+_NAMED_SOURCE = mapping_by_name(
+    {
+        **mapping_schema(_SOURCE),
+        "type": ["string", "object"],
+        "pattern": "^env$",
+        "minProperties": 1,
+        "maxProperties": 1,
+    },
+    VARIABLE_NAMES,
+)
 
+
+@accepts(
+    **{**_NAMED_SOURCE, "type": ["array", "object"]},
+    items={**_NAMED_SOURCE, "type": ["string", "object"], "pattern": VARIABLE_NAMES},
+)
 def secrets(node: Node) -> dict[str, SecretSource]:
     """Return variable name -> source of its value. A file path stays as written.
 

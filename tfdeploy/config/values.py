@@ -11,7 +11,9 @@ from collections.abc import Callable
 from typing import Literal
 
 from tfdeploy.config.node import Node, nearest
+from tfdeploy.config.schema import Schema, accepts, matching, schema_of
 from tfdeploy.model.allowed import (
+    HOSTNAME,
     PROGRAM,
     USER,
     VARIABLE,
@@ -22,15 +24,22 @@ from tfdeploy.model.allowed import (
 )
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.text.ranges import MAX_NAMES, split_list, unfold
-from tfdeploy.model.text.units import BYTES, SECONDS, rate_of
+from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, rate_of
 
 NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
 MOST_HOPS = 16  # limits the jump hosts in one `jump`
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _HOP = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?\Z", re.ASCII)
 Gpus = Literal["auto", "none"] | int | tuple[int, ...]
+# Patterns of JSON Schemas. Python and JavaScript must read them alike.
+TEXT_PATTERN = r"^(?!-)[^\u0000-\u001f\u007f]{1,4096}$"
+_AMOUNT_PATTERN = r"^\d{1,12}(\.\d{1,9})? ?"
+DURATION_PATTERN = f"{_AMOUNT_PATTERN}({'|'.join(SECONDS)})$"
+_SIZE_PATTERN = f"{_AMOUNT_PATTERN}({'|'.join(BYTES)})$"
+_HOST_PATH_PATTERN = "^~?/.*[^/.]"
 
 
+@accepts("string", pattern=TEXT_PATTERN)
 def text(node: Node) -> str:
     """Return a text that is not empty, has no control characters, and does not begin with `-`."""
     given = node.scalar()
@@ -39,6 +48,7 @@ def text(node: Node) -> str:
     return given
 
 
+@accepts("string", pattern=TEXT_PATTERN.replace("-)", r"-|.*\$\{)"))
 def local_path(node: Node) -> str:
     """Return a path on this machine that both tfdeploy and ssh can read.
 
@@ -50,6 +60,7 @@ def local_path(node: Node) -> str:
     return given
 
 
+@accepts("string", pattern=matching(NAME))
 def name(node: Node) -> str:
     given = node.scalar("a name")
     if not NAME.match(given):
@@ -57,6 +68,7 @@ def name(node: Node) -> str:
     return given
 
 
+@accepts("string", pattern=matching(VARIABLE))
 def variable(node: Node) -> str:
     given = node.scalar("the name of a variable")
     if not VARIABLE.match(given):
@@ -64,10 +76,21 @@ def variable(node: Node) -> str:
     return given
 
 
+def mapping(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
+    """Return a function that reads a mapping whose values other functions read."""
+
+    @accepts(**schema)
+    def read(node: Node) -> dict[str, Node]:
+        return node.mapping(wanted)
+
+    return read
+
+
 def choice(*words: str) -> Callable[[Node], str]:
     """Return a function that reads a value and accepts only these words."""
     wanted = " | ".join(words)
 
+    @accepts("string", enum=[*words])
     def read(node: Node) -> str:
         given = node.scalar(wanted)
         if given not in words:
@@ -77,22 +100,27 @@ def choice(*words: str) -> Callable[[Node], str]:
     return read
 
 
-def whole(node: Node, low: int, high: int) -> int:
-    """Return a whole number from `low` to `high`, both included."""
-    given = node.scalar(f"a whole number from {low} to {high}")
-    if not re.match(r"\d{1,18}\Z", given, re.ASCII) or not low <= int(given) <= high:
-        raise node.wrong(f"a whole number from {low} to {high}")
-    return int(given)
+def whole(low: int, high: int) -> Callable[[Node], int]:
+    """Return a function that reads a whole number from `low` to `high`, both included."""
+
+    @accepts("integer", minimum=low, maximum=high)
+    def read(node: Node) -> int:
+        given = node.scalar(f"a whole number from {low} to {high}")
+        if not re.match(r"\d{1,18}\Z", given, re.ASCII) or not low <= int(given) <= high:
+            raise node.wrong(f"a whole number from {low} to {high}")
+        return int(given)
+
+    return read
 
 
-def slots(node: Node) -> int:
-    return whole(node, 1, 1024)
+slots = whole(1, 1024)
+port = whole(1, 65535)
+_gpu = whole(0, 1023)
+gpu_count = whole(0, 1024)
+_byte_count = whole(0, 1 << 50)
 
 
-def port(node: Node) -> int:
-    return whole(node, 1, 65535)
-
-
+@accepts("string", "integer", pattern=r"^\d{1,5}(-\d{1,5})?$", minimum=1, maximum=65535)
 def ports(node: Node) -> tuple[int, int]:
     """Return (lowest, highest) of a range of ports, both included."""
     given = node.scalar("a range of ports")
@@ -105,6 +133,10 @@ def ports(node: Node) -> tuple[int, int]:
     return low, high
 
 
+@accepts(
+    "string",
+    pattern=matching(HOSTNAME) + r"|^\[?[\da-fA-F]*:[\da-fA-F]*:[\da-fA-F:.]*(%[\w.-]{1,15})?\]?$",
+)
 def address(node: Node) -> str:
     """Return a host name or an address, without the brackets of [IPv6]."""
     given = node.scalar("a host name or address")
@@ -122,6 +154,7 @@ def address(node: Node) -> str:
     return given
 
 
+@accepts("string", pattern=matching(USER))
 def user(node: Node) -> str:
     given = node.scalar("a user name")
     if not USER.match(given):
@@ -129,6 +162,7 @@ def user(node: Node) -> str:
     return given
 
 
+@accepts("string", pattern=rf"^(?!-)[^,\s]+(,(?!-)[^,\s]+){{0,{MOST_HOPS - 1}}}$")
 def jump(node: Node) -> str:
     """Return the jump hosts: [user@]host[:port], separated by commas, or `none` for no jump."""
     given = node.scalar("a jump host")
@@ -147,6 +181,7 @@ def jump(node: Node) -> str:
     return given
 
 
+@accepts("string", pattern=_HOST_PATH_PATTERN)
 def host_path(node: Node) -> str:
     """Return a folder or file on a host: absolute or below ~."""
     given = node.scalar("a path on the host")
@@ -158,6 +193,7 @@ def host_path(node: Node) -> str:
     return given.rstrip("/")
 
 
+@accepts("string", pattern=f"{matching(PROGRAM)}|{_HOST_PATH_PATTERN}")
 def python(node: Node) -> str:
     given = node.scalar("an interpreter")
     if "/" in given:
@@ -169,10 +205,20 @@ def python(node: Node) -> str:
     return given
 
 
+@accepts(
+    "string",
+    "integer",
+    "array",
+    pattern="^(auto|none)$",
+    minimum=0,
+    maximum=1024,
+    items=schema_of(_gpu),
+    uniqueItems=True,
+)
 def gpus(node: Node) -> Gpus:
     """Return "auto", "none", a count, or a list of indices."""
     if node.kind == "list":
-        numbers = tuple(whole(item, 0, 1023) for item in node.items)
+        numbers = tuple(_gpu(item) for item in node.items)
         if len(set(numbers)) < len(numbers):
             raise node.error("a GPU stands twice in the list", "name each GPU once")
         return numbers or "none"
@@ -183,9 +229,10 @@ def gpus(node: Node) -> Gpus:
         return "none"
     if not given.isdecimal():
         raise node.wrong("auto, none, a count or a list", "write it as auto, none, 2 or [0, 1]")
-    return whole(node, 0, 1024) or "none"
+    return gpu_count(node) or "none"
 
 
+@accepts("string", pattern=DURATION_PATTERN)
 def seconds(node: Node) -> float:
     """Return a duration in seconds."""
     value = _amount(node, "a duration with its unit", SECONDS, "write it as 5s, 2m or 1h")
@@ -194,6 +241,7 @@ def seconds(node: Node) -> float:
     return value
 
 
+@accepts("string", pattern=_SIZE_PATTERN)
 def size_bytes(node: Node) -> int:
     """Return a size in bytes."""
     value = int(_amount(node, "a size with its unit", BYTES, "write it as 1GiB or 500MB"))
@@ -202,18 +250,24 @@ def size_bytes(node: Node) -> int:
     return value
 
 
+@accepts("string", "integer", pattern=_SIZE_PATTERN, minimum=0, maximum=1 << 50)
 def reserve(node: Node) -> int:
     """Return a number of bytes, read from a size with its unit or from a plain number.
 
     A plain number is accepted because `tfdeploy inventory` prints one.
     """
     return (
-        whole(node, 0, 1 << 50)
-        if node.scalar("a size with its unit").isdecimal()
-        else size_bytes(node)
+        _byte_count(node) if node.scalar("a size with its unit").isdecimal() else size_bytes(node)
     )
 
 
+@accepts(
+    "string",
+    "integer",
+    pattern=r"^\d{1,12}(\.\d{1,9})?[KMG]?$",
+    minimum=LEAST_RATE,
+    maximum=MOST_RATE,
+)
 def rate(node: Node) -> int:
     """Return a data rate in bytes a second."""
     try:

@@ -6,9 +6,9 @@ The reference is made from the tables that also validate the two files.
 from __future__ import annotations
 
 from tfdeploy.cli.arguments.docs import Flags
+from tfdeploy.cli.options import unknown_choice_error
 from tfdeploy.cli.output import print_json
 from tfdeploy.config.reference import reference_rows, reference_text
-from tfdeploy.errors import UsageError
 
 
 def run(flags: Flags) -> int:
@@ -22,11 +22,10 @@ def run(flags: Flags) -> int:
 
 
 def _print_schema(name: str) -> int:
+    from tfdeploy.config.file_schemas import FILE_SCHEMAS, file_schema_text
     from tfdeploy.model.output.printed import PRINTED, schema_text
 
-    if name not in PRINTED:
-        raise UsageError(
-            f"there is no schema {name!r}", where="--schema", next=f"one of {', '.join(PRINTED)}"
-        )
-    print(schema_text(name), end="")
+    if name not in (*FILE_SCHEMAS, *PRINTED):
+        raise unknown_choice_error(name, [*PRINTED, *FILE_SCHEMAS], "--schema")
+    print(file_schema_text(name) if name in FILE_SCHEMAS else schema_text(name), end="")
     return 0

@@ -1,0 +1,27 @@
+"""Makes the JSON Schemas by which an editor checks and completes the two files.
+
+The readers in `reference.py` decide what the schemas admit. Editors support draft 7 best.
+"""
+
+from __future__ import annotations
+
+import json
+
+from tfdeploy.config.reference import INVENTORY, JOB
+from tfdeploy.config.schema import mapping_schema
+
+_FILES = {
+    "job-file": {"title": "the job file of tfdeploy, tfdeploy.yaml", **mapping_schema(JOB)},
+    "inventory-file": {
+        "title": "an inventory of tfdeploy",
+        **mapping_schema(INVENTORY),
+        "required": ["hosts"],
+    },
+}
+FILE_SCHEMAS = tuple(_FILES)
+
+
+def file_schema_text(name: str) -> str:
+    """Return the schema of a file, one of FILE_SCHEMAS, as JSON. Raises KeyError."""
+    schema = {"$schema": "http://json-schema.org/draft-07/schema#", **_FILES[name]}
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
