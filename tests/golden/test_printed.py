@@ -122,4 +122,4 @@ def test_docs_prints_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "--schema", "sync-dry-run"]) == 0
     assert capsys.readouterr().out == schema_text("sync-dry-run")
     assert main(["docs", "--schema", "nothing"]) == 2
-    assert "one of init, inventory" in capsys.readouterr().err
+    assert "one of: init, inventory" in capsys.readouterr().err

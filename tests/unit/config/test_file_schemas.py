@@ -91,11 +91,17 @@ def uncommented(text: str) -> str:
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 
 
-def pages() -> Iterator[tuple[str, str]]:
-    """Yield (page and number, text) of each YAML block in the documentation."""
+def pages() -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield (page and number, (schema, text)) of each whole file in the documentation."""
+    job_keys = {key.name for key in reference.JOB} - {"roles"}
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         blocks = re.findall(r"^```ya?ml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
-        yield from ((f"{page.name}-{number}", text) for number, text in enumerate(blocks))
+        for number, text in enumerate(blocks):
+            keys = set(re.findall(r"^(\w+):", text, re.M))
+            if "hosts" in keys:
+                yield f"{page.name}-{number}", (INVENTORY, text)
+            elif keys & job_keys and page.parent.name != "reference":
+                yield f"{page.name}-{number}", (JOB, text)
 
 
 def examples() -> dict[str, tuple[str, str]]:
@@ -111,10 +117,7 @@ def examples() -> dict[str, tuple[str, str]]:
     return {
         **{name: (JOB, path.read_text("utf-8")) for name, path in jobs.items()},
         **{name: (INVENTORY, path.read_text("utf-8")) for name, path in hosts.items()},
-        **{
-            name: (INVENTORY if re.search("^hosts:", text, re.M) else JOB, text)
-            for name, text in pages()
-        },
+        **dict(pages()),
         "init-job": (JOB, job),
         "init-job-every-key": (JOB, uncommented(every_key)),
         "init-inventory": (INVENTORY, inventory),
