@@ -83,7 +83,9 @@ def drain(bench: BenchLab, megabytes: int, rounds: int, figures: Figures) -> Non
         bench.tfdeploy("launch", "--name", f"flood-{number}", "--wait", "--quiet")
         ours.append(
             megabytes
-            / _said(bench.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output)
+            / _printed_seconds(
+                bench.tfdeploy("logs", f"flood-{number}", "-n", "1", "--output", "raw").output
+            )
         )
         theirs.append(megabytes / _by_cat(bench, megabytes))
     rate = statistics.median(ours)
@@ -97,10 +99,10 @@ def _by_cat(bench: BenchLab, megabytes: int) -> float:
         'python3 -c "$0" "$1" 2>/tmp/said | cat >~/flood; tail -1 /tmp/said; rm ~/flood /tmp/said'
     )
     argv = bench.lab.on("n2", ["sh", "-c", script, FLOOD, str(megabytes)])
-    return _said(subprocess.run(argv, capture_output=True, check=True).stdout)
+    return _printed_seconds(subprocess.run(argv, capture_output=True, check=True).stdout)
 
 
-def _said(output: bytes) -> float:
+def _printed_seconds(output: bytes) -> float:
     return float(output.decode().split("seconds ")[-1].split()[0])
 
 

@@ -343,14 +343,14 @@ def beginning(case: Case, begins: list[float]) -> Iterator[None]:
     before = {pid: received(pid) for pid in pids}
     deadline = time.monotonic() + HALF_WAY_S
 
-    def look() -> None:
+    def wait_for_half_a_piece() -> None:
         while time.monotonic() < deadline:
             if any(received(pid) - count > HALF_A_PIECE for pid, count in before.items()):
                 begins.append(time.time())
                 return
             time.sleep(POLL_S)
 
-    looking = threading.Thread(target=look)
+    looking = threading.Thread(target=wait_for_half_a_piece)
     looking.start()
     yield
     looking.join()

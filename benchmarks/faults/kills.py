@@ -150,7 +150,7 @@ class Tally:
         for each in killed:
             self.kills += 1
             self.at[each.step] = self.at.get(each.step, 0) + 1
-        for run, hosts in self.field.look({each.run: each.slot for each in killed}).items():
+        for run, hosts in self.field.list_remains({each.run: each.slot for each in killed}).items():
             one = next(each for each in killed if each.run == run)
             running = [host for host, about in hosts.items() if about["tasks"]]
             left = {host: about["left"] for host, about in hosts.items() if about["left"]}

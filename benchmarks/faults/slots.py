@@ -96,7 +96,7 @@ class Slots:
     def workdir(self, slot: int) -> str:
         return f"~/k{slot}"
 
-    def look(self, slots: Mapping[str, int]) -> dict[str, dict[str, dict[str, Any]]]:
+    def list_remains(self, slots: Mapping[str, int]) -> dict[str, dict[str, dict[str, Any]]]:
         """Return {run: {host: {"left": what is left of the run, "tasks": number of its task
         processes}}}.
 

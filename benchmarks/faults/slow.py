@@ -154,7 +154,9 @@ class Field(Slots):
             raise SystemExit(message)
 
     def _running(self, run: str, slot: int) -> list[str]:
-        return [host for host, about in self.look({run: slot})[run].items() if about["tasks"]]
+        return [
+            host for host, about in self.list_remains({run: slot})[run].items() if about["tasks"]
+        ]
 
 
 def main() -> int:

@@ -85,7 +85,7 @@ class News:
             now, _, host, other = heapq.heappop(self._events)
             if other >= 0:
                 self._spoke(host, other, now)
-                self._look(host, now)
+                self._schedule_poll(host, now)
             elif now >= self._due[host]:
                 self._due[host] = float("inf")
                 self._send(host, now)
@@ -94,7 +94,7 @@ class News:
     def _at(self, when: float, host: int, other: int = -1) -> None:
         heapq.heappush(self._events, (when, len(self._events) + self.exchanges, host, other))
 
-    def _look(self, host: int, when: float) -> None:
+    def _schedule_poll(self, host: int, when: float) -> None:
         if when < self._due[host]:
             self._due[host] = when
             self._at(when, host)
@@ -103,7 +103,7 @@ class News:
         if host not in self._knows:
             self._knows[host] = now
             self._schedules[host].note_change(False, now)
-            self._look(host, now)
+            self._schedule_poll(host, now)
 
     def _digest(self, host: int) -> str:
         return NEW if host in self._knows else OLD
@@ -122,7 +122,7 @@ class News:
             )
         pause = SETTLE_S if chosen else schedule.pause_s(concerned, self._digest(host), now)
         if pause < GIVEN_UP_S:
-            self._look(host, now + max(pause, SETTLE_S))
+            self._schedule_poll(host, now + max(pause, SETTLE_S))
 
     def _spoke(self, host: int, other: int, now: float) -> None:
         mine = self._peers[host][str(other)]

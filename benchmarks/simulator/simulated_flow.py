@@ -47,7 +47,7 @@ class Link:
         self._left -= 1
         return fair if fair > free else free
 
-    def take(self, amount: float) -> None:
+    def consume(self, amount: float) -> None:
         self._room -= amount
         self._claims += min(self._share, GROWTH * amount + LEAST * self._share)
 
@@ -129,8 +129,8 @@ class Flow:
             given = max(0.0, min(want, up.offer(grown[child])))
             if self._scenario.sites > 1:
                 given = self._over_the_line(parent, child, given, step_s)
-            up.take(given)
-            self._down[child].take(given)
+            up.consume(given)
+            self._down[child].consume(given)
             grown[child] = given
             have[child] += given
             if parent == self._hosts:

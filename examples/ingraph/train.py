@@ -40,7 +40,7 @@ def logits_of(points):
     return tf.matmul(points, weights) + bias
 
 
-def place(worker):
+def device_setter(worker):
     """Variables on the first worker, everything else on this one."""
     return lambda op: "/job:worker/task:%d" % (0 if op.type in ("VariableV2", "VarHandleOp") else worker)
 
@@ -51,7 +51,7 @@ optimizer = tf.train.GradientDescentOptimizer(0.5)
 losses, gradients = [], []
 parts = zip(tf.split(points, len(workers)), tf.split(labels, len(workers)))
 for worker, (part, its_labels) in enumerate(parts):
-    with tf.device(place(worker)):
+    with tf.device(device_setter(worker)):
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=its_labels, logits=logits_of(part))
         losses.append(tf.reduce_mean(loss))
         gradients.append(optimizer.compute_gradients(losses[-1]))

@@ -19,7 +19,7 @@ from support.agent.second_account import (
     WITHIN_S,
     arrive,
     bytecode,
-    note,
+    mark_workdir_seen,
     path_of,
 )
 from support.waiting import wait_for
@@ -38,7 +38,7 @@ def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
     start checks only the files that have changed since.
     """
     if request.param == "seen":
-        note(workdir)
+        mark_workdir_seen(workdir)
     return bool(request.param == "seen")
 
 

@@ -11,7 +11,7 @@ from tfdeploy.agent.metric_names import Figures, Scalar, figures, sort_metrics
 NONE = Figures({})
 
 
-def said(*each: tuple[str, str, float, int, float]) -> Figures:
+def shown_figures(*each: tuple[str, str, float, int, float]) -> Figures:
     """Return what tfdeploy shows of these scalars, given as (folder, tag, value, step, time)."""
     return figures(
         {
@@ -22,11 +22,11 @@ def said(*each: tuple[str, str, float, int, float]) -> Figures:
 
 
 def test_nothing_written_says_nothing() -> None:
-    assert said() == NONE
+    assert shown_figures() == NONE
 
 
 def test_of_several_writers_the_one_that_trains_and_is_furthest_counts() -> None:
-    answers = said(
+    answers = shown_figures(
         ("train", "loss", 0.5, 900, 50.0),
         ("test", "loss", 0.75, 910, 60.0),
         ("small", "loss", 0.1, 3, 60.0),
@@ -36,22 +36,24 @@ def test_of_several_writers_the_one_that_trains_and_is_furthest_counts() -> None
 
 
 def test_the_only_writer_counts_whatever_its_folder_is_called() -> None:
-    assert said(("test", "accuracy_1", 0.9, 10, 5.0)) == Figures({"step": 10, "accuracy": 0.9}, 5.0)
-    assert said(("test", "loss", 0.9, 10, 5.0), ("eval", "loss", 0.9, 10, 5.0)) == NONE
+    assert shown_figures(("test", "accuracy_1", 0.9, 10, 5.0)) == Figures(
+        {"step": 10, "accuracy": 0.9}, 5.0
+    )
+    assert shown_figures(("test", "loss", 0.9, 10, 5.0), ("eval", "loss", 0.9, 10, 5.0)) == NONE
 
 
 def test_what_an_earlier_attempt_wrote_is_no_step_of_this_one() -> None:
-    answers = said(("run1", "loss", 0.25, 5000, 100.0), ("run2", "loss", 2.0, 10, 1000.0))
+    answers = shown_figures(("run1", "loss", 0.25, 5000, 100.0), ("run2", "loss", 2.0, 10, 1000.0))
     assert answers == Figures({"step": 10, "loss": 2.0}, 1000.0)
 
 
 @pytest.mark.parametrize(("tag", "step"), [("loss", 0), ("epoch_loss", 3)])
 def test_a_writer_without_steps_and_an_epoch_are_no_step(tag: str, step: int) -> None:
-    assert said(("train", tag, 0.5, step, 5.0)) == Figures({"loss": 0.5})
+    assert shown_figures(("train", tag, 0.5, step, 5.0)) == Figures({"loss": 0.5})
 
 
 def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None:
-    answers = said(
+    answers = shown_figures(
         ("logs", "loss", 0.5, 900, 50.0),
         ("logs", "epoch_accuracy", 0.75, 2, 60.0),
         ("logs", "lr", 0.1, 3, 60.0),
@@ -76,7 +78,9 @@ def test_one_that_is_written_once_an_epoch_does_not_take_the_step_back() -> None
 def test_the_loss_is_the_one_that_is_surely_meant(
     tags: tuple[str, ...], loss: float | None
 ) -> None:
-    answers = said(*(("logs", tag, float(number), 7, 5.0) for number, tag in enumerate(tags, 1)))
+    answers = shown_figures(
+        *(("logs", tag, float(number), 7, 5.0) for number, tag in enumerate(tags, 1))
+    )
     assert answers.values.get("loss") == loss and answers.values["step"] == 7
 
 

@@ -32,7 +32,7 @@ from support.agent.second_account import (
     arrive,
     bytecode,
     listing,
-    note,
+    mark_workdir_seen,
     spring,
 )
 from support.faults.lines import params
@@ -83,7 +83,7 @@ PLANTS = {
 def test_what_another_user_planted_is_refused(
     workdir: Path, trap: Path, path: str | None, plant: Any
 ) -> None:
-    note(workdir)
+    mark_workdir_seen(workdir)
     plant(workdir / path if path is not None else bytecode(workdir), trap)
     before = listing(workdir.parent)
     kind, said = arrive(workdir)

@@ -34,13 +34,13 @@ HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"
 
 
 @pytest.fixture
-def told() -> list[tuple[str, str]]:
+def reported() -> list[tuple[str, str]]:
     return []
 
 
 @pytest.fixture
-def fleet(told: list[tuple[str, str]]) -> Iterator[SshFleet]:
-    with SshFleet(on_notice=lambda host, text: told.append((host, text))) as opened:
+def fleet(reported: list[tuple[str, str]]) -> Iterator[SshFleet]:
+    with SshFleet(on_notice=lambda host, text: reported.append((host, text))) as opened:
         yield opened
 
 
@@ -62,7 +62,7 @@ def await_reaped(sshd: Any, sign: str, count: int) -> None:
 
 @penalises
 def test_a_penalty_is_waited_out_and_the_operator_is_told(
-    yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
+    yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     sshd = yard.host("n1", DEBUG, HELD_OFF)
     assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
@@ -74,7 +74,7 @@ def test_a_penalty_is_waited_out_and_the_operator_is_told(
         "sshd holds this address off (PerSourcePenalties, or MaxStartups): tfdeploy retries for "
         "up to 40 s"
     )
-    assert told == [("n1", text)]
+    assert reported == [("n1", text)]
     assert sshd.trace().count(FAILED) == 1 and not WITHOUT_LOGIN.findall(sshd.trace())
 
 
@@ -95,7 +95,7 @@ def test_a_penalty_that_lasts_ends_with_its_cause_and_the_setting(
 
 @penalises
 def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
-    yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
+    yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     jump = yard.host("jump", DEBUG, HELD_OFF)
     hosts = tuple(
@@ -106,7 +106,7 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
     await_reaped(jump, FAILED, 1)
     outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
     assert list(outcomes.values()) == [0, 0]
-    [(host, text)] = told
+    [(host, text)] = reported
     assert host in ("n1", "n2") and text.startswith(
         f"the jump host {jump.host.user}@127.0.0.1:{jump.port}: sshd holds"
     )
@@ -114,7 +114,7 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
 
 @penalises
 def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_itself(
-    yard: Any, fleet: SshFleet, told: list[tuple[str, str]], wrong_key: str
+    yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     """Test that a wrong key counts as one failed login, even if the operator tries the key eight
     times.
@@ -126,7 +126,7 @@ def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_its
         assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
     await_reaped(sshd, FAILED, 1)
-    assert sshd.trace().count(FAILED) == 1 and not told
+    assert sshd.trace().count(FAILED) == 1 and not reported
 
 
 @pytest.mark.skipif(

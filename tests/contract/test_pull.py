@@ -34,7 +34,7 @@ ODD_NAMES = [
 
 
 @pytest.fixture
-def there(tmp_path: Path) -> Path:
+def remote_tree(tmp_path: Path) -> Path:
     """Return a folder with files of unusual names, which the host has."""
     root = tmp_path / "tree the're"
     for name in ODD_NAMES:
@@ -45,7 +45,7 @@ def there(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Path:
+def local_folder(tmp_path: Path) -> Path:
     folder = tmp_path / "brought"
     folder.mkdir()
     return folder
@@ -62,33 +62,33 @@ def contents(root: Path) -> dict[bytes, bytes]:
 
 
 def test_a_tree_comes_back_identical_and_then_nothing_more(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = yard.host("n1").host
     target, how = resolve(host), way(host)
-    os.utime(there / "plain", (1_000_000_000, 1_000_000_000))
-    first = pull(target, str(there), str(here), **how)
-    assert contents(here) == contents(there)
-    assert (here / "plain").stat().st_mtime == 1_000_000_000
-    assert (here / "plain").stat().st_mode & 0o777 == 0o600
-    assert 0 < pull(target, str(there), str(here), **how) < first
+    os.utime(remote_tree / "plain", (1_000_000_000, 1_000_000_000))
+    first = pull(target, str(remote_tree), str(local_folder), **how)
+    assert contents(local_folder) == contents(remote_tree)
+    assert (local_folder / "plain").stat().st_mtime == 1_000_000_000
+    assert (local_folder / "plain").stat().st_mode & 0o777 == 0o600
+    assert 0 < pull(target, str(remote_tree), str(local_folder), **how) < first
 
 
 def test_only_the_names_come_and_one_that_is_gone_is_no_error(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = yard.host("n1").host
     seen: list[int] = []
     names = [name for name in ODD_NAMES if name != b"plain"]
     pull(
         resolve(host),
-        str(there),
-        str(here),
+        str(remote_tree),
+        str(local_folder),
         names=[*names, b"rotated/away"],
         on_progress=lambda done, _: seen.append(done),
         **way(host),
     )
-    assert sorted(contents(here)) == sorted(names)
+    assert sorted(contents(local_folder)) == sorted(names)
     assert seen
 
 
@@ -96,27 +96,27 @@ def test_only_the_names_come_and_one_that_is_gone_is_no_error(
     "name", [b"../x", b"/etc/passwd", b"a/../../x", b"", b"a//b", b".", b"a\0b"]
 )
 def test_a_name_that_leads_out_is_refused_before_anything_is_asked(
-    yard: Any, there: Path, here: Path, name: bytes
+    yard: Any, remote_tree: Path, local_folder: Path, name: bytes
 ) -> None:
     sshd = yard.host("n1")
     with pytest.raises(Refused, match="leads out"):
-        pull(resolve(sshd.host), str(there), str(here), names=[b"plain", name])
+        pull(resolve(sshd.host), str(remote_tree), str(local_folder), names=[b"plain", name])
     assert "Accepted" not in sshd.trace()
 
 
 def test_what_a_link_leads_to_is_not_written_to(
-    yard: Any, there: Path, here: Path, tmp_path: Path
+    yard: Any, remote_tree: Path, local_folder: Path, tmp_path: Path
 ) -> None:
     """Test that tfdeploy copies no symbolic link from a host, and writes nothing to the target of a
     link.
     """
     outside = tmp_path / "outside"
     outside.mkdir()
-    (there / "out").symlink_to(outside)
-    (there / "up").symlink_to("../outside")
-    (there / "near").symlink_to("plain")
-    pull(resolve(yard.host("n1").host), str(there), str(here))
-    assert contents(here).keys() == set(ODD_NAMES)
+    (remote_tree / "out").symlink_to(outside)
+    (remote_tree / "up").symlink_to("../outside")
+    (remote_tree / "near").symlink_to("plain")
+    pull(resolve(yard.host("n1").host), str(remote_tree), str(local_folder))
+    assert contents(local_folder).keys() == set(ODD_NAMES)
     assert not list(outside.iterdir())
 
 
@@ -130,13 +130,13 @@ def lying(yard: Any, root: Path) -> Any:
 
 
 def test_a_host_that_answers_with_other_files_writes_nowhere_else(
-    yard: Any, there: Path, here: Path, tmp_path: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, tmp_path: Path, way: Any
 ) -> None:
     before = sorted(tmp_path.iterdir())
-    liar = lying(yard, there).host
+    liar = lying(yard, remote_tree).host
     with pytest.raises((HostFailed, HostUnreachable, Refused)):
-        pull(resolve(liar), str(there), str(here), names=[b"wanted"], **way(liar))
-    assert set(contents(here)) <= set(ODD_NAMES)
+        pull(resolve(liar), str(remote_tree), str(local_folder), names=[b"wanted"], **way(liar))
+    assert set(contents(local_folder)) <= set(ODD_NAMES)
     assert sorted(
         path
         for path in tmp_path.iterdir()
@@ -150,34 +150,50 @@ def slow(yard: Any) -> Any:
     return yard.host("slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"')
 
 
-def test_more_than_was_said_is_not_taken(yard: Any, there: Path, here: Path, way: Any) -> None:
+def test_more_than_was_said_is_not_taken(
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+) -> None:
     host = slow(yard).host
-    (there / "big").write_bytes(os.urandom(64 << 20))
+    (remote_tree / "big").write_bytes(os.urandom(64 << 20))
     with pytest.raises(HostFailed, match="more than"):
-        pull(resolve(host), str(there), str(here), names=[b"big"], max_bytes=1 << 20, **way(host))
-    assert not (here / "big").exists()
+        pull(
+            resolve(host),
+            str(remote_tree),
+            str(local_folder),
+            names=[b"big"],
+            max_bytes=1 << 20,
+            **way(host),
+        )
+    assert not (local_folder / "big").exists()
 
 
 def test_a_host_that_sends_too_slowly_is_given_up(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
-    (there / "big").write_bytes(os.urandom(64 << 20))
+    (remote_tree / "big").write_bytes(os.urandom(64 << 20))
     host = slow(yard).host
     with pytest.raises(HostFailed, match="too slowly"):
-        pull(resolve(host), str(there), str(here), names=[b"big"], max_s=0.8, **way(host))
-    assert not (here / "big").exists()
+        pull(
+            resolve(host),
+            str(remote_tree),
+            str(local_folder),
+            names=[b"big"],
+            max_s=0.8,
+            **way(host),
+        )
+    assert not (local_folder / "big").exists()
 
 
 @pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
 def test_the_rsync_here_is_confined_and_its_ssh_is_not(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = slow(yard).host
     how = way(host)
-    (there / "big").write_bytes(os.urandom(40 << 20))
+    (remote_tree / "big").write_bytes(os.urandom(40 << 20))
     seen: set[tuple[str, bool]] = set()
 
-    def look(done: int, total: int | None) -> None:
+    def record_confined_children(done: int, total: int | None) -> None:
         for process in Path("/proc").glob("[0-9]*"):
             with contextlib.suppress(OSError):
                 words, status = (process / "cmdline").read_bytes(), (process / "status").read_text()
@@ -185,17 +201,24 @@ def test_the_rsync_here_is_confined_and_its_ssh_is_not(
                 if f"PPid:\t{os.getpid()}\n" in status and name in ("rsync", "ssh"):
                     seen.add((name, "NoNewPrivs:\t1" in status and "Seccomp:\t2" in status))
 
-    pull(resolve(host), str(there), str(here), names=[b"big"], on_progress=look, **how)
+    pull(
+        resolve(host),
+        str(remote_tree),
+        str(local_folder),
+        names=[b"big"],
+        on_progress=record_confined_children,
+        **how,
+    )
     assert seen == {("rsync", True)} | (set() if how else {("ssh", False)})
-    assert (here / "big").read_bytes() == (there / "big").read_bytes()
+    assert (local_folder / "big").read_bytes() == (remote_tree / "big").read_bytes()
 
 
 def test_it_can_be_ended_and_goes_on_from_there(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = slow(yard).host
     target, how = resolve(host), way(host)
-    (there / "big").write_bytes(os.urandom(40 << 20))
+    (remote_tree / "big").write_bytes(os.urandom(40 << 20))
     begun = threading.Event()
 
     def stop() -> None:
@@ -207,33 +230,33 @@ def test_it_can_be_ended_and_goes_on_from_there(
     with pytest.raises(Interrupted):
         pull(
             replace(target),
-            str(there),
-            str(here),
+            str(remote_tree),
+            str(local_folder),
             names=[b"big"],
             on_progress=lambda done, _: begun.set(),
             **how,
         )
     ender.join()
-    assert (here / ".tfdeploy-partial" / "big").stat().st_size > 0
-    again = pull(target, str(there), str(here), names=[b"big"], **how)
-    assert (here / "big").read_bytes() == (there / "big").read_bytes()
+    assert (local_folder / ".tfdeploy-partial" / "big").stat().st_size > 0
+    again = pull(target, str(remote_tree), str(local_folder), names=[b"big"], **how)
+    assert (local_folder / "big").read_bytes() == (remote_tree / "big").read_bytes()
     assert again < 40 << 20
 
 
 def test_a_source_that_is_gone_and_a_full_disk_here_are_named(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = yard.host("n1").host
     with pytest.raises(HostFailed, match="gone") as caught:
-        pull(resolve(host), str(there / "nothing"), str(here), **way(host))
-    assert caught.value.where == f"n1: {there / 'nothing'}"
+        pull(resolve(host), str(remote_tree / "nothing"), str(local_folder), **way(host))
+    assert caught.value.where == f"n1: {remote_tree / 'nothing'}"
 
 
 def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(
-    yard: Any, there: Path, here: Path, way: Any
+    yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     jump = yard.host("jump")
     noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
     host = replace(noisy.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
-    pull(resolve(host), str(there), str(here), **way(host))
-    assert contents(here) == contents(there)
+    pull(resolve(host), str(remote_tree), str(local_folder), **way(host))
+    assert contents(local_folder) == contents(remote_tree)

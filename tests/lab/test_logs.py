@@ -403,14 +403,14 @@ def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(
     write_job(operator, "odd-lines", "talk.py", "--odd=odd.bin", "--lines=0")
     operator.run("launch", "--wait", "--name", "odd-lines-1", exit_code=0)
 
-    def said(*args: str) -> bytes:
+    def read_raw_log(*args: str) -> bytes:
         argv = operator.argv("logs", "odd-lines-1", "--task", "worker:0", *args)
         return subprocess.run(
             argv, env=operator.env, cwd=operator.cwd, capture_output=True, timeout=60, check=True
         ).stdout
 
-    assert said("--output", "raw") == ODD
-    text = said("--color", "never").decode("utf-8")
+    assert read_raw_log("--output", "raw") == ODD
+    text = read_raw_log("--color", "never").decode("utf-8")
     assert not FORBIDDEN.search(text)
     for args in (
         "red ",
@@ -423,6 +423,6 @@ def test_foreign_bytes_are_safe_in_text_and_whole_in_raw(
     assert "aGFjaw" not in text and "title" not in text and "10%" not in text
     assert all(line.startswith("worker:0@n2") for line in text.splitlines())
     assert max(map(len, text.splitlines())) >= 1 << 20
-    lines = [json.loads(line)["line"] for line in said("--json").splitlines()]
+    lines = [json.loads(line)["line"] for line in read_raw_log("--json").splitlines()]
     assert lines[0].startswith("\x1b[31mred") and len(lines) == len(ODD.split(b"\n"))
-    assert said("--color", "always", "--grep", "smile").count(b"\x1b") == 2
+    assert read_raw_log("--color", "always", "--grep", "smile").count(b"\x1b") == 2

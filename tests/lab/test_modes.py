@@ -28,7 +28,7 @@ def ends(operator: Tfdeploy, run: str) -> dict[str, Any]:
     return {row["task"]: row["outcome"] for row in operator.json("status", run)["tasks"]}
 
 
-def said(operator: Tfdeploy, run: str, task: str) -> list[str]:
+def read_log_lines(operator: Tfdeploy, run: str, task: str) -> list[str]:
     lines = operator.run("logs", run, "--task", task, "--json", exit_code=0).stdout.splitlines()
     return [json.loads(line)["line"] for line in lines]
 
@@ -49,7 +49,7 @@ def test_mirrored_succeeds_when_every_worker_has(operator: Tfdeploy) -> None:
     # after one with milliseconds ("...:00.5Z").
     ends_at = [str(row["ended"]).rstrip("Z") for row in (answer, second, first)]
     assert ends_at[0] >= ends_at[1] > ends_at[2]
-    assert said(operator, "m-end-1", "worker:1")[-1] == "step 15"
+    assert read_log_lines(operator, "m-end-1", "worker:1")[-1] == "step 15"
     assert_nothing_left(operator, "m-end-1", "m-end")
 
 
@@ -75,7 +75,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
         keep=["checkpoints"],
     )
     operator.run(*WAIT, "m-keep-1", exit_code=0)
-    assert "found nothing" in said(operator, "m-keep-1", "worker:1")
+    assert "found nothing" in read_log_lines(operator, "m-keep-1", "worker:1")
     keep = "~/tfdeploy/m-keep/keep/checkpoints"
     on_host(
         operator.lab,
@@ -91,7 +91,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
     )
     assert "training continues from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):
-        assert 'found model_checkpoint_path: "ckpt-3"' in said(operator, "m-keep-2", task)
+        assert 'found model_checkpoint_path: "ckpt-3"' in read_log_lines(operator, "m-keep-2", task)
     assert on_host(operator.lab, "n3", f"cd {keep}; find . -type f | sort").split() == [
         "./backup/checkpoint",
         "./old/checkpoint.older",
@@ -122,7 +122,7 @@ def test_a_coordinators_servers_end_after_its_evaluator_has_had_its_grace(
         "evaluator:0": "stopped",
     }
     assert tasks["evaluator:0"]["address"] == "" and tasks["chief:0"]["address"]
-    assert "step 8" in said(operator, "c-end-1", "evaluator:0")
+    assert "step 8" in read_log_lines(operator, "c-end-1", "evaluator:0")
     assert tasks["worker:1"]["ended"] >= tasks["evaluator:0"]["ended"] > tasks["chief:0"]["ended"]
     assert_nothing_left(operator, "c-end-1", "c-end")
 
@@ -147,7 +147,10 @@ def test_local_has_no_cluster_whatever_a_login_shell_sets(operator: Tfdeploy) ->
         on_host(operator.lab, "n2", "rm ~/.bashrc")
     assert "your environment sets TF_CONFIG: the tasks get the plan's values" in done.stderr
     assert "the login environment of n2 sets TF_CONFIG: the tasks get" in done.stderr
-    assert said(operator, "l-end-1", "worker:0")[0] == "worker:0 listens: False; TF_CONFIG: False"
+    assert (
+        read_log_lines(operator, "l-end-1", "worker:0")[0]
+        == "worker:0 listens: False; TF_CONFIG: False"
+    )
     (row,) = operator.json("status", "l-end-1")["tasks"]
     assert (row["host"], row["address"], row["outcome"]) == ("n2", "", "succeeded")
     assert_nothing_left(operator, "l-end-1", "l-end")

@@ -33,7 +33,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
     return tfdeploy(few_hosts)
 
 
-def said(operator: Tfdeploy, run: str, task: str) -> list[str]:
+def read_log_lines(operator: Tfdeploy, run: str, task: str) -> list[str]:
     lines = operator.run("logs", run, "--task", task, "--json", exit_code=0).stdout.splitlines()
     return [json.loads(line)["line"] for line in lines]
 
@@ -56,7 +56,7 @@ def test_ranks_meet_at_the_port_of_the_first_and_end_together(operator: Tfdeploy
     ]
     assert [bool(row["address"]) for row in rows] == [True, False, False, False]
     for rank, task in enumerate(RANKS):
-        lines = said(operator, "sum-1", task)
+        lines = read_log_lines(operator, "sum-1", task)
         assert lines[:2] == [
             f"RANK={rank} WORLD_SIZE=4 LOCAL_RANK={rank % 2} LOCAL_WORLD_SIZE=2",
             "of TensorFlow: []",
@@ -83,19 +83,21 @@ def test_all_start_again_after_the_death_of_one_and_the_port_is_free_once_more(
     assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [
         ("succeeded", 2)
     ] * 4
-    assert "rank 3 has come" in said(operator, run, "worker:0")
+    assert "rank 3 has come" in read_log_lines(operator, run, "worker:0")
     for task in RANKS:
-        starts = [line for line in said(operator, run, task) if line.startswith("starting at")]
+        starts = [
+            line for line in read_log_lines(operator, run, task) if line.startswith("starting at")
+        ]
         assert starts[0] == "starting at step 0" and len(starts) == 2
         # Rank 0 may have saved one more step before the restart.
         assert starts[1] in ("starting at step 10", "starting at step 11")
-        assert said(operator, run, task)[-1] == "step 30 sum 300"
+        assert read_log_lines(operator, run, task)[-1] == "step 30 sum 300"
     assert (
         len(
             {
                 line
                 for task in RANKS
-                for line in said(operator, run, task)
+                for line in read_log_lines(operator, run, task)
                 if line.startswith("starting at")
             }
         )
@@ -147,7 +149,7 @@ def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_kill
     assert [(row["outcome"], row["attempt"]) for row in rows_of(operator, run)] == [
         ("succeeded", 2)
     ] * 4
-    lines = {task: said(operator, run, task) for task in RANKS}
+    lines = {task: read_log_lines(operator, run, task) for task in RANKS}
     for rank, task in enumerate(RANKS):
         begun = [
             int(line.rpartition(" ")[2])
@@ -211,7 +213,7 @@ def test_jax_trains_over_three_hosts_and_goes_on_from_its_checkpoint(
     stated = re.search(r"test accuracy: at least ([0-9.]+)", (JAX / "README.md").read_text())
     assert stated is not None
     for rank in range(3):
-        lines = said(operator, first, f"worker:{rank}")
+        lines = read_log_lines(operator, first, f"worker:{rank}")
         assert f"process {rank} of 3, 3 devices in all" in lines and "starting at step 0" in lines
         assert next(
             float(line.split(": ")[1]) for line in lines if line.startswith("test accuracy")
@@ -219,6 +221,7 @@ def test_jax_trains_over_three_hosts_and_goes_on_from_its_checkpoint(
     more = ("--", "python", "train.py", "--steps=700")
     again = operator.run("launch", "--wait", *more, exit_code=0, timeout_s=TRAINED_S).stdout.strip()
     assert all(
-        "starting at step 600" in said(operator, again, f"worker:{rank}") for rank in range(3)
+        "starting at step 600" in read_log_lines(operator, again, f"worker:{rank}")
+        for rank in range(3)
     )
     assert_nothing_left(operator, again, "jax-distributed")

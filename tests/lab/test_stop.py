@@ -40,7 +40,7 @@ def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
     output.
     """
 
-    def said() -> dict[str, list[int]]:
+    def pids_by_task() -> dict[str, list[int]]:
         results: dict[str, list[int]] = {}
         for line in operator.run("logs", run, exit_code=0).stdout.splitlines():
             match = re.match(r"\S+?@(\w+) +\| pid (\d+) ", line)
@@ -54,7 +54,7 @@ def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
             else {}
         )
 
-    return wait_for(said, 20, "every task has forked all it forks")
+    return wait_for(pids_by_task, 20, "every task has forked all it forks")
 
 
 ALIVE = "for each; do grep -s '^State:' /proc/$each/status | grep -qv Z && echo $each; done; true"

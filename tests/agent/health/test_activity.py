@@ -86,8 +86,8 @@ class Patient:
             ),
             self.now,
         )
-        self.look(1.0)
-        self.look(1.0)
+        self.observe_after(1.0)
+        self.observe_after(1.0)
 
     def line(self) -> str:
         assert self.process.stdout
@@ -102,7 +102,7 @@ class Patient:
         self.process.stdin.flush()
         assert self.line() == "done"
 
-    def look(self, passed_s: float) -> Sign:
+    def observe_after(self, passed_s: float) -> Sign:
         self.now += passed_s
         return self.vitals.observe(
             self.now,
@@ -176,79 +176,79 @@ def patient(tmp_path: Path) -> Iterator[Callable[[str], Patient]]:
 
 def test_one_that_does_nothing_stands_still(patient: Any) -> None:
     one = patient(IDLE)
-    before = one.look(1.0).still_s
-    assert one.look(60.0).still_s == before + 60.0
+    before = one.observe_after(1.0).still_s
+    assert one.observe_after(60.0).still_s == before + 60.0
 
 
 def test_its_own_words_are_life_and_waiting_is_not(patient: Any) -> None:
     one = patient(IDLE)
     one.say(b"step 1\n")
-    assert one.look(60.0).still_s == 0.0
+    assert one.observe_after(60.0).still_s == 0.0
     one.say(WAITING % (b"worker", 1))
-    assert one.look(10.0)[:3] == (10.0, ("worker:1",), 0.0)
+    assert one.observe_after(10.0)[:3] == (10.0, ("worker:1",), 0.0)
     one.say(WAITING % (b"worker", 1))
-    assert one.look(10.0)[:3] == (20.0, ("worker:1",), 10.0)
+    assert one.observe_after(10.0)[:3] == (20.0, ("worker:1",), 10.0)
     one.say(WAITING % (b"worker", 2))
-    assert one.look(20.0)[:3] == (40.0, ("worker:1", "worker:2"), 30.0)
-    assert one.look(10.0)[:3] == (50.0, ("worker:2",), 40.0)
+    assert one.observe_after(20.0)[:3] == (40.0, ("worker:1", "worker:2"), 30.0)
+    assert one.observe_after(10.0)[:3] == (50.0, ("worker:2",), 40.0)
     one.say(b"step 2\n")
-    assert one.look(1.0)[:3] == (0.0, (), 0.0)
+    assert one.observe_after(1.0)[:3] == (0.0, (), 0.0)
 
 
 def test_dots_without_an_end_are_life(patient: Any) -> None:
     one = patient(IDLE)
     one.say(b".")
-    one.look(1.0)
+    one.observe_after(1.0)
     one.say(b".")
-    assert one.look(60.0).still_s == 0.0
+    assert one.observe_after(60.0).still_s == 0.0
 
 
 def test_computing_in_silence_is_life_and_a_little_of_it_is_not(patient: Any) -> None:
     one = patient(BUSY)
     one.tell("0.2")
-    assert one.look(5.0).still_s == 0.0
+    assert one.observe_after(5.0).still_s == 0.0
     one.tell("0.03")
-    assert one.look(5.0).still_s == 5.0
+    assert one.observe_after(5.0).still_s == 5.0
 
 
 def test_a_child_that_computes_is_life_though_it_is_gone_by_now(patient: Any) -> None:
     one = patient(CHILD)
     one.tell("0.2")
-    assert one.look(5.0).still_s == 0.0
+    assert one.observe_after(5.0).still_s == 0.0
 
 
 def test_bytes_on_a_connection_are_life_and_heartbeats_are_not(patient: Any) -> None:
     one = patient(TALKS)
     one.tell("200")
-    before = one.look(1.0).still_s
+    before = one.observe_after(1.0).still_s
     one.tell("200")
-    assert one.look(5.0).still_s == before + 5.0
+    assert one.observe_after(5.0).still_s == before + 5.0
     one.tell("50000")
-    assert one.look(5.0).still_s == 0.0
+    assert one.observe_after(5.0).still_s == 0.0
 
 
 def test_reading_a_file_is_life(patient: Any) -> None:
     one = patient(READS)
     one.tell("1000000")
-    assert one.look(5.0).still_s == 0.0
+    assert one.observe_after(5.0).still_s == 0.0
 
 
 def test_a_port_that_is_closed_again_is_seen(patient: Any) -> None:
     one = patient(TALKS)
-    assert one.look(1.0).listens is True
+    assert one.observe_after(1.0).listens is True
     one.tell("close")
-    assert one.look(1.0).listens is False
-    assert patient(IDLE).look(1.0).listens is None
+    assert one.observe_after(1.0).listens is False
+    assert patient(IDLE).observe_after(1.0).listens is None
 
 
 def test_a_stopped_process_is_seen_and_wakes_up_again(patient: Any) -> None:
     one = patient(BUSY)
     one.process.send_signal(signal.SIGSTOP)
     os.waitid(os.P_PID, one.process.pid, os.WSTOPPED | os.WNOWAIT)
-    assert one.look(30.0).stopped == one.process.pid
+    assert one.observe_after(30.0).stopped == one.process.pid
     one.process.send_signal(signal.SIGCONT)
     one.tell("0.2")
-    assert one.look(5.0)[:4] == (0.0, (), 0.0, 0)
+    assert one.observe_after(5.0)[:4] == (0.0, (), 0.0, 0)
 
 
 def test_traffic_tells_of_each_connection_and_listener() -> None:

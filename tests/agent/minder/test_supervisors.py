@@ -75,7 +75,7 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
     paths = cluster.hosts["n1"].paths("r1")
     supervisors, log = Supervisors(paths, paths.part()), Path(paths.task_dir("worker:0"), "out.log")
 
-    def look(decided: bool = True, says: str = "") -> Any:
+    def observe(decided: bool = True, says: str = "") -> Any:
         with log.open("a") as file:
             file.write(says)
         return supervisors.observe_tasks(decided)["worker:0"]
@@ -84,12 +84,12 @@ def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: 
         "I0000 00:00:1 7 master.cc:278] CreateSession still waiting for response from worker: "
         "/job:worker/replica:0/task:%d\n"
     )
-    assert look(False, "step 1\n").quiet_s == 0.0
-    quiet = look().quiet_s
-    assert look(says=waits % 1).waits == ("worker:1",)
-    again = look(says=waits % 2)
+    assert observe(False, "step 1\n").quiet_s == 0.0
+    quiet = observe().quiet_s
+    assert observe(says=waits % 1).waits == ("worker:1",)
+    again = observe(says=waits % 2)
     assert again.waits == ("worker:1", "worker:2") and again.quiet_s > quiet
-    own = look(says="step 2\n")
+    own = observe(says="step 2\n")
     assert (own.waits, own.quiet_s) == ((), 0.0)
 
 

@@ -28,14 +28,14 @@ def line(what: str, attempt: Any, at: float, **more: Any) -> str:
     return json.dumps({"what": what, "attempt": attempt, "time": at, **more})
 
 
-def told(folder: Path, *lines: str) -> list[Any]:
+def parse_journal(folder: Path, *lines: str) -> list[Any]:
     (folder / "journal").write_text("\n".join(lines) + "\n")
     return attempts_of(Paths(folder=folder), "worker:0")  # type: ignore[arg-type]
 
 
 def test_starts_and_ends_by_the_clock_of_the_run(tmp_path: Path) -> None:
     died = line("ended", 1, 20.0, outcome="killed", signal=9, exit_code=None, reason=None)
-    first, second = told(
+    first, second = parse_journal(
         tmp_path,
         line("started", 1, 10.0, pid=1),
         line("up", 1, 11.0),
@@ -69,9 +69,9 @@ def test_what_is_torn_or_strange_is_left_out(tmp_path: Path) -> None:
         line("ended", 7, 1.0, outcome="failed"),
     ]
     strange = line("ended", 1, 2.0, outcome="exploded")
-    (row,) = told(tmp_path, *odd, line("started", 1, 10.0), strange)
+    (row,) = parse_journal(tmp_path, *odd, line("started", 1, 10.0), strange)
     assert row["ended"] is None
-    (row,) = told(
+    (row,) = parse_journal(
         tmp_path,
         line("started", 1, 10.0),
         line("ended", 1, 12.0, outcome="failed", exit_code=True, reason=[1]),
@@ -84,6 +84,6 @@ def test_what_is_torn_or_strange_is_left_out(tmp_path: Path) -> None:
 def test_a_long_journal_gives_its_newest(tmp_path: Path) -> None:
     padding = "x" * 2000
     lines = [line("started", number, float(number), argv=padding) for number in range(1, 1200)]
-    changed = told(tmp_path, *lines)
+    changed = parse_journal(tmp_path, *lines)
     assert len("\n".join(lines)) > 2 * MOST_BYTES
     assert [row["number"] for row in changed] == list(range(1200 - MOST_ATTEMPTS, 1200))

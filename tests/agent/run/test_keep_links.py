@@ -54,7 +54,7 @@ def go(cluster: Cluster) -> None:
         Path(host.paths("r1").cwd, "go").touch()
 
 
-def found(folder: Path) -> dict[str, str]:
+def read_files(folder: Path) -> dict[str, str]:
     return {
         str(each.relative_to(folder)): each.read_text()
         for each in sorted(folder.rglob("*"))
@@ -89,7 +89,7 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(
     )
     assert (logs / "model").read_text() == "new\n"
     aside = Path(log[1].split("the old one is ")[1].split(";")[0])
-    assert (aside.parent, found(aside)) == (logs.parent, {"model": "old\n"})
+    assert (aside.parent, read_files(aside)) == (logs.parent, {"model": "old\n"})
 
 
 def kill_all(cluster: Any, run: str) -> list[int]:
@@ -146,7 +146,7 @@ def test_a_launch_that_failed_does_not_replace_what_an_earlier_run_saved(hosts: 
     cluster.each("run.start", "r1")
     cluster.wait_until(lambda: Path(cluster.hosts["n1"].paths("r1").cwd, "saved").exists())
     cluster.each("run.abort", "r1", reason="rolled back", purge=True)
-    assert found(logs.parent) == {"logs/model": "old\n"}
+    assert read_files(logs.parent) == {"logs/model": "old\n"}
 
 
 def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: NewCluster) -> None:
@@ -200,7 +200,7 @@ def test_two_tasks_in_one_folder_that_both_replace_it(hosts: NewCluster) -> None
     cluster.wait_ended("r1")
     assert (logs / "model").read_text() == "2\n"
     assert os.path.islink(os.path.join(cluster.hosts["n1"].paths("r1").cwd, "out/logs"))
-    assert "old\n" in found(logs.parent).values()
+    assert "old\n" in read_files(logs.parent).values()
 
 
 # --- other things in place of a link, and a death between two steps
@@ -234,7 +234,9 @@ class Left:
 
     def aside(self) -> list[Any]:
         beside = sorted(each for each in self.keep.iterdir() if each.name.startswith("logs.aside-"))
-        return [found(each) if each.is_dir() and not each.is_symlink() else each for each in beside]
+        return [
+            read_files(each) if each.is_dir() and not each.is_symlink() else each for each in beside
+        ]
 
 
 @pytest.fixture
@@ -243,40 +245,40 @@ def left(tmp_path: Path) -> Left:
 
 
 def test_a_link_that_is_there_is_left_alone(left: Left) -> None:
-    assert left.restore() == "" and found(left.keep) == {"logs/model": "old"}
+    assert left.restore() == "" and read_files(left.keep) == {"logs/model": "old"}
 
 
 def test_a_removed_link_is_there_again(left: Left) -> None:
     left.place.unlink()
     assert left.restore() == "logs was removed by the program; it is a link to `keep` again"
-    assert found(left.place) == {"model": "old"}
+    assert read_files(left.place) == {"model": "old"}
 
 
 def test_an_empty_folder_does_not_hide_a_checkpoint(left: Left) -> None:
     left.replaced({})
     (left.place / "plots").mkdir()
     assert "replaced by an empty folder, and `keep` stays as it was" in left.restore()
-    assert found(left.place) == {"model": "old"} and left.aside() == []
+    assert read_files(left.place) == {"model": "old"} and left.aside() == []
 
 
 def test_something_newer_in_keep_is_not_hidden(left: Left) -> None:
     left.replaced({"model": "older still"}, at=10**8)
     assert "an older folder than the one in `keep`" in left.restore()
-    assert found(left.place) == {"model": "old"} and left.aside() == [{"model": "older still"}]
+    assert read_files(left.place) == {"model": "old"} and left.aside() == [{"model": "older still"}]
 
 
 def test_nothing_is_set_aside_where_nothing_was_kept(left: Left) -> None:
     (left.logs / "model").unlink()
     left.replaced({"model": "new"})
     assert left.restore().endswith("which was taken into `keep`; it is a link to `keep` again")
-    assert found(left.keep) == {"logs/model": "new"}
+    assert read_files(left.keep) == {"logs/model": "new"}
 
 
 def test_a_file_in_its_place_goes_beside(left: Left) -> None:
     left.place.unlink()
     left.place.write_text("a file")
     assert "replaced by a file" in left.restore()
-    assert found(left.place) == {"model": "old"}
+    assert read_files(left.place) == {"model": "old"}
     assert [each.read_text() for each in left.aside()] == ["a file"]
 
 
@@ -286,7 +288,7 @@ def test_a_link_elsewhere_is_not_followed(left: Left, tmp_path: Path) -> None:
     left.place.unlink()
     left.place.symlink_to(tmp_path / "scratch")
     assert f"replaced by a link to {tmp_path}/scratch" in left.restore()
-    assert found(left.place) == {"model": "old"} and found(tmp_path / "scratch") == {
+    assert read_files(left.place) == {"model": "old"} and read_files(tmp_path / "scratch") == {
         "model": "elsewhere"
     }
     assert [os.readlink(each) for each in left.aside()] == [f"{tmp_path}/scratch"]
@@ -336,7 +338,7 @@ def test_after_a_death_at_any_step_it_goes_on(
             except KeyboardInterrupt:
                 died = True
         left.restore()
-        assert found(left.place) == {"model": f"new {step}"}
+        assert read_files(left.place) == {"model": f"new {step}"}
         assert {text for each in left.aside() for text in each.values()} >= {
             "old",
             *(f"new {n}" for n in range(step)),
@@ -357,4 +359,4 @@ def test_two_at_once_take_it_in_once(left: Left) -> None:
     for each in both:
         each.join()
     assert sorted(map(bool, said)) == [False, True]
-    assert found(left.place) == {"model": "new"} and left.aside() == [{"model": "old"}]
+    assert read_files(left.place) == {"model": "new"} and left.aside() == [{"model": "old"}]

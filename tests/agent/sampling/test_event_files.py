@@ -43,7 +43,7 @@ class Reader:
         self.path, self.one = path, EventFile()
         path.touch()
 
-    def look(self, *added: bytes) -> dict[str, float]:
+    def append_and_read(self, *added: bytes) -> dict[str, float]:
         with self.path.open("ab") as file:
             file.write(b"".join(added))
         about = self.path.stat()
@@ -57,35 +57,38 @@ def reader(tmp_path: Path) -> Reader:
 
 
 def test_only_what_is_new(reader: Reader) -> None:
-    assert reader.look() == {}
-    assert reader.look(scalar("a", 1), scalar("a", 2), scalar("b", 3)) == {"a": 2, "b": 3}
-    assert reader.look() == {}
-    assert reader.look(scalar("b", 4)) == {"b": 4}
+    assert reader.append_and_read() == {}
+    assert reader.append_and_read(scalar("a", 1), scalar("a", 2), scalar("b", 3)) == {
+        "a": 2,
+        "b": 3,
+    }
+    assert reader.append_and_read() == {}
+    assert reader.append_and_read(scalar("b", 4)) == {"b": 4}
 
 
 def test_a_record_is_read_once_it_is_whole(reader: Reader) -> None:
     whole = scalar("a", 1)
     for at in range(len(whole) - 1):
-        assert reader.look(whole[at : at + 1]) == {} and reader.look() == {}
-    assert reader.look(whole[-1:]) == {"a": 1}
+        assert reader.append_and_read(whole[at : at + 1]) == {} and reader.append_and_read() == {}
+    assert reader.append_and_read(whole[-1:]) == {"a": 1}
     assert not reader.one.damaged
 
 
 def test_a_file_that_was_written_anew_or_replaced_is_read_from_its_beginning(
     reader: Reader, tmp_path: Path
 ) -> None:
-    assert reader.look(scalar("a", 1), scalar("b", 1)) == {"a": 1, "b": 1}
+    assert reader.append_and_read(scalar("a", 1), scalar("b", 1)) == {"a": 1, "b": 1}
     reader.path.write_bytes(b"")
-    assert reader.look(scalar("a", 2)) == {"a": 2}
+    assert reader.append_and_read(scalar("a", 2)) == {"a": 2}
     (tmp_path / "other").write_bytes(scalar("a", 3) + scalar("b", 3))
     (tmp_path / "other").replace(reader.path)
-    assert reader.look() == {"a": 3, "b": 3}
+    assert reader.append_and_read() == {"a": 3, "b": 3}
 
 
 def test_a_record_of_a_wrong_crc_is_left_out(reader: Reader) -> None:
     wrong = bytearray(scalar("a", 1))
     wrong[-6] ^= 1
-    assert reader.look(scalar("b", 1), bytes(wrong), scalar("c", 1)) == {"b": 1, "c": 1}
+    assert reader.append_and_read(scalar("b", 1), bytes(wrong), scalar("c", 1)) == {"b": 1, "c": 1}
     assert reader.one.damaged
 
 
@@ -94,20 +97,29 @@ def test_a_record_of_a_wrong_crc_is_left_out(reader: Reader) -> None:
     [b"\xff" * 30, bytes(4096), os.urandom(300), record_header(1 << 60), scalar("x", 1)[5:]],
 )
 def test_after_garbage_the_next_record_is_found(reader: Reader, garbage: bytes) -> None:
-    by_name = {**reader.look(scalar("a", 1), garbage), **reader.look(scalar("b", 1))}
-    assert {**by_name, **reader.look(scalar("c", 1)), **reader.look()} == {"a": 1, "b": 1, "c": 1}
+    by_name = {
+        **reader.append_and_read(scalar("a", 1), garbage),
+        **reader.append_and_read(scalar("b", 1)),
+    }
+    assert {**by_name, **reader.append_and_read(scalar("c", 1)), **reader.append_and_read()} == {
+        "a": 1,
+        "b": 1,
+        "c": 1,
+    }
     assert reader.one.damaged
 
 
 def test_after_very_much_garbage_too(reader: Reader) -> None:
-    reader.look(b"\xff" * 20)
-    assert reader.look(bytes(2 * SEARCH_BYTES), b"\xff" * SEARCH_BYTES) == {}
-    assert {**reader.look(scalar("a", 1)), **reader.look()} == {"a": 1}
+    reader.append_and_read(b"\xff" * 20)
+    assert reader.append_and_read(bytes(2 * SEARCH_BYTES), b"\xff" * SEARCH_BYTES) == {}
+    assert {**reader.append_and_read(scalar("a", 1)), **reader.append_and_read()} == {"a": 1}
 
 
 def test_a_length_that_is_not_written_yet_is_waited_for(reader: Reader) -> None:
-    assert reader.look(scalar("a", 1), record_header(1 << 30), b"x" * (1 << 20)) == {"a": 1}
-    assert reader.look(b"x" * (1 << 20)) == {} and not reader.one.damaged
+    assert reader.append_and_read(scalar("a", 1), record_header(1 << 30), b"x" * (1 << 20)) == {
+        "a": 1
+    }
+    assert reader.append_and_read(b"x" * (1 << 20)) == {} and not reader.one.damaged
 
 
 def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,28 +140,30 @@ def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.Monke
             file.seek((10 << 20) + 4, os.SEEK_CUR)  # this makes a hole in the file
         file.write(scalar("b", 1))
     assert reader.path.stat().st_size > 1e9
-    assert reader.look() == {"a0": 98, "a1": 99, "b": 1}
+    assert reader.append_and_read() == {"a0": 98, "a1": 99, "b": 1}
     assert sum(read) < 20_000 and not reader.one.damaged
 
 
 def test_what_is_written_once_among_many_histograms_is_read(reader: Reader) -> None:
-    assert reader.look(scalar("a", 1), HISTOGRAM * 200) == {"a": 1}
+    assert reader.append_and_read(scalar("a", 1), HISTOGRAM * 200) == {"a": 1}
 
 
 def test_of_many_scalars_the_newest_are_read(reader: Reader) -> None:
     old = b"".join(scalar("old", number) for number in range(3000))
-    assert reader.look(
+    assert reader.append_and_read(
         old, *(scalar(f"a{number % 5}", number) for number in range(FILE_RECORDS))
     ) == {f"a{number % 5}": number for number in range(FILE_RECORDS)}
-    assert reader.look(scalar("old", 1)) == {"old": 1}
+    assert reader.append_and_read(scalar("old", 1)) == {"old": 1}
     assert not reader.one.damaged
 
 
 def test_an_image_is_no_end_of_what_is_read_where_the_newest_part_was_gone_to(
     reader: Reader,
 ) -> None:
-    assert reader.look(scalar("a", 1) * 3000, IMAGE) == {"a": 1}
-    assert {**reader.look(scalar("a", 2)), **reader.look()} == {"a": 2} and not reader.one.damaged
+    assert reader.append_and_read(scalar("a", 1) * 3000, IMAGE) == {"a": 1}
+    assert {**reader.append_and_read(scalar("a", 2)), **reader.append_and_read()} == {
+        "a": 2
+    } and not reader.one.damaged
 
 
 @pytest.mark.parametrize("kind", ["link", "fifo", "folder", "missing"])

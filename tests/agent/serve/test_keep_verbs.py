@@ -35,7 +35,7 @@ class Host:
             rows.append([path, about.st_size, about.st_mtime_ns])
         return rows
 
-    def place(self, rows: list[Any], aside: tuple[str, ...] = ()) -> list[str]:
+    def list_missing(self, rows: list[Any], aside: tuple[str, ...] = ()) -> list[str]:
         missing: list[str] = self.call("keep.place", keep=["ck"], files=rows, aside=list(aside))[
             "missing"
         ]
@@ -61,7 +61,10 @@ def test_all_of_it_is_put_in_place_and_the_rest_stays(
         replace(source, target)
 
     monkeypatch.setattr(os, "replace", record_replace)
-    assert host.place(host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1", "ck/z": "z"})) == []
+    assert (
+        host.list_missing(host.send({"ck/checkpoint": "new", "ck/deep/ckpt-1": "1", "ck/z": "z"}))
+        == []
+    )
     assert moved == ["ckpt-1", "z", "checkpoint"]
     assert [
         (host.keep / "ck" / name).read_text() for name in ("mine", "checkpoint", "deep/ckpt-1", "z")
@@ -84,14 +87,14 @@ def test_what_did_not_come_whole_changes_nothing(host: Host) -> None:
         (rows[1][0], 1, rows[1][2] + 3 * 10**9),
         ("ck/absent", 1, 1),
     ):
-        assert host.place([rows[0], [path, size, mtime_ns]], ("ck/checkpoint",)) == [path]
+        assert host.list_missing([rows[0], [path, size, mtime_ns]], ("ck/checkpoint",)) == [path]
     assert (host.keep / "ck" / "checkpoint").read_text() == "old"
 
 
 def test_a_record_that_the_other_host_does_not_have_is_set_aside(host: Host) -> None:
     (host.keep / "ck" / "old").mkdir(parents=True)
     (host.keep / "ck" / "old" / "checkpoint").write_text("stale")
-    assert host.place([], ("ck/old/checkpoint", "ck/gone/checkpoint")) == []
+    assert host.list_missing([], ("ck/old/checkpoint", "ck/gone/checkpoint")) == []
     assert os.listdir(host.keep / "ck" / "old") == ["checkpoint.older"]
 
 
@@ -111,13 +114,13 @@ def test_links_and_folders_in_the_way_are_refused(host: Host, tmp_path: Path) ->
     (host.keep / "ck").symlink_to(tmp_path / "elsewhere")
     for files in ({"ck/x": "1"}, {"ck/deep/x": "1"}):
         with pytest.raises(VerbError) as refused:
-            host.place(host.send(files))
+            host.list_missing(host.send(files))
         assert refused.value.code == "in_the_way" and "is a link" in refused.value.what
     assert os.listdir(tmp_path / "elsewhere") == []
     (host.keep / "ck").unlink()
     (host.keep / "ck" / "x").mkdir(parents=True)
     with pytest.raises(VerbError, match="is a folder"):
-        host.place(host.send({"ck/x": "1"}))
+        host.list_missing(host.send({"ck/x": "1"}))
 
 
 def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(
@@ -127,10 +130,12 @@ def test_a_link_that_came_is_not_whole_and_a_link_that_is_there_is_replaced(
     rows = host.send({"ck/x": "new"})
     incoming = host.keep / ".tfdeploy-incoming" / "ck"
     (incoming / "link").symlink_to(tmp_path / "secret")
-    assert host.place([["ck/link", 6, (tmp_path / "secret").stat().st_mtime_ns]]) == ["ck/link"]
+    assert host.list_missing([["ck/link", 6, (tmp_path / "secret").stat().st_mtime_ns]]) == [
+        "ck/link"
+    ]
     (host.keep / "ck").mkdir()
     (host.keep / "ck" / "x").symlink_to(tmp_path / "secret")
-    assert host.place(rows) == []
+    assert host.list_missing(rows) == []
     assert (host.keep / "ck" / "x").read_text() == "new" and (
         tmp_path / "secret"
     ).read_text() == "secret"

@@ -62,7 +62,7 @@ def throttled(operator: Tfdeploy) -> dict[str, str]:
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
 
 
-def beside(
+def run_while_paused(
     operator: Tfdeploy, first: subprocess.Popen[str], says: str, *args: str
 ) -> tuple[int, str]:
     """Return the exit code and the output of a second tfdeploy.
@@ -136,7 +136,9 @@ def test_the_second_of_two_waits_and_says_for_whom(slow: Tfdeploy) -> None:
     (folder / "big.bin").write_bytes(os.urandom(8 * MIB))
     first = slow.start("sync", "--json", env=throttled(slow))
     wait_for_bytes(slow, "n1", "two", MIB)
-    code, second = beside(slow, first, r"waiting for the sync of \S+@\S+ \(pid \d+\) since", "sync")
+    code, second = run_while_paused(
+        slow, first, r"waiting for the sync of \S+@\S+ \(pid \d+\) since", "sync"
+    )
     assert code == 0 and "had everything already" in second, second
     output, _ = first.communicate(timeout=120)
     assert first.returncode == 0, output
@@ -151,7 +153,9 @@ def test_clean_waits_for_a_launch_and_takes_nothing_of_its_run(slow: Tfdeploy) -
     (slow.cwd / "big.bin").write_bytes(os.urandom(8 * MIB))
     launching = slow.start("launch", "--detach", "-q", "--name", "lives", env=throttled(slow))
     wait_for_bytes(slow, "n1", "launched", MIB)
-    code, cleaned = beside(slow, launching, "waiting for the launch of", "clean", "-y", "--json")
+    code, cleaned = run_while_paused(
+        slow, launching, "waiting for the launch of", "clean", "-y", "--json"
+    )
     assert code == 0 and '"name": "over"' in cleaned and '"name": "lives"' not in cleaned, cleaned
     output, _ = launching.communicate(timeout=120)
     assert launching.returncode == 0, output

@@ -40,7 +40,7 @@ def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
         all_events = [json.loads(line) for line in text.split("\n")[:-1]]
         return [event for event in all_events if event["kind"] == kind and event["host"] == host]
 
-    def news(host: str) -> list[str]:
+    def last_host_state(host: str) -> list[str]:
         return [event["data"]["state"] for event in events("host", host)][-1:]
 
     wait_for(lambda: events("line", "n3") and events("line", "n2"), 60, "the run prints")
@@ -48,7 +48,7 @@ def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
         operator.lab.cut(host)
         if shown:
             wait_for(
-                lambda host=host: news(host) == ["unreachable"],
+                lambda host=host: last_host_state(host) == ["unreachable"],
                 60,
                 f"{host} is shown as unreachable",
             )
@@ -65,7 +65,9 @@ def test_cuts_are_shown_and_cost_no_byte(operator: Tfdeploy) -> None:
         )
         if shown:
             wait_for(
-                lambda host=host: news(host) == ["connected"], 10, f"{host} is shown as connected"
+                lambda host=host: last_host_state(host) == ["connected"],
+                10,
+                f"{host} is shown as connected",
             )
     operator.run("stop", "cuts-1", exit_code=0)
     watching.wait(timeout=120)

@@ -42,7 +42,7 @@ def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
         )
 
 
-def said(operator: Tfdeploy, run: str, task: str) -> str:
+def read_log(operator: Tfdeploy, run: str, task: str) -> str:
     return operator.run("logs", run, "--task", task, "--output", "raw", exit_code=0).stdout
 
 
@@ -78,7 +78,7 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
     run = operator.run("launch", "--detach", exit_code=0).stdout.strip()
     rows = rows_of(operator, run)
     before = {task: rows[task] for task in ("worker:0", "worker:1", "ps:0")}
-    wait_for(lambda: "step 5 " in said(operator, run, "worker:0"), 30, "the first steps")
+    wait_for(lambda: "step 5 " in read_log(operator, run, "worker:0"), 30, "the first steps")
     kill(operator, *before.values())
     rows = wait_again(operator, run, 2, before)
     for task, row in before.items():
@@ -88,7 +88,7 @@ def test_worker_and_ps_start_again_on_their_ports_and_training_goes_on(operator:
         )
     open_gate(operator, run, "again")
     operator.wait_until("succeeded", run)
-    chief = said(operator, run, "worker:0")
+    chief = read_log(operator, run, "worker:0")
     resumed = [int(step) for step in re.findall(r"^starting at step (\d+)", chief, re.MULTILINE)]
     assert resumed[0] == 0 and resumed[1] >= 4
     assert rows_of(operator, run)["worker:0"]["restarts"] == 1
@@ -166,11 +166,13 @@ def test_a_mirrored_gang_goes_on_from_the_chiefs_backup_on_every_host(
     run = operator.run(
         "launch", "--detach", "--", "python", "train.py", "--epochs=8", exit_code=0
     ).stdout.strip()
-    wait_for(lambda: "Epoch 4/" in said(operator, run, "worker:0"), TRAINED_S, "the fourth epoch")
+    wait_for(
+        lambda: "Epoch 4/" in read_log(operator, run, "worker:0"), TRAINED_S, "the fourth epoch"
+    )
     kill(operator, rows_of(operator, run)["worker:1"])
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
     for task in ("worker:0", "worker:1", "worker:2"):
-        lines = said(operator, run, task)
+        lines = read_log(operator, run, task)
         assert "starting at epoch 0" in lines
         went_on = re.findall(r"going on from epoch (\d+)", lines)
         assert len(went_on) == 1 and int(went_on[0]) >= 3, lines
@@ -192,14 +194,14 @@ def test_a_ps_takes_the_coordinator_with_it_and_leaves_the_workers(operator: Tfd
     command = ("--ps", "1", "--workers", "2", "--", "python", "train.py", "--steps=2000")
     run = operator.run("launch", "--detach", *command, exit_code=0).stdout.strip()
     wait_for(
-        lambda: re.search(r"^step \d+ loss", said(operator, run, "chief:0"), re.MULTILINE),
+        lambda: re.search(r"^step \d+ loss", read_log(operator, run, "chief:0"), re.MULTILINE),
         TRAINED_S,
         "the first steps",
     )
     kill(operator, rows_of(operator, run)["ps:0"])
     operator.wait_until("succeeded", run, timeout_s=TRAINED_S)
     assert re.search(
-        r"going on from step [1-9]\d* of the last checkpoint", said(operator, run, "chief:0")
+        r"going on from step [1-9]\d* of the last checkpoint", read_log(operator, run, "chief:0")
     )
     attempts = {task: row["attempt"] for task, row in rows_of(operator, run).items()}
     assert (

@@ -150,7 +150,7 @@ def test_computing_and_talking_in_silence_are_no_stall(operator: Tfdeploy) -> No
         # Only worker:2 may count as stalled, although the other workers have been silent for the
         # same time.
         wait_ills(operator, run, {"worker:2": f"stalled: {ALONE}"})
-        assert told(operator, run) == {"worker:2"}
+        assert tasks_reported_stalled(operator, run) == {"worker:2"}
 
 
 @pytest.mark.long
@@ -180,7 +180,7 @@ def test_under_restart_a_frozen_worker_fails_and_starts_again(operator: Tfdeploy
         } == {1}
 
 
-def told(operator: Tfdeploy, run: str) -> set[str]:
+def tasks_reported_stalled(operator: Tfdeploy, run: str) -> set[str]:
     """Return the tasks that were ever reported as stalled, from the journals of all hosts."""
     names_said = set()
     for host in operator.lab.hosts:
@@ -228,6 +228,6 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
         return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")
 
     wait_for(has_computed, 300, "it has validated for longer than stall.after")
-    assert told(operator, run) == set(ills(operator, run)) == {"worker:1"}
+    assert tasks_reported_stalled(operator, run) == set(ills(operator, run)) == {"worker:1"}
     operator.run("stop", "--now", run, exit_code=0)
     assert_nothing_left(operator, run, "validates")

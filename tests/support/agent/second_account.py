@@ -65,7 +65,7 @@ def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, 
     return word.strip("=").removeprefix("tfdeploy-"), {}
 
 
-def note(workdir: Path) -> None:
+def mark_workdir_seen(workdir: Path) -> None:
     record = workdir / AGENT / SEEN
     record.write_text(stamps(str(workdir / AGENT), (0, 0)))
     record.chmod(0o600)

@@ -111,7 +111,7 @@ class _Wire:
         for each in both:
             each.close()
 
-    def told(self, args: list[str]) -> int:
+    def run_command(self, args: list[str]) -> int:
         seen, self.seen = self.seen, 0
         if args[0] == "cut":
             self.left = int(args[1])
@@ -126,4 +126,4 @@ async def main(address: str, port: int) -> None:
     print(server.sockets[0].getsockname()[1], flush=True)
     loop = asyncio.get_running_loop()
     while line := await loop.run_in_executor(None, sys.stdin.readline):
-        print(wire.told(line.split()), flush=True)
+        print(wire.run_command(line.split()), flush=True)

@@ -290,13 +290,13 @@ def ask_verb(verb: str) -> Operation:
 
 
 def look_at_data(fleet: Any, folder: Path, job: Job) -> Any:
-    def look(host: Any) -> object:
+    def read_digest(host: Any) -> object:
         try:
             return list_origin_data(fleet, host, "/data").digest
         except TfdeployError as error:
             return error
 
-    return {host.name: look(host) for host in hosts_of(PLAN)}
+    return {host.name: read_digest(host) for host in hosts_of(PLAN)}
 
 
 def drain_stream(verb: str) -> Operation:

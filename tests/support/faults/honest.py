@@ -94,7 +94,7 @@ def honest_answer(verb: str, host: str, args: dict[str, Any]) -> HonestAnswer:
         "broadcast.join": _join,
         "broadcast.lend": _join,
         "broadcast.read": lambda host, args: HonestAnswer([({"index": 0}, FILES["a.txt"])], {}),
-        "data.look": _look,
+        "data.look": _answer_listing,
         "run.watch": _watch,
         "logs": _logs,
         "fetch.list": _list,
@@ -278,7 +278,7 @@ def _join(host: str, _: Any) -> HonestAnswer:
     )
 
 
-def _look(host: str, _: Any) -> HonestAnswer:
+def _answer_listing(host: str, _: Any) -> HonestAnswer:
     rows = Listing()
     rows.add(
         Row(path=b"", kind="d", size=0, mtime_ns=1, mode=0o755, target=b"", same_as=-1, allocated=0)

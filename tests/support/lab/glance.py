@@ -32,7 +32,7 @@ class Glance:
 
     def __call__(self) -> bool:
         now = {
-            path: _words(path)
+            path: _read_steady_fields(path)
             for name in ("state.json", "tasks/*/status.json")
             for path in self._root.glob(f"{self._where}/{name}")
         }
@@ -42,7 +42,7 @@ class Glance:
         return True
 
 
-def _words(path: Path) -> Any:
+def _read_steady_fields(path: Path) -> Any:
     try:
         return {
             key: value for key, value in json.loads(path.read_text()).items() if key not in GROWS

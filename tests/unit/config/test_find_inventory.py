@@ -10,7 +10,7 @@ from tfdeploy.errors import ConfigError
 
 class TestFinding:
     @pytest.fixture(autouse=True)
-    def here(self, tmp_path, monkeypatch):
+    def in_folder_of_inventories(self, tmp_path, monkeypatch):
         monkeypatch.chdir(tmp_path)
         self.cwd = tmp_path
         for name in ("flag.yaml", "environ.yaml", "job.yaml"):

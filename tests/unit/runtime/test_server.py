@@ -20,7 +20,7 @@ def planned(monkeypatch):
     return planned
 
 
-def said(role, index):
+def tf_config(role, index):
     return json.dumps(
         {
             "cluster": {"ps": ["a:1"], "worker": ["b:1", "c:1"]},
@@ -30,12 +30,20 @@ def said(role, index):
 
 
 def test_the_workers_job_by_the_name_that_the_client_has_for_it(planned):
-    assert planned(said("worker", 1)) == ({"ps": ["a:1"], "worker": ["b:1", "c:1"]}, "worker", 1)
-    assert planned(said("worker", 1), "local") == (
+    assert planned(tf_config("worker", 1)) == (
+        {"ps": ["a:1"], "worker": ["b:1", "c:1"]},
+        "worker",
+        1,
+    )
+    assert planned(tf_config("worker", 1), "local") == (
         {"ps": ["a:1"], "local": ["b:1", "c:1"]},
         "local",
         1,
     )
-    assert planned(said("ps", 0), "local") == ({"ps": ["a:1"], "local": ["b:1", "c:1"]}, "ps", 0)
+    assert planned(tf_config("ps", 0), "local") == (
+        {"ps": ["a:1"], "local": ["b:1", "c:1"]},
+        "ps",
+        0,
+    )
     with pytest.raises(ValueError, match="names no task"):
-        planned(said("worker", 2), "local")
+        planned(tf_config("worker", 2), "local")

@@ -10,7 +10,7 @@ from tfdeploy.ui.headway import EVERY_S, FIRST_S, Headway
 from tfdeploy.ui.terminal import Terminal
 
 
-def told(width: int | None, seconds_a_host: float) -> str:
+def show_headway(width: int | None, seconds_a_host: float) -> str:
     now = 0.0
     stream = io.StringIO()
     headway = Headway(Terminal(stream, width, False), "stopped", 200, lambda: now)
@@ -22,18 +22,18 @@ def told(width: int | None, seconds_a_host: float) -> str:
 
 
 def test_what_is_quick_says_nothing() -> None:
-    assert told(None, FIRST_S / 300) == told(80, FIRST_S / 300) == ""
+    assert show_headway(None, FIRST_S / 300) == show_headway(80, FIRST_S / 300) == ""
 
 
 def test_lines_do_not_flood() -> None:
     # With 200 hosts this takes 50 s.
-    lines = told(None, 0.25).splitlines()
+    lines = show_headway(None, 0.25).splitlines()
     assert lines[0] == "stopped 8 of 200 hosts ..."
     assert 2 <= len(lines) <= 50 / EVERY_S + 1
 
 
 def test_a_terminal_shows_one_line_and_is_left_without_it() -> None:
-    said = told(80, 0.25)
+    said = show_headway(80, 0.25)
     assert "\n" not in said and said.endswith("\r\x1b[K")
     assert "stopped 160 of 200 hosts ..." in said
 

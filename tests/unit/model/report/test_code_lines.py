@@ -25,7 +25,7 @@ def code(**contents: bytes) -> tuple[dict[str, CodeFile], dict[str, bytes]]:
     }, contents
 
 
-def told(
+def diff_by_path(
     one: dict[str, bytes], two: dict[str, bytes]
 ) -> dict[str, tuple[list[str] | None, str | None]]:
     (files1, contents1), (files2, contents2) = code(**one), code(**two)
@@ -36,7 +36,7 @@ def told(
 
 
 def test_lines_that_went_and_came() -> None:
-    changed = told(
+    changed = diff_by_path(
         {"a": b"x\n-- y\nz\n", "gone": b"g\n", "same": b"s"},
         {"a": b"x\n++ y\nz\n", "new": b"n\n", "same": b"s"},
     )
@@ -48,7 +48,9 @@ def test_lines_that_went_and_came() -> None:
 
 
 def test_why_lines_cannot_be_told() -> None:
-    changed = told({"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"})
+    changed = diff_by_path(
+        {"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"}
+    )
     no_text = (None, "it is no text")
     assert changed == {
         "a": no_text,

@@ -11,11 +11,11 @@ from tfdeploy.model.report.code_size import large_code
 MB = 1_000_000
 
 
-def said(**sizes: int) -> str | None:
-    return of({path: size * MB for path, size in sizes.items()})
+def note_of_sizes_in_mb(**sizes: int) -> str | None:
+    return note_of_sizes({path: size * MB for path, size in sizes.items()})
 
 
-def of(sizes: dict[str, int]) -> str | None:
+def note_of_sizes(sizes: dict[str, int]) -> str | None:
     entries = tuple(
         Entry(path=path, kind="file", size=size) for path, size in sorted(sizes.items())
     )
@@ -23,12 +23,12 @@ def of(sizes: dict[str, int]) -> str | None:
 
 
 def test_fifty_megabytes_are_not_large() -> None:
-    assert said() is None and said(a=50) is None
-    assert of({"a": 50 * MB, "b": 1}) is not None
+    assert note_of_sizes_in_mb() is None and note_of_sizes_in_mb(a=50) is None
+    assert note_of_sizes({"a": 50 * MB, "b": 1}) is not None
 
 
 def test_the_largest_paths_are_named_and_the_lines_that_avoid_them() -> None:
-    text = of(
+    text = note_of_sizes(
         {
             "data/train/a": 150 * MB,
             "data/train/b": 51 * MB,
@@ -47,12 +47,14 @@ def test_the_largest_paths_are_named_and_the_lines_that_avoid_them() -> None:
 
 
 def test_a_folder_stands_for_many_files_in_it() -> None:
-    text = of({f"data/{part}/{number}": MB for part in ("train", "test") for number in range(40)})
+    text = note_of_sizes(
+        {f"data/{part}/{number}": MB for part in ("train", "test") for number in range(40)}
+    )
     assert text is not None and "data/ (80 MB)." in text and "`data: {data: ./data/}`" in text
 
 
 def test_small_paths_are_not_named() -> None:
-    text = of({"a": 60 * MB, **{f"f{number}": MB for number in range(9)}})
+    text = note_of_sizes({"a": 60 * MB, **{f"f{number}": MB for number in range(9)}})
     assert text is not None and ": a (60 MB). Every" in text
 
 
@@ -66,7 +68,7 @@ def test_small_paths_are_not_named() -> None:
     ],
 )
 def test_odd_names(path: str, line: str, name: str) -> None:
-    text = of({path: 60 * MB})
+    text = note_of_sizes({path: 60 * MB})
     assert text is not None and text.endswith(line)
     job = yaml.safe_load(text[text.index("`data:") + 1 : text.index("` in the job file")])
     assert job == {"data": {name: f"./{path}"}}

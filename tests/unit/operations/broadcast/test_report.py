@@ -14,7 +14,7 @@ MB = 1_000_000.0
 CHAIN: dict[str, dict[int, str]] = {"n1": {0: ""}, "n2": {0: "n1"}, "n3": {0: "n2"}}
 
 
-def found(
+def find_slowest_link(
     fed: dict[str, dict[int, str]], **rates: float | None
 ) -> tuple[str, list[str], float] | None:
     members: Any = {name: SimpleNamespace(best_rate=rate) for name, rate in rates.items()}
@@ -23,21 +23,33 @@ def found(
 
 
 def test_of_links_that_are_alike_it_is_the_first() -> None:
-    assert found(CHAIN, n1=5.9 * MB, n2=5.8 * MB, n3=5.7 * MB) == ("n1", [""], 5.9 * MB)
+    assert find_slowest_link(CHAIN, n1=5.9 * MB, n2=5.8 * MB, n3=5.7 * MB) == ("n1", [""], 5.9 * MB)
 
 
 def test_a_slow_link_slows_down_what_is_behind_it() -> None:
-    assert found(CHAIN, n1=50 * MB, n2=5.0 * MB, n3=4.9 * MB) == ("n2", ["n1"], 5.0 * MB)
+    assert find_slowest_link(CHAIN, n1=50 * MB, n2=5.0 * MB, n3=4.9 * MB) == (
+        "n2",
+        ["n1"],
+        5.0 * MB,
+    )
 
 
 def test_a_host_of_two_stripes_has_two_parents() -> None:
     fed = {"n1": {0: "", 1: "n2"}, "n2": {0: "n1", 1: ""}, "n3": {0: "n1", 1: "n2"}}
-    assert found(fed, n1=50 * MB, n2=50 * MB, n3=5.0 * MB) == ("n3", ["n1", "n2"], 5.0 * MB)
+    assert find_slowest_link(fed, n1=50 * MB, n2=50 * MB, n3=5.0 * MB) == (
+        "n3",
+        ["n1", "n2"],
+        5.0 * MB,
+    )
 
 
 def test_feeds_of_different_times_may_form_a_circle() -> None:
-    assert found({"n1": {0: "n2"}, "n2": {0: "n1"}}, n1=1.0, n2=3.0) == ("n1", ["n2"], 1.0)
+    assert find_slowest_link({"n1": {0: "n2"}, "n2": {0: "n1"}}, n1=1.0, n2=3.0) == (
+        "n1",
+        ["n2"],
+        1.0,
+    )
 
 
 def test_what_was_too_short_says_nothing() -> None:
-    assert found(CHAIN, n1=None, n2=None, n3=None) is None
+    assert find_slowest_link(CHAIN, n1=None, n2=None, n3=None) is None

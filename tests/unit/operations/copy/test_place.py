@@ -19,7 +19,7 @@ from tfdeploy.operations.copy.place import put_in_place as place_below
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 
-def place(staging: Path, destination: Path, *what: Any, **how: Any) -> Placed:
+def place_in_folders(staging: Path, destination: Path, *what: Any, **how: Any) -> Placed:
     with SafeFolder(staging) as one, SafeFolder(destination) as two:
         return place_below(one, two, *what, **how)
 
@@ -37,7 +37,7 @@ def test_files_are_moved_with_their_times_and_a_record_waits_for_what_is_beside_
     tmp_path: Path,
 ) -> None:
     here = staged(tmp_path / "s", a__checkpoint="r", a__model="m", b__checkpoint="q")
-    placed = place(
+    placed = place_in_folders(
         here, tmp_path / "d", ["a/checkpoint", "a/model", "b/checkpoint"], (), {"a/other"}
     )
     assert placed.files == 2
@@ -61,11 +61,11 @@ def test_a_file_changed_here_later_is_left_alone(
     there.parent.mkdir()
     there.write_text(text)
     os.utime(there, (age, age))
-    placed = place(here, tmp_path / "d", ["x"], (), ())
+    placed = place_in_folders(here, tmp_path / "d", ["x"], (), ())
     assert placed.newer_here == (["x"] if kept else [])
     assert there.read_text() == ("mine" if kept else "new")
     if kept:
-        place(here, tmp_path / "d", ["x"], (), (), overwrite=True)
+        place_in_folders(here, tmp_path / "d", ["x"], (), (), overwrite=True)
         assert there.read_text() == "new"
 
 
@@ -84,18 +84,18 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, way: str) -> None:
         )
     if way == "name":
         (destination / "a" / "x").symlink_to(outside / "a" / "x")
-        place(here, destination, ["a/x"], (), ())
+        place_in_folders(here, destination, ["a/x"], (), ())
         assert not (destination / "a" / "x").is_symlink()
     else:
         with pytest.raises(Refused, match="link is in the way"):
-            place(here, destination, ["a/x"], (), ())
+            place_in_folders(here, destination, ["a/x"], (), ())
     assert (outside / "a" / "x").read_text() == "mine"
 
 
 def test_a_folder_in_the_way_of_a_file_is_said(tmp_path: Path) -> None:
     (tmp_path / "d" / "x").mkdir(parents=True)
     with pytest.raises(Refused, match="folder is in the way"):
-        place(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], (), ())
+        place_in_folders(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], (), ())
 
 
 def test_links_that_stay_inside_are_made_and_the_others_named(tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_links_that_stay_inside_are_made_and_the_others_named(tmp_path: Path) ->
         FoundFile("out", 0, 0, "/etc"),
         FoundFile("up", 0, 0, "../y"),
     )
-    placed = place(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], links, ())
+    placed = place_in_folders(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], links, ())
     assert placed.left_there == ["out", "up"]
     assert (tmp_path / "d/a/near").read_text() == "new"
-    assert place(tmp_path / "s", tmp_path / "d", [], links, ()).files == 0
+    assert place_in_folders(tmp_path / "s", tmp_path / "d", [], links, ()).files == 0

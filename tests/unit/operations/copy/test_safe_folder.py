@@ -23,29 +23,31 @@ def outside(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def here(tmp_path: Path) -> Iterator[SafeFolder]:
+def safe_folder(tmp_path: Path) -> Iterator[SafeFolder]:
     with SafeFolder(tmp_path / "to") as folder:
         yield folder
 
 
 WAYS: dict[str, Callable[[SafeFolder], object]] = {
-    "stat": lambda here: here.stat("a/x"),
-    "read": lambda here: here.open("a/x"),
-    "write": lambda here: here.open("a/x", os.O_WRONLY | os.O_CREAT),
-    "unlink": lambda here: here.unlink("a/x"),
-    "link": lambda here: here.symlink("y", "a/y"),
-    "folder": lambda here: here.folder("a", "b"),
-    "move": lambda here: here.move_from(here.folder("from"), "a/x"),
+    "stat": lambda safe_folder: safe_folder.stat("a/x"),
+    "read": lambda safe_folder: safe_folder.open("a/x"),
+    "write": lambda safe_folder: safe_folder.open("a/x", os.O_WRONLY | os.O_CREAT),
+    "unlink": lambda safe_folder: safe_folder.unlink("a/x"),
+    "link": lambda safe_folder: safe_folder.symlink("y", "a/y"),
+    "folder": lambda safe_folder: safe_folder.folder("a", "b"),
+    "move": lambda safe_folder: safe_folder.move_from(safe_folder.folder("from"), "a/x"),
 }
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_no_way_leads_through_a_link_to_a_folder(here: SafeFolder, outside: Path, way: str) -> None:
-    with here.folder("from", "a"):
-        (here.path / "from" / "a" / "x").write_text("new")
-    (here.path / "a").symlink_to(outside)
+def test_no_way_leads_through_a_link_to_a_folder(
+    safe_folder: SafeFolder, outside: Path, way: str
+) -> None:
+    with safe_folder.folder("from", "a"):
+        (safe_folder.path / "from" / "a" / "x").write_text("new")
+    (safe_folder.path / "a").symlink_to(outside)
     with pytest.raises(Refused, match="a link is in the way"):
-        WAYS[way](here)
+        WAYS[way](safe_folder)
     assert [each.name for each in outside.iterdir()] == ["x"] and (
         outside / "x"
     ).read_text() == "mine"
@@ -54,26 +56,32 @@ def test_no_way_leads_through_a_link_to_a_folder(here: SafeFolder, outside: Path
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "n\0", "\ud800", "x" * 5000]
 )
-def test_no_name_leads_out(here: SafeFolder, name: str) -> None:
-    for use in (here.stat, here.open, here.unlink, here.folder, here.readlink):
+def test_no_name_leads_out(safe_folder: SafeFolder, name: str) -> None:
+    for use in (
+        safe_folder.stat,
+        safe_folder.open,
+        safe_folder.unlink,
+        safe_folder.folder,
+        safe_folder.readlink,
+    ):
         with pytest.raises(Refused, match="leads out"):
             use(name)
 
 
-def test_neither_a_link_nor_a_fifo_is_opened(here: SafeFolder, outside: Path) -> None:
-    (here.path / "link").symlink_to(outside / "x")
-    os.mkfifo(here.path / "fifo")
+def test_neither_a_link_nor_a_fifo_is_opened(safe_folder: SafeFolder, outside: Path) -> None:
+    (safe_folder.path / "link").symlink_to(outside / "x")
+    os.mkfifo(safe_folder.path / "fifo")
     with pytest.raises(Refused, match="a link is in the way"):
-        here.open("link", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        safe_folder.open("link", os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     with pytest.raises(Refused, match="other than a file"):
-        here.open("fifo")
+        safe_folder.open("fifo")
 
 
 def test_a_folder_that_is_replaced_by_a_link_meanwhile_stays_the_one_that_was_opened(
-    here: SafeFolder, outside: Path
+    safe_folder: SafeFolder, outside: Path
 ) -> None:
-    with here.folder("a") as inner:
-        (here.path / "a").rename(here.path / "was")
-        (here.path / "a").symlink_to(outside)
+    with safe_folder.folder("a") as inner:
+        (safe_folder.path / "a").rename(safe_folder.path / "was")
+        (safe_folder.path / "a").symlink_to(outside)
         os.close(inner.open("new", os.O_WRONLY | os.O_CREAT))
-    assert (here.path / "was" / "new").is_file() and not (outside / "new").exists()
+    assert (safe_folder.path / "was" / "new").is_file() and not (outside / "new").exists()

@@ -37,7 +37,7 @@ OLDER = {
 }
 
 
-def told(**changes: Any) -> dict[str, Any]:
+def older_plan(**changes: Any) -> dict[str, Any]:
     """Return a plan.json as an older tfdeploy wrote it on a host, with these fields changed."""
     task = {
         "task": "worker:0",
@@ -85,11 +85,11 @@ def told(**changes: Any) -> dict[str, Any]:
 
 
 def host(**changes: Any) -> dict[str, Any]:
-    return told(hosts=[{**told()["hosts"][0], **changes}, told()["hosts"][1]])
+    return older_plan(hosts=[{**older_plan()["hosts"][0], **changes}, older_plan()["hosts"][1]])
 
 
 def task(**changes: Any) -> dict[str, Any]:
-    return told(tasks=[{**told()["tasks"][0], **changes}])
+    return older_plan(tasks=[{**older_plan()["tasks"][0], **changes}])
 
 
 class Answer(list[Any]):
@@ -154,18 +154,18 @@ LIES: dict[str, Any] = {
     "no object": ["plan"],
     "nothing at all": b"",
     "garbage": b"\x1b]0;owned\x07",
-    "half of it": frames.pack(json.dumps(told()).encode())[:-9],
+    "half of it": frames.pack(json.dumps(older_plan()).encode())[:-9],
     "a gigabyte": zlib.compress(bytes(1 << 30), 9),
     "nested too deep": frames.pack(b'{"hosts":' + b"[" * 100_000),
     "half a number": frames.pack(b'{"created": NaN}'),
     "null": None,
-    "another run": told(run="digits-2"),
-    "another job": told(job="other"),
-    "escapes in the run": told(run="\x1b]0;owned\x07"),
-    "a run that leads out": told(run="../../../.ssh"),
-    "an unknown mode": told(mode="\x1b[31mred"),
-    "a release that leads out": told(release="../../x"),
-    "no hosts": told(hosts=[]),
+    "another run": older_plan(run="digits-2"),
+    "another job": older_plan(job="other"),
+    "escapes in the run": older_plan(run="\x1b]0;owned\x07"),
+    "a run that leads out": older_plan(run="../../../.ssh"),
+    "an unknown mode": older_plan(mode="\x1b[31mred"),
+    "a release that leads out": older_plan(release="../../x"),
+    "no hosts": older_plan(hosts=[]),
     "a host that leads out": host(host="../../../../.ssh"),
     "a host with a trailing blank": host(host="n1 "),
     "a host with a NUL": host(host="n\0"),
@@ -189,30 +189,30 @@ LIES: dict[str, Any] = {
     "a task's port": task(port=-5),
     "a GPU": task(gpus=[-1]),
     "a rule nobody knows": task(on_death="never"),
-    "the same task twice": told(tasks=told()["tasks"] * 2),
-    "a deciding task that is not there": told(deciding=["chief:0"]),
-    "keep that leads out": told(keep=["../../.ssh"]),
-    "absolute keep": told(keep=["/etc"]),
-    "data that leads out": told(data={"d": "/etc"}),
-    "a data set's name": told(data={"../d": "data/d"}),
-    "a link that leads out": told(links={"../x": "d"}),
-    "a role in the cluster": told(cluster={"../worker": ["10.0.0.2:2222"]}),
-    "a cluster's address": told(cluster={"worker": ["10.0.0.2:2222\n"]}),
-    "a secret's name": told(secrets=["A B"]),
-    "no time": told(created=float("nan")),
-    "a time that no calendar has": told(created=1e12),
-    "an endless grace": told(stop_grace_s=float("inf")),
-    "a negative grace": told(stop_grace_s=-1.0),
-    "half a character": told(keep=["\ud800"]),
-    "a log without end": told(logs_max_bytes=1 << 80),
-    "keep from what is no host": told(keep_from="../n7"),
+    "the same task twice": older_plan(tasks=older_plan()["tasks"] * 2),
+    "a deciding task that is not there": older_plan(deciding=["chief:0"]),
+    "keep that leads out": older_plan(keep=["../../.ssh"]),
+    "absolute keep": older_plan(keep=["/etc"]),
+    "data that leads out": older_plan(data={"d": "/etc"}),
+    "a data set's name": older_plan(data={"../d": "data/d"}),
+    "a link that leads out": older_plan(links={"../x": "d"}),
+    "a role in the cluster": older_plan(cluster={"../worker": ["10.0.0.2:2222"]}),
+    "a cluster's address": older_plan(cluster={"worker": ["10.0.0.2:2222\n"]}),
+    "a secret's name": older_plan(secrets=["A B"]),
+    "no time": older_plan(created=float("nan")),
+    "a time that no calendar has": older_plan(created=1e12),
+    "an endless grace": older_plan(stop_grace_s=float("inf")),
+    "a negative grace": older_plan(stop_grace_s=-1.0),
+    "half a character": older_plan(keep=["\ud800"]),
+    "a log without end": older_plan(logs_max_bytes=1 << 80),
+    "keep from what is no host": older_plan(keep_from="../n7"),
 }
 
 
 @pytest.mark.fault("57 a plan that a host made up")
 @pytest.mark.parametrize("lie", LIES, ids=str)
 def test_a_plan_that_makes_no_sense_is_that_hosts_failure_and_the_other_is_served(lie: str) -> None:
-    plan, refused = fetch_plan(Hosts(n1=LIES[lie], n2=told()), sought("n1", "n2"))  # type: ignore[arg-type]
+    plan, refused = fetch_plan(Hosts(n1=LIES[lie], n2=older_plan()), sought("n1", "n2"))  # type: ignore[arg-type]
     assert [each.host for each in plan.hosts] == ["n1", "n2"] and list(refused) == ["n1"]
     said = refused["n1"]
     assert (
@@ -226,7 +226,7 @@ def test_a_plan_that_makes_no_sense_is_that_hosts_failure_and_the_other_is_serve
 
 
 def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> None:
-    lies = told(
+    lies = older_plan(
         metrics={"step": "(a+)+$", "\x1b": "x"}, operator="\x1b[2Jme", notes=["\x1b]52;c;x\x07"]
     )
     plan, refused = fetch_plan(Hosts(n1=lies, n2=lies), sought("n1", "n2", step=r"at (\d+)"))  # type: ignore[arg-type]
@@ -258,7 +258,7 @@ def test_a_host_that_the_inventory_lacks_has_no_address() -> None:
 
 @pytest.mark.fault("62 two hosts hold different plans: both named")
 def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
-    fleet: Any = Hosts(n1=told(stop_grace_s=0.0), n2=host(host="n7"))
+    fleet: Any = Hosts(n1=older_plan(stop_grace_s=0.0), n2=host(host="n7"))
     with pytest.raises(
         HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"
     ):
@@ -275,9 +275,9 @@ def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
 @pytest.mark.fault("62 one host alone shows a plan that leaves a silent host out")
 def test_a_silent_host_is_stopped_too_unless_two_hosts_show_one_plan() -> None:
     silent = (Host(name="n5", address="10.0.0.5"),)
-    one = plan_to_stop(Hosts(n1=told()), sought("n1"), silent)  # type: ignore[arg-type]
+    one = plan_to_stop(Hosts(n1=older_plan()), sought("n1"), silent)  # type: ignore[arg-type]
     assert "n5" in [each.host for each in one.hosts]
-    two = plan_to_stop(Hosts(n1=told(), n2=told()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
+    two = plan_to_stop(Hosts(n1=older_plan(), n2=older_plan()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
     assert "n5" not in [each.host for each in two.hosts]
 
 
@@ -289,7 +289,7 @@ def test_what_holds_a_run_is_stopped_whatever_plan_it_shows() -> None:
 def test_the_longest_job_has_runs_that_are_found() -> None:
     job = "j" * 63
     run = f"{job}-20261121-101500-3fa1"
-    assert read_shown(json.dumps(told(run=run, job=job)).encode(), run, job, {}).run == run
+    assert read_shown(json.dumps(older_plan(run=run, job=job)).encode(), run, job, {}).run == run
 
 
 def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() -> None:
@@ -300,14 +300,14 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
             super().__init__(plan, unless)
             sent.append(bool(self))
 
-    fleet: Any = Hosts(n1=told(), n2=told())
+    fleet: Any = Hosts(n1=older_plan(), n2=older_plan())
     fleet.answer = Counting
     plan, refused = fetch_plan(fleet, sought("n1", "n2"))
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
     sent.clear()
     # The plan of n1 is invalid, so the plan comes from another host.
-    fleet.plans = {"n1": b"x", "n2": told(), "n3": told(), "n4": told()}
+    fleet.plans = {"n1": b"x", "n2": older_plan(), "n3": older_plan(), "n4": older_plan()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
     assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [
         "n1"

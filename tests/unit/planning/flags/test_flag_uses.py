@@ -34,9 +34,9 @@ CLUSTER = (
 
 
 def added(
-    job: Job, text: str, mode: Mode = "async", words: tuple[str, ...] = (), **others: str
+    job: Job, text: str, mode: Mode = "async", added_arguments: tuple[str, ...] = (), **others: str
 ) -> appended_flags.Appended:
-    job = replace(job, mode=mode, command=("python", "train.py", *words))
+    job = replace(job, mode=mode, command=("python", "train.py", *added_arguments))
     sources = {
         "train.py": HEAD + text,
         **{f"{name}.py": HEAD + body for name, body in others.items()},
@@ -48,7 +48,9 @@ def added(
     return appended
 
 
-def words(job: Job, text: str, given: dict[str, str] = GIVEN, **others: str) -> tuple[str, ...]:
+def added_arguments(
+    job: Job, text: str, given: dict[str, str] = GIVEN, **others: str
+) -> tuple[str, ...]:
     return tuple(
         word for flag in added(job, text, **others).flags for word in flag.arguments(given)
     )
@@ -190,7 +192,7 @@ IDENTITY = {
 
 @pytest.mark.parametrize(("text", "expected"), IDENTITY.values(), ids=IDENTITY)
 def test_who_a_task_is(job: Job, text: str, expected: tuple[str, ...]) -> None:
-    assert words(job, text) == expected
+    assert added_arguments(job, text) == expected
 
 
 def addresses(definitions: str, cluster: str) -> str:
@@ -271,7 +273,7 @@ ADDRESSES = {
 def test_where_the_others_are(job: Job, text: str, expected: tuple[str, ...]) -> None:
     assert tuple(
         word
-        for word in words(job, text)
+        for word in added_arguments(job, text)
         if "task_index" not in word and word != "--job_name=worker"
     ) == tuple(word for word in expected if word != "--job_name=worker")
 
@@ -363,8 +365,8 @@ def test_whether_gradients_are_gathered(
     job: Job, text: str, off: tuple[str, ...], on: tuple[str, ...]
 ) -> None:
     names = ("--job_name=worker", "--task_index=1")
-    assert tuple(word for word in words(job, text, ASYNC) if word not in names) == off
-    assert tuple(word for word in words(job, text, GIVEN) if word not in names) == on
+    assert tuple(word for word in added_arguments(job, text, ASYNC) if word not in names) == off
+    assert tuple(word for word in added_arguments(job, text, GIVEN) if word not in names) == on
 
 
 NOTHING = {
@@ -393,7 +395,7 @@ NOTHING = {
 
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
 def test_what_may_mean_something_else_gets_nothing(job: Job, text: str) -> None:
-    assert words(job, text) == ()
+    assert added_arguments(job, text) == ()
 
 
 def test_the_use_decides_over_the_name(job: Job) -> None:
@@ -405,7 +407,9 @@ def test_the_use_decides_over_the_name(job: Job) -> None:
         + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n"
         + CLUSTER
     )
-    assert words(job, text + "s = tf.train.Server(cluster, job_name=a.role)") == ("--role=worker",)
+    assert added_arguments(job, text + "s = tf.train.Server(cluster, job_name=a.role)") == (
+        "--role=worker",
+    )
 
 
 def test_how_many_there_are(job: Job) -> None:
@@ -416,7 +420,7 @@ def test_how_many_there_are(job: Job) -> None:
         "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
     )
     text = text.replace("Optimizer(opt)", "Optimizer(opt, 1, total_num_replicas=FLAGS.replicas)")
-    assert [word for word in words(job, text) if "replicas" in word or "num" in word] == [
+    assert [word for word in added_arguments(job, text) if "replicas" in word or "num" in word] == [
         "--replicas=2"
     ]
     program = source.read(job.command, {"train.py": HEAD + text})
@@ -437,12 +441,12 @@ def test_flags_of_another_library_are_left_alone(job: Job) -> None:
         "a.machines.split(',')})\n"
         "s = tf.train.Server(cluster, job_name=FLAGS.job_name)"
     )
-    assert words(job, text) == ("--job_name=worker",)
+    assert added_arguments(job, text) == ("--job_name=worker",)
 
 
 def test_the_use_may_be_in_another_file(job: Job) -> None:
     text = "import nodes\n" + ARGS + "p.add_argument('--who')\nnodes.serve(p.parse_args().who)"
-    assert words(
+    assert added_arguments(
         job, text, nodes=CLUSTER + "def serve(name):\n  tf.train.Server(cluster, job_name=name)"
     ) == ("--who=worker",)
 

@@ -25,7 +25,7 @@ def defined(text: str, **others: str) -> tuple[Flag, ...]:
     return flags.of_cluster(source.read(("python", "train.py"), sources)).flags
 
 
-def words(text: str, *, sync: bool = False) -> tuple[str, ...]:
+def defined_arguments(text: str, *, sync: bool = False) -> tuple[str, ...]:
     given = {
         "ps_hosts": "a:1,b:2",
         "worker_hosts": "c:3",
@@ -156,8 +156,8 @@ def test_names(text: str, names: tuple[str, ...]) -> None:
     ],
 )
 def test_spelling_and_form(definition: str, off: tuple[str, ...], on: tuple[str, ...]) -> None:
-    assert words(definition) == off
-    assert words(definition, sync=True) == on
+    assert defined_arguments(definition) == off
+    assert defined_arguments(definition, sync=True) == on
 
 
 ARGPARSE_FORMS = [
@@ -181,7 +181,7 @@ def test_argparse_itself_reads_what_is_appended(
     script = tmp_path / "train.py"
     script.write_text(text)
     done = subprocess.run(
-        [sys.executable, str(script), *words(text, sync=sync)],
+        [sys.executable, str(script), *defined_arguments(text, sync=sync)],
         capture_output=True,
         text=True,
         check=True,
@@ -241,7 +241,7 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
 
     Without --job_name, the flag --task_id may mean something else, such as a learning task.
     """
-    assert words(text, sync=True) == expected
+    assert defined_arguments(text, sync=True) == expected
 
 
 def test_a_role_without_an_index_is_said() -> None:

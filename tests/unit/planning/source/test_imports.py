@@ -14,7 +14,7 @@ from tfdeploy.planning.source import imports, packages, source
 JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/code")
 
 
-def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
+def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     """Return {module: True if every run of the program imports it}.
 
     `others` has further files of the code, as {path without .py and with __ for /: text}.
@@ -54,7 +54,7 @@ def found(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
 )
 def test_an_import_that_every_run_reaches_is_sure(text: str) -> None:
     others = {"reader": "import pandas", "models____init__": "", "models__reader": "import pandas"}
-    assert found(text, **others)["pandas"] is True
+    assert find_imports(text, **others)["pandas"] is True
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_an_import_that_every_run_reaches_is_sure(text: str) -> None:
     ],
 )
 def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
-    assert found(text, reader="import pandas")["pandas"] is False
+    assert find_imports(text, reader="import pandas")["pandas"] is False
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outs
     }
     assert (
         not {"pandas", "native", "models", "reader", "linked", "tensorflow"}
-        & found(text, **own).keys()
+        & find_imports(text, **own).keys()
     )
 
 
@@ -131,7 +131,7 @@ def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outs
 def test_it_depends_on_who_runs_the_program_and_what_it_is_told(
     job: Job, sure: bool | None
 ) -> None:
-    assert found("import pandas", job).get("pandas") is sure
+    assert find_imports("import pandas", job).get("pandas") is sure
 
 
 def test_tasks_that_have_a_program_each_reach_no_import_for_sure() -> None:

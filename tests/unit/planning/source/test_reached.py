@@ -28,7 +28,7 @@ def decide(text, job=JOB, **others):
     return compat.decide(job, read), read
 
 
-def said(text, job=JOB, **others):
+def outcome(text, job=JOB, **others):
     """Return what the plan does about the name: "refused", "noted", or "" for nothing."""
     decision, _ = decide(text, job, **others)
     return (
@@ -94,7 +94,7 @@ def said(text, job=JOB, **others):
 )
 def test_what_the_main_path_reaches_is_refused(text):
     assert (
-        said(TF + text, model=TF + GONE, helper=TF + BUILD, again="from helper import build")
+        outcome(TF + text, model=TF + GONE, helper=TF + BUILD, again="from helper import build")
         == "refused"
     )
 
@@ -134,7 +134,7 @@ def test_what_the_main_path_reaches_is_refused(text):
     ],
 )
 def test_what_may_never_be_reached_is_noted(text):
-    assert said(TF + text, model=TF + GONE, helper=TF + BUILD + MAIN + "build()") == "noted"
+    assert outcome(TF + text, model=TF + GONE, helper=TF + BUILD + MAIN + "build()") == "noted"
 
 
 @pytest.mark.parametrize(
@@ -172,13 +172,13 @@ def test_what_the_program_sees_to_itself_is_not_mentioned(text):
         "try:\n    from tensorflow.contrib import crf\n    HAS_CRF = True\nexcept ImportError:\n "
         "   HAS_CRF = False\n"
     )
-    assert said(TF + text, model=TF + GONE, helper=helper) == ""
+    assert outcome(TF + text, model=TF + GONE, helper=helper) == ""
 
 
 def test_a_branch_of_the_jobs_name_counts_only_where_workers_run_the_program():
     text = f"{TF}if FLAGS.job_name == 'worker':\n    {GONE}"
     assert [
-        said(text, replace(JOB, mode=mode)) for mode in ("async", "mirrored", "local", "ingraph")
+        outcome(text, replace(JOB, mode=mode)) for mode in ("async", "mirrored", "local", "ingraph")
     ] == [
         "refused",
         "refused",

@@ -219,7 +219,7 @@ said["nowhere"] = failure(lambda: slim.nothing)
 
 
 @pytest.fixture
-def said(run_python, tmp_path):
+def run_and_read(run_python, tmp_path):
     def ask(code, *paths):
         (tmp_path / "train.py").write_text(HEAD + code + "\nprint(json.dumps(said))\n")
         code = "import runpy; runpy.run_path('train.py')"
@@ -230,12 +230,12 @@ def said(run_python, tmp_path):
     return ask
 
 
-def test_every_name_of_the_tables_is_there_also_by_the_paths_of_its_old_files(said):
-    assert said(NAMES) == {"failing": [], "same": [True] * 8, "star": "BasicLSTMCell"}
+def test_every_name_of_the_tables_is_there_also_by_the_paths_of_its_old_files(run_and_read):
+    assert run_and_read(NAMES) == {"failing": [], "same": [True] * 8, "star": "BasicLSTMCell"}
 
 
-def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_give(said):
-    assert said(NUMBERS) == {
+def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_give(run_and_read):
+    assert run_and_read(NUMBERS) == {
         "unequal": [],
         "words": ["a", "b", "?"],
         "ids": [[1, -1], [7, -1]],
@@ -249,8 +249,8 @@ def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_giv
     }
 
 
-def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_used(said):
-    answers = said(STAND_INS)
+def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_used(run_and_read):
+    answers = run_and_read(STAND_INS)
     assert all(
         "train.py:" in text and " is not in TensorFlow 2; in its place: " in text
         for text in answers["uses"]
@@ -267,20 +267,24 @@ def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_use
     assert not answers["no instance"]
 
 
-def test_but_not_where_the_program_has_a_way_out_of_its_own(said):
+def test_but_not_where_the_program_has_a_way_out_of_its_own(run_and_read):
     caught = ["ModuleNotFoundError", "tensorflow.contrib", "AttributeError", "further up"]
-    assert said(STAND_INS)["caught"] == [caught, False, None, "Section", "Section"]
+    assert run_and_read(STAND_INS)["caught"] == [caught, False, None, "Section", "Section"]
 
 
-def test_slim_and_the_layers_are_those_of_tf_slim_where_a_host_has_it(said, fake_tensorflow):
-    answers = said(WITH_SLIM, fake_tensorflow(SLIM))
+def test_slim_and_the_layers_are_those_of_tf_slim_where_a_host_has_it(
+    run_and_read, fake_tensorflow
+):
+    answers = run_and_read(WITH_SLIM, fake_tensorflow(SLIM))
     assert answers["same"] == [True] * 8
     assert "tf.contrib.slim.nothing is not in TensorFlow 2" in answers["nowhere"]
 
 
-def test_a_tf_slim_that_does_not_work_here_is_said_and_ours_count(said, fake_tensorflow):
+def test_a_tf_slim_that_does_not_work_here_is_said_and_ours_count(run_and_read, fake_tensorflow):
     broken = {
         "tf_slim/__init__.py": "raise AttributeError('`Layer` is not available with Keras 3.')"
     }
-    answers = said("said['ours'] = tf.contrib.layers.conv2d.__module__", fake_tensorflow(broken))
+    answers = run_and_read(
+        "said['ours'] = tf.contrib.layers.conv2d.__module__", fake_tensorflow(broken)
+    )
     assert answers == {"ours": "tensorflow.contrib.layers.dense"}

@@ -135,7 +135,7 @@ said["v2 and losses as ever"] = [
 
 
 @pytest.fixture
-def said(run_python, tmp_path):
+def run_and_read(run_python, tmp_path):
     """Return a function that runs code and returns (what the code put into `said`, its standard
     error).
     """
@@ -149,8 +149,8 @@ def said(run_python, tmp_path):
     return ask
 
 
-def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_gives(said):
-    answers, _ = said(CALLS)
+def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_gives(run_and_read):
+    answers, _ = run_and_read(CALLS)
     assert answers == {
         "different": [],
         "only on import tensorflow": [False, False, True],
@@ -159,21 +159,23 @@ def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_
     }
 
 
-def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(said):
-    answers, _ = said(SUMMARIES)
+def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(run_and_read):
+    answers, _ = run_and_read(SUMMARIES)
     assert answers == {
         "tags": ["a tag with blanks", "h", "im/image", "au/audio", "x", "y"],
         "others": [True, True],
     }
 
 
-def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(said):
+def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(
+    run_and_read,
+):
     """Test that positional arguments are taken as (logits, labels), and that a message says so
     once.
 
     tensorflow.compat.v1 takes them as (labels, logits) and silently returns a different loss.
     """
-    answers, errors = said(CROSS_ENTROPIES)
+    answers, errors = run_and_read(CROSS_ENTROPIES)
     assert answers == {
         **dict.fromkeys(("softmax", "sigmoid", "sparse_softmax"), [True] * 5),
         **dict.fromkeys(

@@ -54,7 +54,7 @@ def drawn(dashboard: Dashboard, width: int, height: int) -> list[str]:
     return [text.rstrip() for text in texts]
 
 
-def words(row: str) -> str:
+def squeeze_spaces(row: str) -> str:
     return " ".join(row.split())
 
 
@@ -67,7 +67,9 @@ def test_sync() -> None:
         rows[1]
         == "lock probe plan sync... prepare start commit  60 MB of 300 MB, 30 MB/s, 8.0 s left"
     )
-    assert words(rows[3]).startswith("ps:0 pending n1 n1:2222 code, 12 MB of 60 MB, 6.0 MB/s,")
+    assert squeeze_spaces(rows[3]).startswith(
+        "ps:0 pending n1 n1:2222 code, 12 MB of 60 MB, 6.0 MB/s,"
+    )
 
 
 def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
@@ -75,7 +77,7 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
         [event("host", 1000.0, "n1", state="unreachable", text="no answer in 10 s")]
     )
     rows = drawn(dashboard, 80, 12)
-    assert "- unreachable n1 no answer in 10 s" in map(words, rows)
+    assert "- unreachable n1 no answer in 10 s" in map(squeeze_spaces, rows)
 
 
 def test_training() -> None:
@@ -83,10 +85,12 @@ def test_training() -> None:
     assert rows[0].startswith("running 13 s  digits  async")
     # The tasks share one step, so only the title has the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
-    assert words(rows[1]) == "task state host gpu step loss trend age address pid last line"
-    assert words(rows[2]) == "ps:0 running n1 now n1:2222 4242 WARNING: something"
+    assert (
+        squeeze_spaces(rows[1]) == "task state host gpu step loss trend age address pid last line"
+    )
+    assert squeeze_spaces(rows[2]) == "ps:0 running n1 now n1:2222 4242 WARNING: something"
     row = "worker:0 running n2 gpu 0 1393 0.015 ________ now n2:2222 4242 step 1393 loss: 0.01..."
-    assert re.sub(r"[_.=+*%#-]{8}", "________", words(rows[3]), count=1) == row
+    assert re.sub(r"[_.=+*%#-]{8}", "________", squeeze_spaces(rows[3]), count=1) == row
     assert rows[-2] == "ps:0@n1     | WARNING: something"
     assert rows[-3] == "worker:2@n4 | step 1393 loss: 0.0150 [/x]"
 
@@ -144,7 +148,7 @@ def test_many_tasks_scroll_to_the_chosen_one() -> None:
         replay_to_view(dashboard, one)
     dashboard.apply_events()
     rows = drawn(dashboard, 80, 24)
-    assert words(rows[3]).startswith("worker:[0-254] running 255 hosts")
+    assert squeeze_spaces(rows[3]).startswith("worker:[0-254] running 255 hosts")
     dashboard.view.key("e")
     rows = drawn(dashboard, 80, 24)
     assert sum(" running" in row for row in rows[2:12]) >= 8
@@ -175,7 +179,8 @@ def test_many_tasks_the_dead_one_is_in_sight() -> None:
     )
     dashboard.apply_events()
     assert any(
-        words(row).startswith("worker:149 killed: 9 n151") for row in drawn(dashboard, 100, 16)
+        squeeze_spaces(row).startswith("worker:149 killed: 9 n151")
+        for row in drawn(dashboard, 100, 16)
     )
 
 
@@ -244,7 +249,7 @@ def test_a_worker_that_says_its_own_step_has_its_own_pace(text: str) -> None:
     running.append(event("run", 1012.0, state="running"))
     rows = drawn(dashboard_of(running, lines, plan=plan_of(2)), 140, 24)
     assert rows[0].endswith("30 steps/s in all")
-    assert words(rows[1]).startswith("task state host gpu step steps/s")
+    assert squeeze_spaces(rows[1]).startswith("task state host gpu step steps/s")
     paces = [row.split()[6] for row in rows[3:5]]
     assert paces == ["10", "20"]
 
@@ -257,7 +262,7 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     said = [line(1040.0, "worker:0", "step 7 accuracy=0.91 lr=1e-3")]
     dashboard = dashboard_of(training(plan), said, plan=plan)
     rows = drawn(dashboard, 150, 24)
-    assert "loss trend metrics" in words(rows[1])
+    assert "loss trend metrics" in squeeze_spaces(rows[1])
     assert "accuracy 0.91, lr 0.001" in next(row for row in rows if row.startswith("worker:0 "))
     # On a narrow screen, the other columns need the space.
     assert "metrics" not in drawn(dashboard, 60, 24)[1]
@@ -279,7 +284,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
         dashboard.scene.trends.update(dashboard.progress, time)
     rows = drawn(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
-    assert words(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
+    assert squeeze_spaces(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
     # The rate is shown in its own column, so it is not in the column of metrics.
     assert "mean" not in row and "Variable" not in row and "45.25" not in row
     dashboard.scene.view.key("c")
@@ -292,7 +297,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
     [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")],
 )
 def test_the_last_words_tell_how_long_the_run_has_lasted(
-    parts: tuple[Any, ...], words: str
+    parts: tuple[Any, ...], squeeze_spaces: str
 ) -> None:
     """Test that the duration of a live run ends now, not at its last event: the run may be
     silent.
@@ -302,7 +307,7 @@ def test_the_last_words_tell_how_long_the_run_has_lasted(
     show_summary(
         Terminal(out, None, False), dashboard.progress, now=(dashboard.progress.started or 0) + 88.0
     )
-    assert words in out.getvalue().splitlines()[0]
+    assert squeeze_spaces in out.getvalue().splitlines()[0]
 
 
 def test_a_filter_that_nothing_fits_says_so() -> None:
@@ -329,9 +334,11 @@ def test_what_tasks_use_stands_beside_them_while_there_is_room() -> None:
     dashboard = dashboard_of(syncing(), training(), sampled())
     rows = drawn(dashboard, 150, 24)
     head = next(row for row in rows if row.startswith("task"))
-    assert words(head).startswith("task state host gpu cpu memory step")
-    assert "89% 12 GB 125% 2.1 GB" in words(next(row for row in rows if row.startswith("worker:0")))
-    assert "25% 1.1 GB" in words(next(row for row in rows if row.startswith("ps:0")))
-    assert "cpu" not in words(
+    assert squeeze_spaces(head).startswith("task state host gpu cpu memory step")
+    assert "89% 12 GB 125% 2.1 GB" in squeeze_spaces(
+        next(row for row in rows if row.startswith("worker:0"))
+    )
+    assert "25% 1.1 GB" in squeeze_spaces(next(row for row in rows if row.startswith("ps:0")))
+    assert "cpu" not in squeeze_spaces(
         next(row for row in drawn(dashboard, 60, 24) if row.startswith("task"))
     )
