@@ -55,16 +55,22 @@ def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(
         places={"user": "lab.yaml:2", "identity_file": "lab.yaml:3"},
     )
     login = f"-p {host.port} {resolve(host).user}@{host.address}"
+    known = "name the key that the host knows in `identity_file:` (lab.yaml:3)"
     assert refused(fleet, host).next == (
-        f"ssh-copy-id -i '{key}.pub' {login}; or, if there is no user {resolve(host).user} "
-        "there, set `user:` (lab.yaml:2)"
+        f"`ssh-copy-id -i '{key}.pub' {login}`, or {known}; or, if there is no user "
+        f"{resolve(host).user} there, set `user:` (lab.yaml:2)"
     )
     key.with_name("own key.pub").unlink()
     with SshFleet() as again:
         said = refused(again, replace(host, name="n2")).next or ""
-    assert said.startswith(f"check `identity_file:` (lab.yaml:3), or ssh-copy-id {login};")
+    assert said.startswith(f"`ssh-copy-id {login}`, or {known};")
     missing = replace(host, name="n3", identity_file=str(yard.root / "none"))
-    assert refused(fleet, missing).next == "set `identity_file:` (lab.yaml:3), or ssh-add the key"
+    cure = "or load a key into an agent with `ssh-add`"
+    assert (
+        refused(fleet, missing).next == f"correct or remove `identity_file:` (lab.yaml:3), {cure}"
+    )
+    unnamed = replace(missing, name="n4", places={}, source="lab.yaml:9")
+    assert refused(fleet, unnamed).next == f"set `identity_file:` (lab.yaml), {cure}"
 
 
 def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet: SshFleet) -> None:

@@ -101,10 +101,14 @@ def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:
     sshd.process.terminate()
     sshd.process.wait(120)
     assert "refuses connections" in refused(fleet, sshd.host).what
-    assert (
-        "cannot be resolved"
-        in refused(fleet, replace(sshd.host, address="no-such-name.invalid")).what
-    )
+    places = {"address": "lab.yaml:3", "jump": "lab.yaml:4"}
+    unknown = replace(sshd.host, address="no-such-name.invalid", places=places)
+    error = refused(fleet, unknown)
+    assert "cannot be resolved" in error.what
+    without = "to go on without it: --exclude n1"
+    assert error.next == f"correct `address:` (lab.yaml:3); {without}"
+    behind = replace(sshd.host, jump="no-such-name.invalid", places=places)
+    assert refused(fleet, behind).next == f"correct `jump:` (lab.yaml:4); {without}"
 
 
 def test_silence_garbage_and_endless_banners_are_bounded(

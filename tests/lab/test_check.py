@@ -149,9 +149,9 @@ FAULTS = (
     Fault("changed", "ssh", "has changed", "tfdeploy trust --renew changed"),
     Fault("nobody", "ssh", "refused the key", "ssh-copy-id"),
     Fault("closed", "ssh", "no sshd listens", "check `address:`"),
-    Fault("nowhere", "ssh", "cannot be resolved", "check `address:`"),
-    Fault("jumped", "ssh", "the jump host", "check `address:`"),
-    Fault("keyless", "ssh", "/nowhere/key", "set `identity_file:`"),
+    Fault("nowhere", "ssh", "cannot be resolved", "correct `address:` ("),
+    Fault("jumped", "ssh", "the jump host", "check `jump:` ("),
+    Fault("keyless", "ssh", "/nowhere/key", "correct or remove `identity_file:`"),
     Fault("open", "agent", "/srv/open", "write `workdir: ~/tfdeploy`"),
     Fault("n8", "agent", "login shell ended", "login shell that runs commands"),
     Fault(

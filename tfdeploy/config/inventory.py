@@ -23,8 +23,6 @@ from tfdeploy.model.text.ranges import MAX_NAMES
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
-# A Host remembers the file and line of these settings, because messages show that location.
-_NAMED_IN_MESSAGES = ("user", "identity_file", "python")
 
 
 @dataclass(frozen=True)
@@ -138,7 +136,7 @@ def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
             fields[field] = str(folder / fields[field])
     if "address" not in fields:
         fields["address"] = name
-    places = {field: given[field].node.location for field in _NAMED_IN_MESSAGES if field in given}
+    places = {field: one.node.location for field, one in given.items()}
     return Host(name=name, source=place, places=places, **fields)
 
 

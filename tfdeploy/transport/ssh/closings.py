@@ -6,7 +6,7 @@ sshd of the machine that runs the tests.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 
 @dataclass(frozen=True)
@@ -14,8 +14,8 @@ class Closing:
     """One way in which sshd closes a connection before login.
 
     The texts `cause` and `remedy` may contain {place} (host and port), {user}, {address} (of this
-    machine, as the host sees it) and {login} (the arguments of ssh). `notice` may contain
-    {patience}.
+    machine, as the host sees it) and {login} (the arguments of ssh), and for a ProxyCommand
+    {failure} (how it ended), {program} and {config} (the file). `notice` may contain {patience}.
     """
 
     # Seconds for which the connection is retried. 0: no retry, because each retry adds a penalty.
@@ -52,6 +52,17 @@ SILENT = Closing(
     patience_s=8.0,
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="ssh -v {login}",
+)
+# The server may also have closed a connection behind the ProxyCommand, so this is retried too.
+PROXY_FAILED = Closing(
+    patience_s=8.0,
+    cause="the ProxyCommand for {place} {failure}",
+    remedy="correct `ProxyCommand` in {config}",
+)
+PROXY_MISSING = replace(
+    PROXY_FAILED,
+    patience_s=0.0,
+    remedy="install {program} on this machine, or correct `ProxyCommand` in {config}",
 )
 # sshd has sent its greeting, so it counts each such connection as one without a login. Many of them
 # lead to a penalty, so the retries end soon.

@@ -12,7 +12,7 @@ from typing import TypeVar
 import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.transport.ssh import closings
+from tfdeploy.transport.ssh import closings, ssh_config
 from tfdeploy.transport.ssh.closings import Closing
 from tfdeploy.transport.ssh.host_keys import known_hosts
 from tfdeploy.transport.ssh.host_keys.accepted_keys import Judgement, judge
@@ -64,6 +64,8 @@ class Attempt:
         if self.link is None or self.timed_out:
             return None
         if not self.agreed:
+            if failure := self.link.proxy_failure:
+                return closings.PROXY_MISSING if " 127:" in failure else closings.PROXY_FAILED
             return closings.before_login(self.greeting)
         offered = self.offer is not None and self.offer.tried and not self.offer.answered
         return closings.UNANSWERED if offered and self.link.ended and not self.parting else None
@@ -175,7 +177,7 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         return _closing_cause(attempt.closing, attempt)
     if isinstance(error, socket.gaierror):
         what = f"the name {target.hostname} cannot be resolved: {error.strerror}"
-        return what, "check `address:` in the inventory"
+        return what, f"correct {target.address_setting}; {_exclude_hint(attempt)}"
     is_login_error = isinstance(error, paramiko.AuthenticationException)
     if attempt.agreed and (is_login_error or attempt.timed_out):
         return _login_cause(attempt)
@@ -183,7 +185,8 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         return _timeout_cause(attempt)
     if isinstance(error, ConnectionRefusedError):
         what = f"{place} refuses connections: no sshd listens there"
-        remedy = f"check `address:` and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
+        setting = target.address_setting
+        remedy = f"check {setting} and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
     if attempt.link is not None and not attempt.agreed and attempt.closing is None:
         greeting = clean(attempt.greeting)
@@ -224,6 +227,9 @@ def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
         "user": target.user,
         "login": _ssh_arguments(target),
         "address": (attempt.link and attempt.link.own_address) or "ADDRESS (of the jump host)",
+        "failure": attempt.link.proxy_failure if attempt.link is not None else "",
+        "program": (target.proxy_command or "").split(" ")[0],
+        "config": ssh_config.file_with("proxycommand"),
     }
     cause = closing.cause.format(**facts)
     if closing.notice and attempt.waited_s >= 1:
@@ -249,7 +255,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
     if not offer.tried:
         what = f"{target.where} takes no key that there is{notes}"
-        return what, f"set {target.key_setting}, or ssh-add a key"
+        return what, _key_remedy(target)
     keys = "key" if offer.tried == 1 else f"{offer.tried} keys"
     files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
     what = f"{target.where} refused the {keys} offered for user {target.user}{files}{notes}"
@@ -267,8 +273,8 @@ def _copy_id(target: Target) -> str:
     """
     public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
     named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
-    check = "" if named else f"check {target.key_setting}, or "
-    return f"{check}ssh-copy-id {named}{_ssh_arguments(target)}"
+    known = f"name the key that the host knows in {target.key_setting}"
+    return f"`ssh-copy-id {named}{_ssh_arguments(target)}`, or {known}"
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
@@ -276,8 +282,15 @@ def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
     what = "; ".join(notes)
     what = what or "there is no key to log in with: no identity file, and no ssh-agent holds one"
     what += f" (for {target.where})"
-    remedy = f"set {target.key_setting}, or ssh-add the key"
-    return HostUnreachable(what, where=host, next=remedy, retries=0)
+    return HostUnreachable(what, where=host, next=_key_remedy(target), retries=0)
+
+
+def _key_remedy(target: Target) -> str:
+    """Return what to do if none of the keys can be offered, or the host takes none of them."""
+    # A place with a line is that of a setting in the inventory, which can be removed.
+    stated = re.search(r":\d+\)\Z", target.key_setting)
+    verb = "correct or remove" if stated else "set"
+    return f"{verb} {target.key_setting}, or load a key into an agent with `ssh-add`"
 
 
 def _ssh_arguments(target: Target) -> str:

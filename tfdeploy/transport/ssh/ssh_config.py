@@ -104,6 +104,14 @@ def read_answers(text: str) -> Answers:
     return {key: tuple(values) for key, values in answers.items()}
 
 
+def file_with(keyword: str) -> str:
+    """Return the configuration file that has `keyword`, itself or in a file that it includes."""
+    for path in (user_config(), SYSTEM_CONFIG):
+        if any(words and words[0].lower() == keyword for words in _lines(path, 0)):
+            return path
+    return user_config()
+
+
 def named_files(keyword: str) -> list[str]:
     """Return the existing files that the ssh configuration names with `keyword`, for any host.
 

@@ -52,10 +52,11 @@ class Target:
     # True if ssh's HashKnownHosts is yes. None: `ssh -G` was not asked.
     hash_names: bool | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)  # name in the inventory, for messages
-    # How messages name the settings of the user and of the key, with file and line if these are
-    # known.
+    # How messages name the settings of the user and of the key, with file and line if known.
     user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
+    # The setting that names the address: `jump:` for a jump host.
+    address_setting: str = field(default="`address:`", compare=False)
     bwlimit: int | None = field(default=None, compare=False)  # bytes per second, for rsync
 
     @property
@@ -141,6 +142,7 @@ def resolve(host: Host) -> Target:
         name=host.name,
         user_setting=host.setting("user"),
         key_setting=host.setting("identity_file"),
+        address_setting=host.setting("address"),
         bwlimit=host.bwlimit,
     )
 
@@ -200,7 +202,13 @@ def _chain(text: str, host: Host) -> Target:
         files = ((_path(host.identity_file),) if host.identity_file else ()) + hop.identity_files
         command = None if before else hop.proxy_command
         before = replace(
-            hop, identity_files=tuple(dict.fromkeys(files)), jump=before, proxy_command=command
+            hop,
+            identity_files=tuple(dict.fromkeys(files)),
+            jump=before,
+            proxy_command=command,
+            address_setting=f"`ProxyJump` ({ssh_config.file_with('proxyjump')})"
+            if host.jump is None
+            else host.setting("jump"),
         )
     assert before is not None
     return before

@@ -9,9 +9,11 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import selectors
 import socket
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable
 from functools import partial
@@ -34,6 +36,7 @@ _TCP_OPTIONS = {
 TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
+_OF_SHELL = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")  # before a complaint of /bin/sh
 READ_AHEAD = 32 << 10  # bytes that one system call reads
 HANDSHAKE_BYTES = 256 << 10  # most bytes that may come before the login; a handshake has a few KiB
 
@@ -48,7 +51,8 @@ class Link:
         one.
         """
         self._under = under
-        self._process = process  # the proxy command, which is ended when the link is closed
+        self.proxy_failure = ""  # once the link is closed: how the proxy command failed, if it did
+        self._process: Any = process  # the proxy command, which is ended when the link is closed
         self._tcp = isinstance(under, socket.socket) and under.family in (
             socket.AF_INET,
             socket.AF_INET6,
@@ -134,6 +138,16 @@ class Link:
             self._under.close()
         if self._process is not None:
             _end(self._process)
+            if self.ended and self._process.returncode > 0:
+                self.proxy_failure = _failure(self._process)
+            self._process.stderr.close()
+
+
+def _failure(process: Any) -> str:
+    """Return the exit code of a proxy command, and the last line of its standard error."""
+    process.stderr.seek(0)
+    last = process.stderr.read(4096).decode(errors="replace").strip().rpartition("\n")[2]
+    return f"ended with exit code {process.returncode}: {_OF_SHELL.sub('', last)[:300]}"
 
 
 def dial(target: Target, wait: Wait) -> Link:
@@ -215,18 +229,20 @@ def _tune(sock: socket.socket) -> None:
 def _spawn(command: str) -> Link:
     """Run a ProxyCommand with /bin/sh, as ssh does, and return a link to the command."""
     ours, theirs = socket.socketpair()
+    complaints = tempfile.TemporaryFile()  # noqa: SIM115 - Link.close closes it
     try:
         with theirs:
             process = subprocess.Popen(
                 ["/bin/sh", "-c", "exec " + command],
                 stdin=theirs.fileno(),
                 stdout=theirs.fileno(),
-                stderr=subprocess.DEVNULL,
+                stderr=complaints,
                 start_new_session=True,
             )
     except OSError:
         ours.close()
         raise
+    process.stderr = complaints
     return Link(ours, process)
 
 

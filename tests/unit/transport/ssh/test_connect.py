@@ -5,14 +5,18 @@ from __future__ import annotations
 import socket
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import paramiko
 import pytest
 
 from support.waiting import wait_for
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.transport.ssh.connect import _connection, _JumpHost, tuned_transport
+from tfdeploy.transport.ssh import ssh_config
+from tfdeploy.transport.ssh.connect import Connector, _connection, _JumpHost, tuned_transport
+from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 
 
@@ -51,6 +55,35 @@ def test_each_release_of_paramiko_gets_our_transport(more: dict[str, Any]) -> No
         transport = tuned_transport(Target(hostname="10.0.0.1", port=22, user="ml"), ours, **more)
         assert transport.get_security_options().key_types[0] == "ssh-ed25519"
         transport.close()
+
+
+def connect_by(proxy_command: str, folder: Path) -> None:
+    paramiko.ECDSAKey.generate().write_private_key_file(str(folder / "key"))
+    target = Target("10.0.0.1", 22, "ml", (str(folder / "key"),), proxy_command=proxy_command)
+    Connector().connect("n1", target)
+
+
+def test_a_proxy_command_that_is_missing_is_named_with_its_exit_code_and_its_file(
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(HostUnreachable) as caught:
+        connect_by("no-such-program-0 --host x", tmp_path)
+    assert caught.value.what.startswith(
+        "the ProxyCommand for 10.0.0.1:22 ended with exit code 127: no-such-program-0: "
+    )
+    assert caught.value.next == (
+        "install no-such-program-0 on this machine, or correct `ProxyCommand` in "
+        f"{ssh_config.file_with('proxycommand')}"
+    )
+
+
+def test_a_proxy_command_that_gives_up_is_retried_and_its_last_words_are_shown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Patience, "delay_s", lambda *_: None)
+    with pytest.raises(HostUnreachable, match="ended with exit code 3: no route") as caught:
+        connect_by("sh -c 'echo one >&2; echo no route >&2; exit 3'", tmp_path)
+    assert caught.value.retries > 0 and "correct `ProxyCommand`" in (caught.value.next or "")
 
 
 class Counted:
