@@ -7,7 +7,6 @@ docs/agent-protocol.md the answers of hosts (`test_protocol_table.py`).
 
 from __future__ import annotations
 
-import ast
 import inspect
 import json
 import re
@@ -19,7 +18,7 @@ from typing import Any
 
 import pytest
 
-import tfdeploy
+from support.error_codes import codes_of_verbs
 from support.lab.commandline import Tfdeploy
 from support.lab.jobs import open_gate, write_job
 from tfdeploy import errors, lab
@@ -39,20 +38,6 @@ GENERAL = (
     (re.compile(r"\b(locks|fences)/(?!folders|prepare).*"), r"\1/HOST"),
 )
 PASSING = re.compile(r"\.tmp\Z|\A\.cwd\.|\A\.staging|\Anew-|\.pyc\Z|\.aside-|\A\.agent\Z")
-
-
-def error_codes() -> list[str]:
-    """Return the error codes that hosts may send: the first argument of each VerbError in the
-    agent.
-    """
-    codes: set[str] = set()
-    for path in (Path(tfdeploy.__file__).parent / "agent").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("VerbError"):
-                first = node.args[0] if node.args else None
-                if isinstance(first, ast.Constant):
-                    codes.add(str(first.value))
-    return sorted(codes)
 
 
 def exit_codes() -> dict[str, int]:
@@ -108,7 +93,7 @@ def frozen() -> dict[str, Any]:
 
 
 def test_error_codes_of_hosts_stay() -> None:
-    assert error_codes() == frozen()["error codes"], HINT
+    assert codes_of_verbs() == frozen()["error codes"], HINT
 
 
 def test_exit_codes_stay() -> None:
@@ -137,7 +122,7 @@ def main() -> None:
             files = files_of_a_run(Tfdeploy(made, Path(folder) / "operator"))
     finally:
         made.down()
-    names = {"error codes": error_codes(), "exit codes": exit_codes(), "files": files}
+    names = {"error codes": codes_of_verbs(), "exit codes": exit_codes(), "files": files}
     FILE.write_text(json.dumps(names, indent=1) + "\n", encoding="utf-8")
 
 
