@@ -11,6 +11,8 @@ import yaml
 from tfdeploy.config import load_inventory, load_job
 
 ROOT = Path(__file__).resolve().parents[2]
+# Its blocks are single keys, from config/reference.py.
+GENERATED = ROOT / "docs/reference"
 # The first line of a block may be a comment that names its file. A file of another name, such as
 # that of another tool, is not read.
 OWN_FILES = re.compile(r"# (?:tfdeploy\.yaml|inventories/[\w.-]+)\b")
@@ -21,7 +23,8 @@ _NAMED = re.compile(r"# \S+\.ya?ml\b|# ~?/\S+")
 def examples() -> list[tuple[str, str]]:
     """Return (page and number, text) of each YAML block that tfdeploy should read."""
     found = []
-    for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
+    pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != GENERATED]
+    for page in (ROOT / "README.md", *pages):
         for number, text in enumerate(_BLOCK.findall(page.read_text(encoding="utf-8")), 1):
             if OWN_FILES.match(text) or not _NAMED.match(text):
                 found.append((f"{page.relative_to(ROOT)}:{number}", text))
