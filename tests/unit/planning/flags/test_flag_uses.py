@@ -34,9 +34,9 @@ CLUSTER = (
 
 
 def added(
-    job: Job, text: str, mode: Mode = "async", added_arguments: tuple[str, ...] = (), **others: str
+    job: Job, text: str, mode: Mode = "async", given_words: tuple[str, ...] = (), **others: str
 ) -> appended_flags.Appended:
-    job = replace(job, mode=mode, command=("python", "train.py", *added_arguments))
+    job = replace(job, mode=mode, command=("python", "train.py", *given_words))
     sources = {
         "train.py": HEAD + text,
         **{f"{name}.py": HEAD + body for name, body in others.items()},
@@ -463,10 +463,10 @@ def test_the_plan_says_why(job: Job) -> None:
 
 def test_words_that_the_command_gives_stand(job: Job) -> None:
     text = IDENTITY["words by hand"][0]
-    assert added(job, text, words=("worker", "0")).flags == ()
+    assert added(job, text, given_words=("worker", "0")).flags == ()
     text = IDENTITY["positional arguments"][0] + "\np.add_argument('--steps')"
-    assert added(job, text, words=("ps", "0")).flags == ()
-    assert len(added(job, text, words=("--steps", "7")).flags) == 2
+    assert added(job, text, given_words=("ps", "0")).flags == ()
+    assert len(added(job, text, given_words=("--steps", "7")).flags) == 2
 
 
 def test_a_word_of_unknown_meaning_is_named(job: Job) -> None:

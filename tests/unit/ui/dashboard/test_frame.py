@@ -293,12 +293,10 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
 
 
 @pytest.mark.parametrize(
-    ("parts", "words"),
+    ("parts", "text"),
     [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")],
 )
-def test_the_last_words_tell_how_long_the_run_has_lasted(
-    parts: tuple[Any, ...], squeeze_spaces: str
-) -> None:
+def test_the_last_words_tell_how_long_the_run_has_lasted(parts: tuple[Any, ...], text: str) -> None:
     """Test that the duration of a live run ends now, not at its last event: the run may be
     silent.
     """
@@ -307,7 +305,7 @@ def test_the_last_words_tell_how_long_the_run_has_lasted(
     show_summary(
         Terminal(out, None, False), dashboard.progress, now=(dashboard.progress.started or 0) + 88.0
     )
-    assert squeeze_spaces in out.getvalue().splitlines()[0]
+    assert text in out.getvalue().splitlines()[0]
 
 
 def test_a_filter_that_nothing_fits_says_so() -> None:
