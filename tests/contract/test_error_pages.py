@@ -44,6 +44,12 @@ def test_every_exit_code_has_an_entry() -> None:
     check("Exit codes", {str(each.exit_code) for each in kinds} | {str(BUG)})
 
 
+def test_the_page_of_commands_has_the_same_exit_codes() -> None:
+    page = (DOCS / "commands.md").read_text(encoding="utf-8")
+    table = page[page.index("## Exit codes") :]
+    assert {"0", *entries("Exit codes")} == set(re.findall(r"^\| (\d+) \|", table, re.MULTILINE))
+
+
 def test_every_error_code_of_hosts_has_an_entry() -> None:
     check("Codes of hosts", {*codes_of_verbs(), *codes_of_exceptions()})
 
