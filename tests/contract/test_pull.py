@@ -229,7 +229,7 @@ def test_it_can_be_ended_and_goes_on_from_there(
     ender.start()
     with pytest.raises(Interrupted):
         pull(
-            replace(target),
+            target,
             str(remote_tree),
             str(local_folder),
             names=[b"big"],

@@ -166,10 +166,9 @@ def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path, way: Any) -> N
 
     ender = threading.Thread(daemon=True, target=stop)
     ender.start()
-    slow = replace(target)
     try:
         push(
-            slow,
+            target,
             str(tree),
             None,
             str(there),

@@ -20,6 +20,7 @@ FLOORS = (
     ("operations", "lab"),
     ("ui",),
     ("cli",),
+    ("api",),
 )
 # A table of ARCHITECTURE.md divides these folders into rooms: groups of modules with an import
 # order.

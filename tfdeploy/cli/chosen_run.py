@@ -98,13 +98,20 @@ class ChosenRun(NamedTuple):
     exit_code: int
 
 
-def choose_run(flags: OneRunFlags, fleet: Fleet, *, live_first: bool = False) -> ChosenRun:
+def choose_run(
+    flags: OneRunFlags,
+    fleet: Fleet,
+    *,
+    live_first: bool = False,
+    scope: LookupScope | None = None,
+) -> ChosenRun:
     """Return the run that the flags name, or the newest run of the job.
 
-    `live_first`: True to prefer a live run to a newer run that has ended. Prints the errors of
-    hosts whose copy of the plan cannot be used.
+    `live_first`: True to prefer a live run to a newer run that has ended. `scope`: where to look;
+    None: the files that the flags name. Prints the errors of hosts whose copy of the plan cannot be
+    used.
     """
-    scope = read_lookup_scope(flags, flags.run_prefix)
+    scope = scope or read_lookup_scope(flags, flags.run_prefix)
     plan_errors: dict[str, TfdeployError] = {}
     warnings: list[str] = []
     job_name, metrics = (scope.job.name, scope.job.metrics) if scope.job else (None, {})

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.ui.reports import show_next
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:
@@ -20,7 +19,9 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix:
     """Print `prefix` and the error of each host, then the commands to type next."""
     for host, error in errors.items():
         print_message(f"[{host}] {prefix}{clean(error.what)}")
-    show_next(flags.err, flags.next_commands(errors))
+    for text in flags.next_commands(errors):
+        for line in text.splitlines():
+            print_message(f"  next: {clean(line)}")
 
 
 def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 
 
 def print_json(answer: Mapping[str, object]) -> None:
@@ -13,5 +14,14 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 
 def print_message(text: object) -> None:
-    """Print a message on stderr."""
+    """Give a message to `message_sink`, which prints it on stderr unless the Python API runs."""
+    message_sink.get()(str(text))
+
+
+def _print_on_stderr(text: str) -> None:
     print(text, file=sys.stderr)
+
+
+message_sink: ContextVar[Callable[[str], None]] = ContextVar(
+    "message_sink", default=_print_on_stderr
+)

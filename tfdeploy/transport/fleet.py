@@ -23,6 +23,7 @@ from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
+from tfdeploy.transport.ssh.target import Target
 
 PARALLEL = 32  # by default, this many hosts are served at the same time
 # All sessions stay open after use if there are enough file descriptors for them and for this many
@@ -68,6 +69,7 @@ class SshFleet:
         self._connector = Connector(self._parallel, lambda host, text: self.on_notice(host, text))
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
+        self._targets: list[Target] = []  # those of all sessions, of lost ones too
         self._last_each = (0.0, float("-inf"))  # start and end of the last `each` (monotonic)
         self._closed = False
 
@@ -173,6 +175,7 @@ class SshFleet:
                         (error, time.monotonic()) if time.monotonic() - began >= TIMEOUT_S else None
                     )
                     raise
+                self._targets.append(entry.session.target)
                 entry.session.fences = entry.fences
                 entry.session.by = self._by
                 if self._closed:
@@ -201,7 +204,7 @@ class SshFleet:
                 entry.session for entry in self._entries.values() if entry.session is not None
             ]
             self._entries.clear()
-        running.end({session.target for session in sessions})
+        running.end(self._targets)
         for session in sessions:
             session.close()
         self._connector.close()

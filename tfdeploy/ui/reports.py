@@ -126,6 +126,27 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     """Write the table of tasks. If the cause of the run already contains the reason for a task's
     state, the reason is not repeated. If several tasks share a reason, or if the table would be too
     wide, all reasons are written below the table."""
+    headers, rows, reasons = task_table(view)
+    if headers[-1] == "reason":
+        widest = max(map(cells, table_lines(headers, rows, None)), default=0)
+        if len(set(reasons.values())) < len(reasons) or (
+            terminal.width is not None and widest > terminal.width
+        ):
+            headers, rows = headers[:-1], [row[:-1] for row in rows]
+        else:
+            reasons = {}
+    else:
+        reasons = {}
+    show_rows(terminal, headers, rows)
+    for tasks, reason in fold_equal(reasons):
+        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", reason)
+
+
+def task_table(view: RunView) -> tuple[list[str], list[list[str]], dict[str, str]]:
+    """Return the headers and rows of the table of tasks, and {task: reason for its state}.
+
+    Columns in which all cells are empty are left out.
+    """
     headers = [
         "task",
         "host",
@@ -146,20 +167,7 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
         for i, name in enumerate(headers)
         if name in ("task", "host", "state") or any(row[i] for row in rows)
     ]
-    headers, rows = [headers[i] for i in kept], [[row[i] for i in kept] for row in rows]
-    if headers[-1] == "reason":
-        widest = max(map(cells, table_lines(headers, rows, None)), default=0)
-        if len(set(reasons.values())) < len(reasons) or (
-            terminal.width is not None and widest > terminal.width
-        ):
-            headers, rows = headers[:-1], [row[:-1] for row in rows]
-        else:
-            reasons = {}
-    else:
-        reasons = {}
-    show_rows(terminal, headers, rows)
-    for tasks, reason in fold_equal(reasons):
-        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", reason)
+    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows], reasons
 
 
 def _own_reason(view: RunView, task: TaskView) -> str | None:

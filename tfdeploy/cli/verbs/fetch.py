@@ -23,9 +23,13 @@ from tfdeploy.ui.reports import show_fetch, show_next
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from tfdeploy.model.events import Emit
     from tfdeploy.model.output.printed import FetchAnswer
     from tfdeploy.model.plan import Plan
     from tfdeploy.operations.fetch import Fetched
+    from tfdeploy.transport.protocols import Fleet
 
 
 def run(flags: Flags) -> int:
@@ -36,32 +40,41 @@ def run(flags: Flags) -> int:
         return copy_keep_onto(flags, flags.onto)
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         plan, only_hosts, plan_code = choose_run(flags, fleet)
-        target = Path(flags.to) if flags.to else _make_default_folder() / plan.run
-        gets_gitignore = (
-            flags.to is not None and _is_new_or_empty(target) and target.resolve() != Path.cwd()
-        )
-        fetched = fetch(
-            fleet,
-            plan,
-            FetchOptions(target, _selected_parts(flags), flags.overwrite, only_hosts, flags.max),
-            emit,
-        )
-    if gets_gitignore:
-        _write_gitignore(target)
-    rows = [_make_row(host, result) for host, result in fetched.hosts.items()]
+        fetched, answer, target = fetch_to_folder(flags, fleet, plan, only_hosts, emit)
+    rows = answer["hosts"]
     if flags.json:
-        answer: FetchAnswer = {
-            "run": plan.run,
-            "ok": all(row["ok"] for row in rows),
-            "to": str(target.resolve()),
-            "keep_from": fetched.keep_from,
-            "hosts": rows,
-        }
         print_json(answer)
     else:
         _show_fetched(flags, plan, fetched, rows, target)
     show_unasked(flags, unasked_hosts(plan, only_hosts))
     return worst([plan_code, *fetched.hosts.values(), *(1 for row in rows if not row["ok"])])
+
+
+def fetch_to_folder(
+    flags: Flags, fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None, emit: Emit
+) -> tuple[Fetched, FetchAnswer, Path]:
+    """Fetch what the flags select. Return the outcome of each host, the answer, and the folder."""
+    target = Path(flags.to) if flags.to else _make_default_folder() / plan.run
+    gets_gitignore = (
+        flags.to is not None and _is_new_or_empty(target) and target.resolve() != Path.cwd()
+    )
+    fetched = fetch(
+        fleet,
+        plan,
+        FetchOptions(target, _selected_parts(flags), flags.overwrite, only_hosts, flags.max),
+        emit,
+    )
+    if gets_gitignore:
+        _write_gitignore(target)
+    rows = [_make_row(host, result) for host, result in fetched.hosts.items()]
+    answer: FetchAnswer = {
+        "run": plan.run,
+        "ok": all(row["ok"] for row in rows),
+        "to": str(target.resolve()),
+        "keep_from": fetched.keep_from,
+        "hosts": rows,
+    }
+    return fetched, answer, target
 
 
 def _selected_parts(flags: Flags) -> tuple[str, ...]:
@@ -130,7 +143,7 @@ def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
 
 
 def _show_fetched(
-    flags: Flags, plan: Plan, fetched: Fetched, rows: list[FetchRow], target: Path
+    flags: Flags, plan: Plan, fetched: Fetched, rows: Sequence[FetchRow], target: Path
 ) -> None:
     terminal = flags.err
     if not flags.quiet or not all(row["ok"] for row in rows):

@@ -37,6 +37,7 @@ from tfdeploy.ui.terminal import on_terminal
 
 if TYPE_CHECKING:
     from tfdeploy.model.events import Event
+    from tfdeploy.model.inventory import Inventory
     from tfdeploy.model.job import Job
     from tfdeploy.model.plan import Plan
 
@@ -95,13 +96,18 @@ def run(flags: Flags) -> int:
         )
 
 
-def make_launch_request(flags: Flags) -> Launch:
-    """Return the launch that flags, job file and inventory define. Raises TfdeployError."""
-    job = _load_job_with_flags(flags)
+def make_launch_request(
+    flags: Flags, job: Job | None = None, whole_inventory: Inventory | None = None
+) -> Launch:
+    """Return the launch that flags, job and inventory define. Raises TfdeployError.
+
+    Without `job` or `whole_inventory`, its file is read.
+    """
+    job = _apply_flags(flags, job or load_job(flags))
     now = time.time()
     secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
     config.refuse_shown_secrets(job, secrets, {"--name": flags.name or "", "name": job.name})
-    whole_inventory = load_whole_inventory(flags, job)
+    whole_inventory = whole_inventory or load_whole_inventory(flags, job)
     config.check_sources(job, whole_inventory)
     inventory = select(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
@@ -134,9 +140,9 @@ def make_launch_request(flags: Flags) -> Launch:
     )
 
 
-def _load_job_with_flags(flags: Flags) -> Job:
-    """Return the job of the job file, with the settings that the flags override."""
-    job = config.with_via(load_job(flags), flags.via)
+def _apply_flags(flags: Flags, job: Job) -> Job:
+    """Return the job with the settings that the flags override."""
+    job = config.with_via(job, flags.via)
     if flags.after_dashes is not None:
         config.check_command(tuple(flags.after_dashes), job)
         job = replace(

@@ -37,8 +37,7 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    patterns = _make_query_without_tasks(flags)
-    _refuse_contradictions(flags)
+    patterns = make_query_without_tasks(flags)
     if flags.format == "raw" and sys.stdout.isatty() and not make_confirm(flags)(RAW_QUESTION):
         raise Refused(
             "raw bytes of programs are printed on a terminal only after you agree",
@@ -48,8 +47,8 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, only_hosts, plan_code = choose_run(flags, fleet)
         errors: dict[str, TfdeployError] = {}
-        query = replace(patterns, tasks=_select_tasks(flags, plan, only_hosts))
-        query, follow = _select_attempts(flags, fleet, plan, query, errors)
+        query = replace(patterns, tasks=select_tasks(flags, plan, only_hosts))
+        query, follow = select_attempts(flags, fleet, plan, query, errors)
         show_unasked(flags, unasked_hosts(plan, only_hosts))
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
@@ -141,8 +140,9 @@ def _refuse_contradictions(flags: Flags) -> None:
         print_message("--since is in the future, so no line is new enough")
 
 
-def _make_query_without_tasks(flags: Flags) -> LogQuery:
-    """Return the query that the flags define, with an empty list of tasks."""
+def make_query_without_tasks(flags: Flags) -> LogQuery:
+    """Return the query that the flags define, with an empty list of tasks. Raises UsageError."""
+    _refuse_contradictions(flags)
     return LogQuery(
         (),
         since=flags.since,
@@ -169,7 +169,7 @@ def _compile_patterns(
         ) from error
 
 
-def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -> tuple[str, ...]:
+def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -> tuple[str, ...]:
     """Return the names of the tasks that --task, --host and `only_hosts` select.
 
     Raises UsageError if no task is selected.
@@ -197,7 +197,7 @@ def _select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) -
     return wanted
 
 
-def _select_attempts(
+def select_attempts(
     flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
     """Return the query limited to the attempts that --attempt or --previous selects.

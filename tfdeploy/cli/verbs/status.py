@@ -53,7 +53,7 @@ def run(flags: Flags) -> int:
             print_message(f"  next: {flags.full_command(f'tfdeploy status {plan.run} --watch')}")
         show_errors(flags, current.errors)
         show_unasked(flags, current.view.unasked)
-        return worst([plan_code, _unreachable_code(plan, only_hosts, current.errors)])
+        return worst([plan_code, unreachable_code(plan, only_hosts, current.errors)])
 
 
 def _list_fixes_by_watch(current: Status) -> Iterator[str]:
@@ -65,7 +65,7 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
         yield describe_uninformed(*current.unheard) + "; this tells them from here"
 
 
-def _unreachable_code(
+def unreachable_code(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
     """Return 4 if the status is unusable because hosts failed, else 0.

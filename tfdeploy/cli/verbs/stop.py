@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.model.output.printed import StopAnswer, StoppedRow
     from tfdeploy.model.output.rows import StopRow
+    from tfdeploy.model.plan import Plan
     from tfdeploy.operations.stop import Outcome
 
     Results = Mapping[str, Outcome]
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, _, _ = choose_run(flags, fleet, live_first=True)
-        grace_s = 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
+        grace_s = choose_grace(flags, plan)
         headway = Headway(flags.err, "stopped", len(plan.hosts))
 
         def report_done(host: str, result: Outcome) -> None:
@@ -45,9 +46,9 @@ def run(flags: Flags) -> int:
 
         results = stop(fleet, plan, grace_s=grace_s, on_done=report_done, on_retry=report_retry)
         headway.end()
-        rows = _make_rows(results)
+        rows = make_rows(results)
         if flags.json:
-            print_json(_stop_as_json(plan.run, rows))
+            print_json(stop_as_json(plan.run, rows))
         elif not flags.quiet:
             _show_result(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
         return worst(
@@ -62,7 +63,12 @@ def run(flags: Flags) -> int:
         )
 
 
-def _stop_as_json(run: str, rows: list[StopRow]) -> StopAnswer:
+def choose_grace(flags: Flags, plan: Plan) -> float:
+    """Return the seconds between TERM and KILL."""
+    return 0.0 if flags.now else plan.stop_grace_s if flags.grace is None else flags.grace
+
+
+def stop_as_json(run: str, rows: list[StopRow]) -> StopAnswer:
     hosts: list[StoppedRow] = [
         {
             "host": row["host"],
@@ -75,7 +81,7 @@ def _stop_as_json(run: str, rows: list[StopRow]) -> StopAnswer:
     return {"run": run, "ok": all(row["ok"] for row in rows), "hosts": hosts}
 
 
-def _make_rows(results: Results) -> list[StopRow]:
+def make_rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
     for host, result in results.items():
         error = result.what if isinstance(result, TfdeployError) else None

@@ -35,9 +35,13 @@ def gone(process: subprocess.Popen[bytes]) -> bool:
 
 
 def end(targets: Collection[Target]) -> None:
-    """End the rsync processes that transfer to or from these hosts, with their child processes."""
+    """End the rsync processes of these targets, with their child processes.
+
+    An equal target may belong to another fleet of this process, whose transfers go on.
+    """
+    own = {id(target) for target in targets}
     with _lock:
-        mine = [process for process, target in _running.items() if target in targets]
+        mine = [process for process, target in _running.items() if id(target) in own]
         _ended.update(mine)
     for process in mine:
         send_signal(process, signal.SIGTERM)

@@ -51,8 +51,8 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 @pytest.mark.parametrize(("flags", "tasks"), MEANT)
 def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
-    assert logs._select_tasks(Flags(**flags), PLAN, None) == tasks
-    assert logs._select_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
+    assert logs.select_tasks(Flags(**flags), PLAN, None) == tasks
+    assert logs.select_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
         "worker:1",
     )
 
@@ -60,7 +60,7 @@ def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...])
 @pytest.mark.parametrize(("flags", "what", "next"), REFUSED)
 def test_names_that_mean_nothing_are_refused(flags: dict[str, Any], what: str, next: str) -> None:
     with pytest.raises(UsageError) as caught:
-        logs._select_tasks(Flags(**flags), PLAN, None)
+        logs.select_tasks(Flags(**flags), PLAN, None)
     assert what in caught.value.what and caught.value.next is not None and next in caught.value.next
 
 

@@ -1,0 +1,31 @@
+"""Test that a fleet ends its own transfers, and none of another fleet in the same process."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator
+from dataclasses import replace
+
+import pytest
+
+from tfdeploy.transport.rsync import running
+from tfdeploy.transport.ssh.target import Target
+
+TARGET = Target(hostname="192.0.2.1", port=22, user="ml")
+
+
+@pytest.fixture
+def process() -> Iterator[subprocess.Popen[bytes]]:
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as begun:
+        running.begun(begun, TARGET)
+        yield begun
+        begun.kill()
+        running.gone(begun)
+
+
+def test_only_the_process_of_the_given_target_ends(process: subprocess.Popen[bytes]) -> None:
+    running.end([replace(TARGET)])
+    assert not running.gone(process)
+    running.begun(process, TARGET)
+    running.end([TARGET])
+    assert process.wait(60) != 0 and running.gone(process)

@@ -1,0 +1,503 @@
+"""Launch runs and follow them from Python: docs/api.md describes it.
+
+    import tfdeploy
+
+    with tfdeploy.launch("tfdeploy.yaml", inventory="inventories/hosts.yaml") as run:
+        for line in run.logs(follow=True):
+            ...
+        run.wait()
+        run.fetch(to="results")
+
+Functions and methods do what the verbs of their names do, and take the flags of these verbs as
+keywords. They return what the verbs print with --json. Durations, sizes and times are numbers
+(seconds, bytes, UTC seconds) or texts as on the command line. Any thread may call them.
+
+Nothing is printed. Messages and the steps of a launch go to the logger "tfdeploy". Every error that
+a user can cause is a `tfdeploy.errors.TfdeployError`: `what` happened, `where`, and what to type
+`next`. An action raises it where the verb would not end with exit code 0.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import threading
+import time
+import weakref
+from argparse import ArgumentTypeError
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import fields, replace
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tfdeploy.cli.arguments import fetch as fetch_flags
+from tfdeploy.cli.arguments import launch as launch_flags
+from tfdeploy.cli.arguments import logs as logs_flags
+from tfdeploy.cli.arguments import stop as stop_flags
+from tfdeploy.cli.chosen_run import LookupScope, choose_run
+from tfdeploy.cli.flags import CommonFlags, OneRunFlags
+from tfdeploy.cli.fleet import open_fleet
+from tfdeploy.cli.options import moment, unknown_choice_error
+from tfdeploy.cli.output import message_sink
+from tfdeploy.cli.project import load_job, load_job_if_any, load_whole_inventory
+from tfdeploy.cli.state import open_run_store
+from tfdeploy.cli.verbs.fetch import fetch_to_folder
+from tfdeploy.cli.verbs.launch import make_launch_request
+from tfdeploy.cli.verbs.logs import make_query_without_tasks, select_attempts, select_tasks
+from tfdeploy.cli.verbs.status import unreachable_code
+from tfdeploy.cli.verbs.stop import choose_grace, make_rows, stop_as_json
+from tfdeploy.errors import RunFailed, SurvivorsLeft, TfdeployError, UsageError
+from tfdeploy.model import inventory as inventory_values
+from tfdeploy.model import job as job_values
+from tfdeploy.model.loglines import lines_of
+from tfdeploy.model.plan import plan_to_json
+from tfdeploy.model.status.run_status import exit_code, run_view_json
+from tfdeploy.model.text.words import iso_z
+from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.launch import launch as launch_run
+from tfdeploy.operations.launch import plan_only
+from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes
+from tfdeploy.operations.status import status as ask_status
+from tfdeploy.operations.stop import stop as stop_run
+from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
+from tfdeploy.operations.tasklogs.stored_lines import stored_batches
+from tfdeploy.operations.watch.follow import follow as follow_run
+from tfdeploy.ui.plain import PlainView
+from tfdeploy.ui.terminal import Terminal
+
+if TYPE_CHECKING:
+    from tfdeploy.model.events import Emit
+    from tfdeploy.model.job import Mode, Via
+    from tfdeploy.model.loglines import LogLine
+    from tfdeploy.model.output.printed import FetchAnswer, LogLineRow, StopAnswer
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.model.status.run_status import RunAnswer
+    from tfdeploy.operations.launch import Launch
+    from tfdeploy.operations.status import Status
+    from tfdeploy.transport.fleet import SshFleet
+
+    File = str | os.PathLike[str]
+
+F = TypeVar("F", bound=CommonFlags)
+_LOG = logging.getLogger("tfdeploy")
+# Without a handler, the logging module would print warnings on stderr.
+_LOG.addHandler(logging.NullHandler())
+# Two launches at once onto the same hosts would take each other's ports between probe and prepare.
+_launching = threading.Lock()
+
+
+@contextmanager
+def _logged_messages() -> Iterator[None]:
+    """Log the messages that the command line would print."""
+    token = message_sink.set(_LOG.warning)
+    try:
+        yield
+    finally:
+        message_sink.reset(token)
+
+
+class _LogTerminal(Terminal):
+    """Logs the text that a view writes."""
+
+    def write(self, text: str) -> None:
+        _LOG.info("%s", text.rstrip("\n"))
+
+
+class Inventory(inventory_values.Inventory):
+    """The hosts of an inventory, and their roles. `Inventory.load` reads a file."""
+
+    @classmethod
+    @_logged_messages()
+    def load(cls, inventory: File | None = None) -> Inventory:
+        """Return the inventory that `-i` would name; None: the one that a verb would find.
+
+        Raises ConfigError, and Refused if another user can change the file.
+        """
+        flags = _make_flags(CommonFlags, {"inventory": inventory})
+        return cls(**vars(load_whole_inventory(flags, load_job_if_any(flags))))
+
+
+class Job(job_values.Job):
+    """What to train. `Job.load` reads a job file; `dataclasses.replace` makes a variant."""
+
+    @classmethod
+    @_logged_messages()
+    def load(cls, job: File | None = None) -> Job:
+        """Return the job that `-j` would name; None: the one that a verb would find.
+
+        Raises ConfigError, and Refused if another user can change the file.
+        """
+        return cls(**vars(load_job(_make_flags(CommonFlags, {"job": job}))))
+
+
+@_logged_messages()
+def plan(
+    job: Job | File | None = None,
+    *,
+    inventory: Inventory | File | None = None,
+    command: Sequence[str] | None = None,
+    mode: Mode | None = None,
+    ps: int | None = None,
+    workers: int | None = None,
+    name: str | None = None,
+    sync: bool = True,
+    fresh: bool = False,
+    ignore_keep: bool = False,
+    allow_public: bool = False,
+    allow_open: bool = False,
+    force: bool = False,
+    bwlimit: int | str | None = None,
+    via: Via | None = None,
+    allow_secrets_in_code: bool = False,
+    limit: str | None = None,
+    exclude: str | None = None,
+    parallel: int = 32,
+    yes: bool = False,
+) -> dict[str, Any]:
+    """Return what `launch` with these arguments would start where; docs/reference-plan.md has it.
+
+    Asks the hosts and sends nothing. Raises TfdeployError as `launch` does.
+    """
+    flags, request = _make_request({**locals(), "dry_run": True})
+    with open_fleet(flags, flags.bwlimit) as fleet:
+        return plan_to_json(plan_only(request, fleet, _log_events(fleet)))
+
+
+@_logged_messages()
+def launch(
+    job: Job | File | None = None,
+    *,
+    inventory: Inventory | File | None = None,
+    command: Sequence[str] | None = None,
+    mode: Mode | None = None,
+    ps: int | None = None,
+    workers: int | None = None,
+    name: str | None = None,
+    sync: bool = True,
+    fresh: bool = False,
+    ignore_keep: bool = False,
+    allow_public: bool = False,
+    allow_open: bool = False,
+    force: bool = False,
+    bwlimit: int | str | None = None,
+    via: Via | None = None,
+    allow_secrets_in_code: bool = False,
+    limit: str | None = None,
+    exclude: str | None = None,
+    parallel: int = 32,
+    yes: bool = False,
+) -> Run:
+    """Start a run on all its hosts, and return it once all its tasks are up.
+
+    `job`, `inventory`: a file, a value of `load`, or None for the one that a verb would find.
+    `command`: the command to run in place of the job's. Raises TfdeployError after what was started
+    has been undone, and KeyboardInterrupt likewise.
+    """
+    flags, request = _make_request(locals())
+    store = open_run_store()
+    with ExitStack() as stack, closing(store.recorder(request.run)) as record:
+        fleet = stack.enter_context(open_fleet(flags, flags.bwlimit))
+        log = _log_events(fleet)
+
+        def emit(event: Any) -> None:
+            log(event)
+            record(event)
+
+        run = Run.__new__(Run)
+        with _launching:
+            started = launch_run(request, fleet, store, emit)
+        run._begin(flags, started, request.inventory, fleet)
+        run._close_later(stack)
+    return run
+
+
+class Run:
+    """A run, launched here or elsewhere.
+
+    It keeps its connections to the hosts until `with` ends or nothing refers to it. The run itself
+    needs neither. In a notebook, it shows a table of its tasks.
+    """
+
+    name: str
+
+    @_logged_messages()
+    def __init__(
+        self,
+        name: str | None = None,
+        *,
+        job: Job | File | None = None,
+        inventory: Inventory | File | None = None,
+        parallel: int = 32,
+    ) -> None:
+        """Find an earlier run by its id or a unique prefix; None: the newest of the job.
+
+        Raises UsageError if the run is unknown, and HostUnreachable.
+        """
+        flags = _make_flags(OneRunFlags, {**locals(), "run_prefix": name})
+        scope = None
+        if isinstance(job, Job) or isinstance(inventory, Inventory):
+            known = job if isinstance(job, Job) else load_job_if_any(flags)
+            hosts = isinstance(inventory, Inventory) and inventory
+            scope = LookupScope(flags, hosts or load_whole_inventory(flags, known), known)
+        with ExitStack() as stack:
+            fleet = stack.enter_context(open_fleet(flags))
+            _log_events(fleet)
+            found = choose_run(flags, fleet, scope=scope).plan
+            self._begin(flags, found, scope.inventory if scope else None, fleet)
+            self._close_later(stack)
+
+    def _begin(
+        self,
+        flags: CommonFlags,
+        plan: Plan,
+        inventory: inventory_values.Inventory | None,
+        fleet: SshFleet,
+    ) -> None:
+        self.name, self._plan, self._fleet = plan.run, plan, fleet
+        self._parallel = flags.parallel
+        self._inventory = inventory or inventory_values.Inventory(())
+
+    def _close_later(self, connections: ExitStack) -> None:
+        self._close = weakref.finalize(self, connections.pop_all().close)
+
+    def __repr__(self) -> str:
+        return f"Run({self.name!r})"
+
+    def __enter__(self) -> Run:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        """Close the connections. The run goes on."""
+        self._close()
+
+    @_logged_messages()
+    def status(self, *, limit: str | None = None, exclude: str | None = None) -> RunAnswer:
+        """Return the run's state and tasks. Raises HostUnreachable if no host answers."""
+        return run_view_json(self._ask(_make_flags(CommonFlags, locals())).view)
+
+    @_logged_messages()
+    def logs(
+        self,
+        *,
+        follow: bool = False,
+        lines: int | str | None = None,
+        since: float | str | None = None,
+        until: float | str | None = None,
+        task: str | Sequence[str] | None = None,
+        host: str | Sequence[str] | None = None,
+        grep: str | Sequence[str] | None = None,
+        exclude_grep: str | Sequence[str] | None = None,
+        ignore_case: bool = False,
+        context: int = 0,
+        attempt: int | None = None,
+        previous: bool = False,
+        stderr: bool = False,
+        limit: str | None = None,
+        exclude: str | None = None,
+    ) -> Iterator[LogLineRow]:
+        """Return the selected lines of all tasks, by time; `follow`: until all tasks have ended.
+
+        A line of more than 1 MiB comes in pieces. Raises UsageError at once; a host without an
+        answer raises its error after the lines of the others.
+        """
+        flags = _make_flags(logs_flags.Flags, locals())
+        errors: dict[str, TfdeployError] = {}
+        only = self._select_hosts(flags)
+        query = make_query_without_tasks(flags)
+        query = replace(query, tasks=select_tasks(flags, self._plan, only))
+        query, follow = select_attempts(flags, self._fleet, self._plan, query, errors)
+        if follow:
+            found = followed_lines(self._fleet, self._plan, query, errors)
+        else:
+            fetched = FetchedLogs(Path("fetched") / self.name / "logs")
+            batches = stored_batches(self._fleet, self._plan, query, errors, {}, fetched)
+            found = (line for batch in batches for line in lines_of(batch))
+        return self._make_rows(found, errors)
+
+    def _make_rows(
+        self, lines: Iterator[LogLine], errors: Mapping[str, TfdeployError]
+    ) -> Iterator[LogLineRow]:
+        for each in lines:
+            yield {
+                "time": iso_z(each.time) or "",
+                "run": self.name,
+                "task": each.task,
+                "host": each.host,
+                "attempt": each.attempt,
+                "stream": "err" if each.stream == "err" else "out",
+                "line": each.line.decode("utf-8", "replace"),
+            }
+        self._raise_errors("reading logs", errors)
+
+    @_logged_messages()
+    def wait(self, timeout: float | None = None) -> RunAnswer:
+        """Wait until the run ends, or for `timeout` seconds, and return its state and tasks.
+
+        Raises RunFailed if the run has failed or was stopped. Ctrl-C ends only the wait.
+        """
+        stop = threading.Event()
+        timer = threading.Timer(timeout or 0, stop.set)
+        timer.daemon = True
+        if timeout is not None:
+            timer.start()
+        try:
+            view = follow_run(self._fleet, self._plan, _log_events(self._fleet), stop=stop)
+        finally:
+            stop.set()
+            timer.cancel()
+        if exit_code(view):
+            raise RunFailed(
+                view.cause or f"the run is {view.state}",
+                where=view.first_death or self.name,
+                next=f"tfdeploy logs {self.name}",
+            )
+        return self.status()
+
+    @_logged_messages()
+    def stop(self, *, grace: float | str | None = None, now: bool = False) -> StopAnswer:
+        """Stop the run: TERM, `grace`, KILL, and a check that no process of it is left.
+
+        Raises SurvivorsLeft if processes are left, and the error of hosts that did not answer.
+        """
+        flags = _make_flags(stop_flags.Flags, locals())
+        results = stop_run(self._fleet, self._plan, grace_s=choose_grace(flags, self._plan))
+        answer = stop_as_json(self.name, make_rows(results))
+        left = {row["host"]: row["survivors"] for row in answer["hosts"] if row["survivors"]}
+        if left:
+            raise SurvivorsLeft(f"processes are left: {left}", where=", ".join(left))
+        self._raise_errors("stop", split_outcomes(results)[1])
+        return answer
+
+    @_logged_messages()
+    def fetch(
+        self,
+        *,
+        keep: bool = False,
+        files: bool = False,
+        logs: bool = False,
+        to: File | None = None,
+        overwrite: bool = False,
+        max: int | str | None = None,
+        bwlimit: int | str | None = None,
+        limit: str | None = None,
+        exclude: str | None = None,
+    ) -> FetchAnswer:
+        """Copy checkpoints (`keep`), files and logs here: the named ones, or all of them.
+
+        `ok` of the answer is false if files were changed here and not overwritten. Raises the error
+        of hosts that failed, after all others are done.
+        """
+        flags = _make_flags(fetch_flags.Flags, {**locals(), "parallel": self._parallel})
+        with open_fleet(flags, flags.bwlimit) as fleet:
+            only, log = self._select_hosts(flags), _log_events(fleet)
+            fetched, answer, _ = fetch_to_folder(flags, fleet, self._plan, only, log)
+        self._raise_errors("fetch", split_outcomes(fetched.hosts)[1])
+        return answer
+
+    def watch(self, every: float = 2.0) -> None:
+        """Draw the table of tasks every `every` seconds until the run ends: the one output here.
+
+        In a notebook, it is drawn in the cell. Ctrl-C ends only the drawing.
+        """
+        from tfdeploy.ui.status_table import draw_tables
+
+        def tables() -> Iterator[Any]:
+            final = False
+            while not final:
+                table, final = self._make_table()
+                yield table
+                time.sleep(0 if final else every)
+
+        draw_tables(tables())
+
+    def _repr_mimebundle_(self, include: Any = None, exclude: Any = None) -> dict[str, str]:
+        """Return the table of tasks for a notebook, or the reason why there is none."""
+        try:
+            table = self._make_table()[0]
+        except TfdeployError as error:
+            return {"text/plain": f"{self!r}: {error}"}
+        bundle: dict[str, str] = table._repr_mimebundle_(include, exclude)
+        return bundle
+
+    @_logged_messages()
+    def _make_table(self) -> tuple[Any, bool]:
+        """Return the table of tasks, and whether the run has ended."""
+        # The import of rich is slow, and scripts need no table.
+        from tfdeploy.ui.status_table import status_table
+
+        view = self._ask(CommonFlags()).view
+        return status_table(view, time.time()), view.final
+
+    def _ask(self, flags: CommonFlags) -> Status:
+        only = self._select_hosts(flags)
+        current = ask_status(self._fleet, self._plan, only)
+        if unreachable_code(self._plan, only, current.errors):
+            self._raise_errors("status", current.errors)
+        return current
+
+    def _select_hosts(self, flags: CommonFlags) -> frozenset[str] | None:
+        return LookupScope(flags, self._inventory, None).select_run_hosts(self._plan)
+
+    def _raise_errors(self, action: str, errors: Mapping[str, TfdeployError]) -> None:
+        if errors:
+            raise combine_errors(action, errors, len(self._plan.hosts))
+
+
+def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, Launch]:
+    job, inventory, command = values["job"], values["inventory"], values["command"]
+    flags = _make_flags(
+        launch_flags.Flags, {**values, "after_dashes": None if command is None else (*command,)}
+    )
+    job = job if isinstance(job, Job) else None
+    return flags, make_launch_request(
+        flags, job, inventory if isinstance(inventory, Inventory) else None
+    )
+
+
+def _log_events(fleet: SshFleet) -> Emit:
+    """Return a function that logs events, and let the fleet log what it waits for."""
+    view = PlainView(_LogTerminal(sys.stderr, None, False))
+    fleet.on_notice = notices_to(view)
+    return view
+
+
+def _make_flags(record: type[F], values: Mapping[str, Any]) -> F:
+    """Return the flags of a verb. Texts are read as on the command line. Raises UsageError."""
+    known = {
+        each.name: _read_value(each, values[each.name])
+        for each in fields(record)
+        if values.get(each.name) is not None
+    }
+    return record(**{**known, "json": True, "quiet": True})
+
+
+def _read_value(field: Any, value: Any) -> Any:
+    options = field.metadata.get("options", {})
+    if isinstance(value, Job):
+        # The inventory is searched for from the folder of the job file.
+        return str(Path(value.folder, Path(value.source).name))
+    if isinstance(value, Inventory):
+        return None
+    if isinstance(value, os.PathLike):
+        return os.fspath(value)
+    if options.get("action") == "append" and isinstance(value, str):
+        return [value]
+    if value not in options.get("choices", (value,)):
+        raise unknown_choice_error(value, options["choices"], field.name)
+    read = options.get("type")
+    # A number is a moment as it is. Other numbers are read too, to refuse those that are too small.
+    if read and (isinstance(value, str) or (isinstance(value, int) and read is not moment)):
+        try:
+            return read(str(value))
+        except ArgumentTypeError as error:
+            raise UsageError(str(error), where=field.name, next=options["help"]) from None
+    return value
