@@ -1,12 +1,4 @@
-"""Launch runs and follow them from Python: docs/api.md describes it.
-
-    import tfdeploy
-
-    with tfdeploy.launch("tfdeploy.yaml", inventory="inventories/hosts.yaml") as run:
-        for line in run.logs(follow=True):
-            ...
-        run.wait()
-        run.fetch(to="results")
+"""Launch runs and follow them from Python: docs/api.md describes it, with an example.
 
 Functions and methods do what the verbs of their names do, and take the flags of these verbs as
 keywords. They return what the verbs print with --json. Durations, sizes and times are numbers
