@@ -36,6 +36,7 @@ CALLS = {
     "ssh": (0, "n1", "--", "true"),
     "lab": (2, "status"),
     "docs": (0,),
+    "completion": (0, "bash"),
 }
 ALSO_FORKED = ("inventory", "trust", "logs", "status", "exec", "docs")
 

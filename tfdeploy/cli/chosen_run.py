@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
-from tfdeploy.cli.state import open_run_store
+from tfdeploy.cli.state import open_run_store, remember_plan
 from tfdeploy.errors import UsageError, worst
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.selection import select
@@ -130,6 +130,7 @@ def choose_run(
     )
     for text in warnings:
         print_message(f"warning: {text}")
+    remember_plan(plan)
     show_errors(flags, plan_errors)
     return ChosenRun(plan, scope.select_run_hosts(plan), worst(plan_errors.values()))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from importlib import import_module
+from typing import Any
 
 from tfdeploy.cli.flags import add_verb, move_verb_first, read_common_flags
 from tfdeploy.cli.options import Parser, closest_name, is_env_true
@@ -18,17 +19,11 @@ _JSON_FLAG = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\
 def run_command(argv: list[str]) -> int:
     """Run the verb that `argv` names and return its exit code. Raises TfdeployError."""
     argv = move_verb_first(argv)
-    parser = Parser(
-        prog="tfdeploy",
-        description="TensorFlow clusters over plain SSH.",
-        epilog="tfdeploy VERB --help describes a verb.",
-    )
-    parser.add_argument("--version", action="store_true", help="print the version")
-    verbs = parser.add_subparsers(metavar="VERB", parser_class=Parser)
+    parser, verbs = _make_parser_without_verbs()
     verb = argv[0] if argv else ""
     # To import the flags of one verb is quicker than to import the flags of all verbs.
     if verb in VERBS:
-        add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
+        _add_flags(verbs, verb)
     else:
         _refuse_unknown_verb(verb)
         for name, text in VERBS.items():
@@ -48,6 +43,31 @@ def run_command(argv: list[str]) -> int:
     code: int = import_module(f"tfdeploy.cli.verbs.{verb}").run(flags)
     sys.stdout.flush()
     return code
+
+
+def make_parser() -> Parser:
+    """Return the parser of all verbs."""
+    parser, verbs = _make_parser_without_verbs()
+    for verb in VERBS:
+        _add_flags(verbs, verb)
+    for each in verbs._choices_actions:
+        each.help = VERBS[each.dest]
+    return parser
+
+
+def _make_parser_without_verbs() -> tuple[Parser, Any]:
+    """Return the parser, and the object to which verbs are added."""
+    parser = Parser(
+        prog="tfdeploy",
+        description="TensorFlow clusters over plain SSH.",
+        epilog="tfdeploy VERB --help describes a verb.",
+    )
+    parser.add_argument("--version", action="store_true", help="print the version")
+    return parser, parser.add_subparsers(metavar="VERB", parser_class=Parser)
+
+
+def _add_flags(verbs: Any, verb: str) -> None:
+    add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
 
 
 def _refuse_unknown_verb(verb: str) -> None:

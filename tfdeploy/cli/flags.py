@@ -251,12 +251,13 @@ def read_common_flags(argv: Sequence[str]) -> CommonFlags:
     If the common flags are invalid, return their defaults.
     """
     try:
-        return make_flags(CommonFlags, "tfdeploy", _common_parser().parse_known_args(argv)[0], None)
+        return make_flags(CommonFlags, "tfdeploy", common_parser().parse_known_args(argv)[0], None)
     except UsageError:
         return CommonFlags()
 
 
-def _common_parser() -> Parser:
+def common_parser() -> Parser:
+    """Return a parser of the common flags only."""
     parser = Parser(add_help=False)
     add_declared_arguments(parser, CommonFlags)
     return parser
@@ -269,7 +270,7 @@ def move_verb_first(argv: list[str]) -> list[str]:
     """
     takes_value = {
         flag: action.nargs != 0
-        for action in _common_parser()._actions
+        for action in common_parser()._actions
         for flag in action.option_strings
     }
     index = 0

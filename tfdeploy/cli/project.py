@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import config
 from tfdeploy.cli.output import print_message
+from tfdeploy.cli.state import remember_inventory
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.selection import select
@@ -57,7 +58,9 @@ def load_selected_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
     """Return the inventory with all its hosts. Raises UsageError and Refused."""
-    return warn_of_notes(config.load_inventory(find_inventory_file(flags, job)))
+    inventory = warn_of_notes(config.load_inventory(find_inventory_file(flags, job)))
+    remember_inventory(inventory)
+    return inventory
 
 
 def warn_of_notes(inventory: Inventory) -> Inventory:

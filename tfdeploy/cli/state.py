@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from tfdeploy.errors import Refused
 from tfdeploy.store.places import check_state_root, state_root
 
 if TYPE_CHECKING:
+    from tfdeploy.model.inventory import Inventory
+    from tfdeploy.model.plan import Plan
+    from tfdeploy.store.names import Kind
     from tfdeploy.store.runs import RunStore
 
 
@@ -33,3 +39,27 @@ def open_run_store() -> RunStore:
     from tfdeploy.store.runs import RunStore
 
     return RunStore(state_folder())
+
+
+def remember_inventory(inventory: Inventory) -> None:
+    """Store the names of hosts and roles, for completion in this folder."""
+    remember_names({"hosts": [host.name for host in inventory.hosts], "roles": inventory.roles})
+
+
+def remember_plan(plan: Plan) -> None:
+    """Store the run and the names of its tasks, for completion in this folder."""
+    remember_names({"tasks": [task.task for task in plan.tasks]})
+    remember_names({"runs": [plan.run]}, add=True)
+
+
+def remember_names(names: Mapping[Kind, Iterable[str]], *, add: bool = False) -> None:
+    """Store names for completion in this folder, unless the state folder cannot be used.
+
+    `add`: keep the names that are stored already.
+    """
+    from tfdeploy.store.names import remember_names as remember
+
+    with suppress(Refused, OSError):
+        root, folder = state_folder(), Path.cwd()
+        for kind, each in names.items():
+            remember(root, folder, kind, each, add=add)

@@ -24,6 +24,7 @@ VERBS = {
     "ssh": "open a shell on a host, with the inventory's settings",
     "lab": "start and stop a throw-away cluster on this machine",
     "docs": "print the reference of the two files",
+    "completion": "print the script with which a shell completes command lines",
 }
 # {verb of another tool: the verb of tfdeploy to suggest, perhaps with flags}
 OTHER_NAMES = {
@@ -44,4 +45,4 @@ OTHER_NAMES = {
     "watch": "status --watch",
 }
 # These verbs read no inventory and contact no host.
-NO_FILES = ("docs", "init", "lab")
+NO_FILES = ("completion", "docs", "init", "lab")

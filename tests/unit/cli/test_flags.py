@@ -45,7 +45,7 @@ HONOUR = (
     "exec",
     "ssh",
 )
-REFUSE = ("stop", "compare", "docs", "init", "lab")
+REFUSE = ("stop", "compare", "completion", "docs", "init", "lab")
 # The arguments that a verb requires.
 WORDS = {
     "ssh": ["n1"],

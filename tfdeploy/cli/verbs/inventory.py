@@ -12,6 +12,7 @@ from tfdeploy.cli.arguments.inventory import Flags
 from tfdeploy.cli.options import env_default
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import find_inventory_file, load_job_if_any, warn_of_notes
+from tfdeploy.cli.state import remember_inventory
 from tfdeploy.config.reference import HOST
 from tfdeploy.config.templates import quoted, roles_text, stated_settings
 from tfdeploy.errors import TfdeployError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     path = find_inventory_file(flags, _load_naming_job(flags))
     file = config.load_inventory_file(path, by_ansible=flags.source == "ansible")
+    remember_inventory(file.inventory)
     inventory = select(warn_of_notes(file.inventory), flags.limit, flags.exclude)
     if flags.json:
         print_json(inventory_as_json(inventory, file))

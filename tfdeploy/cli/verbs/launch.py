@@ -20,7 +20,7 @@ from tfdeploy.cli.messages import show_unasked
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.project import load_job, load_whole_inventory
 from tfdeploy.cli.run_names import check_run_name, make_run_id
-from tfdeploy.cli.state import open_run_store, tree_cache_folder
+from tfdeploy.cli.state import open_run_store, remember_plan, tree_cache_folder
 from tfdeploy.cli.views import make_launch_view
 from tfdeploy.errors import UsageError
 from tfdeploy.model.plan import plan_to_json
@@ -73,6 +73,7 @@ def run(flags: Flags) -> int:
         if not watched:
             with interruptible_once():
                 plan = launch(request, fleet, store, emit)
+                remember_plan(plan)
                 if not flags.json:
                     print(plan.run, flush=True)
                     _print_next_commands(flags, plan.run)
@@ -84,6 +85,7 @@ def run(flags: Flags) -> int:
         with interruptible_once(), LaunchDashboard(flags, request.run, plain) as launch_dashboard:
             show_event = launch_dashboard
             plan = launch(request, fleet, store, emit)
+            remember_plan(plan)
         if launch_dashboard.has_quit:
             return 0
         return show_dashboard(

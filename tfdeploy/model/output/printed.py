@@ -241,6 +241,11 @@ class ReferenceAnswer(TypedDict):
     job: list[ReferenceRow]
 
 
+class CompletionAnswer(TypedDict):
+    shell: str
+    script: str
+
+
 PRINTED: dict[str, Any] = {  # name of an output -> its type
     "init": InitAnswer,
     "inventory": InventoryAnswer,
@@ -267,6 +272,7 @@ PRINTED: dict[str, Any] = {  # name of an output -> its type
     "lab": LabAnswer,
     "lab-down": LabDownAnswer,
     "docs": ReferenceAnswer,
+    "completion": CompletionAnswer,
     "error": ErrorAnswer,
 }
 _PRINTED_BY = {  # name of an output -> what prints it, if that is not the verb of this name

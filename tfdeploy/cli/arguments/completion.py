@@ -1,0 +1,37 @@
+"""Declare the flags of `tfdeploy completion`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from tfdeploy.cli.declared import argument
+from tfdeploy.cli.flags import CommonFlags
+
+Shell = Literal["bash", "zsh", "fish"]
+SHELLS: tuple[Shell, ...] = get_args(Shell)
+
+_DESCRIPTION = """\
+Print the script with which a shell completes verbs, flags, their choices, and the names of hosts,
+roles, tasks and runs. The names are those that tfdeploy last read in the folder.
+
+bash:  tfdeploy completion bash > ~/.tfdeploy.bash; echo '. ~/.tfdeploy.bash' >> ~/.bashrc
+zsh:   tfdeploy completion zsh > ~/.tfdeploy.zsh; echo '. ~/.tfdeploy.zsh' >> ~/.zshrc
+       (below the line with `compinit`)
+fish:  tfdeploy completion fish > ~/.config/fish/completions/tfdeploy.fish
+
+After an update of tfdeploy, write the script again.
+"""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Flags(CommonFlags):
+    description = _DESCRIPTION
+    no_selection_reason = "it asks no host"
+
+    shell: Shell | None = argument(
+        "SHELL",
+        nargs="?",
+        choices=SHELLS,
+        help=f"{', '.join(SHELLS)} (default: the shell of $SHELL)",
+    )

@@ -1,0 +1,84 @@
+# Sets `word` to the unquoted word at the cursor, `words` to those before it, `quote` to its open
+# quote, and `kept` to the number of its characters that bash keeps.
+_tfdeploy_split_line() {
+    local line=${COMP_LINE:0:COMP_POINT} char i
+    words=() word='' quote='' kept=0
+    for ((i = 0; i < ${#line}; i++)); do
+        char=${line:i:1}
+        if [[ $quote == "'" && $char != "'" ]]; then
+            word+=$char
+        elif [[ $char == '\' ]]; then
+            ((i++))
+            word+=${line:i:1}
+        elif [[ $char == "$quote" ]]; then
+            quote=''
+        elif [[ -n $quote ]]; then
+            word+=$char
+        elif [[ $char == [\'\"] ]]; then
+            quote=$char
+        elif [[ $char == [[:space:]] ]]; then
+            [[ -z $word ]] || words+=("$word")
+            word='' kept=0
+        else
+            word+=$char
+            [[ $COMP_WORDBREAKS != *"$char"* ]] || kept=${#word}
+        fi
+    done
+}
+
+# Adds the candidate $1, quoted, if it begins with the word.
+_tfdeploy_offer() {
+    [[ $1 == "$word"* && $1 != *[[:cntrl:]]* ]] || return
+    local text=${1:kept}
+    if [[ $quote == "'" ]]; then
+        text=${text//\'/\'\\\'\'}
+    elif [[ $quote == '"' ]]; then
+        [[ $text != *[\"\$\`\\!]* ]] || return
+    elif [[ $text == *[!A-Za-z0-9_./:=@,+-]* ]]; then
+        printf -v text %q "$text"
+    fi
+    COMPREPLY+=("$text")
+}
+
+_tfdeploy() {
+    local -a words rows names
+    local word quote kept want after_dashes file row value prefix=''
+    COMPREPLY=()
+    _tfdeploy_split_line
+    _tfdeploy_read_words "${words[@]:1}"
+    if [[ -n $after_dashes ]]; then
+        compopt -o default
+        return
+    fi
+    if [[ -z $want && $word == --*=* ]]; then
+        prefix=${word%%=*}=
+        _tfdeploy_find_value "${word%%=*}"
+    elif [[ -z $want && $word != -* ]]; then
+        _tfdeploy_find_value ''
+    fi
+    [[ $want != *@list* || $word != *,* ]] || prefix=${word%,*},
+    for value in ${want#=}; do
+        case $value in
+        @files) compopt -o default ;;
+        @folders) compopt -o dirnames ;;
+        @list) ;;
+        @*)
+            _tfdeploy_find_file "${value#@}" || continue
+            mapfile -t -n 5000 names <"$file"
+            for value in "${names[@]}"; do
+                [[ $prefix$value != "$word"* ]] || _tfdeploy_offer "$prefix$value"
+            done
+            ;;
+        *) _tfdeploy_offer "$prefix$value" ;;
+        esac
+    done
+    [[ -z $want ]] || return
+    for row in "${rows[@]}"; do
+        [[ $row == -* && $word != -* ]] || _tfdeploy_offer "${row%%$'\t'*}"
+    done
+    [[ -z $word && ${#COMPREPLY[@]} == 0 ]] || return
+    for row in "${rows[@]}"; do
+        _tfdeploy_offer "${row%%$'\t'*}"
+    done
+}
+complete -F _tfdeploy tfdeploy

@@ -1,0 +1,107 @@
+"""Describe the command lines that the parsers accept as rows, and write the rows into a script."""
+
+from __future__ import annotations
+
+import argparse
+import shlex
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import Path
+from typing import NamedTuple
+
+from tfdeploy.agent.wire import RUN_STATES
+from tfdeploy.cli.arguments.completion import Shell
+from tfdeploy.cli.command import make_parser
+from tfdeploy.cli.flags import common_parser
+
+# {name of a value in the help: what completes it}. The shell replaces a word that begins with `@`.
+# `@list`: the value may be a list with commas.
+_VALUES = {
+    "DIR": "@folders",
+    "FILE": "@files",
+    "HOST": "@hosts",
+    "HOSTS": "@list @hosts",
+    "LIST": "@files",
+    "PATH": "@files",
+    "PATTERN": "@list @hosts @roles",
+    "RUN": "@runs",
+    "STATE,...": " ".join(("@list", *RUN_STATES)),
+    "TASKS": "@list @tasks @roles",
+}
+# Each script is these files in order. `@ROWS@` stands for the rows.
+_TEMPLATES: dict[Shell, tuple[str, ...]] = {
+    "bash": ("rows.sh", "bash.sh"),
+    "zsh": ("rows.sh", "zsh.sh"),
+    "fish": ("fish.fish",),
+}
+
+
+class Row(NamedTuple):
+    """A word of a command line.
+
+    `name`: a flag or a verb; "" for an argument.
+    `values`: what completes its value, separated by spaces; None if it has no value.
+    """
+
+    name: str
+    values: str | None
+    help: str
+
+
+def make_script(shell: Shell) -> str:
+    """Return the script that the shell must read to complete the command lines of tfdeploy."""
+    parsers = (make_parser(), common_parser())
+    rows: dict[str, list[str]] = {}
+    for command, each in chain.from_iterable(map(read_rows, parsers)):
+        rows.setdefault(command, []).extend(map(_format_row, each))
+    if shell == "fish":
+        cases = [
+            f"        case {_quote_for_fish(command)}\n            printf '%s\\n' "
+            + " ".join(map(_quote_for_fish, lines))
+            for command, lines in rows.items()
+        ]
+    else:
+        cases = [
+            f"    {shlex.quote(command)}) rows=({shlex.join(lines)}) ;;"
+            for command, lines in rows.items()
+        ]
+    template = "".join(
+        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _TEMPLATES[shell]
+    )
+    return template.replace("@ROWS@", "\n".join(cases))
+
+
+def read_rows(
+    parser: argparse.ArgumentParser, command: str = ""
+) -> Iterator[tuple[str, list[Row]]]:
+    """Yield (command, its rows) for the parser and those of its verbs.
+
+    `command`: the verbs before the row, such as "lab up".
+    """
+    rows: list[Row] = []
+    formatter = parser._get_formatter()
+    for action in parser._actions:
+        if isinstance(action, argparse._SubParsersAction):
+            rows += [Row(each.dest, None, each.help or "") for each in action._choices_actions]
+            for verb, verb_parser in action.choices.items():
+                yield from read_rows(verb_parser, f"{command} {verb}".strip())
+        elif action.help != argparse.SUPPRESS:
+            values = None if action.nargs == 0 else _complete_value(action)
+            text = formatter._expand_help(action) if action.help else ""
+            rows += [Row(name, values, text) for name in action.option_strings or ("",)]
+    yield command, rows
+
+
+def _complete_value(action: argparse.Action) -> str:
+    if action.choices:
+        return " ".join(map(str, action.choices))
+    return _VALUES.get(str(action.metavar), "")
+
+
+def _format_row(row: Row) -> str:
+    return f"{row.name}\t{'' if row.values is None else '=' + row.values}\t{row.help}"
+
+
+def _quote_for_fish(text: str) -> str:
+    escaped = text.replace("\\", "\\\\").replace("'", "\\'")
+    return f"'{escaped}'"
