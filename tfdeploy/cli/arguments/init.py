@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfdeploy.cli.declared import option
+from tfdeploy.cli.declared import argument, option
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.model.job import MODES
 
@@ -16,8 +16,11 @@ class Flags(CommonFlags):
     description = f"Write tfdeploy.yaml and {INVENTORY}, with every key explained."
     no_selection_reason = "it asks no host"
 
-    folder: str = option(
-        nargs="?", default=".", help="write the files to this folder (default: the current one)"
+    folder: str = argument(
+        "DIR",
+        nargs="?",
+        default=".",
+        help="write the files to this folder (default: the current one)",
     )
     hosts: str | None = option(
         "--hosts",

@@ -26,7 +26,7 @@ class Flags(CommonFlags):
     ps: int | None = option("--ps", type=positive, metavar="N", help="start N parameter servers")
     workers: int | None = option("--workers", type=positive, metavar="N", help="start N workers")
     name: str | None = option(
-        "--name", metavar="RUN", help="the run's id (default: the job's name with date and time)"
+        "--name", metavar="ID", help="the run's id (default: the job's name with date and time)"
     )
     wait: bool = switch(
         "--wait", group=ALTERNATIVES, help="wait until the run ends; the exit code is the run's"

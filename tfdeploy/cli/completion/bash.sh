@@ -28,7 +28,7 @@ _tfdeploy_split_line() {
 
 # Adds the candidate $1, quoted, if it begins with the word.
 _tfdeploy_offer() {
-    [[ $1 == "$word"* && $1 != *[[:cntrl:]]* ]] || return
+    [[ -n $1 && $1 == "$word"* && $1 != *[[:cntrl:]]* ]] || return
     local text=${1:kept}
     if [[ $quote == "'" ]]; then
         text=${text//\'/\'\\\'\'}
@@ -66,7 +66,7 @@ _tfdeploy() {
             _tfdeploy_find_file "${value#@}" || continue
             mapfile -t -n 5000 names <"$file"
             for value in "${names[@]}"; do
-                [[ $prefix$value != "$word"* ]] || _tfdeploy_offer "$prefix$value"
+                [[ $value == -* || $prefix$value != "$word"* ]] || _tfdeploy_offer "$prefix$value"
             done
             ;;
         *) _tfdeploy_offer "$prefix$value" ;;

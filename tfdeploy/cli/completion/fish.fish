@@ -23,7 +23,7 @@ function __tfdeploy_names --argument-names kind start
     while true
         set -l file $base/tfdeploy/completion/$kind(string replace --all / % -- "$folder")
         if test -f $file -a -r $file -a -O $file
-            set -l pattern '^'(string escape --style=regex -- "$start")'[^\p{Cc}]*$'
+            set -l pattern '^(?!-)'(string escape --style=regex -- "$start")'[^\p{Cc}]*$'
             string match --regex -- $pattern <$file
             return
         end

@@ -22,7 +22,7 @@ _tfdeploy() {
             value=${value#@}
             _tfdeploy_find_file "$value" || continue
             names=("${(@f)$(<$file)}")
-            names=("${(@)names[1,5000]:#(*[[:cntrl:]]*|)}")
+            names=("${(@)names[1,5000]:#(-*|*[[:cntrl:]]*|)}")
             _wanted "$value" expl "${value%s}" compadd -a names
             ;;
         *) compadd -- "$value" ;;
@@ -37,7 +37,7 @@ _tfdeploy() {
             lines+=("${row%%$'\t'*}:${row##*$'\t'}")
         done
     fi
-    _describe -o word lines
+    _describe word lines
 }
 
 # In a folder of $fpath, this file is the body of the function.
