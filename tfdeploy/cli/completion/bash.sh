@@ -26,22 +26,26 @@ _tfdeploy_split_line() {
     done
 }
 
-# Adds the candidate $1, quoted, if it begins with the word.
+# Adds the candidates that begin with the word, quoted.
 _tfdeploy_offer() {
-    [[ -n $1 && $1 == "$word"* && $1 != *[[:cntrl:]]* ]] || return
-    local text=${1:kept}
-    if [[ $quote == "'" ]]; then
-        text=${text//\'/\'\\\'\'}
-    elif [[ $quote == '"' ]]; then
-        [[ $text != *[\"\$\`\\!]* ]] || return
-    elif [[ $text == *[!A-Za-z0-9_./:=@,+-]* ]]; then
-        printf -v text %q "$text"
-    fi
-    COMPREPLY+=("$text")
+    local text
+    for text; do
+        [[ -n $text && $text == "$word"* && $text != *[[:cntrl:]]* ]] || continue
+        text=${text:kept}
+        if [[ $quote == "'" ]]; then
+            text=${text//\'/\'\\\'\'}
+        elif [[ $quote == '"' ]]; then
+            # These characters cannot all be escaped between double quotes.
+            [[ $text != *[\"\$\`\\!]* ]] || continue
+        elif [[ $text == *[!A-Za-z0-9_./:=@,+-]* ]]; then
+            printf -v text %q "$text"
+        fi
+        COMPREPLY+=("$text")
+    done
 }
 
 _tfdeploy() {
-    local -a words rows names
+    local -a words rows names found
     local word quote kept want after_dashes file row value prefix=''
     COMPREPLY=()
     _tfdeploy_split_line
@@ -66,12 +70,13 @@ _tfdeploy() {
             _tfdeploy_find_file "${value#@}" || continue
             mapfile -t -n 5000 names <"$file"
             for value in "${names[@]}"; do
-                [[ $value == -* || $prefix$value != "$word"* ]] || _tfdeploy_offer "$prefix$value"
+                [[ $prefix$value == "$word"* && $value == [!-]* ]] && found+=("$prefix$value")
             done
             ;;
-        *) _tfdeploy_offer "$prefix$value" ;;
+        *) found+=("$prefix$value") ;;
         esac
     done
+    _tfdeploy_offer "${found[@]}"
     [[ -z $want ]] || return
     for row in "${rows[@]}"; do
         [[ $row == -* && $word != -* ]] || _tfdeploy_offer "${row%%$'\t'*}"
