@@ -35,6 +35,7 @@ GENERAL = (
     (re.compile(r"\bn\d\b"), "HOST"),
     (re.compile(r"\b(?:ps|worker)([:-])\d\b"), r"TASK\1N"),
     (re.compile(r"@[\w.-]+\Z"), "@WHERE"),
+    (re.compile(r"\b(completion/[a-z]+)%.*"), r"\1%FOLDER"),
     (re.compile(r"\b(locks|fences)/(?!folders|prepare).*"), r"\1/HOST"),
 )
 PASSING = re.compile(r"\.tmp\Z|\A\.cwd\.|\A\.staging|\Anew-|\.pyc\Z|\.aside-|\A\.agent\Z")

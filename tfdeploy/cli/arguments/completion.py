@@ -15,10 +15,13 @@ _DESCRIPTION = """\
 Print the script with which a shell completes verbs, flags, their choices, and the names of hosts,
 roles, tasks and runs. The names are those that tfdeploy last read in the folder.
 
-bash:  tfdeploy completion bash > ~/.tfdeploy.bash; echo '. ~/.tfdeploy.bash' >> ~/.bashrc
-zsh:   tfdeploy completion zsh > ~/.tfdeploy.zsh; echo '. ~/.tfdeploy.zsh' >> ~/.zshrc
-       (below the line with `compinit`)
-fish:  tfdeploy completion fish > ~/.config/fish/completions/tfdeploy.fish
+For bash: `tfdeploy completion bash > ~/.tfdeploy.bash`, and the line `. ~/.tfdeploy.bash` in
+~/.bashrc.
+
+For zsh: `tfdeploy completion zsh > ~/.tfdeploy.zsh`, and the line `. ~/.tfdeploy.zsh` in ~/.zshrc,
+below compinit.
+
+For fish: `tfdeploy completion fish > ~/.config/fish/completions/tfdeploy.fish`.
 
 After an update of tfdeploy, write the script again.
 """

@@ -15,7 +15,7 @@ class Flags(CommonFlags):
 
     schema: str | None = option(
         "--schema",
-        metavar="NAME",
+        metavar="SCHEMA",
         help="print the JSON Schema of a verb's --json output instead, such as status, "
         "sync-dry-run, error",
     )

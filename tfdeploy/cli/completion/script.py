@@ -13,6 +13,8 @@ from tfdeploy.agent.wire import RUN_STATES
 from tfdeploy.cli.arguments.completion import Shell
 from tfdeploy.cli.command import make_parser
 from tfdeploy.cli.flags import common_parser
+from tfdeploy.config.file_schemas import FILE_SCHEMAS
+from tfdeploy.model.output.printed import PRINTED
 
 # {name of a value in the help: what completes it}. The shell replaces a word that begins with `@`.
 # `@list`: the value may be a list with commas.
@@ -25,6 +27,7 @@ _VALUES = {
     "PATH": "@files",
     "PATTERN": "@list @hosts @roles",
     "RUN": "@runs",
+    "SCHEMA": " ".join((*PRINTED, *FILE_SCHEMAS)),
     "STATE,...": " ".join(("@list", *RUN_STATES)),
     "TASKS": "@list @tasks @roles",
 }

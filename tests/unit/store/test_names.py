@@ -1,0 +1,96 @@
+"""Test which names are remembered for completion, and where."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from tfdeploy.cli import state
+from tfdeploy.cli.main import main
+from tfdeploy.store.names import MAX_FILES, MAX_NAMES, remember_names
+
+
+def stored(root: Path) -> dict[str, list[str]]:
+    """Return {file: its names}."""
+    return {
+        path.name: path.read_text(encoding="utf-8").splitlines()
+        for path in (root / "completion").iterdir()
+    }
+
+
+def test_a_file_is_private_and_named_by_its_folder(tmp_path: Path) -> None:
+    remember_names(tmp_path, Path("/srv/my job"), "hosts", ["n1", "n2", "n1"])
+    assert stored(tmp_path) == {"hosts%srv%my job": ["n1", "n2"]}
+    folder = tmp_path / "completion"
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert stat.S_IMODE((folder / "hosts%srv%my job").stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\x9b2J", "-y", "", "n" * 200, "\u202eabc"])
+def test_a_name_that_is_not_plain_is_left_out(name: str, tmp_path: Path) -> None:
+    remember_names(tmp_path, Path("/srv"), "runs", ["é 1", name, "z"])
+    assert stored(tmp_path) == {"runs%srv": ["é 1", "z"]}
+
+
+def test_added_names_come_first_and_others_are_replaced(tmp_path: Path) -> None:
+    for name in ("a", "b", "a"):
+        remember_names(tmp_path, Path("/srv"), "runs", [name], add=True)
+    assert stored(tmp_path) == {"runs%srv": ["a", "b"]}
+    remember_names(tmp_path, Path("/srv"), "runs", ["c"])
+    assert stored(tmp_path) == {"runs%srv": ["c"]}
+
+
+def test_the_files_stay_small_and_few(tmp_path: Path) -> None:
+    remember_names(tmp_path, Path("/srv"), "hosts", map(str, range(MAX_NAMES + 5)))
+    assert stored(tmp_path) == {"hosts%srv": list(map(str, range(MAX_NAMES)))}
+    os.utime(tmp_path / "completion" / "hosts%srv", (1, 1))
+    for number in range(MAX_FILES):
+        remember_names(tmp_path, Path(f"/srv/{number}"), "hosts", ["n1"])
+    assert len(stored(tmp_path)) == MAX_FILES and "hosts%srv" not in stored(tmp_path)
+
+
+def test_the_same_names_are_not_written_again(tmp_path: Path) -> None:
+    remember_names(tmp_path, Path("/srv"), "hosts", ["n1"])
+    before = (tmp_path / "completion" / "hosts%srv").stat().st_ino
+    remember_names(tmp_path, Path("/srv"), "hosts", ["n1"])
+    assert (tmp_path / "completion" / "hosts%srv").stat().st_ino == before
+
+
+@pytest.mark.parametrize("content", [b"\xff\0", b"\x1b[2J\n"])
+def test_a_damaged_file_is_written_again(content: bytes, tmp_path: Path) -> None:
+    remember_names(tmp_path, Path("/srv"), "runs", ["a"])
+    (tmp_path / "completion" / "runs%srv").write_bytes(content)
+    remember_names(tmp_path, Path("/srv"), "runs", ["b"], add=True)
+    assert stored(tmp_path) == {"runs%srv": ["b"]}
+
+
+def test_a_failed_write_is_no_error(tmp_path: Path) -> None:
+    (tmp_path / "completion").touch()
+    remember_names(tmp_path, Path("/srv"), "hosts", ["n1"])
+    remember_names(tmp_path, Path("/" + "long" * 100), "hosts", ["n1"])
+
+
+def test_verbs_remember_the_inventory_that_they_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "inventories").mkdir()
+    text = "hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}\nroles: {ps: [n1]}\n"
+    (tmp_path / "inventories" / "hosts.yaml").write_text(text)
+    assert main(["inventory", "--limit", "n1"]) == 0
+    name = str(tmp_path).replace("/", "%")
+    assert stored(tmp_path / "tfdeploy") == {f"hosts{name}": ["n1", "n2"], f"roles{name}": ["ps"]}
+
+
+def test_a_state_folder_of_others_is_not_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tfdeploy").mkdir()
+    (tmp_path / "tfdeploy").chmod(0o777)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
+    state.remember_names({"hosts": ["n1"]})
+    assert not (tmp_path / "tfdeploy" / "completion").exists()
