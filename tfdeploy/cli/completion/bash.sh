@@ -26,11 +26,16 @@ _tfdeploy_split_line() {
     done
 }
 
-# Adds the candidates that begin with the word, quoted.
+# Adds the candidates, quoted. They begin with the word.
 _tfdeploy_offer() {
-    local text
+    local text IFS=/
+    # Thousands of names without special characters need no loop.
+    if [[ $kept == 0 && -z $quote && "$*" != *[!A-Za-z0-9_./:=@,+-]* ]]; then
+        COMPREPLY+=("$@")
+        return
+    fi
     for text; do
-        [[ -n $text && $text == "$word"* && $text != *[[:cntrl:]]* ]] || continue
+        [[ $text != *[[:cntrl:]]* ]] || continue
         text=${text:kept}
         if [[ $quote == "'" ]]; then
             text=${text//\'/\'\\\'\'}
@@ -45,8 +50,8 @@ _tfdeploy_offer() {
 }
 
 _tfdeploy() {
-    local -a words rows names found
-    local word quote kept want after_dashes file row value prefix=''
+    local -a words rows names found verbs flags
+    local word quote kept want after_dashes file row value prefix='' IFS=$' \t\n'
     COMPREPLY=()
     _tfdeploy_split_line
     _tfdeploy_read_words "${words[@]:1}"
@@ -73,17 +78,17 @@ _tfdeploy() {
                 [[ $prefix$value == "$word"* && $value == [!-]* ]] && found+=("$prefix$value")
             done
             ;;
-        *) found+=("$prefix$value") ;;
+        *) [[ $prefix$value == "$word"* ]] && found+=("$prefix$value") ;;
         esac
     done
     _tfdeploy_offer "${found[@]}"
     [[ -z $want ]] || return
     for row in "${rows[@]}"; do
-        [[ $row == -* && $word != -* ]] || _tfdeploy_offer "${row%%$'\t'*}"
+        row=${row%%$'\t'*}
+        [[ -z $row || $row != "$word"* ]] && continue
+        [[ $row == -* ]] && flags+=("$row") || verbs+=("$row")
     done
-    [[ -z $word && ${#COMPREPLY[@]} == 0 ]] || return
-    for row in "${rows[@]}"; do
-        _tfdeploy_offer "${row%%$'\t'*}"
-    done
+    [[ -n $word || ${#verbs[@]} == 0 ]] && verbs+=("${flags[@]}")
+    _tfdeploy_offer "${verbs[@]}"
 }
 complete -F _tfdeploy tfdeploy
