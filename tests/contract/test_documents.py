@@ -13,13 +13,15 @@ import pytest
 from tfdeploy.cli.flags import add_verb
 from tfdeploy.cli.options import Parser
 from tfdeploy.cli.verb_table import VERBS
+from tfdeploy.config.inventory import load_inventory
+from tfdeploy.config.job import load_job
 
 ROOT = Path(__file__).resolve().parents[2]
 README = ROOT / "README.md"
 PAGES = sorted(
     [
         page
-        for folder in (".", "docs", "examples", "benchmarks")
+        for folder in (".", ".github", "docs", "examples", "benchmarks")
         for page in (ROOT / folder).glob("*.md" if folder == "." else "**/*.md")
     ]
 )
@@ -32,6 +34,7 @@ LINE_COLUMNS = 100
 # The limit for a cell of a table. A code span counts as one word.
 CELL_WORDS = 30
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
+_YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
 _INDENTED = re.compile(r"^    .*", re.MULTILINE)
 _COMMAND = re.compile(r"^ *(?:\$ )?(?:export \w+=\$\()?tfdeploy ([^)|&;\n]*)", re.MULTILINE)
 _CODE_SPAN = re.compile(r"`[^`]*`")
@@ -105,6 +108,20 @@ def test_a_command_that_is_not_understood_is_noticed() -> None:
     assert list(commands(text)) == [["lunch"], ["launch", "--dry-run"]]
     with pytest.raises(AssertionError, match="no verb lunch"):
         read_flags(["lunch"])
+
+
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
+def test_every_whole_file_in_a_page_is_accepted(page: Path, tmp_path: Path) -> None:
+    """A block of YAML is a whole job file if it has `mode` and `command`, a whole inventory if it
+    has `hosts`."""
+    file = tmp_path / "file.yaml"
+    for block in _YAML.findall(page.read_text(encoding="utf-8")):
+        keys = re.findall(r"^(\w+):", block, re.MULTILINE)
+        file.write_text(block)
+        if "hosts" in keys:
+            load_inventory(file)
+        elif {"mode", "command"} <= {*keys}:
+            load_job(file, environ={})
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

@@ -8,17 +8,16 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import yaml
 
-from support.lab.commandline import Tfdeploy
+from support.lab.commandline import REPOSITORY, Tfdeploy
 from support.lab.jobs import PROGRAMS
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
-README = Path(__file__).resolve().parents[2] / "README.md"
+README = REPOSITORY / "README.md"
 
 
 @pytest.fixture

@@ -1,0 +1,105 @@
+"""Type the commands of docs/tutorial.md as a new user does, in their order, and compare what they
+print with the page.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from support.lab.commandline import PATH, REPOSITORY
+from tfdeploy.lab import Lab
+from tfdeploy.store.places import state_root
+
+pytestmark = pytest.mark.tensorflow
+PAGE = REPOSITORY / "docs/tutorial.md"
+BLOCKS = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
+COMMAND_S = 300
+# Labs are in the state folder of this user, whose disk can hold them, and which the sweep of dead
+# sessions knows. What else tfdeploy remembers is in the folder of the test.
+TFDEPLOY = """#!/bin/sh
+[ "$1" != lab ] || export XDG_STATE_HOME={state}
+exec {python} -m tfdeploy "$@"
+"""
+# Prints the exit code and the folder of the last command, and the variable that the page sets.
+REPORT = """
+code=$?
+{ pwd; printf '%s\\n' "${TFDEPLOY_INVENTORY:-}"; } > "$AFTER"
+exit $code
+"""
+
+
+def commands() -> Iterator[tuple[str, list[str]]]:
+    """Yield (command, the lines that the page shows below it)."""
+    for block in BLOCKS.findall(PAGE.read_text(encoding="utf-8")):
+        for typed in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
+            command, *shown = typed.splitlines()
+            yield command, shown
+
+
+class User:
+    """A new user with a home, a Python with TensorFlow in ~/venv, and a shell."""
+
+    def __init__(self, home: Path, lab_name: str) -> None:
+        self.home = home
+        (home / "bin").mkdir(parents=True)
+        (home / "venv").symlink_to(sys.prefix)
+        program = home / "bin/tfdeploy"
+        state = state_root(os.environ).parent
+        program.write_text(TFDEPLOY.format(state=state, python=sys.executable))
+        program.chmod(0o755)
+        self.env = {
+            "HOME": str(home),
+            "PATH": f"{home / 'bin'}:{PATH}",
+            "LC_ALL": "C.UTF-8",
+            "PYTHONPATH": str(REPOSITORY),
+            "TFDEPLOY_LAB_NAME": lab_name,
+            # No terminal can answer the questions.
+            "TFDEPLOY_YES": "1",
+            "AFTER": str(home / "after"),
+        }
+        self.cwd = REPOSITORY
+
+    def type(self, command: str) -> str:
+        """Return all output of the command, which must exit with 0. Keep its folder and its
+        inventory for the next command."""
+        done = subprocess.run(
+            ["bash", "-c", command + REPORT],
+            env=self.env,
+            cwd=self.cwd,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            timeout=COMMAND_S,
+            check=False,
+        )
+        assert done.returncode == 0, f"{command}\n{done.stdout[-4000:]}"
+        folder, inventory = (self.home / "after").read_text().splitlines()
+        self.cwd = Path(folder)
+        self.env["TFDEPLOY_INVENTORY"] = inventory
+        return done.stdout
+
+
+def without_figures(line: str) -> str:
+    """Return a line in which all numbers are 0 and all gaps are one blank."""
+    return " ".join(re.sub(r"\d+([.,]\d+)*", "0", line).split())
+
+
+def test_the_tutorial(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    # This lab is removed even if the test fails. `lab up` returns the lab that is there.
+    lab = new_lab("loopback", 3, python=str(tmp_path / "user/venv/bin/python"), gpus="none")
+    user = User(tmp_path / "user", lab.name)
+    for command, shown in commands():
+        printed = {without_figures(line) for line in user.type(command).splitlines()}
+        missing = [line for line in shown if without_figures(line) not in printed]
+        assert missing == [], f"$ {command}\n" + "\n".join(sorted(printed))
+    assert not lab.root.exists()
+    assert (user.home / "digits/fetched/second/keep/checkpoints/checkpoint").exists()
