@@ -25,7 +25,7 @@ from support.agent.second_account import (
 from support.waiting import wait_for
 from tfdeploy.agent import ownership
 from tfdeploy.agent import seen as seen_module
-from tfdeploy.agent.seen import SEEN, is_as_seen
+from tfdeploy.agent.seen import SEEN, is_agent_unchanged
 from tfdeploy.agent.serve import server
 from tfdeploy.transport.agent.archive import agent_name
 
@@ -110,18 +110,18 @@ def test_all_of_the_agent_is_read_once_and_then_only_what_changed(
     """
     at, name = str(workdir), agent_name()
     wait_for(
-        lambda: arrive(workdir) == ("have", {}) and is_as_seen(at, name),
+        lambda: arrive(workdir) == ("have", {}) and is_agent_unchanged(at, name),
         WITHIN_S,
         "the agent to be known",
     )
     with monkeypatch.context() as patched:
         patched.setattr(
-            ownership, "_agent_content", lambda *_: pytest.fail("all of it was read again")
+            ownership, "_read_agent", lambda *_: pytest.fail("all of it was read again")
         )
         assert ownership.has_agent(at, name)
     (workdir / AGENT / SEEN).write_text("nonsense")
-    assert not is_as_seen(at, name)
-    assert arrive(workdir) == ("have", {}) and is_as_seen(at, name)
+    assert not is_agent_unchanged(at, name)
+    assert arrive(workdir) == ("have", {}) and is_agent_unchanged(at, name)
 
 
 BLOCK_BYTES = 4096

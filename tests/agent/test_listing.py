@@ -76,8 +76,8 @@ def test_packed_and_unpacked_it_is_the_same(tree: Path) -> None:
     found = listing.walk(str(tree))
     again = listing.unpack(found.pack())
     assert list(again) == list(found)
-    assert (again.digest(), again.attributes(), again.files, again.total_bytes) == (
-        *(found.digest(), found.attributes()),
+    assert (again.digest(), again.attributes_digest(), again.files, again.total_bytes) == (
+        *(found.digest(), found.attributes_digest()),
         *(found.files, found.total_bytes),
     )
 
@@ -87,12 +87,15 @@ def test_modes_and_folders_change_the_attributes_alone(tree: Path) -> None:
     (tree / "a.b").chmod(0o600)
     (tree / "more").mkdir()
     after = listing.walk(str(tree))
-    assert before.digest() == after.digest() and before.attributes() != after.attributes()
+    assert (
+        before.digest() == after.digest()
+        and before.attributes_digest() != after.attributes_digest()
+    )
 
 
 def test_what_is_no_file_is_named(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "pipe")
-    with pytest.raises(listing.Strange) as caught:
+    with pytest.raises(listing.SpecialFile) as caught:
         listing.walk(str(tmp_path))
     assert caught.value.filename == str(tmp_path / "pipe")
 
@@ -136,10 +139,12 @@ names = st.lists(st.sampled_from([b"a", b"b", b"a.b", b"a-", b"\xff"]), min_size
 
 @given(st.sets(names), st.sets(names))
 def test_pairs_are_a_merge_in_the_order_of_walk(ours: set[bytes], theirs: set[bytes]) -> None:
-    one, other = (listed(*map(file, sorted(paths, key=listing.key))) for paths in (ours, theirs))
-    pairs_found = list(listing.pairs(one, other))
+    one, other = (
+        listed(*map(file, sorted(paths, key=listing.sort_key))) for paths in (ours, theirs)
+    )
+    pairs_found = list(listing.match_rows(one, other))
     paths = [one.path(i) if i is not None else other.path(j or 0) for i, j in pairs_found]
-    assert paths == sorted(ours | theirs, key=listing.key)
+    assert paths == sorted(ours | theirs, key=listing.sort_key)
     both = {one.path(i) for i, j in pairs_found if i is not None and j is not None}
     assert both == ours & theirs
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from tfdeploy.agent.metric_lines import find, keras_step, number, of_keras
+from tfdeploy.agent.metric_lines import find_metrics, keras_step, parse_keras_line, parse_number
 
 BAR = (
     "\x1b[1m938/938\x1b[0m \x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m "
@@ -53,7 +53,7 @@ LINES = [
 
 def taken(*lines: str) -> dict[str, float]:
     """Return the metrics that are found in `lines`. The last line is the newest."""
-    return find(reversed(lines), {}, lambda name, value: True)
+    return find_metrics(reversed(lines), {}, lambda name, value: True)
 
 
 @pytest.mark.parametrize(("line", "wanted"), LINES)
@@ -83,7 +83,7 @@ def test_the_newest_line_counts_and_an_epoch_begins_at_its_first_batch() -> None
 def test_the_jobs_own_pattern_comes_before_keras() -> None:
     own = {"loss": re.compile(r"loss: [\d.]+.*val_loss: ([\d.]+)")}
     line = "938/938 - 2s - loss: 0.5 - val_loss: 0.25"
-    assert find([line], own, lambda name, value: True)["loss"] == 0.25
+    assert find_metrics([line], own, lambda name, value: True)["loss"] == 0.25
 
 
 def test_a_bar_drawn_over_itself_counts_as_it_stands_last() -> None:
@@ -101,7 +101,7 @@ def test_the_step_of_keras() -> None:
 
 
 def test_numbers() -> None:
-    assert [number(text) for text in ("1,200", "1_200", "3e-4", ".5", "-1", "", None, "nan", "1e999", "x")] == [
+    assert [parse_number(text) for text in ("1,200", "1_200", "3e-4", ".5", "-1", "", None, "nan", "1e999", "x")] == [
         1200, 1200, 3e-4, 0.5, -1, None, None, None, None, None,
     ]  # fmt: skip
 
@@ -112,4 +112,4 @@ def test_a_rate_that_is_no_number_is_none() -> None:
 
 def test_no_line_costs_much() -> None:
     for line in ("1/1 " + " - a: " * 2000, "9" * 100_000 + "/", "1/2 " + " - x: 1" * 2000):
-        assert len(of_keras(line[:4096])) <= 40
+        assert len(parse_keras_line(line[:4096])) <= 40

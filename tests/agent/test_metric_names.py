@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import pytest
 
-from tfdeploy.agent.metric_names import Figures, Scalar, figures, sort_metrics
+from tfdeploy.agent.metric_names import Figures, Scalar, select_figures, sort_metrics
 
 NONE = Figures({})
 
 
 def shown_figures(*each: tuple[str, str, float, int, float]) -> Figures:
     """Return what tfdeploy shows of these scalars, given as (folder, tag, value, step, time)."""
-    return figures(
+    return select_figures(
         {
             f"{folder}/{tag}": Scalar(folder=folder, tag=tag, value=value, step=step, time=time)
             for folder, tag, value, step, time in each

@@ -20,7 +20,7 @@ from tfdeploy.agent.metric_reader import (
     MetricPatterns,
     MetricReader,
     TooSlow,
-    call_limited,
+    call_with_cpu_limit,
 )
 
 ENDLESS = re.compile(r"(a+)+$")
@@ -40,48 +40,48 @@ def cpu_s(work: Callable[[], object]) -> float:
 
 def test_a_pattern_that_does_not_end_is_stopped_and_named_and_the_others_are_read() -> None:
     reader = MetricReader(MetricPatterns({"bad": ENDLESS, "step": STEP}))
-    assert reader.stopped == []
-    assert cpu_s(lambda: reader.find(LINES, possible)) < 0.5
-    assert reader.stopped == ["bad"]
-    assert reader.find(["1/2 - loss: 0.5", *LINES], possible) == {
+    assert reader.stopped_metrics == []
+    assert cpu_s(lambda: reader.find_metrics(LINES, possible)) < 0.5
+    assert reader.stopped_metrics == ["bad"]
+    assert reader.find_metrics(["1/2 - loss: 0.5", *LINES], possible) == {
         "step": 7,
         "batch": 1,
         "batches": 2,
         "loss": 0.5,
     }
-    assert min(cpu_s(lambda: reader.find(LINES, possible)) for _ in range(3)) < 0.01
+    assert min(cpu_s(lambda: reader.find_metrics(LINES, possible)) for _ in range(3)) < 0.01
 
 
 def test_what_costs_too_much_in_all_is_stopped_too() -> None:
     reader = MetricReader({"step": STEP, "slow": re.compile(r"\d+ *\d+ *\d*x(\d)")})
-    used_s = cpu_s(lambda: [reader.find(["1" * 60], possible) for _ in range(5000)])
-    assert reader.stopped == ["slow"] and used_s < 2 * BURST_CPU_S
+    used_s = cpu_s(lambda: [reader.find_metrics(["1" * 60], possible) for _ in range(5000)])
+    assert reader.stopped_metrics == ["slow"] and used_s < 2 * BURST_CPU_S
 
 
 def test_a_log_that_is_read_from_its_beginning_stops_no_pattern_that_is_cheap() -> None:
     reader = MetricReader({"step": STEP})
-    steps = [reader.find([f"step {step} loss: 0.5"] * 16, possible) for step in range(500)]
-    assert steps[-1] == {"step": 499} and reader.stopped == []
+    steps = [reader.find_metrics([f"step {step} loss: 0.5"] * 16, possible) for step in range(500)]
+    assert steps[-1] == {"step": 499} and reader.stopped_metrics == []
 
 
 def test_cheap_patterns_are_not_stopped_if_there_are_too_many_lines() -> None:
     reader = MetricReader({"step": STEP})
-    used_s = cpu_s(lambda: [reader.find(["x" * 500] * 400, possible) for _ in range(1000)])
-    assert used_s < 2 * BURST_CPU_S and reader.stopped == []
+    used_s = cpu_s(lambda: [reader.find_metrics(["x" * 500] * 400, possible) for _ in range(1000)])
+    assert used_s < 2 * BURST_CPU_S and reader.stopped_metrics == []
 
 
 def test_a_pattern_that_was_stopped_for_some_tasks_is_stopped_for_all() -> None:
     patterns = MetricPatterns({"bad": ENDLESS, "step": STEP})
     readers = [MetricReader(patterns) for _ in range(TASKS_STOPPED + 200)]
-    assert cpu_s(lambda: [reader.find(LINES, possible) for reader in readers]) < 0.5
-    assert all(reader.stopped == ["bad"] for reader in readers)
+    assert cpu_s(lambda: [reader.find_metrics(LINES, possible) for reader in readers]) < 0.5
+    assert all(reader.stopped_metrics == ["bad"] for reader in readers)
 
 
 def test_other_threads_match_own_patterns_only() -> None:
     collected: list[object] = []
     patterns = MetricPatterns({"bad": ENDLESS, "step": STEP}, own=["step"])
     thread = threading.Thread(
-        target=lambda: collected.append(MetricReader(patterns).find(LINES, possible))
+        target=lambda: collected.append(MetricReader(patterns).find_metrics(LINES, possible))
     )
     thread.start()
     thread.join()
@@ -107,9 +107,9 @@ def test_the_cpu_time_of_other_threads_does_not_count() -> None:
         done.append(1)
 
     try:
-        call_limited(0.2, work)
+        call_with_cpu_limit(0.2, work)
         with pytest.raises(TooSlow):
-            call_limited(0.005, work)
+            call_with_cpu_limit(0.005, work)
     finally:
         ended.set()
         for thread in others:
@@ -133,7 +133,7 @@ def test_no_garbage_is_collected_meanwhile_because_a_finalizer_would_lose_the_in
         assert several and not collected
 
     gc.collect()
-    metric_reader.call_limited(1.0, work)
+    metric_reader.call_with_cpu_limit(1.0, work)
     assert gc.isenabled()
     gc.collect()
     assert collected
@@ -142,10 +142,10 @@ def test_no_garbage_is_collected_meanwhile_because_a_finalizer_would_lose_the_in
 def test_a_line_is_looked_at_up_to_a_bound_and_no_number_is_cut() -> None:
     reader = MetricReader({"step": STEP})
     line = "step 1234".rjust(MATCHED_CHARS - 2 + len("34"))
-    assert reader.find([line], possible) == {"step": 1234}
-    assert reader.find([line + "5"], possible) == {}
-    assert reader.find([line + " more"], possible) == {"step": 1234}
-    assert reader.find([" " * MATCHED_CHARS + "step 5"], possible) == {}
+    assert reader.find_metrics([line], possible) == {"step": 1234}
+    assert reader.find_metrics([line + "5"], possible) == {}
+    assert reader.find_metrics([line + " more"], possible) == {"step": 1234}
+    assert reader.find_metrics([" " * MATCHED_CHARS + "step 5"], possible) == {}
 
 
 def test_the_bound_is_small() -> None:
@@ -154,5 +154,5 @@ def test_the_bound_is_small() -> None:
 
 def test_a_pattern_that_does_not_end_is_stopped_among_many_lines_too() -> None:
     reader = MetricReader({"bad": ENDLESS, "step": STEP})
-    assert cpu_s(lambda: reader.find([*LINES, *["x"] * 254], possible)) < 0.5
-    assert reader.stopped == ["bad"]
+    assert cpu_s(lambda: reader.find_metrics([*LINES, *["x"] * 254], possible)) < 0.5
+    assert reader.stopped_metrics == ["bad"]

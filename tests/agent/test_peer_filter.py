@@ -65,7 +65,7 @@ def run(program: list[peer_filter.Instruction], header: bytes) -> int:
 
 @given(st.lists(_ADDRESS, max_size=60), st.lists(_ADDRESS, min_size=1, max_size=20))
 def test_it_admits_the_given_addresses_and_nobody_else(given_: list[str], asked: list[str]) -> None:
-    program = peer_filter.program(given_, PEERS, OTHERS)
+    program = peer_filter.build_filter(given_, PEERS, OTHERS)
     wanted = {packet(address) for address in given_}
     for address in [*given_, *asked]:
         parsed = ipaddress.ip_address(address)
@@ -75,11 +75,11 @@ def test_it_admits_the_given_addresses_and_nobody_else(given_: list[str], asked:
 
 
 def test_neighbours_are_merged_only_where_that_admits_nobody_else() -> None:
-    networks = peer_filter.networks(f"10.0.0.{number}" for number in range(1, 8))
+    networks = peer_filter.admitted_networks(f"10.0.0.{number}" for number in range(1, 8))
     assert list(map(str, networks))[:3] == ["10.0.0.1/32", "10.0.0.2/31", "10.0.0.4/30"]
     assert (
         len(
-            peer_filter.program(
+            peer_filter.build_filter(
                 [f"10.0.{high}.{low}" for high in range(8) for low in range(256)], 1, 0
             )
         )
@@ -89,7 +89,7 @@ def test_neighbours_are_merged_only_where_that_admits_nobody_else() -> None:
 
 def test_many_addresses_that_do_not_merge_keep_the_jumps_short() -> None:
     given_ = [f"10.{number >> 7}.{number & 127}.{number % 50 * 5}" for number in range(900)]
-    program = peer_filter.program(given_, PEERS, OTHERS)
+    program = peer_filter.build_filter(given_, PEERS, OTHERS)
     assert len(program) < 1250
     assert all(run(program, packet(address)) == PEERS for address in given_)
     assert run(program, packet("11.0.0.1")) == run(program, packet("fd00::1")) == OTHERS
@@ -98,4 +98,4 @@ def test_many_addresses_that_do_not_merge_keep_the_jumps_short() -> None:
 @pytest.mark.parametrize("text", ["", "n1", "1.2.3", "1.2.3.4.5", ":::"])
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError):
-        peer_filter.program([text], PEERS, OTHERS)
+        peer_filter.build_filter([text], PEERS, OTHERS)

@@ -25,10 +25,10 @@ def test_each_byte_is_in_one_piece(sizes: list[int]) -> None:
     count = 0
     for number in range(cut.segments):
         found = cut.segment(number)
-        assert len(found) == cut.count_in(number) <= SEGMENT
+        assert len(found) == cut.count_pieces(number) <= SEGMENT
         for piece in found:
             count += 1
-            assert 0 < pieces.bytes_of(piece) <= PIECE_BYTES
+            assert 0 < pieces.piece_bytes(piece) <= PIECE_BYTES
             for file, offset, length in piece:
                 assert offset == at[file] and length > 0
                 at[file] += length
@@ -49,12 +49,14 @@ def test_a_large_file_begins_a_piece() -> None:
 
 
 def test_sums() -> None:
-    leaves = pieces.leaf_of(b"a") + pieces.leaf_of(b"b")
-    assert pieces.leaf(leaves, 1) == pieces.leaf_of(b"b")
-    assert pieces.root_of(leaves) != pieces.root_of(pieces.leaf_of(b"b") + pieces.leaf_of(b"a"))
-    assert pieces.zero_leaf() == pieces.leaf_of(bytes(PIECE_BYTES))
+    leaves = pieces.hash_piece(b"a") + pieces.hash_piece(b"b")
+    assert pieces.leaf_at(leaves, 1) == pieces.hash_piece(b"b")
+    assert pieces.hash_leaves(leaves) != pieces.hash_leaves(
+        pieces.hash_piece(b"b") + pieces.hash_piece(b"a")
+    )
+    assert pieces.zero_leaf() == pieces.hash_piece(bytes(PIECE_BYTES))
 
 
 @given(st.sets(st.integers(0, 255)))
 def test_numbers_of_a_bitmap(places: set[int]) -> None:
-    assert list(pieces.numbers_of(sum(1 << place for place in places))) == sorted(places)
+    assert list(pieces.marked_numbers(sum(1 << place for place in places))) == sorted(places)

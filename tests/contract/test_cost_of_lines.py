@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from tfdeploy.agent.log import silent_tasks, tf_messages
 from tfdeploy.agent.log.redact import Mask
-from tfdeploy.agent.metric_lines import find_printed, number, program_text
+from tfdeploy.agent.metric_lines import find_standard_metrics, parse_number, strip_cpp_message
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.job import DEFAULT_METRICS
@@ -56,9 +56,9 @@ def messages_of_tensorflow(text: str) -> object:
 
 
 READERS: dict[str, Callable[[str], object]] = {
-    "prefixes of TensorFlow": program_text,
-    "numbers": number,
-    "Keras and rates": lambda text: find_printed([text]),
+    "prefixes of TensorFlow": strip_cpp_message,
+    "numbers": parse_number,
+    "Keras and rates": lambda text: find_standard_metrics([text]),
     "messages of TensorFlow": messages_of_tensorflow,
     "the sanitiser": clean_line,
     "errors in short": short_error,

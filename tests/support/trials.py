@@ -50,7 +50,7 @@ def try_nftables(scratch: Path) -> None:
 
 def try_port_filters(scratch: Path) -> None:
     """Attach the classic BPF program that decides which peers reach a run's ports."""
-    instructions = array.array("B", peer_filter.pack(peer_filter.program((), 1, 0)))
+    instructions = array.array("B", peer_filter.pack(peer_filter.build_filter((), 1, 0)))
     address, length = instructions.buffer_info()
     program_header = struct.pack("HP", length // 8, address)
     with socket.socket() as listener:

@@ -16,7 +16,7 @@ MOST_BYTES = 64 << 20  # limits the size of an unpacked bitmap
 Bitmap = Union[bytes, bytearray]
 
 
-def bitmap_of(numbers: Iterable[int], count: int) -> bytearray:
+def make_bitmap(numbers: Iterable[int], count: int) -> bytearray:
     """Return a bitmap of `count` bits. The bits whose numbers are in `numbers` are set."""
     bitmap = bytearray((count + 7) // 8)
     for number in numbers:
@@ -32,7 +32,7 @@ def is_marked(bitmap: Bitmap, number: int) -> bool:
     return bool(bitmap[number >> 3] >> (number & 7) & 1)
 
 
-def numbers_of(bitmap: Bitmap) -> Iterator[int]:
+def marked_numbers(bitmap: Bitmap) -> Iterator[int]:
     """Yield the numbers of the bits that are set, in ascending order."""
     for index, byte in enumerate(bitmap):
         while byte:

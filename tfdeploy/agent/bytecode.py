@@ -12,7 +12,7 @@ import sys
 from importlib.machinery import SourceFileLoader
 
 
-def mend_truncated() -> None:
+def recompile_truncated() -> None:
     """From now on, when this process imports a module whose bytecode is truncated, recompile it."""
     whole = SourceFileLoader.get_code
 
@@ -21,13 +21,13 @@ def mend_truncated() -> None:
             return whole(self, fullname)
         # The errors that `marshal` raises for truncated bytecode.
         except (EOFError, TypeError, ValueError):
-            _remove(self.path)
+            _remove_bytecode(self.path)
             return self.source_to_code(self.get_data(self.path), self.path)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
 
 
-def _remove(source: str) -> None:
+def _remove_bytecode(source: str) -> None:
     folder, name = os.path.split(source)
     try:
         os.unlink(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfdeploy.agent.annotations import Mapping, Optional
 
 
-class _Name:
+class _NamePattern:
     """Matches a whole text against the pattern [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}. It does not use
     the module `re`, because loading `re` takes longer than the rest of the start of a session."""
 
@@ -16,7 +16,7 @@ class _Name:
         return 0 < len(text) <= 128 and text[0] in self._first and self._more.issuperset(text)
 
 
-NAME = _Name()
+NAME = _NamePattern()
 
 
 def is_path_inside(path: object) -> bool:

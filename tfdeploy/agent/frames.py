@@ -34,49 +34,49 @@ _HEAD = struct.Struct("!II")
 
 
 def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
-    return b"".join(frame_parts(header, blob))
+    return b"".join(encode_frame_parts(header, blob))
 
 
-def frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
+def encode_frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
     """Return one frame in two parts: everything before the blob, and the blob. The blob is not
     copied, because the same blob may be sent to many hosts. Raises WireError if the frame is too
     large."""
-    text = _text(header)
+    text = _encode_json(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
-        header, blob = _packed(header)
-        text = _text(header)
+        header, blob = _pack_header(header)
+        text = _encode_json(header)
     if len(text) > MAX_HEADER_BYTES or len(blob) > MAX_BLOB_BYTES:
         raise WireError("frame too large: %d + %d bytes" % (len(text), len(blob)))
     return _HEAD.pack(len(text), len(blob)) + text, blob
 
 
-def _text(value: Any) -> bytes:
+def _encode_json(value: Any) -> bytes:
     return json_text.dumps(value).encode("ascii")
 
 
-def _packed(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
+def _pack_header(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
     for name in ("args", "value", "item"):
         if name in header:
             rest = {key: value for key, value in header.items() if key != name}
-            return dict(rest, packed=name), pack(_text(header[name]))
+            return dict(rest, packed=name), compress(_encode_json(header[name]))
     return header, b""
 
 
-def pack(content: bytes) -> bytes:
+def compress(content: bytes) -> bytes:
     import zlib
 
     return zlib.compress(content, 1)
 
 
-def unpack(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """Return the content that `pack` has compressed. Raises WireError if the blob is invalid or its
+def decompress(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
+    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid or its
     content is longer than `most_bytes`; no more than that is unpacked."""
-    return unpack_first(blob, most_bytes)[0]
+    return decompress_first(blob, most_bytes)[0]
 
 
-def unpack_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
+def decompress_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
     """Return (the unpacked content, the bytes after the packed content in the blob). Limits and
-    errors are the same as for `unpack`."""
+    errors are the same as for `decompress`."""
     import zlib
 
     reader = zlib.decompressobj()
@@ -126,6 +126,6 @@ def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
     if "packed" not in header:
         return header, blob
     try:
-        return dict(header, **{str(header["packed"]): json_text.loads(unpack(blob))}), b""
+        return dict(header, **{str(header["packed"]): json_text.loads(decompress(blob))}), b""
     except ValueError as error:
         raise WireError("a blob that is not JSON") from error

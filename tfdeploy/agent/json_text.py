@@ -18,7 +18,7 @@ THREAD_STACK_BYTES = (4 if sys.version_info >= (3, 12) else 1) << 20
 _BLANKS = " \t\n\r"
 
 
-class _Settings:
+class _ScannerSettings:
     """The settings that the C scanner reads. They are the same as in json.JSONDecoder()."""
 
     strict = True
@@ -38,7 +38,7 @@ _encoder: Any = None
 try:
     from _json import encode_basestring_ascii, make_encoder, make_scanner
 
-    _scan, _encoder = make_scanner(_Settings), make_encoder  # type: ignore[arg-type]
+    _scan, _encoder = make_scanner(_ScannerSettings), make_encoder  # type: ignore[arg-type]
 except (ImportError, TypeError):
     import json
 
@@ -63,9 +63,11 @@ def dumps(value: Any) -> str:
     """Return the value as JSON: ASCII without blanks. Raises TypeError, ValueError."""
     if _encoder is None:
         return json.dumps(value, separators=(",", ":"))
-    encode = _encoder({}, _refuse, encode_basestring_ascii, None, ":", ",", False, False, True)
+    encode = _encoder(
+        {}, _raise_not_serializable, encode_basestring_ascii, None, ":", ",", False, False, True
+    )
     return "".join(encode(value, 0))
 
 
-def _refuse(value: object) -> None:
+def _raise_not_serializable(value: object) -> None:
     raise TypeError("Object of type %s is not JSON serializable" % type(value).__name__)

@@ -65,7 +65,7 @@ NO_PART = "none"  # name of an empty folder, see parts_dir
 PARTIAL = ".tfdeploy-partial"
 
 
-class NoPart(ValueError):
+class HostPartMissing(ValueError):
     """This host takes no part in the run, or its files of the run were removed."""
 
 
@@ -73,7 +73,7 @@ def job_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job)
 
 
-def of_job(job: str) -> List[str]:
+def job_folders(job: str) -> List[str]:
     """Return the paths of a job's folders for releases, data sets, `keep` folders, locks and runs.
     The paths are relative to the workdir."""
     return [job + "/" + name for name in ("releases", "data", "keep", "locks", "runs")]
@@ -99,7 +99,7 @@ def locks_dir(workdir: str, job: str) -> str:
     return os.path.join(workdir, job, "locks")
 
 
-def folders_lock(workdir: str, job: str) -> str:
+def folders_lock_file(workdir: str, job: str) -> str:
     """Return the path of the lock that a process must hold to create or remove folders of runs. All
     hosts that share the workdir use the same lock."""
     return os.path.join(locks_dir(workdir, job), "folders")
@@ -156,7 +156,7 @@ def in_doubt_dir(workdir: str) -> str:
     return os.path.join(workdir, IN_DOUBT)
 
 
-def in_doubt(workdir: str, job: str, run: str, host: str) -> str:
+def in_doubt_file(workdir: str, job: str, run: str, host: str) -> str:
     return os.path.join(in_doubt_dir(workdir), "%s@%s@%s" % (job, run, host))
 
 

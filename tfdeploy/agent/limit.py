@@ -13,8 +13,8 @@ class TokenBucket:
     """A token bucket that gains `rate` tokens per second and holds at most `most`. `now`: the
     present time in monotonic seconds."""
 
-    def __init__(self, rate: float, most: float, now: float) -> None:
-        self._rate, self._most, self._tokens, self._at = rate, most, most, now
+    def __init__(self, rate: float, capacity: float, now: float) -> None:
+        self._rate, self._most, self._tokens, self._at = rate, capacity, capacity, now
 
     def try_acquire(self, now: float) -> bool:
         """Take one token. Return False if the bucket is empty."""
@@ -36,7 +36,7 @@ class TokenBucket:
         self._at = now
 
 
-class Limit:
+class RateLimit:
     """A limit in bytes per second for one direction. All threads that send (or receive) share it. A
     `rate` of 0 means no limit."""
 
@@ -45,7 +45,7 @@ class Limit:
         self._lock = threading.Lock()
         self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
 
-    def wait_for(self, count: int) -> None:
+    def wait_for_bytes(self, count: int) -> None:
         """Wait until the limit allows that `count` more bytes pass."""
         if not self._rate:
             return

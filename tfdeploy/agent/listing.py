@@ -30,7 +30,7 @@ class BadListing(ValueError):
     """The received bytes are not a valid listing."""
 
 
-class Strange(OSError):
+class SpecialFile(OSError):
     """The path `filename` is neither a file nor a link nor a folder."""
 
 
@@ -128,8 +128,8 @@ class Listing:
             self.files += 1
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
-    def only(self, files: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """Return (a listing of the files in the bitmap `files`, the indices that its rows have in
+    def select_files(self, file_bitmap: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
+        """Return (a listing of the files in the bitmap `file_bitmap`, the indices that its rows have in
         this listing). The new listing also contains the hard links to these files, and all links
         and folders. All folders are needed in a part of a data set, because programs take the names
         of classes from them."""
@@ -137,7 +137,7 @@ class Listing:
         linked = set(self._same.values())
         for index, row in enumerate(self):
             first = row.same_as if row.same_as != NOT_LINKED else index
-            if row.kind == FILE and not files[first >> 3] >> (first & 7) & 1:
+            if row.kind == FILE and not file_bitmap[first >> 3] >> (first & 7) & 1:
                 continue
             if row.kind == FILE and index in linked:
                 places[index] = len(chosen)
@@ -154,10 +154,10 @@ class Listing:
         Folders, modes and hard links are left out, because some file systems do not keep them."""
         return digest(self)
 
-    def attributes(self) -> str:
+    def attributes_digest(self) -> str:
         """Return a hash of modes, times in whole seconds and hard links of all rows, folders
         included."""
-        return _sum(
+        return _hash_rows(
             self, lambda row: b"%o %d %d" % (row.mode, row.mtime_ns // _SECOND, row.same_as)
         )
 
@@ -171,7 +171,7 @@ class Listing:
         targets = b"\0".join(self._targets.values())
         packer = zlib.compressobj(1)
         body = [
-            packer.compress(_little(each))
+            packer.compress(_convert_byte_order(each))
             for each in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)
         ]
         body += [packer.compress(part) for part in (self._kinds, self._paths, targets)]
@@ -181,23 +181,23 @@ class Listing:
 
 def digest(rows: Iterable[Row]) -> str:
     """Return the same hash as Listing.digest for these rows."""
-    return _sum((row for row in rows if row.kind != FOLDER), _content_words)
+    return _hash_rows((row for row in rows if row.kind != FOLDER), _content_fields)
 
 
-def _sum(rows: Iterable[Row], words: Callable[[Row], bytes]) -> str:
+def _hash_rows(rows: Iterable[Row], row_fields: Callable[[Row], bytes]) -> str:
     import hashlib
 
     total = hashlib.sha256()
     for row in rows:
-        total.update(b"%s\0%s %s %s\0" % (row.path, row.kind.encode(), words(row), row.target))
+        total.update(b"%s\0%s %s %s\0" % (row.path, row.kind.encode(), row_fields(row), row.target))
     return total.hexdigest()
 
 
-def _content_words(row: Row) -> bytes:
+def _content_fields(row: Row) -> bytes:
     return b"%d %d" % ((row.size, row.mtime_ns // _SECOND) if row.kind == FILE else (0, 0))
 
 
-def _little(column: "array[int]") -> "array[int]":
+def _convert_byte_order(column: "array[int]") -> "array[int]":
     """Convert a column between the byte order of this machine and little-endian, which is the order
     in packed listings."""
     import sys
@@ -220,21 +220,21 @@ def unpack(packed: bytes) -> Listing:
             or _ROW_BYTES * count + 16 * (linked + sparse) + paths_bytes > MOST_BYTES
         ):
             raise BadListing("not a listing, or one of more than %d bytes" % MOST_BYTES)
-        body = _Body(packed)
+        body = _ColumnReader(packed)
         listing = Listing()
-        listing._ends, listing._sizes = body.column("Q", count), body.column("Q", count)
-        listing._mtimes, listing._modes = body.column("q", count), body.column("H", count)
-        listing._same, listing._allocated = body.pairs(linked), body.pairs(sparse)
+        listing._ends, listing._sizes = body.read_column("Q", count), body.read_column("Q", count)
+        listing._mtimes, listing._modes = body.read_column("q", count), body.read_column("H", count)
+        listing._same, listing._allocated = body.read_pairs(linked), body.read_pairs(sparse)
         listing._kinds = bytearray(body.read(count))
         listing._paths = bytearray(body.read(paths_bytes))
-        listing._targets = _targets(listing._kinds, body.rest())
+        listing._targets = _parse_targets(listing._kinds, body.read_rest())
     except (struct.error, zlib.error, ValueError, IndexError, MemoryError) as error:
         raise BadListing("not a listing: %s" % error) from error
-    _check(listing)
+    _check_rows(listing)
     return listing
 
 
-class _Body:
+class _ColumnReader:
     """The compressed columns of a packed listing. The columns are unpacked one after another,
     because all of them together would need the memory of a second listing."""
 
@@ -252,25 +252,25 @@ class _Body:
             raise BadListing("it is too short")
         return content
 
-    def column(self, code: str, length: int) -> "array[int]":
+    def read_column(self, code: str, length: int) -> "array[int]":
         values = array(code)
         values.frombytes(self.read(length * values.itemsize))
-        return _little(values)
+        return _convert_byte_order(values)
 
-    def pairs(self, count: int) -> Dict[int, int]:
+    def read_pairs(self, count: int) -> Dict[int, int]:
         """Read `count` pairs of numbers, and return a dict from the first number of each pair to
         the second."""
-        column = self.column("q", 2 * count)
+        column = self.read_column("q", 2 * count)
         return dict(zip(column[::2], column[1::2]))  # noqa: B905 - 3.8 knows no strict
 
-    def rest(self) -> bytes:
+    def read_rest(self) -> bytes:
         content = self._reader.decompress(self._packed, MOST_BYTES)
         if not self._reader.eof:
             raise BadListing("it has no end")
         return content
 
 
-def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
+def _parse_targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
     """Return index of the row -> target, for all rows that are links."""
     links = [index for index, kind in enumerate(kinds) if kind == ord(LINK)]
     targets = body.split(b"\0") if body else []
@@ -279,7 +279,7 @@ def _targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
     return dict(zip(links, targets))  # noqa: B905 - 3.8 knows no strict
 
 
-def _check(listing: Listing) -> None:
+def _check_rows(listing: Listing) -> None:
     """Check all rows, and compute the totals of the listing. Raises BadListing if a path leads out
     of the folder or is not sorted after the path before it, so that no path occurs twice."""
     before = b""
@@ -301,7 +301,7 @@ def _check(listing: Listing) -> None:
         parts = row.path.split(b"/")
         if any(part in (b"", b".", b"..") for part in parts) or b"\0" in row.path:
             raise BadListing("row %d leads out of the folder" % index)
-        if key(row.path) <= key(before) and before:
+        if sort_key(row.path) <= sort_key(before) and before:
             raise BadListing("row %d is not behind the one before" % index)
         parent = b"/".join(parts[:-1])
         while (
@@ -319,7 +319,7 @@ def _check(listing: Listing) -> None:
         listing.total_bytes += row.size if listing.is_content(index) else 0
 
 
-def key(path: bytes) -> bytes:
+def sort_key(path: bytes) -> bytes:
     """Return the sort key of a path. `walk` returns paths in the order of these keys."""
     return path.replace(b"/", b"\0")
 
@@ -347,8 +347,8 @@ def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
     )
     linked: Dict[Inode, int] = {}
     top = os.fsencode(folder)
-    for path, about in entries(top):
-        row = _row(path, os.path.join(top, path), about, listing, linked)
+    for path, about in walk_entries(top):
+        row = _make_row(path, os.path.join(top, path), about, listing, linked)
         listing.add(row)
         if row.kind != FOLDER:
             visit(path, about)
@@ -359,22 +359,25 @@ def rows_in(folder: str) -> Iterator[Row]:
     """Yield the rows that `walk` would list, without keeping them in memory. A hard link is a row
     like any other file. Raises Strange, OSError."""
     top, none = os.fsencode(folder), Listing()
-    return (_row(path, os.path.join(top, path), about, none, {}) for path, about in entries(top))
+    return (
+        _make_row(path, os.path.join(top, path), about, none, {})
+        for path, about in walk_entries(top)
+    )
 
 
-def single(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
+def list_file(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
     """Return a listing that contains one file. Its path in the listing is the name of the file.
     Raises Strange, OSError."""
     listing = Listing()
     encoded = os.fsencode(path)
     file_stat = os.lstat(encoded)
-    row = _row(os.path.basename(encoded), encoded, file_stat, listing, {})
+    row = _make_row(os.path.basename(encoded), encoded, file_stat, listing, {})
     visit(row.path, file_stat)
     listing.add(row)
     return listing
 
 
-def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
+def walk_entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
     """Yield (relative path, lstat result) for all entries in a folder and below it, in the order of
     `walk`. Only the names of entries are kept in memory, because os.scandir would need a gigabyte
     for a million files. Raises OSError."""
@@ -396,16 +399,22 @@ def entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
             levels.pop()
 
 
-def _row(
-    path: bytes, place: bytes, file_stat: os.stat_result, listing: Listing, linked: Dict[Inode, int]
+def _make_row(
+    path: bytes,
+    full_path: bytes,
+    file_stat: os.stat_result,
+    listing: Listing,
+    linked: Dict[Inode, int],
 ) -> Row:
     mode = stat.S_IMODE(file_stat.st_mode)
     if stat.S_ISDIR(file_stat.st_mode):
         return Row(path, FOLDER, 0, file_stat.st_mtime_ns, mode, b"", NOT_LINKED, 0)
     if stat.S_ISLNK(file_stat.st_mode):
-        return Row(path, LINK, 0, file_stat.st_mtime_ns, 0o777, os.readlink(place), NOT_LINKED, 0)
+        return Row(
+            path, LINK, 0, file_stat.st_mtime_ns, 0o777, os.readlink(full_path), NOT_LINKED, 0
+        )
     if not stat.S_ISREG(file_stat.st_mode):
-        raise Strange(0, "neither a file, a link nor a folder", os.fsdecode(place))
+        raise SpecialFile(0, "neither a file, a link nor a folder", os.fsdecode(full_path))
     same_as = NOT_LINKED
     if file_stat.st_nlink > 1:
         same_as = linked.setdefault((file_stat.st_dev, file_stat.st_ino), len(listing))
@@ -414,13 +423,13 @@ def _row(
     return Row(path, FILE, file_stat.st_size, file_stat.st_mtime_ns, mode, b"", same_as, allocated)
 
 
-def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:
-    """Yield pairs of row indices (index in `wanted`, index in `there`) that belong to the same
+def match_rows(wanted: Listing, present: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:
+    """Yield pairs of row indices (index in `wanted`, index in `present`) that belong to the same
     path, in the order of `walk`. An index is None if that listing does not contain the path."""
     i = j = 0
-    while i < len(wanted) or j < len(there):
-        ours = key(wanted.path(i)) if i < len(wanted) else None
-        theirs = key(there.path(j)) if j < len(there) else None
+    while i < len(wanted) or j < len(present):
+        ours = sort_key(wanted.path(i)) if i < len(wanted) else None
+        theirs = sort_key(present.path(j)) if j < len(present) else None
         if theirs is None or (ours is not None and ours < theirs):
             yield i, None
             i += 1
@@ -432,11 +441,11 @@ def pairs(wanted: Listing, there: Listing) -> Iterator[Tuple[Optional[int], Opti
             i, j = i + 1, j + 1
 
 
-def is_same_file(one: Row, other: Row) -> bool:
+def is_same_file(row: Row, other: Row) -> bool:
     """Return whether two rows are the same file by the criteria of rsync: both are files, and they
     have the same size and the same time in whole seconds."""
     return (
-        one.kind == other.kind == FILE
-        and one.size == other.size
-        and one.mtime_ns // _SECOND == other.mtime_ns // _SECOND
+        row.kind == other.kind == FILE
+        and row.size == other.size
+        and row.mtime_ns // _SECOND == other.mtime_ns // _SECOND
     )

@@ -13,7 +13,7 @@ import sys
 
 from tfdeploy.agent import AGENT_DIR
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.bytecode import mend_truncated
+from tfdeploy.agent.bytecode import recompile_truncated
 
 MODULES = {
     "serve": "serve.server",
@@ -36,7 +36,7 @@ def main(argv: List[str]) -> int:
         os.execv(sys.executable, [sys.executable, "-X", "utf8", "-S", "-E", AGENT_DIR, *argv])
     # Truncated bytecode can be handled only from here on. The modules that were imported before are
     # too short to be truncated.
-    mend_truncated()
+    recompile_truncated()
     from tfdeploy.agent.ownership import NotOurs, explain
 
     try:

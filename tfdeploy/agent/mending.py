@@ -28,49 +28,52 @@ def describe_problem(
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
         text = (
             "%s shows as owned by %s, as your own files do there: its file server changes owners"
-            % (path, _user(about.st_uid))
+            % (path, _describe_user(about.st_uid))
         )
         return text, "mend_mapping", {}
     what = {
         "endless": "is a link that leads to itself",
-        "owner above": "belongs to %s, so %s may be replaced" % (_user(about.st_uid), workdir),
+        "owner above": "belongs to %s, so %s may be replaced"
+        % (_describe_user(about.st_uid), workdir),
         "mode above": "may be written to by others (%s), so they may replace %s"
-        % (_mode(about), workdir),
+        % (_format_mode(about), workdir),
         "link": "is a link to %s" % os.path.realpath(path),
-        "owner": "belongs to %s" % _user(about.st_uid),
+        "owner": "belongs to %s" % _describe_user(about.st_uid),
         "no folder": "is not a folder",
         "no file": "is not a plain file",
-        "mode": "may be written to by others (%s)" % _mode(about),
+        "mode": "may be written to by others (%s)" % _format_mode(about),
         "names": "has a second name, a hard link",
     }[why]
     advice, details = (
-        _above(about, path) if why.endswith((" above", "endless")) else _mend(about, path, workdir)
+        _advise_above(about, path)
+        if why.endswith((" above", "endless"))
+        else _choose_advice(about, path, workdir)
     )
     return "%s %s" % (path, what), advice, details
 
 
-def _above(about: os.stat_result, path: str) -> Tuple[str, Dict[str, object]]:
+def _advise_above(about: os.stat_result, path: str) -> Tuple[str, Dict[str, object]]:
     own = about.st_uid == os.geteuid() and stat.S_ISDIR(about.st_mode)
     return ("close_folder", {"path": path}) if own else _OWN_WORKDIR
 
 
-def _mend(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str, object]]:
+def _choose_advice(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str, object]]:
     own = about.st_uid == os.geteuid()
     within = path[len(workdir) :].split("/")[1:3]
     if within[:1] == [_AGENTS]:
         # After the user has removed this folder, the next session installs the agent again.
         agent = "/".join([workdir] + within)
-        return ("remove_agent", {"agent": agent}) if own else _set_aside(agent)
+        return ("remove_agent", {"agent": agent}) if own else _advise_set_aside(agent)
     if stat.S_ISDIR(about.st_mode) and own:
         return "close_folder", {"path": path}
     if within:
-        return _set_aside(path)
+        return _advise_set_aside(path)
     if stat.S_ISLNK(about.st_mode) and about.st_uid in (os.geteuid(), 0):
         return "real_workdir", {"workdir": os.path.realpath(path)}
-    return _set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _OWN_WORKDIR
+    return _advise_set_aside(path) if path == os.path.expanduser("~/tfdeploy") else _OWN_WORKDIR
 
 
-def _set_aside(path: str) -> Tuple[str, Dict[str, object]]:
+def _advise_set_aside(path: str) -> Tuple[str, Dict[str, object]]:
     return "set_aside", {"path": path, "path_aside": path + ".foreign"}
 
 
@@ -83,12 +86,12 @@ def _is_mapped(uid: int) -> bool:
         return False
 
 
-def _user(uid: int) -> str:
+def _describe_user(uid: int) -> str:
     try:
         return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
     except KeyError:
         return "uid %d" % uid
 
 
-def _mode(about: os.stat_result) -> str:
+def _format_mode(about: os.stat_result) -> str:
     return "mode %04o" % stat.S_IMODE(about.st_mode)

@@ -66,7 +66,7 @@ _NUMBER_CHARS = "0123456789.,_+-eE"
 _MS = {"us": 0.001, "µs": 0.001, "ms": 1.0, "s": 1000.0}
 
 
-def program_text(line: str) -> str:
+def strip_cpp_message(line: str) -> str:
     """Return the text of the line without a message of TensorFlow's C++ code at its end."""
     if "] " not in line:
         return line
@@ -74,7 +74,7 @@ def program_text(line: str) -> str:
     return line if match is None else line[: match.start()]
 
 
-def last_state(line: str) -> str:
+def last_bar_state(line: str) -> str:
     """If a program redraws a progress bar with carriage returns, return its last state."""
     if "\r" not in line:
         return line
@@ -82,7 +82,7 @@ def last_state(line: str) -> str:
     return line[line.rfind("\r") + 1 :]
 
 
-def number(text: Optional[str]) -> Optional[float]:
+def parse_number(text: Optional[str]) -> Optional[float]:
     """Return the number in a text that a program has printed, such as 1200, 1,200, 1_200 or 3e-4.
     Return None if the text is not a finite number."""
     if not text or not _NUMBER.fullmatch(text.strip()):
@@ -91,34 +91,34 @@ def number(text: Optional[str]) -> Optional[float]:
     return value if abs(value) <= LARGEST else None
 
 
-def _printed(text: Optional[str]) -> Optional[float]:
+def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
     """Return the same as `number`, but return NaN and infinity too, so that a loss that has become
     NaN is shown."""
-    value = number(text)
+    value = parse_number(text)
     if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
     return value
 
 
-def find(
-    lines: Iterable[str], patterns: Patterns, possible: Callable[[str, float], bool]
+def find_metrics(
+    lines: Iterable[str], patterns: Patterns, is_possible: Callable[[str, float], bool]
 ) -> Dict[str, float]:
     """Return metric -> newest number. `lines`: the lines to search; the newest comes first.
 
     `possible(metric, number)` returns False if the number cannot be a value of the metric. The CPU
     time is not limited here; metric_reader.py limits it for the patterns of a job.
     """
-    texts = matched_texts(lines)
-    metrics = find_printed(texts)
+    texts = texts_to_match(lines)
+    metrics = find_standard_metrics(texts)
     for name, pattern in patterns.items():
-        find_one(texts, name, pattern, possible, metrics)
-    return values_of(metrics)
+        find_metric(texts, name, pattern, is_possible, metrics)
+    return metric_values(metrics)
 
 
-def matched_texts(lines: Iterable[str]) -> List[str]:
+def texts_to_match(lines: Iterable[str]) -> List[str]:
     """Return the text of each line in which metrics are searched: what the program itself has
     printed, at most MATCHED_CHARS characters. If a number crosses this limit, it is left out."""
-    return [program_text(_shortened(last_state(line))) for line in lines]
+    return [strip_cpp_message(_shortened(last_bar_state(line))) for line in lines]
 
 
 def _shortened(text: str) -> str:
@@ -128,46 +128,46 @@ def _shortened(text: str) -> str:
     return first.rstrip(_NUMBER_CHARS) if text[MATCHED_CHARS] in _NUMBER_CHARS else first
 
 
-def find_one(
+def find_metric(
     texts: List[str],
     name: str,
     pattern: re.Pattern[str],
-    possible: Callable[[str, float], bool],
+    is_possible: Callable[[str, float], bool],
     metrics: Found,
 ) -> None:
     """Add the newest number that the pattern finds to `metrics`. If Keras has printed this metric
     in the same line or in an older one, its number is replaced."""
     for line, text in enumerate(texts):
-        value = _printed(search(pattern, text)) if text else None
-        if value is not None and possible(name, value):
+        value = _parse_number_or_nan(search(pattern, text)) if text else None
+        if value is not None and is_possible(name, value):
             metrics[name] = min((line, 0, value), metrics.get(name, (line, 1, value)))
             return
 
 
-def find_printed(texts: List[str]) -> Found:
+def find_standard_metrics(texts: List[str]) -> Found:
     """Return the newest numbers in the forms that Keras and TensorFlow's hooks print."""
     metrics: Found = {}
     for line, text in enumerate(texts):
         if "/" in text:
-            for name, value in {**_rates(text), **of_keras(text)}.items():
+            for name, value in {**_parse_rates(text), **parse_keras_line(text)}.items():
                 if abs(value) <= LARGEST:
                     metrics.setdefault(name, (line, 1, value))
     return metrics
 
 
-def values_of(metrics: Found) -> Dict[str, float]:
+def metric_values(metrics: Found) -> Dict[str, float]:
     """Return metric -> value. Metrics that were found by patterns of the job come first, because
     readers keep only a limited number of metrics and drop the last ones."""
     if len(metrics) < 2:
         return {name: value for name, (_, _, value) in metrics.items()}
-    return {name: value for name, (_, _, value) in sorted(metrics.items(), key=_is_of_keras)}
+    return {name: value for name, (_, _, value) in sorted(metrics.items(), key=_is_standard)}
 
 
-def _is_of_keras(item: Tuple[str, Tuple[int, int, float]]) -> int:
+def _is_standard(item: Tuple[str, Tuple[int, int, float]]) -> int:
     return item[1][1]
 
 
-def _rates(text: str) -> Dict[str, float]:
+def _parse_rates(text: str) -> Dict[str, float]:
     """Read rates in forms such as `global_step/sec: 102.3` or `images/sec: 1234.5 +/- 0.1`."""
     if "/sec" not in text:
         return {}
@@ -176,7 +176,7 @@ def _rates(text: str) -> Dict[str, float]:
     return {**rates, "step": float(step.group(1))} if step else rates
 
 
-def of_keras(line: str) -> Dict[str, float]:
+def parse_keras_line(line: str) -> Dict[str, float]:
     """Read a line that `fit` or `evaluate` of Keras has printed. It is either `Epoch 3/40`, or a
     progress bar with a batch number, a time per step and metrics."""
     text = ESCAPE.sub("", line)
@@ -194,7 +194,7 @@ def of_keras(line: str) -> Dict[str, float]:
     if per_step:
         metrics["ms/step"] = float(per_step.group(1)) * _MS[per_step.group(2)]
     for name, value in named:
-        read = number(value)
+        read = parse_number(value)
         if read is not None:
             metrics[name] = read
     return metrics

@@ -65,7 +65,7 @@ class Figures(NamedTuple):
     step_time: float = 0.0
 
 
-def priority(name: str) -> int:
+def display_rank(name: str) -> int:
     """Return the rank of a metric in lists: 0 for a loss or an accuracy, 2 for a statistic of a
     single variable, 1 for any other metric."""
     if "/summaries/" in name or _PER_VARIABLE.match(name):
@@ -78,11 +78,12 @@ def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> Lis
     the job defines; they come first, in this order."""
     given = list(job_metrics)
     return sorted(
-        names, key=lambda name: (given.index(name) if name in given else len(given), priority(name))
+        names,
+        key=lambda name: (given.index(name) if name in given else len(given), display_rank(name)),
     )
 
 
-def figures(scalars: Scalars) -> Figures:
+def select_figures(scalars: Scalars) -> Figures:
     """Return step, loss and accuracy of the folder to which the training writes. If there are
     several such folders, the one with the highest step is used."""
     folders = {each.folder for each in scalars.values()}
@@ -104,8 +105,8 @@ def figures(scalars: Scalars) -> Figures:
     own = [each for each in scalars.values() if each.folder == main]
     values = {
         "step": newest and float(newest.step),
-        LOSS: _only(own, _LOSS),
-        ACCURACY: _only(own, _ACCURACY),
+        LOSS: _best_value(own, _LOSS),
+        ACCURACY: _best_value(own, _ACCURACY),
     }
     return Figures(
         {name: value for name, value in values.items() if value is not None},
@@ -118,7 +119,7 @@ def _counts_steps(scalar: Scalar) -> bool:
     return scalar.step > 0 and not scalar.tag.rpartition("/")[2].startswith(_OF_AN_EPOCH)
 
 
-def _only(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
+def _best_value(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
     """Return the value of the tag that matches the pattern. If several tags match, prefer those
     with the fewest folders, then the shortest last name. Return None if no tag matches, or if
     several are equally good."""

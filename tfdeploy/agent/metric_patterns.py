@@ -71,11 +71,11 @@ _NO_LOSS = (
 )
 
 
-def _word(word: str, parts: Tuple[str, ...] = (), unless: Tuple[str, ...] = ()) -> str:
+def _word(word: str, after: Tuple[str, ...] = (), not_after: Tuple[str, ...] = ()) -> str:
     """Return an expression that matches `word` at the beginning of a word or after one of the texts
-    `parts`, but not after one of the texts `unless`."""
-    begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in parts)])
-    return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in unless)
+    `after`, but not after one of the texts `not_after`."""
+    begins = "|".join([rf"(?<!\w{word})", *(rf"(?<=\b{part}{word})" for part in after)])
+    return f"{word}(?:{begins})" + "".join(f"(?<!{each}{word})" for each in not_after)
 
 
 _GLOBAL = rf"{_word('global')}[ _]?step{_IS}"
@@ -87,13 +87,13 @@ STEP = (
     r"steps?,)"
     rf"|{_word('step', ('global_', 'global', 'train_', 'training_', 'current_'), _NO_STEP)}{_IS}{_BRACKET}"
     rf"(?!\d[\d,.]*\b.{{0,96}}{_GLOBAL}\d)"
-    rf"|{_word('iter', unless=_NO_ITERATION)}(?:ation)?{_IS}{_BRACKET}(?!\d[\d,.]*\b.{{0,96}}step{_IS}\d))"
+    rf"|{_word('iter', not_after=_NO_ITERATION)}(?:ation)?{_IS}{_BRACKET}(?!\d[\d,.]*\b.{{0,96}}step{_IS}\d))"
     rf"{_COUNT}{_COUNT_ENDS}"
 )
 LOSS = (
     rf"{_ANY_CASE}(?:{_word('loss', ('total_', 'train_', 'training_', 'avg_', 'mean_', 'batch_'), _NO_LOSS)}"
     r"(?: for final step| on training batch| value| at (?:step\s+)?\d+)?"
-    rf"|{_word('cost', unless=('time ', *_NO_LOSS))}(?=[\"']?\s*[=:])){_IS}(?:\[\s*(?=[^\s,\]]+\s*\])|(?:tf\.)?tensor\()?"
+    rf"|{_word('cost', not_after=('time ', *_NO_LOSS))}(?=[\"']?\s*[=:])){_IS}(?:\[\s*(?=[^\s,\]]+\s*\])|(?:tf\.)?tensor\()?"
     r"([-+]?(?:\d{1,3}(?:,\d{3})+(?:\.\d*)?|\d+(?!\d|,\d)\.?\d*|\.\d+)(?:e[-+]?\d+)?|nan|[-+]?inf(?:inity)?)"
     rf"(?![\w%]|\.\d|{_TIME})"
 )
@@ -118,16 +118,16 @@ _WORDS: Dict[str, Tuple[str, ...]] = {
 _WORDS_OF_COMPILED = {text[len(_ANY_CASE) :]: words for text, words in _WORDS.items()}
 
 
-def is_own(text: str) -> bool:
+def is_builtin_pattern(text: str) -> bool:
     """Return whether `text` is an expression of this module. Such an expression needs time in
     proportion to the length of a line."""
     return text in _WORDS
 
 
-def compiled(text: str) -> Pattern:
+def compile_pattern(text: str) -> Pattern:
     """Compile an expression of a plan. An expression of this module is compiled without (?i), which
     halves its time; `search` converts the text to lower case for it."""
-    return re.compile(text[len(_ANY_CASE) :] if is_own(text) else text)
+    return re.compile(text[len(_ANY_CASE) :] if is_builtin_pattern(text) else text)
 
 
 def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
@@ -142,10 +142,10 @@ def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
 def _compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
     patterns = {}
     for name, text in metrics.items():
-        if len(text) > MOST_CHARS and not is_own(text):
+        if len(text) > MOST_CHARS and not is_builtin_pattern(text):
             continue
         try:
-            pattern = compiled(text)
+            pattern = compile_pattern(text)
         except (re.error, OverflowError, RecursionError):
             continue
         if pattern.groups:

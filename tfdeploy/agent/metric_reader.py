@@ -24,8 +24,13 @@ from tfdeploy.agent.annotations import (
     Mapping,
     Optional,
 )
-from tfdeploy.agent.metric_lines import find_one, find_printed, matched_texts, values_of
-from tfdeploy.agent.metric_patterns import compile_metrics, is_own
+from tfdeploy.agent.metric_lines import (
+    find_metric,
+    find_standard_metrics,
+    metric_values,
+    texts_to_match,
+)
+from tfdeploy.agent.metric_patterns import compile_metrics, is_builtin_pattern
 
 if TYPE_CHECKING:
     import re
@@ -74,7 +79,9 @@ def compile_patterns(metrics: Mapping[str, str]) -> MetricPatterns:
     """Compile the expressions of a plan. The same expressions are left out as in
     compile_metrics."""
     patterns = compile_metrics(metrics)
-    return MetricPatterns(patterns, own=[name for name in patterns if is_own(metrics[name])])
+    return MetricPatterns(
+        patterns, own=[name for name in patterns if is_builtin_pattern(metrics[name])]
+    )
 
 
 class MetricReader:
@@ -99,59 +106,62 @@ class MetricReader:
         self._current, self._since = _KERAS, 0.0
 
     @property
-    def stopped(self) -> List[str]:
+    def stopped_metrics(self) -> List[str]:
         """Return the metrics whose patterns were stopped for this task as too slow."""
         if not self._patterns.stops:
             return []
         return [name for name in self._patterns if self._is_stopped(name)]
 
-    def find(
-        self, lines: Iterable[str], possible: Callable[[str, float], bool]
+    def find_metrics(
+        self, lines: Iterable[str], is_possible: Callable[[str, float], bool]
     ) -> Dict[str, float]:
         """Return the result of metric_lines.find. It has fewer metrics if the CPU budget is used
         up."""
-        self._refill()
+        self._refill_budget()
         if self._budget_s < _LEAST_CPU_S:
             return {}
         metrics: Found = {}
-        texts = matched_texts(lines)
+        texts = texts_to_match(lines)
         self._lines += len(texts)
         self._most_s = max(CALL_CPU_S, LINE_CPU_S / 2 * len(texts))
         self._current, self._since = _KERAS, time.thread_time()
         if threading.current_thread() is not threading.main_thread():
-            self._find(texts, self._patterns.own, possible, metrics)
+            self._match_patterns(texts, self._patterns.own, is_possible, metrics)
         else:
             try:
                 limit_s = min(self._budget_s, max(SECOND_CPU_S, LINE_CPU_S * len(texts)))
-                call_limited(limit_s, lambda: self._find(texts, self._patterns, possible, metrics))
+                call_with_cpu_limit(
+                    limit_s,
+                    lambda: self._match_patterns(texts, self._patterns, is_possible, metrics),
+                )
             except TooSlow:
-                self._switch_to(_KERAS)
+                self._switch_pattern(_KERAS)
         if self._budget_s < _LEAST_CPU_S:
-            self._stop_costliest()
-        return values_of(metrics)
+            self._stop_costliest_pattern()
+        return metric_values(metrics)
 
-    def _refill(self) -> None:
+    def _refill_budget(self) -> None:
         now = time.monotonic()
         budget_s = self._budget_s + (now - self._refilled_at) * SECOND_CPU_S
         self._budget_s, self._refilled_at = min(BURST_CPU_S, budget_s), now
         if budget_s >= BURST_CPU_S:
             self._spent, self._lines = {}, 0
 
-    def _find(
+    def _match_patterns(
         self,
         texts: List[str],
         names: Iterable[str],
-        possible: Callable[[str, float], bool],
+        is_possible: Callable[[str, float], bool],
         metrics: Found,
     ) -> None:
-        metrics.update(find_printed(texts))
+        metrics.update(find_standard_metrics(texts))
         for name in names:
             if not self._is_stopped(name):
-                self._switch_to(name)
-                find_one(texts, name, self._patterns[name], possible, metrics)
-        self._switch_to(_KERAS)
+                self._switch_pattern(name)
+                find_metric(texts, name, self._patterns[name], is_possible, metrics)
+        self._switch_pattern(_KERAS)
 
-    def _switch_to(self, name: str) -> None:
+    def _switch_pattern(self, name: str) -> None:
         """Subtract the CPU time of the current pattern from the budget, and stop this pattern if it
         was too slow. `name`: the metric whose pattern comes next."""
         now = time.thread_time()
@@ -159,20 +169,20 @@ class MetricReader:
         self._budget_s -= used_s
         self._spent[self._current] = self._spent.get(self._current, 0.0) + used_s
         if used_s >= self._most_s:
-            self._stop(self._current)
+            self._stop_pattern(self._current)
         self._current, self._since = name, now
 
     def _is_stopped(self, name: str) -> bool:
         stops = self._patterns.stops
         return bool(stops) and (name in self._stopped or stops.get(name, 0) >= TASKS_STOPPED)
 
-    def _stop_costliest(self) -> None:
+    def _stop_costliest_pattern(self) -> None:
         name = max(self._spent, key=self._spent.__getitem__)
         if self._spent[name] >= LINE_CPU_S * self._lines:
-            self._stop(name)
+            self._stop_pattern(name)
         self._spent, self._lines = {}, 0
 
-    def _stop(self, name: str) -> None:
+    def _stop_pattern(self, name: str) -> None:
         if name != _KERAS and name not in self._patterns.own and name not in self._stopped:
             self._stopped[name] = None
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
@@ -180,16 +190,18 @@ class MetricReader:
 
 # The value of time.thread_time() at which the current call is interrupted. None: there is no call.
 _deadline: Optional[float] = None
-_installed = False  # True after `_interrupt` was installed as the handler of the timer's signal
+_installed = (
+    False  # True after `_raise_if_too_slow` was installed as the handler of the timer's signal
+)
 
 
-def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
+def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
     """Call `work`. Must be called in the main thread. Raises TooSlow when `work` has used `cpu_s`
     seconds of CPU time. Garbage is not collected during the call, because a TooSlow that is raised
     in a finalizer would be lost."""
     global _deadline, _installed
     if not _installed:
-        signal.signal(signal.SIGVTALRM, _interrupt)
+        signal.signal(signal.SIGVTALRM, _raise_if_too_slow)
         _installed = True
     collects = gc.isenabled()
     gc.disable()
@@ -206,7 +218,7 @@ def call_limited(cpu_s: float, work: Callable[[], None]) -> None:
             gc.enable()
 
 
-def _interrupt(signum: int, frame: Any) -> None:
+def _raise_if_too_slow(signum: int, frame: Any) -> None:
     """Raise TooSlow if this thread has used its CPU time. The timer counts the time of all threads,
     so the signal may come too early; in this case the timer is set again."""
     if _deadline is None:

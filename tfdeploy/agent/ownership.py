@@ -18,11 +18,11 @@ from tfdeploy.agent.seen import (
     AGENTS,
     OTHERS_WRITE,
     SEEN,
-    above,
-    is_as_seen,
-    is_record,
-    may_be_replaced,
-    stamps,
+    can_others_replace,
+    folders_above,
+    is_agent_unchanged,
+    is_seen_file,
+    read_stamps,
 )
 
 try:
@@ -64,15 +64,15 @@ def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
     return mending.describe_problem(error.why, error.path, error.workdir, error.about)
 
 
-def check(workdir: str, *below: str) -> None:
-    """Check the owner of the workdir, and of each path in `below` (relative to the workdir). Paths
+def check_owners(workdir: str, *relative_paths: str) -> None:
+    """Check the owner of the workdir, and of each path in `relative_paths` (relative to the workdir). Paths
     that do not exist are not checked. Raises NotOurs, OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
         return
     try:
-        for path in below:
+        for path in relative_paths:
             _check_path(top, workdir, [word for word in path.split("/") if word])
     finally:
         os.close(top)
@@ -81,14 +81,14 @@ def check(workdir: str, *below: str) -> None:
 def open_workdir(workdir: str) -> int:
     """Check the owner of the workdir, open it, and return its descriptor. Raises NotOurs,
     FileNotFoundError, OSError."""
-    _check_above(workdir)
-    return _open(workdir, workdir, workdir)
+    _check_folders_above(workdir)
+    return _open_checked(workdir, workdir, workdir)
 
 
 def make_workdir(workdir: str) -> None:
     """Create the workdir and missing folders above it, so that only this user may use them. A
     workdir that exists is not changed. Raises NotOurs, OSError."""
-    _check_above(workdir)
+    _check_folders_above(workdir)
     parent = os.path.dirname(workdir)
     if not os.path.isdir(parent):
         make_workdir(parent)
@@ -107,17 +107,17 @@ def make_workdir(workdir: str) -> None:
 def has_agent(workdir: str, name: str) -> bool:
     """Return whether the agent `name` is installed and complete. If it is missing or damaged,
     return False; the caller may then install it. Raises NotOurs, OSError."""
-    if is_as_seen(workdir, name):
+    if is_agent_unchanged(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
     # The stamps are read before the files. If a file changes after that, its stamp will differ at
     # the next start.
-    seen = _stamps(folder)
+    seen = _reliable_stamps(folder)
     try:
-        content = _agent_content(workdir, name)
+        content = _read_agent(workdir, name)
     except FileNotFoundError:
         return False
-    if name_of(content) != name:
+    if agent_name(content) != name:
         return False
     _write_stamps(seen, folder)
     return True
@@ -135,7 +135,7 @@ def check_agent(folder: str) -> None:
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
     """Check that `path` belongs to this user or root, and that no other user may write to it.
     `path` may be of any type. Raises NotOurs."""
-    why = _fault(about, stat.S_IFMT(about.st_mode))
+    why = _find_fault(about, stat.S_IFMT(about.st_mode))
     if why not in ("", "names"):
         raise NotOurs(why, path, workdir, about)
 
@@ -144,51 +144,51 @@ def check_made_by_us(path: str, workdir: str) -> None:
     """Check that `path` is a folder, not a link, and belongs to this user or root. Its mode does
     not matter. Raises NotOurs, OSError."""
     about = os.lstat(path)
-    why = _fault(about, stat.S_IFDIR)
+    why = _find_fault(about, stat.S_IFDIR)
     if why not in ("", "mode"):
         raise NotOurs(why, path, workdir, about)
 
 
-def name_of(members: Dict[str, bytes]) -> str:
+def agent_name(files: Dict[str, bytes]) -> str:
     """Return the name of an agent, which is a hash of the names, lengths and contents of its
     files."""
     digest = blake2b(digest_size=16)
-    for name in sorted(members):
-        digest.update(b"%s\0%d\0" % (os.fsencode(name), len(members[name])))
-        digest.update(members[name])
+    for name in sorted(files):
+        digest.update(b"%s\0%d\0" % (os.fsencode(name), len(files[name])))
+        digest.update(files[name])
     return str(digest.hexdigest())
 
 
-def _stamps(folder: str) -> str:
+def _reliable_stamps(folder: str) -> str:
     """Return the stamps of the agent's files. Return "" if a file has changed so recently that its
     stamp is not reliable."""
     try:
-        stamps_text = stamps(folder, (0, os.geteuid()))
+        stamps_text = read_stamps(folder, (0, os.geteuid()))
     except OSError:
         return ""  # The full check, which comes next, will find and report what is wrong.
     newest = max((int(line.rsplit(" ", 1)[1]) for line in stamps_text.splitlines()), default=0)
     return stamps_text if newest < time.time_ns() - _RACY_NS else ""
 
 
-def _write_stamps(seen: str, folder: str) -> None:
-    if not seen:
+def _write_stamps(stamps_text: str, folder: str) -> None:
+    if not stamps_text:
         return
     fresh = os.path.join(folder, "%s.%d" % (SEEN, os.getpid()))
     try:
         file = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
         with open(file, "w", errors="surrogateescape") as record:
-            record.write(seen)
+            record.write(stamps_text)
         os.rename(fresh, os.path.join(folder, SEEN))
     except OSError:
         pass  # the disk is full; the next start will check all files again
 
 
-def _check_path(top: int, workdir: str, words: List[str]) -> None:
+def _check_path(top: int, workdir: str, names: List[str]) -> None:
     folder, path = os.dup(top), workdir
     try:
-        for word in words:
+        for word in names:
             path += "/" + word
-            inner = _open(word, path, workdir, folder)
+            inner = _open_checked(word, path, workdir, folder)
             os.close(folder)
             folder = inner
     except FileNotFoundError:
@@ -197,35 +197,37 @@ def _check_path(top: int, workdir: str, words: List[str]) -> None:
         os.close(folder)
 
 
-def _check_above(workdir: str) -> None:
+def _check_folders_above(workdir: str) -> None:
     """Check that only this user and root can replace the folders above the workdir. Raises NotOurs,
     OSError."""
     try:
-        for path, about in above(workdir):
-            _check_holder(about, path, workdir)
+        for path, about in folders_above(workdir):
+            _check_folder_above(about, path, workdir)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise NotOurs("endless", error.filename, workdir, os.lstat(error.filename)) from error
 
 
-def _check_holder(about: os.stat_result, path: str, workdir: str) -> None:
-    if not _is_trusted(about.st_uid) and not is_of_the_container(about.st_uid):
+def _check_folder_above(about: os.stat_result, path: str, workdir: str) -> None:
+    if not _is_trusted(about.st_uid) and not is_outside_container(about.st_uid):
         raise NotOurs("owner above", path, workdir, about)
-    if may_be_replaced(about):
+    if can_others_replace(about):
         raise NotOurs("mode above", path, workdir, about)
 
 
-def _open(name: str, path: str, workdir: str, above: Any = None, kind: int = stat.S_IFDIR) -> int:
-    """Open the folder or file `name` in the folder with the descriptor `above`, and check its
+def _open_checked(
+    name: str, path: str, workdir: str, parent: Any = None, kind: int = stat.S_IFDIR
+) -> int:
+    """Open the folder or file `name` in the folder with the descriptor `parent`, and check its
     owner. `path`: its full path, for error messages. Raises NotOurs, OSError."""
     try:
-        descriptor = os.open(name, _FLAGS[kind], dir_fd=above)
+        descriptor = os.open(name, _FLAGS[kind], dir_fd=parent)
     except FileNotFoundError:
         raise
     except OSError as error:
         error.filename = path
-        _check_entry(os.stat(name, dir_fd=above, follow_symlinks=False), path, workdir, kind)
+        _check_entry(os.stat(name, dir_fd=parent, follow_symlinks=False), path, workdir, kind)
         raise
     try:
         _check_entry(os.fstat(descriptor), path, workdir, kind)
@@ -236,12 +238,12 @@ def _open(name: str, path: str, workdir: str, above: Any = None, kind: int = sta
 
 
 def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
-    why = _fault(about, kind)
+    why = _find_fault(about, kind)
     if why:
         raise NotOurs(why, path, workdir, about)
 
 
-def _fault(about: os.stat_result, kind: int) -> str:
+def _find_fault(about: os.stat_result, kind: int) -> str:
     """Return what is wrong with an entry, or "". It must be of the type `kind` and belong to this
     user or root, and no other user may write to it. A file must not have a second name (hard
     link)."""
@@ -261,7 +263,7 @@ def _is_trusted(uid: int) -> bool:
     return uid in (os.geteuid(), 0)
 
 
-def is_of_the_container(uid: int) -> bool:
+def is_outside_container(uid: int) -> bool:
     """Return whether the uid stands for a user outside of this container, for whom the container
     shows the overflow uid. This is used only for folders above the workdir."""
     if uid not in _OVERFLOW_UIDS:
@@ -270,7 +272,7 @@ def is_of_the_container(uid: int) -> bool:
         return [line.split() for line in known] != [["0", "0", "4294967295"]]
 
 
-def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
+def _read_agent(workdir: str, name: str) -> Dict[str, bytes]:
     """Return path -> content, for all files of the agent that Python may run, except bytecode
     files. The owners and modes of bytecode files are checked too. Raises NotOurs, OSError."""
     content: Dict[str, bytes] = {}
@@ -280,7 +282,7 @@ def _agent_content(workdir: str, name: str) -> Dict[str, bytes]:
         path = workdir
         for word in (AGENTS, name):
             path += "/" + word
-            opened.append((_open(word, path, workdir, opened[-1][0]), ""))
+            opened.append((_open_checked(word, path, workdir, opened[-1][0]), ""))
         _read_folder(opened[-1][0], path, "", workdir, content)
     finally:
         for folder, _ in opened:
@@ -295,12 +297,12 @@ def _read_folder(
         for entry in entries:
             name = entry.name
             if entry.is_dir(follow_symlinks=False):
-                inner = _open(name, path + "/" + name, workdir, folder)
+                inner = _open_checked(name, path + "/" + name, workdir, folder)
                 try:
                     _read_folder(inner, path + "/" + name, prefix + name + "/", workdir, content)
                 finally:
                     os.close(inner)
-            elif prefix.endswith("__pycache__/") or (not prefix and is_record(name)):
+            elif prefix.endswith("__pycache__/") or (not prefix and is_seen_file(name)):
                 try:
                     _check_entry(
                         entry.stat(follow_symlinks=False), path + "/" + name, workdir, stat.S_IFREG
@@ -308,11 +310,11 @@ def _read_folder(
                 except FileNotFoundError:
                     pass  # it was a temporary file of another process of the agent
             else:
-                content[prefix + name] = _content(name, path + "/" + name, workdir, folder)
+                content[prefix + name] = _read_file(name, path + "/" + name, workdir, folder)
 
 
-def _content(name: str, path: str, workdir: str, above: int) -> bytes:
-    file = _open(name, path, workdir, above, stat.S_IFREG)
+def _read_file(name: str, path: str, workdir: str, parent: int) -> bytes:
+    file = _open_checked(name, path, workdir, parent, stat.S_IFREG)
     try:
         return os.read(file, os.fstat(file).st_size + 1)
     finally:

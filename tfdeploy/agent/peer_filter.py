@@ -26,7 +26,7 @@ Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 Instruction = Tuple[int, int, int, int]  # operation code, jump if true, jump if false, value
 
 
-def address(text: str) -> Address:
+def parse_address(text: str) -> Address:
     """Parse an IP address. A zone (after %) is removed. An IPv4 address that is mapped into IPv6
     becomes an IPv4 address. Raises ValueError."""
     parsed = ipaddress.ip_address(text.partition("%")[0])
@@ -36,37 +36,43 @@ def address(text: str) -> Address:
 def is_address(text: str) -> bool:
     """Return whether the text is an IP address, with or without a zone."""
     try:
-        return bool(address(text))
+        return bool(parse_address(text))
     except ValueError:
         return False
 
 
-def is_loopback(one: Address) -> bool:
-    return any(one in ipaddress.ip_network(each) for each in LOOPBACK)
+def is_loopback(address: Address) -> bool:
+    return any(address in ipaddress.ip_network(each) for each in LOOPBACK)
 
 
-def networks(addresses: Iterable[str]) -> List[Network]:
+def admitted_networks(addresses: Iterable[str]) -> List[Network]:
     """Return the smallest list of networks that contain exactly these addresses and loopback.
     Raises ValueError if an address is invalid."""
     given: Dict[int, List[Any]] = {4: [], 6: []}
-    for each in (*LOOPBACK, *map(address, addresses)):
+    for each in (*LOOPBACK, *map(parse_address, addresses)):
         one = ipaddress.ip_network(each)
         given[one.version].append(one)
     return [one for version in given for one in ipaddress.collapse_addresses(given[version])]
 
 
-def program(addresses: Iterable[str], peers: int, others: int) -> List[Instruction]:
-    """Return a BPF program. It returns the number `peers` for connections from these addresses and
-    from loopback, and the number `others` for all other connections. Raises ValueError if an
+def build_filter(
+    addresses: Iterable[str], peers_value: int, others_value: int
+) -> List[Instruction]:
+    """Return a BPF program. It returns the number `peers_value` for connections from these addresses and
+    from loopback, and the number `others_value` for all other connections. Raises ValueError if an
     address is invalid."""
-    admitted = networks(addresses)
+    admitted = admitted_networks(addresses)
     instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
-        tests = _tests([one for one in admitted if one.version == version], 0, peers, others)
-        instructions += (
-            _if_equal(version, tests + [(_RETURN, 0, 0, others)]) if version == 4 else tests
+        tests = _match_networks(
+            [one for one in admitted if one.version == version], 0, peers_value, others_value
         )
-    return instructions + [(_RETURN, 0, 0, others)]
+        instructions += (
+            _run_if_equal(version, tests + [(_RETURN, 0, 0, others_value)])
+            if version == 4
+            else tests
+        )
+    return instructions + [(_RETURN, 0, 0, others_value)]
 
 
 def pack(instructions: Iterable[Instruction]) -> bytes:
@@ -74,50 +80,58 @@ def pack(instructions: Iterable[Instruction]) -> bytes:
     return b"".join(struct.pack("=HBBI", *one) for one in instructions)
 
 
-def _tests(admitted: List[Network], number: int, peers: int, others: int) -> List[Instruction]:
+def _match_networks(
+    admitted: List[Network], word_index: int, peers_value: int, others_value: int
+) -> List[Instruction]:
     """Return instructions that compare the source address with the networks, beginning at its
-    32-bit word `number`. On a match they return `peers`. Otherwise they return `others`, or the
+    32-bit word `word_index`. On a match they return `peers_value`. Otherwise they return `others_value`, or the
     next instruction after them is run."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
-    end = 32 * (number + 1)
+    end = 32 * (word_index + 1)
     for bits in sorted({one.prefixlen for one in admitted if one.prefixlen <= end}, reverse=True):
-        values = sorted(_word(one, number) for one in admitted if one.prefixlen == bits)
-        tests += _load(admitted[0].version, number, bits - 32 * number) + _any_of(values, peers)
+        values = sorted(_address_word(one, word_index) for one in admitted if one.prefixlen == bits)
+        tests += _load_word(
+            admitted[0].version, word_index, bits - 32 * word_index
+        ) + _return_if_any(values, peers_value)
     for one in admitted:
         if one.prefixlen > end:
-            longer.setdefault(_word(one, number), []).append(one)
-    tests += _load(admitted[0].version, number, 32) if longer else []
+            longer.setdefault(_address_word(one, word_index), []).append(one)
+    tests += _load_word(admitted[0].version, word_index, 32) if longer else []
     for value, inner in sorted(longer.items()):
-        tests += _if_equal(
-            value, _tests(inner, number + 1, peers, others) + [(_RETURN, 0, 0, others)]
+        tests += _run_if_equal(
+            value,
+            _match_networks(inner, word_index + 1, peers_value, others_value)
+            + [(_RETURN, 0, 0, others_value)],
         )
     return tests
 
 
-def _word(one: Network, number: int) -> int:
+def _address_word(network: Network, word_index: int) -> int:
     """Return one 32-bit word of the network's address. The words are counted from 0."""
-    return int.from_bytes(one.network_address.packed[4 * number : 4 * number + 4], "big")
+    return int.from_bytes(
+        network.network_address.packed[4 * word_index : 4 * word_index + 4], "big"
+    )
 
 
-def _load(version: int, number: int, bits: int) -> List[Instruction]:
-    load = [(_LOAD_WORD, 0, 0, _NETWORK + _SOURCE[version] + 4 * number)]
+def _load_word(version: int, word_index: int, bits: int) -> List[Instruction]:
+    load = [(_LOAD_WORD, 0, 0, _NETWORK + _SOURCE[version] + 4 * word_index)]
     return load if bits == 32 else load + [(_AND, 0, 0, 0xFFFFFFFF << (32 - bits) & 0xFFFFFFFF)]
 
 
-def _any_of(values: List[int], peers: int) -> List[Instruction]:
-    """Return instructions that return `peers` if the accumulator is equal to one of `values`."""
+def _return_if_any(values: List[int], result: int) -> List[Instruction]:
+    """Return instructions that return `result` if the accumulator is equal to one of `values`."""
     instructions: List[Instruction] = []
     for first in range(0, len(values), _FARTHEST):
         some = values[first : first + _FARTHEST]
         instructions += [
             (_JUMP_IF_EQUAL, len(some) - number, 0, value) for number, value in enumerate(some)
         ]
-        instructions += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, peers)]
+        instructions += [(_JUMP, 0, 0, 1), (_RETURN, 0, 0, result)]
     return instructions
 
 
-def _if_equal(value: int, then: List[Instruction]) -> List[Instruction]:
+def _run_if_equal(value: int, then: List[Instruction]) -> List[Instruction]:
     """Return instructions that run the instructions `then` if the accumulator is equal to `value`.
     Otherwise the instruction after `then` is next. `then` always ends with a return."""
     if len(then) <= _FARTHEST:

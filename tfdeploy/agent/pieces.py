@@ -22,7 +22,7 @@ Extent = Tuple[int, int, int]  # number of the file, offset in the file, length 
 Piece = Sequence[Extent]
 
 
-class Packed(Sequence[Extent]):
+class PackedFiles(Sequence[Extent]):
     """A piece that consists of several whole files, in order. Its extents are computed only when
     they are needed, because there may be tens of thousands."""
 
@@ -61,13 +61,13 @@ class Pieces:
             self.count = number + 1
 
     def __iter__(self) -> Iterator[Piece]:
-        return self._cut(0, 0)
+        return self._cut_from(0, 0)
 
     @property
     def segments(self) -> int:
         return len(self._starts)
 
-    def count_in(self, segment: int) -> int:
+    def count_pieces(self, segment: int) -> int:
         """Return how many pieces the segment has: SEGMENT, or fewer for the last one."""
         return min(SEGMENT, self.count - segment * SEGMENT)
 
@@ -76,21 +76,21 @@ class Pieces:
         stripes."""
         totals = [0] * stripes
         for number, piece in enumerate(self):
-            totals[number % stripes] += bytes_of(piece)
+            totals[number % stripes] += piece_bytes(piece)
         return totals
 
     def segment(self, number: int) -> List[Piece]:
-        pieces = self._cut(*self._starts[number])
-        return [next(pieces) for _ in range(self.count_in(number))]
+        pieces = self._cut_from(*self._starts[number])
+        return [next(pieces) for _ in range(self.count_pieces(number))]
 
-    def _cut(self, file: int, offset: int) -> Iterator[Piece]:
+    def _cut_from(self, file: int, offset: int) -> Iterator[Piece]:
         # The first and the last file in the current piece of small files; -1: there is none.
         first, last = -1, -1
         room = PIECE_BYTES
         while file < len(self._sizes):
             size = self._sizes[file]
             if first >= 0 and size > room:
-                yield self._packed(first, last)
+                yield self._pack_files(first, last)
                 first, room = -1, PIECE_BYTES
             if size >= PIECE_BYTES:
                 for start in range(offset, size, PIECE_BYTES):
@@ -100,34 +100,36 @@ class Pieces:
                 room -= size
             file, offset = file + 1, 0
         if first >= 0:
-            yield self._packed(first, last)
+            yield self._pack_files(first, last)
 
-    def _packed(self, first: int, last: int) -> Piece:
+    def _pack_files(self, first: int, last: int) -> Piece:
         return (
-            [(first, 0, self._sizes[first])] if first == last else Packed(self._sizes, first, last)
+            [(first, 0, self._sizes[first])]
+            if first == last
+            else PackedFiles(self._sizes, first, last)
         )
 
 
-def bytes_of(piece: Piece) -> int:
+def piece_bytes(piece: Piece) -> int:
     return sum(length for _, _, length in piece)
 
 
-def leaf_of(content: "bytes | memoryview") -> bytes:
+def hash_piece(content: "bytes | memoryview") -> bytes:
     return hashlib.sha256(content).digest()
 
 
-def root_of(leaves: bytes) -> bytes:
+def hash_leaves(leaves: bytes) -> bytes:
     return hashlib.sha256(b"tfdeploy segment" + leaves).digest()
 
 
-def leaf(leaves: bytes, index: int) -> bytes:
+def leaf_at(leaves: bytes, index: int) -> bytes:
     return leaves[index * LEAF_BYTES : (index + 1) * LEAF_BYTES]
 
 
 def zero_leaf() -> bytes:
     """Return the hash of a piece that contains only zeros and has full length. In a sparse file,
     such a piece is a hole."""
-    return leaf_of(bytes(PIECE_BYTES))
+    return hash_piece(bytes(PIECE_BYTES))
 
 
 def bitmap_bytes(bitmap: int) -> bytes:
@@ -139,7 +141,7 @@ def bitmap_from(content: "bytes | memoryview") -> int:
     return int.from_bytes(content, "little")
 
 
-def numbers_of(bitmap: int) -> Iterator[int]:
+def marked_numbers(bitmap: int) -> Iterator[int]:
     """Yield the numbers of the bits that are set, in ascending order."""
     while bitmap:
         low = bitmap & -bitmap
@@ -147,17 +149,17 @@ def numbers_of(bitmap: int) -> Iterator[int]:
         bitmap ^= low
 
 
-def read_extent(place: bytes, extent: Extent) -> bytes:
-    """Return the content of one extent, read from the file `place`. Raises OSError, for example if
+def read_extent(path: bytes, extent: Extent) -> bytes:
+    """Return the content of one extent, read from the file `path`. Raises OSError, for example if
     the file has become shorter."""
     _, offset, length = extent
-    opened = os.open(place, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         content = os.pread(opened, length, offset)
         while len(content) < length:
             more = os.pread(opened, length - len(content), offset + len(content))
             if not more:
-                raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(place))
+                raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(path))
             content += more
         return content
     finally:

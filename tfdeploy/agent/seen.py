@@ -22,13 +22,13 @@ OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 _CACHE = "__pycache__"
 
 
-def is_as_seen(workdir: str, name: str) -> bool:
+def is_agent_unchanged(workdir: str, name: str) -> bool:
     """Return whether the agent's files have the same stamps as at the last full check, and no other
     user can change a folder on the path to them."""
     try:
         ours = (0, os.geteuid())
-        for _, about in above(workdir):
-            if about.st_uid not in ours or may_be_replaced(about):
+        for _, about in folders_above(workdir):
+            if about.st_uid not in ours or can_others_replace(about):
                 return False
         agents = workdir + "/" + AGENTS
         for folder in (workdir, agents, agents + "/" + name):
@@ -40,21 +40,21 @@ def is_as_seen(workdir: str, name: str) -> bool:
             ):
                 return False
         with open(folder + "/" + SEEN, errors="surrogateescape") as file:
-            return file.read() == stamps(folder, ours)
+            return file.read() == read_stamps(folder, ours)
     except OSError:
         return False
 
 
-def stamps(agent: str, ours: Tuple[int, int]) -> str:
+def read_stamps(agent_folder: str, trusted_uids: Tuple[int, int]) -> str:
     """Return one line (path, inode, size, ctime_ns) for each file of the agent that Python may run,
     except bytecode files. Raises OSError, also if another user owns a file or may write to it."""
     lines: List[str] = []
-    folders = [agent]
+    folders = [agent_folder]
     for folder in folders:
         with os.scandir(folder) as entries:
             for entry in entries:
                 counts = not folder.endswith(_CACHE) and not (
-                    folder == agent and is_record(entry.name)
+                    folder == agent_folder and is_seen_file(entry.name)
                 )
                 try:
                     about = entry.stat(follow_symlinks=False)
@@ -62,7 +62,7 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                     if counts:
                         raise
                     continue  # it was a temporary file
-                if about.st_uid not in ours or about.st_mode & OTHERS_WRITE:
+                if about.st_uid not in trusted_uids or about.st_mode & OTHERS_WRITE:
                     raise PermissionError(entry.path)
                 if stat.S_ISDIR(about.st_mode):
                     folders.append(entry.path)
@@ -70,7 +70,7 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
                     raise PermissionError(entry.path)
                 elif counts:
                     stamp = (
-                        entry.path[len(agent) :],
+                        entry.path[len(agent_folder) :],
                         about.st_ino,
                         about.st_size,
                         about.st_ctime_ns,
@@ -79,14 +79,14 @@ def stamps(agent: str, ours: Tuple[int, int]) -> str:
     return "\n".join(sorted(lines))
 
 
-def is_record(name: str) -> bool:
+def is_seen_file(name: str) -> bool:
     """Return whether a file name in the agent's folder is SEEN, or a temporary name that becomes
     SEEN."""
     first, dot, pid = name.partition(".")
     return first == SEEN and (not dot or pid.isdigit())
 
 
-def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
+def folders_above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     """Yield (path, lstat result) for the folders and links above the workdir that exist, beginning
     at /. Raises OSError, with ELOOP if links form a cycle."""
     path, todo, links = "/", _path_steps(workdir)[:-1], 0
@@ -111,7 +111,7 @@ def above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
             path = "/" if target.startswith("/") else os.path.dirname(path)
 
 
-def may_be_replaced(about: os.stat_result) -> bool:
+def can_others_replace(about: os.stat_result) -> bool:
     """Return whether a user other than the folder's owner may replace entries of the folder."""
     return bool(
         about.st_mode & OTHERS_WRITE

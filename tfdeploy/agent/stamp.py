@@ -7,7 +7,7 @@ import hashlib
 import os
 import stat
 
-from tfdeploy.agent.listing import entries
+from tfdeploy.agent.listing import walk_entries
 
 
 class Stamp:
@@ -33,11 +33,13 @@ class Stamp:
         return self._sum.hexdigest()
 
 
-def stamp_of(path: str) -> str:
+def compute_stamp(path: str) -> str:
     """Return the stamp of a folder or of one file. Raises OSError."""
     stamp, encoded = Stamp(), os.fsencode(path)
     for name, about in (
-        entries(encoded) if os.path.isdir(path) else [(os.path.basename(encoded), os.lstat(path))]
+        walk_entries(encoded)
+        if os.path.isdir(path)
+        else [(os.path.basename(encoded), os.lstat(path))]
     ):
         if not stat.S_ISDIR(about.st_mode):
             stamp.add_file(name, about)

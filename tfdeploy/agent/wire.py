@@ -115,14 +115,14 @@ def from_wire(cls: Type[V], fields: Unchecked) -> V:
 NAME_KEY_BYTES = 8
 
 
-def name_key(path: str) -> bytes:
+def hash_path(path: str) -> bytes:
     """Return a short hash of a path (NAME_KEY_BYTES bytes), to compare many paths."""
     import hashlib
 
     return hashlib.blake2b(os.fsencode(path), digest_size=NAME_KEY_BYTES).digest()
 
 
-def word_of(word: PlanWord, texts: List[str]) -> str:
+def resolve_word(word: PlanWord, texts: List[str]) -> str:
     """Return a word of a plan as text. `word` is a text, or a list whose items are joined: texts,
     and numbers that are indices in `texts`. Raises ValueError."""
     if isinstance(word, str):
@@ -169,12 +169,12 @@ class TaskSpec:
     traits: Optional[List[str]] = None
 
 
-def whole_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
+def resolve_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
     """Return the spec with all words of argv and env as text, in the form in which the task
     receives them. Raises ValueError."""
-    argv = [word_of(word, texts) for word in spec.argv]
+    argv = [resolve_word(word, texts) for word in spec.argv]
     return replace(
-        spec, argv=argv, env={name: word_of(word, texts) for name, word in spec.env.items()}
+        spec, argv=argv, env={name: resolve_word(word, texts) for name, word in spec.env.items()}
     )
 
 

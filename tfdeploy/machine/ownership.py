@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tfdeploy.agent.seen import OTHERS_WRITE, above, may_be_replaced
+from tfdeploy.agent.seen import OTHERS_WRITE, can_others_replace, folders_above
 
 _ACL = "system.posix_acl_access"
 
@@ -39,7 +39,7 @@ def find_exposure(path: Path) -> Exposure | None:
     """
     trusted = _trusted_users()
     with contextlib.suppress(OSError):
-        for place, about in above(f"{Path.cwd() / path}/x"):
+        for place, about in folders_above(f"{Path.cwd() / path}/x"):
             exposure = _exposure(place, about, trusted)
             if exposure is not None:
                 return exposure
@@ -91,7 +91,7 @@ def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
     exposure = _foreign(place, about, trusted)
     if exposure is not None or stat.S_ISLNK(about.st_mode):
         return exposure
-    if stat.S_ISDIR(about.st_mode) and not may_be_replaced(about):
+    if stat.S_ISDIR(about.st_mode) and not can_others_replace(about):
         return None
     return _writable(place, about, trusted)
 
@@ -101,9 +101,9 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
     if about.st_uid in trusted:
         return None
     # Imported only here, because this module is rarely needed and slow to import.
-    from tfdeploy.agent.ownership import is_of_the_container
+    from tfdeploy.agent.ownership import is_outside_container
 
-    if stat.S_ISDIR(about.st_mode) and is_of_the_container(about.st_uid):
+    if stat.S_ISDIR(about.st_mode) and is_outside_container(about.st_uid):
         return None
     flag = "-h " if stat.S_ISLNK(about.st_mode) else ""
     what = f"{place} belongs to user {_name(pwd.getpwuid, about.st_uid)}"

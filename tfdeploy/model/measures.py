@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS, is_possible_step, keras_step
-from tfdeploy.agent.metric_lines import last_state as last_state
+from tfdeploy.agent.metric_lines import last_bar_state as last_bar_state
 from tfdeploy.agent.metric_patterns import OTHER_STEPS, STEP_COUNTERS
 from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.model.answers.samples import TaskSample
@@ -106,7 +106,7 @@ class Measures:
     def stopped(self) -> list[str]:
         """Return the metrics that are no longer read, because matching their patterns takes too
         long."""
-        return [] if self._reader is None else self._reader.stopped
+        return [] if self._reader is None else self._reader.stopped_metrics
 
     def restart(self) -> None:
         """Start a new attempt: its steps are not compared with those of the previous attempt."""
@@ -173,7 +173,7 @@ class Measures:
     def _read_pending(self) -> dict[str, float]:
         if self._reader is None or not self._pending:
             return {}
-        metrics = self._reader.find(reversed(self._pending), self._is_possible)
+        metrics = self._reader.find_metrics(reversed(self._pending), self._is_possible)
         if "step" not in metrics and BATCH in metrics:
             step = keras_step({**self._settled, **metrics})
             if step is not None:

@@ -3,7 +3,7 @@ stored once, and the tasks refer to them. Pure.
 
 Each task's command and environment repeat the cluster, so a plan would grow with the square of its
 hosts. In this form such an argument or value is a list of texts and numbers. A number is an index
-into the plan's `texts`: see agent/wire.word_of.
+into the plan's `texts`: see agent/wire.resolve_word.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
     """Return an argument or value with each repeated text replaced by its index in `texts`.
-    wire.word_of reverses this."""
+    wire.resolve_word reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))
@@ -62,8 +62,8 @@ def plan_from_file(content: bytes) -> Plan:
         raise ValueError("no object")
     texts = fields.pop("texts", [])
     for task in fields.get("tasks", ()) if texts else ():
-        task["argv"] = [wire.word_of(word, texts) for word in task["argv"]]
-        task["env"] = {name: wire.word_of(word, texts) for name, word in task["env"].items()}
+        task["argv"] = [wire.resolve_word(word, texts) for word in task["argv"]]
+        task["env"] = {name: wire.resolve_word(word, texts) for name, word in task["env"].items()}
     return plan_from_json({**fields, "version": PLAN_VERSION})
 
 

@@ -116,7 +116,7 @@ def _ask_host(session: Session, subject: Subject) -> HostAudit:
 
 def _unpack_log(blob: bytes, host: str) -> bytes:
     try:
-        return frames.unpack(blob, MOST_LOG_BYTES)
+        return frames.decompress(blob, MOST_LOG_BYTES)
     except frames.WireError as error:
         raise BadAnswer(f"its audit log cannot be read: {error}", where=host) from error
 

@@ -58,7 +58,7 @@ def _read_host_samples(
         if item.task not in ("", *own) or item.task in tasks:
             raise BadAnswer("it has samples of a task that is not its own", where=name)
         try:
-            content = frames.unpack(blob, MOST_BYTES)
+            content = frames.decompress(blob, MOST_BYTES)
         except frames.WireError as error:
             raise BadAnswer(f"its samples cannot be read: {error}", where=name) from error
         if item.task:

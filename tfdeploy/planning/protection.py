@@ -60,7 +60,7 @@ def hindered(
 
     Hosts that can provide a level are left out. `addresses`: those of all hosts of the run.
     """
-    length = len(peer_filter.program(addresses, 1, 0))
+    length = len(peer_filter.build_filter(addresses, 1, 0))
     return {
         level: {
             name: why

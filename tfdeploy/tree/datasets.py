@@ -13,8 +13,8 @@ from functools import cached_property
 from pathlib import Path
 
 from tfdeploy.agent import listing, wire
-from tfdeploy.agent.listing import FOLDER, Listing, Strange
-from tfdeploy.agent.stamp import Stamp, stamp_of
+from tfdeploy.agent.listing import FOLDER, Listing, SpecialFile
+from tfdeploy.agent.stamp import Stamp, compute_stamp
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
@@ -48,13 +48,13 @@ class DataListing:
 
     @cached_property
     def names(self) -> bytes:
-        """Return the concatenated wire.name_key of every path that is not a folder."""
+        """Return the concatenated wire.hash_path of every path that is not a folder."""
         # A loop is used because bytes.join would first collect all keys, of which there may be a
         # million.
         joined = bytearray()
         for index in range(len(self.rows)):
             if self.rows.kind(index) != FOLDER:
-                joined += wire.name_key(os.fsdecode(self.rows.path(index)))
+                joined += wire.hash_path(os.fsdecode(self.rows.path(index)))
         return bytes(joined)
 
     @property
@@ -78,12 +78,12 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
             hint = f"name the file itself: {os.path.realpath(source)}"
             raise Refused("the data set is a link to a file", where=source, next=hint)
         look = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
-        rows = listing.walk(source, look) if is_folder else listing.single(source, look)
+        rows = listing.walk(source, look) if is_folder else listing.list_file(source, look)
     except FileNotFoundError as error:
         raise ConfigError(
             "the data set does not exist", where=source, next="correct `data:` in the job file"
         ) from error
-    except Strange as error:
+    except SpecialFile as error:
         raise Refused(
             str(error.strerror), where=str(error.filename), next="move it out of the data set"
         ) from error
@@ -126,7 +126,7 @@ def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listi
 def has_changed(data: DataListing) -> bool:
     """True if the data set has changed since it was listed, or can no longer be read."""
     try:
-        return stamp_of(data.source) != data.stamp
+        return compute_stamp(data.source) != data.stamp
     except OSError:
         return True
 
@@ -148,7 +148,13 @@ def listed(
         )
     top = os.path.realpath(source) if host is None else source
     return DataListing(
-        source, is_folder, rows, rows.digest(), rows.attributes(), _warnings(top, rows), stamp
+        source,
+        is_folder,
+        rows,
+        rows.digest(),
+        rows.attributes_digest(),
+        _warnings(top, rows),
+        stamp,
     )
 
 

@@ -11,7 +11,7 @@ import re
 import unicodedata
 
 from tfdeploy.model.loglines import more_bytes
-from tfdeploy.model.measures import last_state
+from tfdeploy.model.measures import last_bar_state
 
 # The maximum number of characters of a line that are shown.
 LIMIT = 4096
@@ -61,7 +61,7 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
         text = seen.decode("utf-8", "replace")
     if text.isascii() and text.isprintable():
         return text if len(text) <= limit else _cut(text, limit)
-    text = _SEQUENCE.sub("", last_state(text)[: 8 * limit])
+    text = _SEQUENCE.sub("", last_bar_state(text)[: 8 * limit])
     text = text.expandtabs(8).translate(_TABLE)
     return text if len(text) <= limit else _cut(text, limit)
 

@@ -18,7 +18,7 @@ from support.agent.certificates import make_certs
 from support.waiting import wait_for
 from tfdeploy.agent import pieces
 from tfdeploy.agent.broadcast.holdings import WrongSum
-from tfdeploy.agent.limit import BURST_S, Limit
+from tfdeploy.agent.limit import BURST_S, RateLimit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.pieces import PIECE_BYTES, Extent, read_extent
 
@@ -259,8 +259,8 @@ def test_a_port_that_another_process_has_is_passed_over(tmp_path: Path) -> None:
 
 def test_a_rate_holds() -> None:
     waited: list[float] = []
-    limit = Limit(1000)
+    limit = RateLimit(1000)
     limit.sleep = waited.append  # type: ignore[method-assign]
     for _ in range(10):
-        limit.wait_for(500)
+        limit.wait_for_bytes(500)
     assert waited and max(waited) == pytest.approx(5.0 - BURST_S, abs=0.2)

@@ -237,7 +237,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     (source / "shard").write_bytes(b"1234")
     which, rows = {"job": "j", "name": "digits"}, listing.walk(str(source))
     lacking = asked(host, "data.lack", rows.pack(), **which)["lacking"]
-    leaf = pieces.leaf_of(b"1234")
+    leaf = pieces.hash_piece(b"1234")
     about = {"id": "b", "host": "n1", "members": ["n1", "n2"], "certs": make_certs(["n1"])["n1"]}
     listener = Listener()
     args = {"listener": listener, "moved": lacking, "ports": [20000, 60000], **about, **which}
@@ -247,7 +247,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(
         host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0]
     )
-    asked(host, "broadcast.roots", id="b", first=0, roots=[pieces.root_of(leaf).hex()])
+    asked(host, "broadcast.roots", id="b", first=0, roots=[pieces.hash_leaves(leaf).hex()])
     assert asked(host, "broadcast.leaves", leaf, id="b", segment=0) == {
         "wanted": bitmap.pack(bitmap_bytes(1))
     }
@@ -265,7 +265,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     lend = threading.Thread(daemon=True, target=asked, args=(host, "broadcast.lend"), kwargs=args)
     lend.start()
     wait_for(lambda: "broadcast c" in host.closing, 10.0, "it lends")
-    asked(host, "broadcast.roots", id="c", first=0, roots=[pieces.root_of(leaf).hex()])
+    asked(host, "broadcast.roots", id="c", first=0, roots=[pieces.hash_leaves(leaf).hex()])
     lend.join()
 
 

@@ -41,8 +41,8 @@ class Members:
 
     def _leaves(self, segment: int) -> bytes:
         return b"".join(
-            pieces.leaf_of(self.piece(segment, index))
-            for index in range(self.cut.count_in(segment))
+            pieces.hash_piece(self.piece(segment, index))
+            for index in range(self.cut.count_pieces(segment))
         )
 
     def piece(self, segment: int, index: int) -> bytes:
@@ -108,7 +108,9 @@ class Members:
 
     def roots(self, *names: str) -> None:
         for name in names or self.members:
-            self.members[name].holdings.add_roots(0, [pieces.root_of(each) for each in self.leaves])
+            self.members[name].holdings.add_roots(
+                0, [pieces.hash_leaves(each) for each in self.leaves]
+            )
 
     def send(self, name: str, most: int = 1 << 30) -> int:
         """Send the member, as the control machine, at most `most` of the pieces that it wants.
@@ -116,7 +118,9 @@ class Members:
         """
         sent = 0
         for segment, leaves in enumerate(self.leaves):
-            for index in pieces.numbers_of(self.members[name].accept_from_here(segment, leaves)):
+            for index in pieces.marked_numbers(
+                self.members[name].accept_from_here(segment, leaves)
+            ):
                 if sent >= most:
                     return sent
                 self.members[name].put_from_here(segment, index, self.piece(segment, index))

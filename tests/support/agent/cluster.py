@@ -258,7 +258,7 @@ class Cluster:
         try:
             if os.path.isdir(host.paths(run).host_dir):
                 host.call("run.stop", run=run, job=JOB, grace_s=0.0)
-        except layout.NoPart:
+        except layout.HostPartMissing:
             pass  # The minder has just removed the folder of a run that never began.
         except VerbError as error:
             if error.code != "unknown_run":

@@ -20,7 +20,7 @@ from msgspec import structs
 from protocol_table import verbs
 from tfdeploy.agent import frames, wire
 from tfdeploy.agent.listing import Listing, Row
-from tfdeploy.agent.pieces import leaf_of
+from tfdeploy.agent.pieces import hash_piece
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.facts import Preflight
@@ -218,7 +218,7 @@ def _samples(host: str, _: Any) -> HonestAnswer:
         "gpus": [[0, 50.0, 100, None]],
     }
     items = [
-        ({"task": name}, frames.pack(json.dumps(row).encode() + b"\n"))
+        ({"task": name}, frames.compress(json.dumps(row).encode() + b"\n"))
         for name, row in (("", own), (HOSTS[host], task))
     ]
     died = {
@@ -261,7 +261,7 @@ def _audit(host: str, _: Any) -> HonestAnswer:
     for number, outcome in enumerate(("prepared", "committed"), 1):
         entry = {**fields, "time": 1.5, "outcome": outcome, "secrets": ["TOKEN"][: 2 - number]}
         lines.append(json.dumps(entry).encode())
-    items = [({}, frames.pack(b"")), ({}, frames.pack(b"\n".join([*lines, b""])))]
+    items = [({}, frames.compress(b"")), ({}, frames.compress(b"\n".join([*lines, b""])))]
     left, admitted = [{"kind": "secret", "path": "/x"}], [{"address": "192.0.2.7", "of": "n2"}]
     return HonestAnswer(items, {"left": left, "held": [], "tensorflow": None, "admitted": admitted})
 
@@ -269,7 +269,7 @@ def _audit(host: str, _: Any) -> HonestAnswer:
 def _plan(host: str, args: dict[str, Any]) -> HonestAnswer:
     text = json.dumps(plan_to_file(for_hosts(make_plan()))).encode()
     known = args.get("unless") == hashlib.sha256(text).hexdigest()
-    return HonestAnswer([] if known else [({}, frames.pack(text))], {})
+    return HonestAnswer([] if known else [({}, frames.compress(text))], {})
 
 
 def _join(host: str, _: Any) -> HonestAnswer:
@@ -470,7 +470,7 @@ _VALUES: dict[str, Any] = {
     "release.commit": lambda host, args: {"changed": []},
     "data.state": lambda host, args: {"digest": "0" * 64},
     "data.lack": lambda host, args: {"lacking": _LACKING, "lacking_bytes": 8, "folder_id": host},
-    "broadcast.sums": lambda host, args: {"leaves": leaf_of(FILES["a.txt"]).hex()},
+    "broadcast.sums": lambda host, args: {"leaves": hash_piece(FILES["a.txt"]).hex()},
     "data.held": lambda host, args: {"held": [[65535, _LACKING]], "folder_id": host},
     "broadcast.leaves": lambda host, args: {"wanted": _FIRST_TWO},
     "data.begin": lambda host, args: {"folder": f"{WORKDIR}/jobs/{JOB}/data/digits"},

@@ -238,7 +238,7 @@ def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
             *items,
             encode_frame(
                 {"id": number, "packed": "value"},
-                frames.pack(json.dumps(spoil_one_value(chance, said.value)).encode()),
+                frames.compress(json.dumps(spoil_one_value(chance, said.value)).encode()),
             ),
         ],
         lambda: [

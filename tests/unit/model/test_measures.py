@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.metric_lines import program_text
+from tfdeploy.agent.metric_lines import strip_cpp_message
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.job import DEFAULT_METRICS
@@ -67,7 +67,7 @@ def sample(printed: dict[str, float], **more: Any) -> TaskSample:
 
 @pytest.mark.parametrize("line", TENSORFLOW)
 def test_what_tensorflow_logs_is_no_measure(line: str) -> None:
-    assert program_text(line) == ""
+    assert strip_cpp_message(line) == ""
     assert measured(line).values() == {}
     assert measured("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
 

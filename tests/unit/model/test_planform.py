@@ -21,7 +21,7 @@ pieces = st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=80)), max_s
 def test_a_word_comes_back_to_the_letter(parts: list[str]) -> None:
     word = "".join(parts)
     packed = json.loads(json.dumps(pack_value(word, TEXTS)))
-    assert wire.word_of(packed, list(TEXTS)) == word
+    assert wire.resolve_word(packed, list(TEXTS)) == word
 
 
 def test_what_is_repeated_is_named() -> None:
@@ -33,4 +33,4 @@ def test_what_is_repeated_is_named() -> None:
 @pytest.mark.parametrize("word", [None, 3, {"a": 1}, [None], ["a", 2], [["a"]], [1.5]])
 def test_what_is_no_word_is_said(word: object) -> None:
     with pytest.raises(ValueError, match="no word of a plan"):
-        wire.word_of(word, list(TEXTS))
+        wire.resolve_word(word, list(TEXTS))

@@ -217,7 +217,7 @@ def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
     for part in host_parts(plan, {}).values():
         again = wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part))))
         assert again == part
-        specs = [wire.whole_words(spec, texts) for spec in again.tasks]
+        specs = [wire.resolve_words(spec, texts) for spec in again.tasks]
         assert [(spec.argv, spec.env) for spec in specs] == [
             (list(task.argv), task.env) for task in tasks_of(plan, part.host)
         ]

@@ -82,8 +82,8 @@ class Holdings:
         OSError.
         """
         if (
-            pieces.root_of(leaves) != self.root(segment, within_s)
-            or len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES
+            pieces.hash_leaves(leaves) != self.root(segment, within_s)
+            or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
             raise WrongSum("the sums of segment %d are wrong" % segment)
         with self._changed:
@@ -96,13 +96,13 @@ class Holdings:
             self.known.append(segment)
         self._tell()
         try:
-            everything = (1 << self.cut.count_in(segment)) - 1
+            everything = (1 << self.cut.count_pieces(segment)) - 1
             held_pieces = (
                 everything if own else self._files.find_in(self.pieces_of(segment), leaves)
             )
             with self._changed:
-                for index in pieces.numbers_of(held_pieces):
-                    count = pieces.bytes_of(self.pieces_of(segment)[index])
+                for index in pieces.marked_numbers(held_pieces):
+                    count = pieces.piece_bytes(self.pieces_of(segment)[index])
                     self._count(segment, index, count)
                     self.have_bytes += count
                 self._have[segment] |= held_pieces
@@ -117,7 +117,7 @@ class Holdings:
         cannot be read."""
         try:
             return b"".join(
-                [pieces.leaf_of(self._files.read(piece)) for piece in self.pieces_of(segment)]
+                [pieces.hash_piece(self._files.read(piece)) for piece in self.pieces_of(segment)]
             )
         except OSError:
             return None
@@ -134,7 +134,7 @@ class Holdings:
 
     def lacking(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
-        return ((1 << self.cut.count_in(segment)) - 1) & ~self._have[segment]
+        return ((1 << self.cut.count_pieces(segment)) - 1) & ~self._have[segment]
 
     def have(self, segment: int) -> int:
         return self._have[segment]
@@ -143,12 +143,12 @@ class Holdings:
         """Check a received piece and write it. A piece that this host already has is dropped.
         Raises WrongSum, OSError."""
         leaves = self._leaves.get(segment)
-        if leaves is None or not 0 <= index < self.cut.count_in(segment):
+        if leaves is None or not 0 <= index < self.cut.count_pieces(segment):
             raise WrongSum("piece %d of segment %d was not asked for" % (index, segment))
         piece = self.pieces_of(segment)[index]
-        if len(content) != pieces.bytes_of(piece) or pieces.leaf_of(content) != pieces.leaf(
-            leaves, index
-        ):
+        if len(content) != pieces.piece_bytes(piece) or pieces.hash_piece(
+            content
+        ) != pieces.leaf_at(leaves, index):
             raise WrongSum("piece %d of segment %d is wrong" % (index, segment))
         with self._changed:
             self.received_bytes += len(content)

@@ -189,10 +189,10 @@ def _received(
     leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
     try:
         for piece in Pieces([size for _, size, _ in files]):
-            content = room[: pieces.bytes_of(piece)]
+            content = room[: pieces.piece_bytes(piece)]
             receive_into(channel, leaf)
             receive_into(channel, content)
-            if pieces.leaf_of(content) != leaf:
+            if pieces.hash_piece(content) != leaf:
                 raise ValueError("%s came with another content" % files[piece[0][0]][0])
             yield piece, content, target
     finally:
@@ -204,4 +204,4 @@ def _send(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
     source = OfferedFiles([os.fsencode(path) for path, _, _ in files], root)
     for piece in Pieces([size for _, size, _ in files]):
         content = source.read(piece)
-        channel.sendall(pieces.leaf_of(content) + content)
+        channel.sendall(pieces.hash_piece(content) + content)

@@ -27,7 +27,7 @@ from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
-from tfdeploy.agent.limit import Limit
+from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh.listener import MeshListener
 
@@ -58,7 +58,7 @@ class Member:
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
         self._server, self._client = tls.contexts(certs)
-        self._to, self._from = Limit(rate), Limit(rate)
+        self._to, self._from = RateLimit(rate), RateLimit(rate)
         self._lock = threading.Lock()
         self._parents: Dict[str, Receiver] = {}
         self._here: FrozenSet[int] = frozenset()
@@ -158,7 +158,7 @@ class Member:
 
     def put_from_here(self, segment: int, index: int, content: bytes) -> None:
         """Store a piece from the control machine. Raises WrongSum, OSError."""
-        self._from.wait_for(len(content))
+        self._from.wait_for_bytes(len(content))
         try:
             self.holdings.put(segment, index, memoryview(content))
         except OSError as error:

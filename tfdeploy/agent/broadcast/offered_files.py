@@ -28,12 +28,12 @@ class OfferedFiles:
         return sum(
             1 << index
             for index, piece in enumerate(segment)
-            if self._has_content(piece, pieces.leaf(leaves, index))
+            if self._has_content(piece, pieces.leaf_at(leaves, index))
         )
 
     def _has_content(self, piece: Piece, leaf: bytes) -> bool:
         try:
-            return pieces.leaf_of(self.read(piece)) == leaf
+            return pieces.hash_piece(self.read(piece)) == leaf
         except OSError:
             return False
 

@@ -99,7 +99,7 @@ class PieceFiles:
         """Return the bitmap of those pieces of the segment that this host already has."""
         new, present_pieces = self._changed_throughout(segment, leaves), 0
         for index, piece in enumerate(segment):
-            if self.find(piece, pieces.leaf(leaves, index), in_old=piece[0][0] not in new):
+            if self.find(piece, pieces.leaf_at(leaves, index), in_old=piece[0][0] not in new):
                 present_pieces |= 1 << index
         return present_pieces
 
@@ -122,7 +122,9 @@ class PieceFiles:
                 else []
             )
             if probes and not any(
-                self._content_if_right(segment[each], self._place_of_old, pieces.leaf(leaves, each))
+                self._content_if_right(
+                    segment[each], self._place_of_old, pieces.leaf_at(leaves, each)
+                )
                 for each in probes
             ):
                 changed.add(file)
@@ -207,7 +209,7 @@ class PieceFiles:
             )
         except OSError:
             return None
-        return content if pieces.leaf_of(content) == leaf else None
+        return content if pieces.hash_piece(content) == leaf else None
 
     def _write(self, file: int, offset: int, content: memoryview) -> None:
         moved = self._moved(file)

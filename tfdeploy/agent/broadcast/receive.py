@@ -12,7 +12,7 @@ import time
 from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
-from tfdeploy.agent.limit import Limit
+from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.record import NamedTuple
@@ -47,7 +47,7 @@ class Receiver:
         parent: Parent,
         holdings: Holdings,
         context: ssl.SSLContext,
-        limit: Limit,
+        limit: RateLimit,
         report: Callable[[str, str, str], None],
     ) -> None:
         self.parent = parent
@@ -126,7 +126,7 @@ class Receiver:
         while not self._closed:
             messages.receive_into(channel, start)
             kind, segment, index, count = messages.read_head(bytes(start))
-            self._limit.wait_for(count)
+            self._limit.wait_for_bytes(count)
             messages.receive_into(channel, room[:count])
             if kind == messages.PIECE:
                 self._put(segment, index, room[:count])

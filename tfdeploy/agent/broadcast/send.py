@@ -16,7 +16,7 @@ from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Holdings
-from tfdeploy.agent.limit import Limit
+from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 
 HELLO_S = 5.0  # limits the wait for the child's first line
@@ -26,7 +26,7 @@ _LOOK_S = 1.0  # the longest wait for a request or for new pieces
 
 
 class Sender:
-    def __init__(self, holdings: Holdings, channel: ssl.SSLSocket, limit: Limit) -> None:
+    def __init__(self, holdings: Holdings, channel: ssl.SSLSocket, limit: RateLimit) -> None:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
@@ -80,12 +80,12 @@ class Sender:
         for segment in sorted(self._wanted):
             ready = self._wanted[segment] & self._holdings.have(segment)
             if ready:
-                return segment, next(pieces.numbers_of(ready))
+                return segment, next(pieces.marked_numbers(ready))
         return None
 
     def _send(self, segment: int, index: int) -> None:
         content = self._holdings.read(segment, index)
-        self._limit.wait_for(len(content))
+        self._limit.wait_for_bytes(len(content))
         self._channel.sendall(messages.head(messages.PIECE, segment, index, len(content)) + content)
         self._wanted[segment] &= ~(1 << index)
         if not self._wanted[segment]:
@@ -115,5 +115,5 @@ class Sender:
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
             raise messages.NotOurs("no wish of a child")
         self._wanted[segment] = pieces.bitmap_from(content) & (
-            (1 << self._holdings.cut.count_in(segment)) - 1
+            (1 << self._holdings.cut.count_pieces(segment)) - 1
         )

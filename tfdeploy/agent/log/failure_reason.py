@@ -13,7 +13,7 @@ from tfdeploy.agent.annotations import Dict, FrozenSet, List, Optional, Sequence
 from tfdeploy.agent.log import tracebacks
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.log.tracebacks import THREAD, Raised
-from tfdeploy.agent.metric_lines import CPP_PREFIX, last_state
+from tfdeploy.agent.metric_lines import CPP_PREFIX, last_bar_state
 from tfdeploy.agent.record import NamedTuple
 
 READ_BYTES = 1 << 20  # how many bytes at the end of an attempt's log are read
@@ -193,7 +193,7 @@ def _last_line(err: str) -> str:
     lines = [line for line in err[-4096:].split("\n") if line.strip()]
     # TensorFlow prints advice about a deprecated name in two lines.
     advice = len(lines) > 1 and lines[-2].startswith("Instructions for updating")
-    last = last_state(lines[-1]) if lines and not advice else ""
+    last = last_bar_state(lines[-1]) if lines and not advice else ""
     return "" if _NOISE.match(last) or CPP_PREFIX.search(last) else last.strip()
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import re
 
 from tfdeploy.agent.annotations import Iterable, List, Optional, Sequence, Tuple
-from tfdeploy.agent.metric_lines import ESCAPE, last_state, program_text
+from tfdeploy.agent.metric_lines import ESCAPE, last_bar_state, strip_cpp_message
 from tfdeploy.agent.record import NamedTuple
 
 MOST_LINES = 2000  # how many lines at the end of a log are read
@@ -106,8 +106,10 @@ def short_name(name: str) -> str:
 
 def _program_lines(text: str) -> List[str]:
     """Return the lines without colours and without what TensorFlow's C++ code writes."""
-    lines = [ESCAPE.sub("", last_state(line)) for line in text.split("\n")[-MOST_LINES:]]
-    return [own for own, line in ((program_text(line), line) for line in lines) if own or not line]
+    lines = [ESCAPE.sub("", last_bar_state(line)) for line in text.split("\n")[-MOST_LINES:]]
+    return [
+        own for own, line in ((strip_cpp_message(line), line) for line in lines) if own or not line
+    ]
 
 
 def _source(before: str) -> int:

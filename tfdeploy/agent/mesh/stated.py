@@ -23,7 +23,7 @@ SEEN_AS = "seen_as"
 def addresses_to_state(channel: socket.socket) -> List[str]:
     """Return this host's addresses. The first one is the local address of the connection."""
     try:
-        local = [str(peer_filter.address(channel.getsockname()[0]))]
+        local = [str(peer_filter.parse_address(channel.getsockname()[0]))]
     except OSError:
         local = []
     return list(dict.fromkeys(local + own_addresses()))[:MOST_STATED]
@@ -35,7 +35,7 @@ def source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
 
     Raises OSError if the connection has ended.
     """
-    source = peer_filter.address(channel.getpeername()[0])
+    source = peer_filter.parse_address(channel.getpeername()[0])
     listed = stated[:MOST_STATED] if isinstance(stated, list) else []
     given = [each for each in listed if isinstance(each, str) and peer_filter.is_address(each)]
-    return str(source), source in map(peer_filter.address, given)
+    return str(source), source in map(peer_filter.parse_address, given)

@@ -108,7 +108,7 @@ def _fits(kind: str, value: Any, of: Any) -> bool:
     if kind in NEEDED:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN:
-        return kind == "PlanWord"  # checked by wire.word_of
+        return kind == "PlanWord"  # checked by wire.resolve_word
     if isinstance(value, bool) != (kind == "bool") or not isinstance(value, _PLAIN[kind]):
         return False
     return not isinstance(value, float) or math.isfinite(value)

@@ -14,7 +14,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import atomic, boot_id
-from tfdeploy.agent.ownership import name_of
+from tfdeploy.agent.ownership import agent_name
 from tfdeploy.agent.run import check_files
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -27,7 +27,7 @@ def boot_name() -> str:
     and machine id, but never a boot."""
     # Containers share the boot id of their machine, but not its process namespace.
     sees = os.stat("/proc/self/ns/pid").st_ino
-    return name_of({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
+    return agent_name({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
 def origin() -> Origin:

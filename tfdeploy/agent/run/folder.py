@@ -16,8 +16,8 @@ from tfdeploy.agent import AGENT_DIR, json_text, layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Union
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.atomic import read_json, write_bytes, write_json
-from tfdeploy.agent.layout import NoPart
-from tfdeploy.agent.ownership import check, check_agent
+from tfdeploy.agent.layout import HostPartMissing
+from tfdeploy.agent.ownership import check_agent, check_owners
 
 if TYPE_CHECKING:
     import subprocess
@@ -76,7 +76,7 @@ class RunPaths:
         """Check the owner of each folder from the workdir down to this folder, and of the paths
         `below` this folder. Raises NotOurs if an owner is wrong, OSError."""
         folder = os.path.relpath(self.host_dir, self.workdir)
-        check(self.workdir, folder, *(os.path.join(folder, path) for path in below))
+        check_owners(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
     def task_dir(self, task: str) -> str:
         return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
@@ -99,7 +99,7 @@ class RunPaths:
         damaged."""
         fields = read_json(self.file(layout.PART))
         if fields is None:
-            raise NoPart(
+            raise HostPartMissing(
                 "run %s is not known here: %s is gone" % (self.run, self.file(layout.PART))
             )
         return wire.from_wire(wire.HostPart, fields)

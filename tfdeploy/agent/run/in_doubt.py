@@ -15,7 +15,7 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host.atomic import write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import is_own, list_names, origin, read_origin
 from tfdeploy.agent.run.folder import RunPaths
@@ -23,7 +23,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 def mark_in_doubt(paths: RunPaths) -> None:
     """Write the file that marks a run as in doubt. Raises OSError."""
-    check(paths.workdir, layout.IN_DOUBT)
+    check_owners(paths.workdir, layout.IN_DOUBT)
     leftovers.forget_doubt(paths)  # an earlier launch may have left files
     make_private(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
@@ -59,7 +59,7 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
     """Return the runs in doubt that this machine prepared, without those of other hosts that share
     the workdir. `told`: as in find.is_own."""
     try:
-        check(workdir, layout.IN_DOUBT)
+        check_owners(workdir, layout.IN_DOUBT)
     except OSError:
         return []
     runs = []
@@ -74,4 +74,4 @@ def of_this_host(workdir: str, told: str = "") -> List[RunPaths]:
 
 
 def _path(paths: RunPaths) -> str:
-    return layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
+    return layout.in_doubt_file(paths.workdir, paths.job, paths.run, paths.host)

@@ -62,7 +62,7 @@ def remove_half_words(paths: RunPaths) -> None:
 
 def forget_doubt(paths: RunPaths) -> None:
     """Remove the files that mark a run as in doubt, because the run is committed or over."""
-    doubt_file = layout.in_doubt(paths.workdir, paths.job, paths.run, paths.host)
+    doubt_file = layout.in_doubt_file(paths.workdir, paths.job, paths.run, paths.host)
     for path in (doubt_file, doubt_file + ABORT):
         try:
             os.unlink(path)
@@ -115,7 +115,7 @@ def folders_lock(paths: RunPaths) -> FileLock:
     The returned lock is not held if its file cannot be opened, or if another host has held it for
     longer than _FOLDERS_S and may be dead.
     """
-    lock = FileLock(layout.folders_lock(paths.workdir, paths.job))
+    lock = FileLock(layout.folders_lock_file(paths.workdir, paths.job))
     try:
         lock.acquire(_FOLDERS_S)
     except OSError:

@@ -14,7 +14,7 @@ from tfdeploy.agent.annotations import List, Optional, Set
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.ownership import NotOurs, check
+from tfdeploy.agent.ownership import NotOurs, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import is_own, list_names, read_origin
@@ -114,7 +114,7 @@ def _prepare_lock(paths: RunPaths) -> str:
 
 def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
     try:
-        check(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
+        check_owners(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
     except NotOurs as error:
         return str(error)
     reason = strange(folder)

@@ -16,7 +16,7 @@ from itertools import islice
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterator, List, Tuple
 from tfdeploy.agent.host.file_sum import open_file
-from tfdeploy.agent.metric_names import Scalar, priority
+from tfdeploy.agent.metric_names import Scalar, display_rank
 from tfdeploy.agent.sampling.event_folders import EventFolders
 from tfdeploy.agent.sampling.event_record import (
     HEAD_BYTES,
@@ -220,7 +220,7 @@ class EventMetrics:
         the new one replaces a metric of lower priority, or is not kept."""
         if name in self._priorities:
             return True
-        own = priority(name)
+        own = display_rank(name)
         if len(self._priorities) >= MOST_METRICS:
             last = max(self._priorities, key=self._priorities.__getitem__)
             if own >= self._priorities[last]:

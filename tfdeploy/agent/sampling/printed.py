@@ -63,7 +63,8 @@ class PrintedMetrics:
         metrics: Dict[str, float] = {}
         for begin in range(0, len(lines) if ended else min(1, len(lines)), MOST_LINES):
             metrics = dict(
-                self._reader.find(lines[begin : begin + MOST_LINES], self._is_possible), **metrics
+                self._reader.find_metrics(lines[begin : begin + MOST_LINES], self._is_possible),
+                **metrics,
             )
             if "step" in metrics:
                 break
@@ -111,7 +112,7 @@ class PrintedMetrics:
     def stopped(self) -> List[str]:
         """Return the metrics that are no longer read, because their patterns took too long to
         match."""
-        return self._reader.stopped[:MOST_METRICS]
+        return self._reader.stopped_metrics[:MOST_METRICS]
 
     def _new_lines(self, ended: bool) -> List[str]:
         """Return the new complete lines. The newest line comes first."""

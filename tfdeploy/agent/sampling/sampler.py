@@ -197,7 +197,7 @@ class Sampler:
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
-        metric_values = metric_names.figures(self._events.scalars)
+        metric_values = metric_names.select_figures(self._events.scalars)
         values = {name: value for name, value in metric_values.values.items() if name not in known}
         return values, round(
             clock.to_run_time(self._part, metric_values.step_time), 3

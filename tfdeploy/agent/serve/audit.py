@@ -44,7 +44,7 @@ def report_audit(call: Call) -> Answer:
     workdir, secret = call.context.workdir, SecretPaths(call)
     job, run, inventory_name = call.text("job"), call.text("run"), call.context.host
     for content in audit_log.read_logs(workdir):
-        call.item({}, frames.pack(content))
+        call.item({}, frames.compress(content))
     asked = (
         installed.start_python(installed.find_program(call.text("python")))
         if call.flag("python")

@@ -22,7 +22,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import reserved_space
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
@@ -94,7 +94,7 @@ def _folder(workdir: str) -> str:
     do not wait for each other. Raises NotOurs, OSError."""
     name = os.uname().nodename
     below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
-    check(workdir, below)
+    check_owners(workdir, below)
     return os.path.join(workdir, below)
 
 

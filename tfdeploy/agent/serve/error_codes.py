@@ -8,7 +8,7 @@ import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Mapping
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.layout import NoPart
+from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.ownership import NotOurs, explain
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def failure_answer(error: BaseException, workdir: str = "") -> Answer:
         error = VerbError("refused", what, where=error.path, advice=advice, details=details)
     if isinstance(error, OSError) and error.errno in _CODES:
         error = _system_error(error, workdir)
-    if isinstance(error, NoPart):  # the run was removed while the verb ran
+    if isinstance(error, HostPartMissing):  # the run was removed while the verb ran
         error = VerbError("unknown_run", str(error), advice="list_runs")
     if isinstance(error, VerbError):
         return {

@@ -11,7 +11,7 @@ from __future__ import annotations
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import find, keep_aside, liveness
 from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep
@@ -68,7 +68,7 @@ def set_aside(call: Call) -> Answer:
     """
     workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
     keep = check_keep(call.rows("keep"))
-    check(workdir, *layout.of_job(job))
+    check_owners(workdir, *layout.job_folders(job))
     # If this workdir has files of the run, hosts of the run share this workdir.
     if not find.host_names(workdir, job, run):
         _refuse_live_run(workdir, job, call.context.host)

@@ -169,7 +169,7 @@ class Server:
         Raises NotOurs."""
         job = args.get("job")
         if isinstance(job, str) and NAME.match(job):
-            ownership.check(self.context.workdir, *layout.of_job(job))
+            ownership.check_owners(self.context.workdir, *layout.job_folders(job))
 
     def _next(self, number: Any) -> None:
         with self._counting:

@@ -70,7 +70,7 @@ def _has_progressed(
     patterns = compile_metrics(part.metrics)
     if len(patterns) < len(part.metrics):
         return True  # one of the patterns is invalid, so the attempt may have progressed
-    metrics = MetricReader(patterns).find(text.split("\n")[::-1], lambda name, value: True)
+    metrics = MetricReader(patterns).find_metrics(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:
         return True

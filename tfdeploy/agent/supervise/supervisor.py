@@ -46,7 +46,7 @@ class Supervisor:
         self.paths = paths
         self.firewall = paths.hold_firewall()  # stays open until this process ends
         self.part = paths.part()
-        self.spec = wire.whole_words(
+        self.spec = wire.resolve_words(
             next(spec for spec in self.part.tasks if spec.task == task), self.part.texts
         )
         self.attempt = attempt

@@ -41,7 +41,7 @@ class Changed(Answer):
 
 
 class DataState(Answer):
-    """`digest`: Listing.digest of what lies there. `attributes`: Listing.attributes as the last
+    """`digest`: Listing.digest of what lies there. `attributes`: Listing.attributes_digest as the last
     sync recorded it. `parts`: names which file is in which part; "": no parts."""
 
     digest: Digest

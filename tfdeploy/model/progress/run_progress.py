@@ -18,7 +18,7 @@ import msgspec
 from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
-from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_state, own_metrics, patterns_of
+from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_bar_state, own_metrics, patterns_of
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.progress.goal import goal_of
@@ -261,7 +261,7 @@ class RunProgress:
         if self.latest is None or time > self.latest:
             self.latest = time
         for line in filter(None, newest):
-            told.last_raw = line if len(line) <= KEPT_CHARS else last_state(line)[:KEPT_CHARS]
+            told.last_raw = line if len(line) <= KEPT_CHARS else last_bar_state(line)[:KEPT_CHARS]
             told.measures.line(time, told.last_raw)
 
     def _fold_step(self, event: Event) -> None:

@@ -56,7 +56,7 @@ def rows_of(packed: str, rows: Listing, host: str) -> array[int]:
     content = unpack_bitmap(packed, host)
     if len(content) != (len(rows) + 7) // 8:
         raise BadAnswer("its bitmap of files does not fit the listing", where=host)
-    numbers = array("I", bitmap.numbers_of(content))
+    numbers = array("I", bitmap.marked_numbers(content))
     if any(row >= len(rows) or not rows.is_content(row) for row in numbers):
         raise BadAnswer("its bitmap of files names rows that are not files", where=host)
     return numbers

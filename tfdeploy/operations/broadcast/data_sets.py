@@ -412,7 +412,7 @@ class _Sending:
             "id": id_,
             "root": self._data.listing.root if self._data.origin else "",
         }
-        listed, _ = self._data.listing.rows.only(self._whole.bitmap(rows))
+        listed, _ = self._data.listing.rows.select_files(self._whole.bitmap(rows))
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
         return MemberSession(session, 0, total, lends=True)
 

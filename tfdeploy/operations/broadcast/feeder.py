@@ -76,11 +76,11 @@ class Feeder:
             args = {"id": self._id, "segment": segment}
             answer = self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S)
             wanted = pieces.bitmap_from(unpack_bitmap(answer.wanted, self._host))
-            wanted &= (1 << self._source.cut.count_in(segment)) - 1
+            wanted &= (1 << self._source.cut.count_pieces(segment)) - 1
             extents = self._source.cut.segment(segment)
             with self._lock:
                 self._ready.extend(
-                    (segment, index, extents[index]) for index in pieces.numbers_of(wanted)
+                    (segment, index, extents[index]) for index in pieces.marked_numbers(wanted)
                 )
                 self._lock.notify_all()
                 while len(self._ready) > pieces.SEGMENT and not self._closed:

@@ -48,7 +48,7 @@ class HeldSource(Source):
                     raise
                 time.sleep(_AGAIN_S)
         leaves = bytes.fromhex(answer.leaves)
-        if len(leaves) != self.cut.count_in(segment) * pieces.LEAF_BYTES:
+        if len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES:
             raise BadAnswer(
                 f"its checksums of segment {segment} do not cover all pieces", where=self.held_by
             )

@@ -42,7 +42,7 @@ class Source:
         with self._summed:
             self.leaves.append(leaves)
             self._summed.notify_all()
-        return pieces.root_of(leaves)
+        return pieces.hash_leaves(leaves)
 
     def wait_for(self, segment: int, within_s: float) -> bytes | None:
         """Return the checksums of a segment; None if they are not known after `within_s`."""
@@ -54,12 +54,14 @@ class Source:
     def piece(self, segment: int, index: int, piece: Piece) -> bytes:
         """Return the content of a piece. Raise SourceChanged if its checksum differs."""
         content = self._read_piece(segment, index, piece)
-        if pieces.leaf_of(content) != pieces.leaf(self.leaves[segment], index):
+        if pieces.hash_piece(content) != pieces.leaf_at(self.leaves[segment], index):
             raise self._piece_changed(piece)
         return content
 
     def _read_checksums(self, segment: int) -> bytes:
-        return b"".join([pieces.leaf_of(self._read(piece)) for piece in self.cut.segment(segment)])
+        return b"".join(
+            [pieces.hash_piece(self._read(piece)) for piece in self.cut.segment(segment)]
+        )
 
     def _read_piece(self, segment: int, index: int, piece: Piece) -> bytes:
         return self._read(piece)

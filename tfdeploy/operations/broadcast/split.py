@@ -9,7 +9,7 @@ from array import array
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tfdeploy.agent.bitmap import bitmap_of
+from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.broadcast import DATA_HELD
@@ -156,7 +156,7 @@ def _wanted_by_host(
         mine: Collection[int] = range(len(ask.workers)) if folder in wholes else workers_of[folder]
         rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
         wanted_by_host[folder] = wanted_part(
-            listing, parts, len(ask.workers), bitmap_of(rows, len(listing.rows))
+            listing, parts, len(ask.workers), make_bitmap(rows, len(listing.rows))
         )
     return {
         host: wanted_by_host[folders[host]]

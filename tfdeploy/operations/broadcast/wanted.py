@@ -13,7 +13,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tfdeploy.agent.bitmap import bitmap_of
+from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
@@ -70,7 +70,7 @@ class Wanted:
         # If both numberings are equal, visit only `rows`, not all rows of a large data set.
         same = isinstance(self.places, range)
         own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
-        return bytes(bitmap_of(own, len(self.rows)))
+        return bytes(make_bitmap(own, len(self.rows)))
 
 
 def wanted_whole(listing: DataListing) -> Wanted:
@@ -86,11 +86,11 @@ def wanted_part(
     `owners` has the part number of each row of the whole data set, and NO_PART for a row that is no
     file.
     """
-    rows, places = listing.rows.only(files)
+    rows, places = listing.rows.select_files(files)
     return Wanted(
         rows,
         rows.digest(),
-        rows.attributes(),
+        rows.attributes_digest(),
         places,
         parts,
         array("H", (owners[place] for place in places)),

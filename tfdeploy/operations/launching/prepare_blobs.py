@@ -31,7 +31,7 @@ def prepare_blobs(
     certs = certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}
     shared = _to_json({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
-    packed = frames.pack(shared)
+    packed = frames.compress(shared)
 
     def blob(host: str) -> bytes:
         own = _to_json(
@@ -45,7 +45,7 @@ def prepare_blobs(
                 where=host,
                 next="write the long words of `command` and `env` to files of the code",
             )
-        return frames.pack(own) + packed
+        return frames.compress(own) + packed
 
     return blob
 

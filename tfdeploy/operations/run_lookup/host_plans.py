@@ -129,7 +129,7 @@ def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> Held
         return known
     try:
         with _one_at_a_time:
-            content = frames.unpack(packed or b"", MOST_BYTES)
+            content = frames.decompress(packed or b"", MOST_BYTES)
             plan = read_shown(content, request.run, request.job, request.metrics)
     except (frames.WireError, ValueError) as error:
         what = f"the plan of {request.run} that it holds is refused: {printable(str(error))[:300]}"

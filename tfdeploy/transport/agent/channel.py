@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import paramiko
 
 from tfdeploy.agent import frames
-from tfdeploy.agent.limit import BURST_S, Limit
+from tfdeploy.agent.limit import BURST_S, RateLimit
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.model.answers.reading import BadShape, read
@@ -60,7 +60,7 @@ class FramedChannel:
         self.clock_skew_s = 0.0
         self.noise = ""
         self._channel, self._host, self._fences, self._by = channel, host, fences, by
-        self._rate, self._limit = rate, Limit(rate)
+        self._rate, self._limit = rate, RateLimit(rate)
         self._lock = threading.Lock()  # guards `_ids`, `_answers` and `_lost`
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
@@ -177,11 +177,11 @@ class FramedChannel:
 
     def _send(self, header: dict[str, object], blob: bytes = b"") -> None:
         """Send one frame in slices. Raises HostUnreachable."""
-        parts = frames.frame_parts(header, blob)
+        parts = frames.encode_frame_parts(header, blob)
         try:
             with self._sending:
                 for part in self._slices(parts):
-                    self._limit.wait_for(len(part))
+                    self._limit.wait_for_bytes(len(part))
                     self._channel.sendall(part)
         except (OSError, EOFError, paramiko.SSHException) as error:
             ended = self._unreachable("the connection ended")

@@ -26,7 +26,7 @@ def unpack(data, workdir, name):
     make_workdir(workdir)
     agents = os.path.join(workdir, AGENTS)
     os.makedirs(agents, 0o700, exist_ok=True)
-    check(workdir, AGENTS)
+    check_owners(workdir, AGENTS)
     for left in killed(agents):
         shutil.rmtree(left, True)
     fresh = os.path.join(agents, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
@@ -83,7 +83,7 @@ def start():
     workdir = os.path.normpath(os.path.expanduser(workdir))
     folder = os.path.join(workdir, AGENTS, name)
     try:
-        if os.path.isabs(workdir) and is_as_seen(workdir, name):
+        if os.path.isabs(workdir) and is_agent_unchanged(workdir, name):
             say("=tfdeploy-have=")
         else:
             exec(REST, globals())

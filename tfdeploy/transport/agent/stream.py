@@ -194,7 +194,7 @@ def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) 
     if frame.header.get("packed") != field:
         return checked(frame.header.get(field), cls, verb, host)
     try:
-        return read_text(frames.unpack(frame.blob, MOST_PACKED_BYTES), cls)
+        return read_text(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
     except (BadShape, frames.WireError) as error:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 

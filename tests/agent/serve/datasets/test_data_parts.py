@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import listing
-from tfdeploy.agent.bitmap import numbers_of, unpack
+from tfdeploy.agent.bitmap import marked_numbers, unpack
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FILE
 from tfdeploy.agent.run.folder import RunPaths
@@ -132,7 +132,7 @@ def test_it_says_which_files_it_has_and_in_which_part_they_were(host: Host, sour
     rows = listing.walk(str(source))
     answer = host.call("data.held", rows.pack())
     paths_by_part = {
-        part: [os.fsdecode(rows.path(row)) for row in numbers_of(unpack(held))]
+        part: [os.fsdecode(rows.path(row)) for row in marked_numbers(unpack(held))]
         for part, held in answer["held"]
     }
     assert paths_by_part == {1: ["a/1"], 2: ["b/3"]}

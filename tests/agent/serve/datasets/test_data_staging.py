@@ -39,10 +39,10 @@ class Host:
         )
 
     def lack(self, source: Path, **args: Any) -> list[str]:
-        self.rows = listing.walk(str(source)) if source.is_dir() else listing.single(str(source))
+        self.rows = listing.walk(str(source)) if source.is_dir() else listing.list_file(str(source))
         self.root = source if source.is_dir() else source.parent
         answer = self.call("data.lack", self.rows.pack(), **args)
-        self.lacking = list(bitmap.numbers_of(bitmap.unpack(answer["lacking"])))
+        self.lacking = list(bitmap.marked_numbers(bitmap.unpack(answer["lacking"])))
         assert answer["lacking_bytes"] == sum(self.rows.size(row) for row in self.lacking)
         return [os.fsdecode(self.rows.path(row)) for row in self.lacking]
 
@@ -59,7 +59,7 @@ class Host:
             "members": ["n1"],
             "certs": make_certs(["n1"])["n1"],
             "ports": [30000, 60000],
-            "moved": bitmap.pack(bitmap.bitmap_of(moved, len(self.rows))),
+            "moved": bitmap.pack(bitmap.make_bitmap(moved, len(self.rows))),
         }
         cancelled, listening = threading.Event(), threading.Event()
         call = Call(self.context, args, b"", lambda item, blob: listening.set(), cancelled)
@@ -75,14 +75,17 @@ class Host:
                     b"".join(texts[file][at : at + length] for file, at, length in piece)
                     for piece in extents
                 ]
-                leaves = b"".join(map(pieces.leaf_of, contents))
+                leaves = b"".join(map(pieces.hash_piece, contents))
                 self.call(
-                    "broadcast.roots", id="b1", first=segment, roots=[pieces.root_of(leaves).hex()]
+                    "broadcast.roots",
+                    id="b1",
+                    first=segment,
+                    roots=[pieces.hash_leaves(leaves).hex()],
                 )
                 wanted = bitmap.unpack(
                     self.call("broadcast.leaves", leaves, id="b1", segment=segment)["wanted"]
                 )
-                for index in bitmap.numbers_of(wanted):
+                for index in bitmap.marked_numbers(wanted):
                     if sent < most:
                         self.call(
                             "broadcast.put", contents[index], id="b1", segment=segment, index=index
@@ -156,7 +159,7 @@ def test_all_of_a_set_arrives_as_it_is(host: Host, source: Path) -> None:
     rows = listing.walk(str(source))
     assert host.call("data.state") == {
         "digest": rows.digest(),
-        "attributes": rows.attributes(),
+        "attributes": rows.attributes_digest(),
         "parts": "",
     }
     assert sorted(os.listdir(host.folder.parent)) == ["digits", "digits.json", "digits.tfdeploy"]

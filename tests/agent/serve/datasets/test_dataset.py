@@ -71,7 +71,7 @@ def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
         answer = find_verb("data.begin")(call)
         return answer.get("files"), answer.get("losing")
 
-    coming = wire.name_key("link") + wire.name_key("new")
+    coming = wire.hash_path("link") + wire.hash_path("new")
     assert losses(coming) == (None, None)  # the host has no data set yet
     data.call("data.begin", bytes=3)
     digest = data.fill()

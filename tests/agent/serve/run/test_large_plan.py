@@ -101,7 +101,7 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
     client, which = serve(), {"job": JOB, "run": RUN}
     before = peak_mib(client.process.pid)
     own = json.dumps({"part": part, "secrets": {}, "certs": host_n1.certs["n1"]}).encode()
-    blob = frames.pack(own) + frames.pack(shared)
+    blob = frames.compress(own) + frames.compress(shared)
     assert client.call("run.prepare", blob, **which)["value"] == {"prepared": True}
     try:
         folder = Path(layout.run_dir(str(tmp_path), JOB, RUN))
@@ -120,8 +120,8 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
         assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(own) < 1 << 16
         item, packed = client.frame(client.ask("run.plan", **which))
         assert item["item"] == {} and len(packed) < 1 << 18
-        assert plan_from_file(frames.unpack(packed)) == for_hosts(plan)
-        assert len(read_shown(frames.unpack(packed), RUN, JOB, {}).tasks) == HOSTS + 1
+        assert plan_from_file(frames.decompress(packed)) == for_hosts(plan)
+        assert len(read_shown(frames.decompress(packed), RUN, JOB, {}).tasks) == HOSTS + 1
         assert client.call("run.start", **which)["value"] == {}
         for role in ("ps", "worker"):
             told = folder / "cwd" / f"told.{role}"
@@ -144,8 +144,8 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
 
 def test_what_is_not_whole_is_refused(serve: NewClient) -> None:
     own, shared = (
-        frames.pack(b'{"part":{"run":"r","job":"large"}}'),
-        frames.pack(b'{"plan":{},"part":{}}'),
+        frames.compress(b'{"part":{"run":"r","job":"large"}}'),
+        frames.compress(b'{"plan":{},"part":{}}'),
     )
     halves = (
         b"x",
@@ -153,10 +153,15 @@ def test_what_is_not_whole_is_refused(serve: NewClient) -> None:
         own,
         own + b"x",
         own + shared[:-3],
-        own + frames.pack(b"[]"),
-        own + frames.pack(b"{}"),
+        own + frames.compress(b"[]"),
+        own + frames.compress(b"{}"),
     )
-    for blob in (*halves, frames.pack(b"[]") + shared, frames.pack(b"{}") + shared, own + shared):
+    for blob in (
+        *halves,
+        frames.compress(b"[]") + shared,
+        frames.compress(b"{}") + shared,
+        own + shared,
+    ):
         assert serve().call("run.prepare", blob, run="r", job=JOB)["error"]["code"] == "bad_part"
 
 

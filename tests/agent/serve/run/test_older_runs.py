@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.frames import unpack
+from tfdeploy.agent.frames import decompress
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
@@ -80,7 +80,7 @@ def shown_plan(context: Context, run: str) -> bytes:
         )
         == {}
     )
-    return unpack(got[0])
+    return decompress(got[0])
 
 
 def test_they_are_listed_and_read(context: Context) -> None:

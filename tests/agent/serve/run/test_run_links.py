@@ -16,7 +16,7 @@ from support.agent.cluster import NewCluster
 from tfdeploy.agent import wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.layout import NoPart
+from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.error_codes import failure_answer
@@ -52,7 +52,7 @@ def test_a_host_where_the_run_has_ended_says_that_and_blames_no_way(hosts: NewCl
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
     cluster.hosts["n2"].call("run.abort", run="r1", job=cluster.job, reason="test")
-    with pytest.raises((VerbError, NoPart)) as caught:
+    with pytest.raises((VerbError, HostPartMissing)) as caught:
         cluster.wait_until(
             lambda: shut(cluster.hosts["n1"], "r1", cluster.job) is None, what="n1 has heard of it"
         )

@@ -100,7 +100,7 @@ class Answer(list[Any]):
     def __init__(self, plan: Any, unless: str | None) -> None:
         text = json.dumps(plan).encode() if not isinstance(plan, bytes) else b""
         known = bool(text) and hashlib.sha256(text).hexdigest() == unless
-        super().__init__([] if known else [({}, frames.pack(text) if text else plan)])
+        super().__init__([] if known else [({}, frames.compress(text) if text else plan)])
 
     def close(self) -> None:
         return None
@@ -154,10 +154,10 @@ LIES: dict[str, Any] = {
     "no object": ["plan"],
     "nothing at all": b"",
     "garbage": b"\x1b]0;owned\x07",
-    "half of it": frames.pack(json.dumps(older_plan()).encode())[:-9],
+    "half of it": frames.compress(json.dumps(older_plan()).encode())[:-9],
     "a gigabyte": zlib.compress(bytes(1 << 30), 9),
-    "nested too deep": frames.pack(b'{"hosts":' + b"[" * 100_000),
-    "half a number": frames.pack(b'{"created": NaN}'),
+    "nested too deep": frames.compress(b'{"hosts":' + b"[" * 100_000),
+    "half a number": frames.compress(b'{"created": NaN}'),
     "null": None,
     "another run": older_plan(run="digits-2"),
     "another job": older_plan(job="other"),

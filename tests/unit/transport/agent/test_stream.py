@@ -66,12 +66,12 @@ def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
     [
         b"",
         b"garbage",
-        frames.pack(b'{"missing": []}')[:-1],
-        frames.pack(b"[1"),
-        frames.pack(b'{"missing": 3}'),
-        frames.pack(b"[" * 10**6),
-        frames.pack(b'{"missing": ["\\udcff", NaN]}'),
-        frames.pack(b'{"missing": ["\\udcff", 3]}'),
+        frames.compress(b'{"missing": []}')[:-1],
+        frames.compress(b"[1"),
+        frames.compress(b'{"missing": 3}'),
+        frames.compress(b"[" * 10**6),
+        frames.compress(b'{"missing": ["\\udcff", NaN]}'),
+        frames.compress(b'{"missing": ["\\udcff", 3]}'),
     ],
 )
 def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
@@ -83,7 +83,7 @@ def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
 
 @pytest.mark.fault("59 an answer of millions of empty texts")
 def test_what_would_take_much_more_memory_than_its_text_is_not_read() -> None:
-    blob = frames.pack(b'{"missing": [' + b'"",' * 5_000_000 + b'""]}')
+    blob = frames.compress(b'{"missing": [' + b'"",' * 5_000_000 + b'""]}')
     with pytest.raises(BadAnswer, match="MiB of memory"):
         checked_frame(Frame({"packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
 
@@ -106,9 +106,9 @@ def test_a_gigabyte_is_not_unpacked() -> None:
 @pytest.mark.parametrize("size", [0, 1, 999, 1000])
 def test_unpacking_is_exact_to_the_byte(size: int) -> None:
     content = bytes(range(250)) * 4
-    assert frames.unpack(frames.pack(content[:size]), 1000) == content[:size]
+    assert frames.decompress(frames.compress(content[:size]), 1000) == content[:size]
     with pytest.raises(frames.WireError, match="more than 1000"):
-        frames.unpack(frames.pack(content + b"x"), 1000)
+        frames.decompress(frames.compress(content + b"x"), 1000)
 
 
 def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
@@ -117,14 +117,14 @@ def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
     with pytest.raises(frames.WireError, match="too large"):
         frames.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
     assert json.loads(
-        frames.unpack(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)
+        frames.decompress(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)
     ) == {"a": "x" * (1 << 20)}
 
 
 @pytest.mark.parametrize(
     ("blob", "kind"),
     [
-        (frames.pack(b'{"code": "locked", "what": "no"}'), AgentError),
+        (frames.compress(b'{"code": "locked", "what": "no"}'), AgentError),
         (b"x", BadAnswer),
         (b"", BadAnswer),
     ],

@@ -54,12 +54,12 @@ class GuardedPorts:
     ) -> None:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
-        self._admitted = set(map(peer_filter.address, self._planned))
+        self._admitted = set(map(peer_filter.parse_address, self._planned))
         self.learned = {
             each: host for each, host in learned.items() if peer_filter.is_address(each)
         }
         self.turned_away = dict(turned_away)
-        self._admitted.update(map(peer_filter.address, self.learned))
+        self._admitted.update(map(peer_filter.parse_address, self.learned))
         self._held: Dict[int, socket.socket] = {}
         # port -> (index of the agent's socket, index of the task's socket). None: the filter of the
         # group is attached to another socket.
@@ -134,7 +134,7 @@ class GuardedPorts:
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):
             return False
-        one = peer_filter.address(address)
+        one = peer_filter.parse_address(address)
         return one in self._admitted or peer_filter.is_loopback(one)
 
     def admit(self, address: str, host: str = "") -> bool:
@@ -156,7 +156,7 @@ class GuardedPorts:
             except OSError:
                 self.learned = before
                 raise
-            self._admitted.add(peer_filter.address(address))
+            self._admitted.add(peer_filter.parse_address(address))
             return True
 
     def turn_away(self, address: str, host: str) -> bool:
@@ -219,8 +219,8 @@ class GuardedPorts:
         if order is not None:
             steering.attach(
                 self._held[port],
-                peer_filter.program(
-                    self._planned + tuple(self.learned), peers=order[1], others=order[0]
+                peer_filter.build_filter(
+                    self._planned + tuple(self.learned), peers_value=order[1], others_value=order[0]
                 ),
             )
 

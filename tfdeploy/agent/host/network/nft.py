@@ -136,7 +136,7 @@ def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
     for text in addresses:
         if "%" in text:
             raise ValueError("%r has a zone" % text)
-        address = peer_filter.address(text)
+        address = peer_filter.parse_address(text)
         if address.version == version:
             versions.append(str(address))
     return versions

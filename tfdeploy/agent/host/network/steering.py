@@ -43,7 +43,7 @@ def hindrance() -> str:
     try:
         with sockets.hold(0) as holder:
             port = holder.getsockname()[1]
-            attach(holder, peer_filter.program((), 1, 0))
+            attach(holder, peer_filter.build_filter((), 1, 0))
             holder.listen(8)
             with sockets.hold(port, may_be_bound=True) as server:
                 server.listen(8)

@@ -14,7 +14,7 @@ from tfdeploy.agent import bitmap, layout
 from tfdeploy.agent.annotations import List, Sequence, Tuple
 from tfdeploy.agent.broadcast.piece_files import Moved
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
@@ -46,7 +46,7 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
     from tfdeploy.agent.serve.datasets.staging import Staging
 
     folder = layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
-    check(call.context.workdir, "%s/data/%s" % (call.name("job"), call.name("name")))
+    check_owners(call.context.workdir, "%s/data/%s" % (call.name("job"), call.name("name")))
     staging = Staging(folder)
     later = [folder, data_versions.side_path(folder, data_versions.NEXT)]
     return BroadcastFiles(

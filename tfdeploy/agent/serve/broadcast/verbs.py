@@ -236,7 +236,7 @@ def send_piece(call: Call) -> Answer:
     """
     holdings = _find_member(call).holdings
     segment = _checked_index(call, "segment", holdings.cut.segments)
-    index = _checked_index(call, "index", holdings.cut.count_in(segment))
+    index = _checked_index(call, "index", holdings.cut.count_pieces(segment))
     try:
         content = holdings.read(segment, index)
     except OSError as error:

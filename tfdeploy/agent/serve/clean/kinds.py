@@ -24,7 +24,7 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.ownership import NotOurs, check
+from tfdeploy.agent.ownership import NotOurs, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import over, unended
 from tfdeploy.agent.run.find import list_names, run_names
@@ -106,7 +106,7 @@ def list_jobs(workdir: str) -> List[str]:
     jobs = []
     for name in list_names(workdir):
         try:
-            check(workdir, *layout.of_job(name))
+            check_owners(workdir, *layout.job_folders(name))
         except (NotOurs, OSError):
             continue
         if NAME.match(name) and any(
@@ -239,7 +239,7 @@ def _list_environments(scope: Scope) -> Iterator[Item]:
     root = layout.envs_dir(scope.workdir)
     if not os.path.isdir(root):
         return
-    check(scope.workdir, ".envs")
+    check_owners(scope.workdir, ".envs")
     if any(unended.has_unreadable(scope.workdir, job) for job in list_jobs(scope.workdir)):
         return
     for name in sorted(env_usage.list_unused(scope.workdir, KEPT_ENVIRONMENTS)):

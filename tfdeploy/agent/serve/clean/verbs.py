@@ -20,11 +20,11 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional, Tuple
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.ownership import check, name_of
+from tfdeploy.agent.ownership import agent_name, check_owners
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.seen import AGENTS, stamps
+from tfdeploy.agent.seen import AGENTS, read_stamps
 from tfdeploy.agent.serve import audit_log
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
@@ -83,7 +83,7 @@ def remove_items(call: Call) -> Answer:
     audit).
     """
     job, secret = call.name("job"), SecretPaths(call)
-    check(call.context.workdir, *layout.of_job(job))
+    check_owners(call.context.workdir, *layout.job_folders(job))
     scope = Scope(
         call.context, job, named=_optional_names(call, "named") or [], secret=secret.code(job)
     )
@@ -148,8 +148,8 @@ def _workdir_identity(agent_dir: str) -> str:
     The text is computed from the inodes and change times of the agent's files, which all these
     hosts see."""
     try:
-        return name_of(
-            {"seen": stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")}
+        return agent_name(
+            {"seen": read_stamps(agent_dir, (0, os.geteuid())).encode("utf-8", "surrogateescape")}
         )[:16]
     except OSError:
         return ""

@@ -13,7 +13,7 @@ import stat
 
 from tfdeploy.agent import layout, listing
 from tfdeploy.agent.annotations import TYPE_CHECKING, Tuple
-from tfdeploy.agent.bitmap import numbers_of
+from tfdeploy.agent.bitmap import marked_numbers
 from tfdeploy.agent.broadcast.piece_files import islands, write_all
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
@@ -21,7 +21,7 @@ from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
 from tfdeploy.agent.serve.call import Call, fenced
 from tfdeploy.agent.serve.datasets.staging import Staging
-from tfdeploy.agent.stamp import Stamp, stamp_of
+from tfdeploy.agent.stamp import Stamp, compute_stamp
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -40,7 +40,7 @@ def list_source(call: Call) -> Answer:
     path = call.text("path")
     if call.flag("brief"):
         try:
-            return {"folder": os.path.isdir(path), "stamp": stamp_of(path)}
+            return {"folder": os.path.isdir(path), "stamp": compute_stamp(path)}
         except OSError as error:
             raise VerbError(
                 "unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path
@@ -74,10 +74,10 @@ def _list_path(path: str) -> Tuple[Listing, bool, str]:
                 advice="name_file",
                 details={"path": where},
             )
-        rows = listing.walk(path, seen) if is_folder else listing.single(path, seen)
+        rows = listing.walk(path, seen) if is_folder else listing.list_file(path, seen)
     except FileNotFoundError as error:
         raise VerbError("missing", "%s does not exist" % path, where=path) from error
-    except listing.Strange as error:
+    except listing.SpecialFile as error:
         what = "%s is neither a file, a link nor a folder" % error.filename
         raise VerbError("unreadable", what, where=error.filename) from error
     except OSError as error:
@@ -100,7 +100,7 @@ def copy_source(call: Call) -> Answer:
     """
     staging = Staging(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
     wanted, root = staging.listing(), os.fsencode(call.text("root"))
-    for index in numbers_of(staging.lacking(wanted)):
+    for index in marked_numbers(staging.lacking(wanted)):
         if call.cancelled.is_set():
             break
         if wanted.size(index):

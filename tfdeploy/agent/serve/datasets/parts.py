@@ -47,7 +47,7 @@ def list_held_files(call: Call) -> Answer:
     stored = record["parts"] if record is not None else None
     part_of = _part_by_row(stored, current) if stored is not None else None
     rows_by_part: Dict[int, List[int]] = {}
-    for i, j in listing.pairs(wanted, current):
+    for i, j in listing.match_rows(wanted, current):
         if (
             i is not None
             and j is not None
@@ -56,7 +56,7 @@ def list_held_files(call: Call) -> Answer:
         ):
             rows_by_part.setdefault(part_of[j] if part_of is not None else NO_PART, []).append(i)
     rows_held = [
-        [part, bitmap.pack(bitmap.bitmap_of(rows, len(wanted)))]
+        [part, bitmap.pack(bitmap.make_bitmap(rows, len(wanted)))]
         for part, rows in rows_by_part.items()
     ]
     return {"held": rows_held, "folder_id": data_record.folder_id(folder)}

@@ -15,7 +15,7 @@ from array import array
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import List, Optional
-from tfdeploy.agent.bitmap import is_marked, numbers_of
+from tfdeploy.agent.bitmap import is_marked, marked_numbers
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
 from tfdeploy.agent.serve.datasets.staging import Staging
@@ -27,7 +27,7 @@ def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> Li
     """Return the paths of the files that this host lacks and that are not complete in the staging
     folder."""
     folder, unready_paths = os.fsencode(staging.new), []
-    for row in map(wanted.__getitem__, numbers_of(lacking)):
+    for row in map(wanted.__getitem__, marked_numbers(lacking)):
         try:
             about = os.lstat(os.path.join(folder, row.path))
             is_whole = stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (
@@ -49,7 +49,7 @@ def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "arr
     os.makedirs(root, mode=0o700, exist_ok=True)
     _make_folders_writable(root, current)
     new = array("Q")
-    for i, j in listing.pairs(wanted, current):
+    for i, j in listing.match_rows(wanted, current):
         row = wanted[i] if i is not None else None
         old = current[j] if j is not None else None
         if row is None:

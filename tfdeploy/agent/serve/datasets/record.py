@@ -76,7 +76,7 @@ def write_record(
     folder: str, digest: str, attributes: str = "", parts: Optional[DataParts] = None
 ) -> None:
     """Record that the data set is complete. `attributes`: the hash of its modes and times
-    (Listing.attributes), or "" if these were not set. Raises OSError."""
+    (Listing.attributes_digest), or "" if these were not set. Raises OSError."""
     record: DataRecord = {
         "v": wire.VERSION,
         "digest": digest,

@@ -14,7 +14,7 @@ from array import array
 
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import Any, Iterator, Sequence, Tuple
-from tfdeploy.agent.bitmap import is_marked, mark, numbers_of
+from tfdeploy.agent.bitmap import is_marked, mark, marked_numbers
 from tfdeploy.agent.broadcast.piece_files import Moved
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
@@ -46,7 +46,7 @@ class Staging:
         lacking = self.lacking(wanted)
         os.makedirs(self.new, mode=0o700, exist_ok=True)
         staged_bytes = self._tidy(wanted, lacking)
-        needed = sum(wanted.allocated(row) for row in numbers_of(lacking)) - staged_bytes
+        needed = sum(wanted.allocated(row) for row in marked_numbers(lacking)) - staged_bytes
         require_space(self.new, "the data", needed, reserve=reserve)
         atomic.write_bytes(self._listing, packed)
         return lacking
@@ -73,7 +73,7 @@ class Staging:
         Raises VerbError not_begun, bad_listing."""
         wanted = self.listing()
         rows = array("Q")
-        for index in numbers_of(moved):
+        for index in marked_numbers(moved):
             if index >= len(wanted) or not wanted.is_content(index):
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
             rows.append(index)
@@ -92,7 +92,7 @@ class Staging:
         another size or time."""
         current = self._walk_old()
         missing_bits = bytearray((len(wanted) + 7) // 8)
-        for i, j in listing.pairs(wanted, current):
+        for i, j in listing.match_rows(wanted, current):
             if (
                 i is not None
                 and wanted.is_content(i)
@@ -108,7 +108,7 @@ class Staging:
         """Remove staged files that this host does not lack. Return how many bytes on disk the
         remaining staged files take."""
         staged, total = walk_folder(self.new), 0
-        for i, j in listing.pairs(wanted, staged):
+        for i, j in listing.match_rows(wanted, staged):
             if j is None or not staged.path(j):
                 continue
             staged_path = os.path.join(os.fsencode(self.new), staged.path(j))
@@ -165,7 +165,7 @@ def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
     """For each row of `wanted`, return the size of the file at the same path in `current`, or -1 if
     there is no such file."""
     sizes = array("q", [-1]) * len(wanted)
-    for i, j in listing.pairs(wanted, current):
+    for i, j in listing.match_rows(wanted, current):
         if i is not None and j is not None and current.kind(j) == FILE:
             sizes[i] = current.size(j)
     return sizes
@@ -183,7 +183,7 @@ def translate_strange() -> Iterator[None]:
     """Turn the exception Strange into VerbError strange."""
     try:
         yield
-    except listing.Strange as error:
+    except listing.SpecialFile as error:
         raise VerbError(
             "strange",
             "%s is neither a file, a link nor a folder" % error.filename,

@@ -19,7 +19,7 @@ from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.disk import free_space, require_space
 from tfdeploy.agent.host.fsync import changed_since, flush
 from tfdeploy.agent.listing import FILE, FOLDER
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import place as data_place
@@ -68,7 +68,7 @@ def begin_staged(call: Call) -> Answer:
     wanted = staging.listing()
     return {
         "lacking": bitmap.pack(lacking),
-        "lacking_bytes": sum(wanted.size(row) for row in bitmap.numbers_of(lacking)),
+        "lacking_bytes": sum(wanted.size(row) for row in bitmap.marked_numbers(lacking)),
         "folder_id": data_record.folder_id(folder),
     }
 
@@ -111,7 +111,7 @@ def _count_losses(call: Call, folder: str) -> Answer:
         return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
-    files_kept = [not coming or wire.name_key(path) in coming for path in list_paths(folder)]
+    files_kept = [not coming or wire.hash_path(path) in coming for path in list_paths(folder)]
     return {"folder": folder, "files": len(files_kept), "losing": files_kept.count(False)}
 
 
@@ -189,7 +189,7 @@ def _commit_staged(call: Call, folder: str) -> Answer:
         is not None
     )
     if has_live_run and not data_record.is_recorded_as(
-        staging.old, wanted.digest(), wanted.attributes()
+        staging.old, wanted.digest(), wanted.attributes_digest()
     ):
         target = data_versions.side_path(folder, data_versions.NEXT)
         building = data_versions.side_path(folder, "building")
@@ -206,7 +206,7 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     if ok:
         flush(target, (os.fsdecode(wanted.path(row)) for row in new))
         parts = data_parts.parts_from_blob(call.integer("parts"), call.blob)
-        data_record.write_record(target, actual_digest, wanted.attributes(), parts)
+        data_record.write_record(target, actual_digest, wanted.attributes_digest(), parts)
         staging.remove()
     return {"digest": actual_digest, "ok": ok}
 
@@ -258,7 +258,7 @@ def _data_folder(call: Call) -> str:
     job, name = call.name("job"), call.name("name")
     folder = layout.data_dir(call.context.workdir, job, name)
     if os.path.isdir(folder) and not os.path.islink(folder):
-        check(call.context.workdir, "%s/data/%s" % (job, name))
+        check_owners(call.context.workdir, "%s/data/%s" % (job, name))
     return folder
 
 

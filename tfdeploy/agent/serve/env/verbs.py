@@ -18,7 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.installed import Asked, find_program
 from tfdeploy.agent.host.private_folder import make_private
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.env import install as env_install
@@ -61,7 +61,7 @@ def find_environment(workdir: str, digest: str, version: str, base: str) -> Opti
     """Return the folder of the environment if it is complete. Does not check whether its
     interpreter still runs."""
     name = environment_name(digest, version, base)
-    check(workdir, ".envs/" + name)
+    check_owners(workdir, ".envs/" + name)
     folder = os.path.join(layout.envs_dir(workdir), name)
     return (
         folder
@@ -123,7 +123,7 @@ def _parse_request(call: Call) -> EnvRequest:
             advice="newer_python",
         )
     name = environment_name(call.name("digest"), version, base)
-    check(call.context.workdir, ".envs/" + name)
+    check_owners(call.context.workdir, ".envs/" + name)
     return EnvRequest(
         base, version, name, os.path.join(layout.envs_dir(call.context.workdir), name)
     )

@@ -18,7 +18,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private
-from tfdeploy.agent.ownership import NotOurs, check, explain
+from tfdeploy.agent.ownership import NotOurs, check_owners, explain
 from tfdeploy.agent.run import (
     check_files,
     in_doubt,
@@ -65,7 +65,7 @@ def prepare_run(call: Call) -> Answer:
     call.secrets = list(given.secrets)
     part = prepare_args.checked_part(given)
     paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
-    check(paths.workdir, *layout.of_job(part.job))
+    check_owners(paths.workdir, *layout.job_folders(part.job))
     _check_owner(paths)
     with prepare_lock.hold(paths, part.plan_digest):
         if _is_prepared(paths, part):
@@ -247,7 +247,7 @@ def _check_release(paths: RunPaths, release: str) -> None:
 def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
     for spec in part.tasks:
         wrong = run_program.find_problem(
-            wire.whole_words(spec, part.texts), paths.cwd_of(spec), os.environ
+            wire.resolve_words(spec, part.texts), paths.cwd_of(spec), os.environ
         )
         if wrong is not None:
             what, advice, details = wrong

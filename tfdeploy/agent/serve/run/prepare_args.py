@@ -36,8 +36,8 @@ def read_arguments(call: Call) -> PrepareArguments:
             call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs")
         )
     try:
-        text, rest = frames.unpack_first(call.blob)
-        own, shared = json.loads(text), json.loads(frames.unpack(rest))
+        text, rest = frames.decompress_first(call.blob)
+        own, shared = json.loads(text), json.loads(frames.decompress(rest))
         part, plan = dict(own["part"], **shared["part"]), dict(shared["plan"])
         return PrepareArguments(
             part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {})
@@ -83,7 +83,7 @@ def checked_part(arguments: PrepareArguments) -> wire.HostPart:
                 "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index),
             )
         try:
-            wire.whole_words(spec, part.texts)
+            wire.resolve_words(spec, part.texts)
         except ValueError as error:
             raise VerbError("bad_part", "%s: %s" % (spec.task, error)) from error
     return part

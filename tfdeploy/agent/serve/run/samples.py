@@ -39,7 +39,7 @@ def send_samples(call: Call) -> Answer:
                 content = file.read(2 * MOST_BYTES)
         except FileNotFoundError:
             continue
-        call.item({"task": task}, frames.pack(content))
+        call.item({"task": task}, frames.compress(content))
     attempts = {spec.task: attempts_of(paths, spec.task) for spec in paths.part().tasks}
     return {
         "cores": os.cpu_count() or 1,

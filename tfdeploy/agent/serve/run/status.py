@@ -250,7 +250,7 @@ def run_plan(call: Call) -> Answer:
         what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
         raise VerbError("unknown_run", what, where=paths.run_dir) from error
     if call.text("unless") != hashlib.sha256(plan).hexdigest():
-        call.item({}, frames.pack(plan))
+        call.item({}, frames.compress(plan))
     return {}
 
 

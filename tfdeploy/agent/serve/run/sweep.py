@@ -10,7 +10,7 @@ import sys
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.ownership import check
+from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import in_doubt, leftovers, liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.run import prepare_lock
@@ -39,7 +39,7 @@ def sweep_runs(workdir: str, host: str = "") -> None:
 
 
 def _sweep_one(paths: RunPaths) -> None:
-    check(paths.workdir, *layout.of_job(paths.job))
+    check_owners(paths.workdir, *layout.job_folders(paths.job))
     paths.check_owner("tasks")
     with prepare_lock.hold_if_free(paths) as is_free:
         if is_free:

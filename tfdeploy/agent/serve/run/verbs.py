@@ -16,7 +16,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
 from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
-from tfdeploy.agent.layout import NoPart
+from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.mesh.shared_state import ending_of
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
@@ -150,7 +150,7 @@ def abort_run(call: Call) -> Answer:
         if _phase(paths) != "ended" or _has_minder(paths):
             _leave_word_to_end(paths, "abort", reason=reason)
         left = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
-    except (VerbError, NoPart) as error:
+    except (VerbError, HostPartMissing) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
         return {}  # there is no such run, or its minder has removed it
@@ -341,7 +341,7 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
         if not lock.acquire():
             return False
     except FileNotFoundError as error:
-        raise NoPart(
+        raise HostPartMissing(
             "run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)
         ) from error
     with lock:
