@@ -108,17 +108,17 @@ def write_script(shell: str, tmp_path: Path) -> Path:
     return path
 
 
-def run_shell(shell: str, text: str, *args: str) -> list[str]:
+def run_shell(shell: str, text: str, *args: str, path: str = "/nowhere") -> list[str]:
     """Return the lines that the shell prints. It finds no program, because it must start none."""
     program = next(
-        str(path) for folder in os.get_exec_path() if (path := Path(folder) / shell).exists()
+        str(file) for folder in os.get_exec_path() if (file := Path(folder) / shell).exists()
     )
     flags = ["--norc"] if shell == "bash" else ["--no-config"]
     done = subprocess.run(
         [program, *flags, "-c", text, *args],
         capture_output=True,
         text=True,
-        env={**os.environ, "PATH": "/nowhere"},
+        env={**os.environ, "PATH": path},
         timeout=TIMEOUT_S,
         check=True,
     )
@@ -136,11 +136,12 @@ def offers_of_bash(lines: Sequence[str], tmp_path: Path) -> list[list[str]]:
     return [line.split("\t")[:-1] for line in shown]
 
 
-def offers_of_fish(lines: Sequence[str], tmp_path: Path) -> list[list[str]]:
+def offers_of_fish(lines: Sequence[str], tmp_path: Path, path: str = "/nowhere") -> list[list[str]]:
     text = """source $argv[1]; set -e argv[1]
     for line in $argv; complete -C $line | string replace -r '\\t.*' ''; echo end of line; end"""
-    shown = "\n".join(run_shell("fish", text, str(write_script("fish", tmp_path)), *lines))
-    return [each.split() for each in shown.split("end of line")][:-1]
+    script = str(write_script("fish", tmp_path))
+    shown = "\n".join(run_shell("fish", text, script, *lines, path=path))
+    return [each.strip("\n").splitlines() for each in shown.split("end of line")][:-1]
 
 
 OFFERS = {"bash": offers_of_bash, "fish": offers_of_fish}
@@ -189,6 +190,16 @@ def test_tab_inserts_what_the_program_then_gets(
         argv.unlink()
         terminal.until(">>")
     assert not list(work.rglob("executed"))
+
+
+@pytest.mark.needs("fish")
+def test_fish_offers_what_the_other_shells_insert(tmp_path: Path) -> None:
+    wanted = {keys: args[-1:] for keys, args in TYPED if keys.index("\t") == len(keys) - 1}
+    wanted["status m\t"] = []
+    lines = [f"tfdeploy {keys[:-1]}" for keys in wanted]
+    # fish itself starts `ls` for names of files.
+    offers = offers_of_fish(lines, tmp_path, os.environ["PATH"])
+    assert offers == list(wanted.values())
 
 
 @pytest.mark.needs("fish")
