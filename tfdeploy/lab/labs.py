@@ -58,6 +58,14 @@ def _check(kind: str, count: int, shape: Shape) -> None:
         )
     if kind == "loopback" and shape["sites"] != 1:
         raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
+    if kind == "loopback" and shape["shared_workdir"]:
+        # A lock in a shared workdir names its holder by the host's name.
+        raise UsageError(
+            "the hosts of a loopback lab all have this machine's name, so they cannot share a "
+            "workdir",
+            where="--shared-workdir",
+            next="--kind isolated",
+        )
     for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
         if rate and not _RATE.match(rate):
             raise UsageError(f"{rate!r:.80} is not a rate", where=flag, next=f"{flag} 100mbit")

@@ -286,6 +286,12 @@ def test_sites_that_cannot_be_are_refused(
     assert left_of(alone / "ok")[2] == []
 
 
+def test_hosts_of_one_name_share_no_workdir(alone: Path) -> None:
+    with pytest.raises(UsageError, match="share a workdir"):
+        lab.up("ok", "loopback", 2, shared_workdir=True)
+    assert left_of(alone / "ok")[2] == []
+
+
 @pytest.mark.needs("isolated lab")
 def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None:
     """The root is an overlay as in a container, where /proc/sys is also read-only.
