@@ -66,6 +66,8 @@ demo: setup
 bench: setup
 	@set -e; for each in benchmarks/bench_*.py; do [ ! -e "$$each" ] || $(PY) "$$each"; done
 
+COMPILE := $(PY) -m uv pip compile -q --universal --generate-hashes --python-version 3.10 --no-emit-index-url \
+  --no-annotate --custom-compile-command "make lock" pyproject.toml
 lock: setup
-	$(PY) -m uv pip compile -q --universal --generate-hashes --python-version 3.10 --no-emit-index-url --no-annotate \
-	  --extra dev --extra tensorflow pyproject.toml -o requirements-dev.lock --custom-compile-command "make lock"
+	$(COMPILE) --extra dev --extra tensorflow -o requirements-dev.lock
+	$(COMPILE) -c requirements-dev.lock -o requirements.lock
