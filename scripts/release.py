@@ -92,7 +92,8 @@ def check_content(sdist: Path, wheel: Path, version: str) -> None:
         names = {each.name.partition("/")[2] for each in archive if not each.isdir()}
     compare("source distribution", {name for name in names if not BUILT.fullmatch(name)}, tracked)
     with zipfile.ZipFile(wheel) as packed:
-        packaged = {name for name in packed.namelist() if ".dist-info/" not in name}
+        built = re.compile(r"tfdeploy-[^/]+\.(dist-info|data/data/share/man)/")
+        packaged = {name for name in packed.namelist() if not built.match(name)}
     modules = {name for name in tracked if name.startswith("tfdeploy/")}
     compare("wheel", packaged, modules)
     for path in (sdist, wheel):
