@@ -169,7 +169,7 @@ FAULTS = (
     Fault("n4", "rsync", "rsync is missing", "apt-get install -y rsync"),
     Fault("n4", "shared memory", "has 64 MiB free", "remount,size="),
     Fault("n4", "temporary files", "cannot write in /tmp", "chmod 1777 /tmp"),
-    Fault("n4", "gpus", "GPU 3", "correct `gpus:` of n4"),
+    Fault("n4", "gpus", "GPU 3", "write `gpus: auto` in place of `gpus:` ("),
     Fault("n5", "disk", "free in /home/lab/small/w, 64 MiB needed", "free"),
     Fault("n5", "inodes", "inodes free", "df -i"),
     Fault("n5", "filesystem", "mounted noexec", "remount,exec /home/lab/small"),

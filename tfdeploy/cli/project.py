@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shlex
 from functools import lru_cache
@@ -10,8 +11,8 @@ from typing import TYPE_CHECKING
 
 from tfdeploy import config
 from tfdeploy.cli.output import print_message
-from tfdeploy.cli.state import remember_inventory
-from tfdeploy.errors import Refused, UsageError
+from tfdeploy.cli.state import open_run_store, remember_inventory
+from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.selection import select
 
@@ -28,7 +29,21 @@ def load_job(flags: CommonFlags) -> Job:
     Raises ConfigError for an invalid or missing job file, and Refused if another user can change
     it.
     """
-    return _load_found_job(flags, config.find_job(flags.job, Path.cwd()))
+    try:
+        return _load_found_job(flags, config.find_job(flags.job, Path.cwd()))
+    except ConfigError as error:
+        raise (_with_last_project(error) if flags.job is None else error) from error
+
+
+def _with_last_project(error: ConfigError) -> ConfigError:
+    """Return the error. If nothing was found, it names the folder of the last run first."""
+    if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
+        folder = None
+        with contextlib.suppress(Refused):  # a state folder that others can change
+            folder = open_run_store().last_code()
+        if folder is not None and os.path.isdir(folder):
+            error.next = f"`cd {shlex.quote(folder)}` (of the last run); otherwise {error.next}"
+    return error
 
 
 def load_job_if_any(flags: CommonFlags) -> Job | None:
@@ -82,9 +97,12 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     used. Raises ConfigError and Refused.
     """
     job_file = config.find_job(flags.job, Path.cwd()) if job else None
-    file = config.find_inventory(
-        flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file
-    )
+    try:
+        file = config.find_inventory(
+            flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file
+        )
+    except ConfigError as error:
+        raise _with_last_project(error) from error
     if file.unused is not None or not (file.named or file.path.parent.parent == Path.cwd()):
         path = os.path.relpath(file.path)
         _print_file_used(flags, f"inventory: {path}{_describe_unused_file(file)}")

@@ -273,7 +273,7 @@ def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
 def _offer(choices: list[Path]) -> str:
     if not choices:
         return (
-            "tfdeploy init writes one, tfdeploy lab up 3 makes hosts to try, or name a file: -i "
-            "FILE"
+            "name a file or hosts with -i, `tfdeploy lab up 3` makes hosts to try, or "
+            "`tfdeploy init` writes one"
         )
     return "one of: " + ", ".join(f"-i {shown(path)}" for path in choices[:20])

@@ -41,7 +41,7 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
     hint = (
         f"-j {shown(near)}"
         if os.path.exists(near)
-        else "tfdeploy init writes one, or name it: -j FILE"
+        else "name it with -j FILE, or `tfdeploy init` writes one"
     )
     raise ConfigError(
         "no job file", where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}", next=hint

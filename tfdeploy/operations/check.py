@@ -25,6 +25,7 @@ from tfdeploy.operations.setup import recipe_of
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
 from tfdeploy.planning.preflight.links import ends
+from tfdeploy.planning.program import mode_signs
 from tfdeploy.planning.seats import hosts_to_probe
 from tfdeploy.transport.protocols import Fleet
 
@@ -98,6 +99,8 @@ def _needs(
     """Return what the job needs of each host, with the plan of a launch if one can be made."""
     if launch is None or shipment is None:
         return Needs()
+    job = launch.job
+    _try_or_collect(lambda: mode_signs.check(job, shipment.program(job), force=False), refused)
     needs = _try_or_collect(lambda: launch_needs(launch, shipment), refused) or Needs()
     facts = _facts_for_plan(launch, seen)
     plan = (

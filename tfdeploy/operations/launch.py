@@ -58,7 +58,7 @@ from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.seats import hosts_to_probe, requested_roles
-from tfdeploy.planning.source.imports import from_outside, modules_asked
+from tfdeploy.planning.source.imports import from_outside, modules_asked, own_modules
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 from tfdeploy.tree import Recipe
@@ -368,7 +368,7 @@ def probe_questions(
         keep=job.keep,
         setup=recipe.digest if recipe else None,
         program=program_on_path(job),
-        modules=modules_asked(shipment.program(job)) if shipment else (),
+        modules=modules_asked(job, shipment.program(job)) if shipment else (),
         preflight=True,
         firewall=_required_protection(job) in ("auto", "firewall"),
     )
@@ -386,13 +386,15 @@ def launch_needs(request: Launch, shipment: Shipment, plan: Plan | None = None) 
     """Return what the launch needs of each host, for the preflight."""
     job, manifest, program = request.job, shipment.manifest, shipment.program(request.job)
     linked = (f"{path}/" for path in (*links(job), *job.keep))
-    imports = from_outside(job, program, {*(entry.path for entry in manifest.entries), *linked})
+    files = {*(entry.path for entry in manifest.entries), *linked}
+    imports = from_outside(job, program, files)
     return Needs(
         bytes=manifest.total_bytes,
         files=len(manifest.entries),
         sync=request.sync,
         tensorflow=program.imports_tensorflow,
         imports=imports,
+        own_modules=own_modules(files),
         left_out={
             each.module
             for each in imports

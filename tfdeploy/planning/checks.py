@@ -24,7 +24,8 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
 from tfdeploy.planning.flags import torch_launch
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.source.entry_point import PYTHON
+from tfdeploy.planning.source.entry_point import PYTHON, interpreted
+from tfdeploy.planning.source.imports import own_modules
 from tfdeploy.planning.source.source import Program
 
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
@@ -161,6 +162,7 @@ def program(job: Job, source: Program, files: Collection[str], links: Collection
         not files
         or path is None
         or path in files
+        or f"{path}/__main__.py" in files
         or path.startswith(("/", "..", "~"))
         or "{" in path
     ):
@@ -206,6 +208,20 @@ def refuse_missing_program(
     )
 
 
+def refuse_missing_module(job: Job, used: Mapping[str, HostFacts], files: Collection[str]) -> None:
+    """Raise Refused if the module after `python -m` is neither in the code nor on the hosts."""
+    word, is_module = interpreted(job.command)
+    name, own = word.partition(".")[0], own_modules(files)
+    lacking = [host for host, facts in used.items() if facts.modules.get(name) is False]
+    if is_module and lacking and files and name not in own and "PYTHONPATH" not in job.env:
+        install = f"install it there, or check that {job.code} has it and git does not ignore it"
+        raise Refused(
+            f"the module {name} is neither in the code nor in the Python of {fold_names(lacking)}",
+            where=_command_source(job),
+            next=did_you_mean(name, own, install),
+        )
+
+
 def _command_source(job: Job) -> str:
     """Return the location of the command: its line in the job file, or "command" if unknown."""
     return job.places.get("command") or job.source or "command"
@@ -220,6 +236,9 @@ def _started(job: Job, source: Program) -> str | None:
         any(posixpath.basename(word).startswith("python") for word in command)
         and "-m" not in command
     )
+    word, is_module = interpreted(command)
+    if word and not is_module:
+        return posixpath.normpath(posixpath.join(job.cwd, word))
     return source.path if by_python else source.script
 
 

@@ -6,8 +6,9 @@ collected, and contact no host.
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from datetime import datetime, timezone
 
 from tfdeploy.errors import Refused
@@ -54,14 +55,19 @@ def live(used: Mapping[str, HostFacts]) -> None:
             )
 
 
-def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> None:
-    """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow."""
+def host(
+    entry: Host, facts: HostFacts, program: Program, options: Options, usual: str | None
+) -> None:
+    """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
+
+    `usual`: the interpreter of most hosts, see `usual_python`.
+    """
     where = f"host {entry.name}"
     if facts.python is None:
         raise Refused(
             f"no interpreter `{entry.python}` on {entry.name}",
             where=where,
-            next=no_python_remedy(entry),
+            next=no_python_remedy(entry, usual),
         )
     if options.sync and facts.rsync is None:
         raise Refused(
@@ -80,21 +86,40 @@ def host(entry: Host, facts: HostFacts, program: Program, options: Options) -> N
             f"{entry.name} at a larger disk",
         )
     if program.imports_tensorflow and facts.tensorflow is None:
+        other = _as_others(None if usual == facts.python else usual)
         raise Refused(
             f"{program.path} imports TensorFlow, and {facts.python} on {entry.name} has none",
             where=where,
-            next=f"set {entry.setting('python')} to one that has it, or: "
-            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow"),
+            next=f"set {entry.setting('python')} to {other or 'one that has it'}, or: `"
+            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow")
+            + "`",
         )
 
 
-def no_python_remedy(entry: Host) -> str:
+def usual_python(used: Iterable[HostFacts], program: Program) -> str | None:
+    """Return the interpreter of most hosts, with TensorFlow if the program imports it, else None."""
+    counts = Counter(
+        facts.python
+        for facts in used
+        if facts.python and (facts.tensorflow or not program.imports_tensorflow)
+    )
+    return counts.most_common(1)[0][0] if counts else None
+
+
+def no_python_remedy(entry: Host, usual: str | None) -> str:
     """Return what to do if the host has no interpreter of the name that the inventory gives.
 
-    For the default name, python3, the text also suggests to install Python.
+    `usual`: the interpreter of most hosts. For the default name, python3, the text also suggests to
+    install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
-    return f"write `python: PATH` of {entry.name} in the inventory{install}"
+    wanted = _as_others(usual) or "a Python that is there"
+    return f"set {entry.setting('python')} to {wanted}{install}"
+
+
+def _as_others(python: str | None) -> str:
+    # Hosts report these paths, so they are quoted before a user pastes them into a shell.
+    return f"{shlex.quote(python)}, as most hosts have it" if python else ""
 
 
 def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:

@@ -195,8 +195,10 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     for command, each in zip(role_programs.commands(job), programs, strict=True):
         checks.program(replace(job, command=command), each, inputs.options.files, links)
     interpreters.check(job, used, program)
+    usual = host_checks.usual_python(used.values(), program)
     for name in used:
-        host_checks.host(placed.hosts[name], used[name], program, inputs.options)
+        host_checks.host(placed.hosts[name], used[name], program, inputs.options, usual)
+    checks.refuse_missing_module(job, used, inputs.options.files)
     syntax.check(job, program, used.values())
     mode_note = mode_signs.check(job, program, force=inputs.options.any_mode)
     as_written = compat.decide(job, program, used)

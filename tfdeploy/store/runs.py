@@ -45,6 +45,7 @@ class RunStore:
             make_private_folder(folder)
             if manifest is not None and manifest.release == plan.release:
                 write_private_file(folder / "files.json", json.dumps(manifest.files))
+                write_private_file(folder / "code", manifest.root)
             write_private_file(folder / "plan.json", json.dumps(plan_to_file(plan)))
         except OSError:
             return False
@@ -76,6 +77,13 @@ class RunStore:
             return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
+
+    def last_code(self) -> str | None:
+        """Return the code folder of the last launched run whose folder is known, else None."""
+        for run in self.runs():
+            with contextlib.suppress(OSError, ValueError):
+                return (self._folder(run) / "code").read_text()
+        return None
 
     def launched_at(self, run: str) -> float | None:
         """Return the time in UTC seconds at which this machine launched the run, else None.

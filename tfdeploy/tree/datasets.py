@@ -16,6 +16,7 @@ from tfdeploy.agent import listing, wire
 from tfdeploy.agent.listing import FOLDER, Listing, SpecialFile
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 from tfdeploy.errors import ConfigError, Refused
+from tfdeploy.model.text.nexts import similar
 from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
@@ -63,12 +64,12 @@ class DataListing:
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
-def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
+def read_data(path: Path, withhold: WithheldFiles = NONE, place: str | None = None) -> DataListing:
     """Return the listing of a data set.
 
-    `withhold`: files that must not be sent. Raises ConfigError (the data set is missing, or
-    contains a withheld file) and Refused (it is empty, unreadable or a link to a file, or contains
-    something other than files, folders and links).
+    `withhold`: files that must not be sent. `place`: where the job file names the path. Raises
+    ConfigError (the data set is missing, or contains a withheld file) and Refused (it is empty,
+    unreadable or a link to a file, or contains something other than files, folders and links).
     """
     source = os.path.abspath(path)
     stamp = Stamp()
@@ -80,8 +81,11 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
         look = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
         rows = listing.walk(source, look) if is_folder else listing.list_file(source, look)
     except FileNotFoundError as error:
+        near = _similar_path(source)
         raise ConfigError(
-            "the data set does not exist", where=source, next="correct `data:` in the job file"
+            f"the data set {source} does not exist",
+            where=place or source,
+            next=f"did you mean {near}?" if near else "correct `data:` in the job file",
         ) from error
     except SpecialFile as error:
         raise Refused(
@@ -94,6 +98,15 @@ def read_data(path: Path, withhold: WithheldFiles = NONE) -> DataListing:
             next="make it readable for you",
         ) from error
     return replace(listed(source, is_folder, rows, str(stamp)), withhold=withhold)
+
+
+def _similar_path(missing: str) -> str:
+    """Return the path with its first missing name replaced by a similar one there, or ""."""
+    folder, name = os.path.split(missing)
+    if not os.path.isdir(folder):
+        return _similar_path(folder) if folder != missing else ""
+    near = similar(name, os.listdir(folder))
+    return near and os.path.join(os.path.relpath(folder), near)
 
 
 def read_again(data: DataListing) -> DataListing:

@@ -100,6 +100,20 @@ def project(operator: Operator) -> Operator:
     return operator
 
 
+def test_outside_of_a_project_the_folder_of_the_last_run_is_named_first(project: Operator) -> None:
+    run = ".local/state/tfdeploy/runs/j-1"
+    project.write(f"{run}/plan.json", "{}")
+    project.write(f"{run}/code", str(project.home / "project"))
+    for verb in ("launch", "inventory"):
+        error = project.refused(verb, code=2)
+        assert error["next"].startswith(
+            f"`cd {project.home}/project` (of the last run); otherwise "
+        )
+        assert error["next"].endswith("or `tfdeploy init` writes one")
+    (project.home / run / "code").unlink()
+    assert "last run" not in project.refused("launch", code=2)["next"]
+
+
 def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(
     project: Operator,
 ) -> None:

@@ -280,6 +280,48 @@ def test_the_command_starts_in_a_folder_that_the_code_has(make: Callable[..., Pl
             make(options=Options(files=files), cwd="src/models", command=command)
 
 
+@pytest.mark.parametrize(
+    ("command", "what", "next"),
+    [
+        (("python", "train"), "the program train is not in the code", "did you mean train.py?"),
+        (("python3", "-u", "trian.py"), "the program trian.py is not", "did you mean train.py?"),
+        (("python", "-m", "trian"), "the module trian is neither in the code nor in", "train?"),
+        (
+            ("python", "-m", "gone.run"),
+            "the module gone is neither in the code",
+            "install it there",
+        ),
+    ],
+)
+def test_a_file_or_module_that_does_not_exist_is_named(
+    make: Callable[..., Plan], command: tuple[str, ...], what: str, next: str
+) -> None:
+    asked = {name: {"modules": {"trian": False, "gone": False}} for name in ("n1", "n2", "n3")}
+    options = Options(files=frozenset({"train.py"}))
+    with pytest.raises(Refused, match=what) as refused:
+        make(said=asked, command=command, options=options, places={"command": "t.yaml:3:command"})
+    assert next in (refused.value.next or "") and refused.value.where == "t.yaml:3:command"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("python", "-m", "train"),
+        ("python", "-m", "there.run"),
+        ("python", "-W", "ignore", "app"),
+        ("python", "-c", "print(1)"),
+        ("python", "/opt/app"),
+        ("env", "python", "train"),
+    ],
+)
+def test_a_file_or_module_that_may_exist_is_not_refused(
+    make: Callable[..., Plan], command: tuple[str, ...]
+) -> None:
+    asked = {name: {"modules": {"train": False, "there": True}} for name in ("n1", "n2", "n3")}
+    options = Options(files=frozenset({"train.py", "app/__main__.py"}))
+    assert make(said=asked, command=command, options=options).tasks
+
+
 def test_no_command_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match="no command"):
         make(command=())

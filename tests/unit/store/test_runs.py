@@ -75,6 +75,14 @@ def test_a_plan_that_another_user_owns_is_not_there(tmp_path: Path) -> None:
     assert store.plan("digits-1") is None
 
 
+def test_the_code_folder_of_the_last_run_is_known(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    assert store.last_code() is None
+    store.save(plan("digits-1"), Manifest(root="/c", release="r", entries=()))
+    store.save(plan("digits-2"))
+    assert store.last_code() == "/c"
+
+
 def test_only_this_user_can_read_what_is_stored(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
@@ -86,7 +94,7 @@ def test_only_this_user_can_read_what_is_stored(tmp_path: Path) -> None:
         os.umask(before)
     assert {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "state").rglob("*")} == {
         **dict.fromkeys(("tfdeploy", "runs", "digits-1"), 0o700),
-        **dict.fromkeys(("plan.json", "files.json", "events.jsonl"), 0o600),
+        **dict.fromkeys(("plan.json", "files.json", "code", "events.jsonl"), 0o600),
     }
 
 

@@ -67,8 +67,19 @@ def test_links_that_lead_out_are_reported(folder):
 
 
 def test_missing_empty_and_strange_are_refused(tmp_path, folder):
-    with pytest.raises(ConfigError, match="does not exist"):
+    with pytest.raises(ConfigError, match="does not exist") as caught:
         read_data(tmp_path / "nowhere")
+    assert caught.value.next == "correct `data:` in the job file"
+    (tmp_path / "data/digits").mkdir(parents=True)
+    for missing in ("data/digit", "date/digits/train"):
+        with pytest.raises(ConfigError, match=f"{missing} does not exist") as caught:
+            read_data(tmp_path / missing, place="t.yaml:4:data.digits")
+        near = {"data/digit": "data/digits", "date/digits/train": "data"}[missing]
+        near = os.path.relpath(tmp_path / near)
+        assert (caught.value.where, caught.value.next) == (
+            "t.yaml:4:data.digits",
+            f"did you mean {near}?",
+        )
     (tmp_path / "empty/below").mkdir(parents=True)
     with pytest.raises(Refused, match="no file to send"):
         read_data(tmp_path / "empty")

@@ -6,7 +6,6 @@ over the same variable of its groups, and that of a child group over that of its
 
 from __future__ import annotations
 
-import difflib
 import re
 import shlex
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +17,7 @@ from tfdeploy.config.foreign.host_list import mapping
 from tfdeploy.config.node import Node
 from tfdeploy.config.yamlfile import parse_yaml, read_text
 from tfdeploy.model.cluster import ROLES
+from tfdeploy.model.text.nexts import similar
 from tfdeploy.model.text.ranges import MAX_NAMES
 
 ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
@@ -187,9 +187,9 @@ def _depths(groups: Groups) -> dict[str, int]:
 def _misspelt(variables: Mapping[str, Node]) -> Iterator[str]:
     """Yield a note for each variable whose name is nearly that of a variable that is read."""
     for name, node in variables.items():
-        near = difflib.get_close_matches(name, _KEYS, 1, cutoff=0.9)
-        if near and name not in _KEYS:
-            yield f"{node.location}: the variable {name} has no effect: did you mean {near[0]}?"
+        near = similar(name, _KEYS, 0.9)
+        if near not in ("", name):
+            yield f"{node.location}: the variable {name} has no effect: did you mean {near}?"
 
 
 def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:

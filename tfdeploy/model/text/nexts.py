@@ -52,11 +52,18 @@ def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
     """Return a hint for the unknown `word`: the most similar known word, or `otherwise`."""
+    near = similar(word, known)
+    return f"did you mean {near}?" if near else otherwise
+
+
+def similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
+    """Return the most similar known word, or "" if none has a difflib ratio of `cutoff`."""
     import difflib  # imported here because a hint is rare
 
     existing, meant = list(known), alias(word)
-    near = [meant] if meant in existing else difflib.get_close_matches(word, existing, 1)
-    return f"did you mean {near[0]}?" if near else otherwise
+    if meant in existing:
+        return meant
+    return next(iter(difflib.get_close_matches(word, existing, 1, cutoff)), "")
 
 
 def alias(word: str) -> str:

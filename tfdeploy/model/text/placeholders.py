@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.errors import UsageError
+from tfdeploy.model.text.nexts import similar
 
 NAMES: dict[str, str] = {
     "ps_hosts": "addresses of the parameter servers, host:port with commas between",
@@ -76,7 +77,9 @@ def _alone(brace: str, text: str) -> UsageError:
 
 def _unknown(name: str, text: str, known: tuple[str, ...]) -> UsageError:
     listed = " ".join(f"{{{other}}}" for other in known)
+    near = similar(name, known, 0.7)
+    hint = near and f"did you mean {{{near}}}? "
     return UsageError(
         f"unknown placeholder {{{name}}} in {text!r}",
-        next=f"use one of {listed}, or write {{{{{name}}}}} for plain braces",
+        next=f"{hint}use one of {listed}, or write {{{{{name}}}}} for plain braces",
     )

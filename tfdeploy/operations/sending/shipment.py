@@ -104,7 +104,10 @@ def read_shipment(
     if manifest.private_keys and not allow_secrets:
         path, line = manifest.private_keys[0]
         raise _refused_secret(manifest, path, line, "a private key")
-    data = {name: read_data(Path(source.path), withhold) for name, source in local_sources.items()}
+    data = {
+        name: read_data(Path(source.path), withhold, job.places.get(f"data.{name}"))
+        for name, source in local_sources.items()
+    }
     by_rsync = frozenset(name for name, source in local_sources.items() if source.via == "rsync")
     return Shipment(job.name, manifest, CodeFiles(manifest), data, by_rsync=by_rsync)
 

@@ -120,6 +120,6 @@ def _not_there(host: Host, facts: HostFacts, asked: str) -> Refused:
     because = f" ({facts.gpu_error})" if facts.gpu_error else ""
     return Refused(
         f"the inventory gives {host.name} {asked}, and nvidia-smi there finds: {present_gpus}{because}",
-        where=host.source or f"host {host.name}",
-        next=f"correct `gpus:` of {host.name}, or write `gpus: auto`",
+        where=host.places.get("gpus") or host.source or f"host {host.name}",
+        next=f"write `gpus: auto` in place of {host.setting('gpus')}",
     )

@@ -201,8 +201,9 @@ class _RolePlacement:
             f"{request.role} on {name} cannot be placed: {needed}, and {name} has "
             f"{_gpus_left(left, bool(self.had.get(name)))}",
             where=f"host {name}",
-            next=f"ask for fewer under {self._asked_by(name)}, write `gpus: 0` under `roles: "
-            f"{request.role}`, or take {name} out of the role",
+            next=f"ask for fewer under {self._asked_by(name)}"
+            if self.had.get(name)
+            else f"write `gpus: 0` below `roles: {request.role}` of the job file, to train on CPUs",
         )
 
     def _asked_by(self, name: str) -> str:

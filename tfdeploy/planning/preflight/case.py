@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tfdeploy.model.facts import HostFacts, Preflight
@@ -36,7 +36,8 @@ class Needs:
 
     `bytes` and `files`: size and number of the files of code and data to send. `tensorflow`: the
     program imports TensorFlow. `imports`: other imported modules that are not part of the sent
-    code. `left_out`: those of `imports` that are in the code folder but are not sent.
+    code. `own_modules`: the names of modules and folders that are. `left_out`: those of `imports`
+    that are in the code folder but are not sent.
     `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
     requirements file in the code that the job does not name. `plan`: None if no plan could be made.
     `protect`: the level that the job asks for. `hosts`: the hosts that the mode uses; None: all.
@@ -47,6 +48,7 @@ class Needs:
     sync: bool = True
     tensorflow: bool = False
     imports: tuple[Import, ...] = ()
+    own_modules: Collection[str] = ()
     left_out: Collection[str] = ()
     requirements: str | None = None
     requirements_found: str | None = None
@@ -85,6 +87,7 @@ class Case:
     no host has any. `ahead_s`: seconds by which this host's clock is ahead of that of most hosts.
     `noise`: what the login shell printed. `hindered`: level of `protect` -> why this host cannot
     provide it. `usual_protect`: the strongest level that at least half of the hosts can provide.
+    `having`: imported module -> the Python of most hosts that have it; None if no host has it.
     """
 
     host: Host
@@ -97,6 +100,7 @@ class Case:
     noise: str
     hindered: Mapping[Protect, str]
     usual_protect: Protect
+    having: Mapping[str, str | None] = field(default_factory=dict)
 
     def command(self, *words: str, root: bool = False) -> str:
         """Return a command line for the operator's machine that runs these words on this host.

@@ -111,9 +111,12 @@ def _cases(probed: Probed) -> dict[str, Case]:
     usual = {
         name: usual_of([getattr(facts, name) for facts in every]) for name in software.COMPARED
     }
-    if usual["tensorflow"]:
-        with_usual = [facts.python for facts in every if facts.tensorflow == usual["tensorflow"]]
-        usual["python"] = usual_of(with_usual)
+    with_usual = [facts.python for facts in every if facts.tensorflow == usual["tensorflow"]]
+    usual["python"] = usual_of(with_usual)
+    having = {
+        each.module: usual_of([facts.python for facts in every if facts.modules.get(each.module)])
+        for each in probed.needs.imports
+    }
     ahead_s = together.ahead({host: each.skew_s for host, each in probed.seen.items()})
     used = {
         host: (each.host, each.facts)
@@ -133,6 +136,7 @@ def _cases(probed: Probed) -> dict[str, Case]:
             each.noise,
             hindered.get(host, {}),
             usual_protect,
+            having,
         )
         for host, each in probed.seen.items()
         if (preflight := each.facts.preflight) is not None

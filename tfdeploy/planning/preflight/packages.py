@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Iterator
 
+from tfdeploy.model.text.nexts import similar
 from tfdeploy.model.text.units import listed
 from tfdeploy.planning.preflight.case import Case, Problem
 from tfdeploy.planning.source import packages as package_names
@@ -37,6 +39,8 @@ def _fix(case: Case, missing: Import) -> Callable[[Case, list[Import]], str]:
         return _fix_left_out
     if missing.module in python2.MODULES:
         return _fix_python2
+    if _similar(case, missing):
+        return _fix_similar
     return _fix_package if package_names.package(missing.module) else _fix_python
 
 
@@ -51,6 +55,14 @@ def _fix_left_out(case: Case, missing: list[Import]) -> str:
         f"{missing[0].module} lies in the code's folder and is not sent: git or .tfdeployignore "
         "leaves it out"
     )
+
+
+def _fix_similar(case: Case, missing: list[Import]) -> str:
+    return f"did you mean {_similar(case, missing[0])}, which is in the code?"
+
+
+def _similar(case: Case, missing: Import) -> str:
+    return similar(missing.module, case.needs.own_modules, 0.8)
 
 
 def _fix_python2(case: Case, missing: list[Import]) -> str:
@@ -79,7 +91,15 @@ def _fix_package(case: Case, missing: list[Import]) -> str:
     file = case.needs.requirements_found or "requirements.txt"
     lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
     listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
-    install = case.command(str(case.facts.python), "-m", "pip", "install", *wanted)
+    own = str(case.facts.python)
+    install = f"`{case.command(own, '-m', 'pip', 'install', *wanted)}`"
+    python = case.having.get(missing[0].module)
+    if python and python != own:
+        # The system's Python may refuse pip (PEP 668), so the Python of other hosts comes first.
+        return (
+            f"set {case.host.setting('python')} to {shlex.quote(python)}, which has it on other "
+            f"hosts, or: {install}"
+        )
     return (
         f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then "
         f"tfdeploy setup; or: {install}"

@@ -22,7 +22,7 @@ def python(case: Case) -> Iterator[Problem]:
             (each for each in case.facts.problems if case.host.python in each),
             f"there is no {case.host.python}",
         )
-        yield Problem("error", why, no_python_remedy(case.host))
+        yield Problem("error", why, no_python_remedy(case.host, case.usual.get("python")))
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem(
@@ -64,7 +64,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     fix = case.command(facts.python, "-m", "pip", "install", *packages)
     if facts.environment is not None:
         fix = "tfdeploy setup"
-    elif (python := usual.get("python")) and python != facts.python:
+    elif (python := usual.get("python")) and usual["tensorflow"] and python != facts.python:
         # Hosts report these paths, so they are quoted before a user pastes them into a shell.
         own, most = shlex.quote(facts.python), shlex.quote(python)
         fix = (

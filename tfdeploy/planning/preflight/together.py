@@ -34,7 +34,8 @@ def clock(case: Case) -> Iterator[Problem]:
             f"its clock is {roughly(round(abs(case.ahead_s)), parts=2)} {way}: logs and "
             "checkpoints are compared by it"
         )
-        yield Problem("warning", detail, case.command("timedatectl", "set-ntp", "true", root=True))
+        fix = case.command("timedatectl", "set-ntp", "true", root=True)
+        yield Problem("warning", detail, f"as root: `{fix}`")
 
 
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:

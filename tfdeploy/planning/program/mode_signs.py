@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
@@ -19,6 +19,7 @@ from tfdeploy.planning.source.reached import reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
+_COORDINATED: tuple[Mode, ...] = ("coordinator",)
 _SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
 # The last part of a name of TensorFlow -> the modes that fit, the most likely one first.
 _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
@@ -27,8 +28,8 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "SyncReplicasOptimizer": ("sync",),
     "MultiWorkerMirroredStrategy": ("mirrored", "local"),
     "CollectiveAllReduceStrategy": ("mirrored", "local"),
-    "ParameterServerStrategy": ("coordinator",),
-    "ParameterServerStrategyV2": ("coordinator",),
+    "ParameterServerStrategy": _COORDINATED,
+    "ParameterServerStrategyV2": _COORDINATED,
     "MirroredStrategy": ("local", "plain"),
 }
 # The end of a function's name in other frameworks; all of them need mode plain.
@@ -58,6 +59,14 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     signs += _other_signs(program, certain)
     if not any(sign.modes == _SERVED for sign in signs) or servers.client_job(program):
         signs += _client_signs(program, certain)
+    if not any(
+        sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
+    ):
+        # The servers of a program without a ParameterServerStrategy are those of TensorFlow 1.
+        signs = [
+            replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
+            for sign in signs
+        ]
     return tuple(signs)
 
 
@@ -81,6 +90,12 @@ def check(job: Job, program: Program, *, force: bool) -> str | None:
     is False.
     """
     signs = find_signs(program)
+    coordinated = tuple(sign for sign in signs if sign.modes == _COORDINATED)
+    # Besides a ParameterServerStrategy, a server says nothing about the mode.
+    if any(sign.certain for sign in coordinated) or all(
+        sign.modes in (_COORDINATED, _SERVED) for sign in signs
+    ):
+        signs = tuple(replace(sign, certain=True) for sign in coordinated) or signs
     if not signs or any(job.mode in sign.modes for sign in signs):
         return None
     other = likely_mode(tuple(sign for sign in signs if sign.certain))

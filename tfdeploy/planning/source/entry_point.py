@@ -48,6 +48,21 @@ def program_index(command: tuple[str, ...]) -> int | None:
     return 0 if command[0].endswith(".py") else None
 
 
+def interpreted(command: tuple[str, ...]) -> tuple[str, bool]:
+    """Return (what python runs, whether it is a module after -m); ("", False) for other commands.
+
+    Unlike `program_file`, this function also returns a script whose name does not end with .py.
+    """
+    if not command or command[0] not in PYTHON:
+        return "", False
+    for before, word in pairwise(("", *command[1:])):
+        if word == "-c":
+            break
+        if before == "-m" or not (word.startswith("-") or before in _WITH_VALUE):
+            return word, before == "-m"
+    return "", False
+
+
 def own_end(command: tuple[str, ...]) -> int:
     """Return the position at which the program's flags end.
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.source import guards, reached
-from tfdeploy.planning.source.entry_point import PYTHON, program_index
+from tfdeploy.planning.source.entry_point import PYTHON, interpreted, program_index
 from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
@@ -41,10 +41,12 @@ class Import(NamedTuple):
     sure: bool
 
 
-def modules_asked(program: Program) -> tuple[str, ...]:
+def modules_asked(job: Job, program: Program) -> tuple[str, ...]:
     """Return the names of the modules that the probe looks for on each host."""
     modules = {module for module, _, _ in _unguarded(program) if module.isascii()}
-    return tuple(sorted({*ALWAYS, *sorted(modules)[:_MOST]}))
+    word, is_module = interpreted(job.command)
+    started = [word.partition(".")[0]] if is_module and word.isascii() else []
+    return tuple(sorted({*ALWAYS, *started, *sorted(modules)[:_MOST]}))
 
 
 def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
@@ -61,7 +63,7 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
         return ()
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
     certain = own_python and not _has_other_folders(job, program)
-    own = _own(files)
+    own = own_modules(files)
     executed = reached.reached(program, workers=False).nodes if certain else frozenset()
     outside: dict[str, Import] = {}
     for module, where, node in _unguarded(program):
@@ -75,7 +77,7 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     return tuple(outside.values())
 
 
-def _own(files: Iterable[str]) -> set[str]:
+def own_modules(files: Iterable[str]) -> set[str]:
     """Return the names of all folders and modules in the code, at any depth.
 
     All of them may be importable, because a program may add any of its folders to sys.path.

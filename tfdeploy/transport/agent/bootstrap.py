@@ -19,6 +19,7 @@ import paramiko
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.advice import next_of, quoted
+from tfdeploy.model.text.units import in_binary_bytes
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
@@ -243,7 +244,9 @@ def _failed(text: bytes, host: str) -> TfdeployError:
         )
     if failure.code == "disk":
         return Refused(
-            f"no room for the agent: {said}", where=host, next="free some space, or set `workdir:`"
+            f"no room for the agent, which needs {in_binary_bytes(len(agent_zip()))}: {said}",
+            where=host,
+            next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )
     return Refused(f"the agent cannot be put there: {said}", where=host, next="set `workdir:`")
 

@@ -103,8 +103,12 @@ def tell(error, path):
     if hasattr(error, "why"):
         exec(MENDING, globals())
         fail("foreign", *describe_problem(error.why, error.path, error.workdir, error.about))
-    code = "disk" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "workdir"
-    fail(code, "%s: %s" % (error.filename or path, error.strerror))
+    what = "%s: %s" % (error.filename or path, error.strerror)
+    if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+        fail("workdir", what)
+    while not os.path.exists(path):
+        path = os.path.dirname(path)
+    fail("disk", "%s, %d KiB free" % (what, os.statvfs(path).f_bavail * os.statvfs(path).f_frsize >> 10))
 def look(folder, workdir, name): # comes back where the agent is there, whole
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)

@@ -22,6 +22,6 @@ def test_hosts_are_asked_for_what_the_program_of_any_role_imports_and_none_of_it
     ] == [("pandas", True)]
     job = replace(job, roles={"ps": RoleRule(command=("python", "ps.py"))})
     both = read_shipment(job, None).program(job)
-    assert {"pandas", "zmq"} <= set(modules_asked(both))
+    assert {"pandas", "zmq"} <= set(modules_asked(job, both))
     imports = from_outside(job, both, ("worker.py", "ps.py"))
     assert {each.module: each.sure for each in imports} == {"pandas": False, "zmq": False}

@@ -105,7 +105,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "python",
         "error",
         "no program",
-        "of n2",
+        "set `python:` to /usr/bin/python3, as most hosts have it, or install python3 on n2",
     ),
     ({"python_version": "3.9.1"}, "python", "warning", "Python 3.9.1", "of Python 3.11.2 for n2"),
     (
@@ -239,7 +239,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "clock",
         "warning",
         "its clock is 1 h ahead",
-        "--limit n2 -- sudo timedatectl set-ntp true",
+        "as root: `tfdeploy exec --limit n2 -- sudo timedatectl set-ntp true`",
     ),
     (
         {"linger": False, "kill_user_processes": True, "logout": Logout(True, False)},
@@ -524,8 +524,8 @@ def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: Fact
     assert sure.fix == (
         "`setup: {requirements: requirements.txt}` in the job file, opencv-python-headless, "
         "tensorflow==2.21.0, numpy in that "
-        "file, then tfdeploy setup; or: tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
-        "install opencv-python-headless"
+        "file, then tfdeploy setup; or: `tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
+        "install opencv-python-headless`"
     )
     [both] = lacking(
         facts_of,
@@ -535,6 +535,26 @@ def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: Fact
     )
     assert "cv2 (train.py:2), numpy (train.py:1), and /usr/bin/python3 lacks them" in both.detail
     assert "{requirements: ../needs/requirements.txt}" in (both.fix or "")
+
+
+def test_a_package_that_the_python_of_other_hosts_has_leads_to_that_python(
+    facts_of: FactsOf,
+) -> None:
+    seen = seen_of(facts_of, modules={"numpy": True})
+    poor = replace(seen["n1"].facts, python="/usr/bin/python3.9", modules={"numpy": False})
+    seen["n1"] = replace(seen["n1"], facts=poor)
+    checks = judge(Probed(seen, Needs(imports=IMPORTS[2:])), ("packages",))
+    [one] = [each for each in checks["n1"] if not each.ok]
+    assert one.fix == (
+        "set `python:` to /usr/bin/python3, which has it on other hosts, or: "
+        "`tfdeploy exec --limit n1 -- /usr/bin/python3.9 -m pip install numpy`"
+    )
+
+
+def test_an_import_that_is_nearly_a_module_of_the_code_is_taken_for_it(facts_of: FactsOf) -> None:
+    imports = (Import("helper", "train.py:2", sure=True),)
+    [one] = lacking(facts_of, Needs(imports=imports, own_modules={"helpers", "train"}), "helper")
+    assert one.fix == "did you mean helpers, which is in the code?"
 
 
 def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None:

@@ -74,6 +74,17 @@ def test_the_mode_for_which_a_program_is_written(text: str, mode: Mode | None) -
     assert likely_mode(find_signs(read(text))) == mode
 
 
+SERVING = (
+    TF2
+    + """r = tf.distribute.cluster_resolver.TFConfigClusterResolver()
+if r.task_type in ("worker", "ps"):
+    tf.distribute.Server(r.cluster_spec()).join()
+else:
+    strategy = tf.distribute.ParameterServerStrategy(r)
+"""
+)
+
+
 def test_a_module_that_the_program_imports_counts() -> None:
     module = f"{TF2}def build():\n    tf.distribute.MultiWorkerMirroredStrategy()\n"
     program = read("import model\nmodel.build()", model=module)
@@ -89,6 +100,9 @@ def test_a_module_that_the_program_imports_counts() -> None:
         (PROGRAMS["between graphs"][0], "plain", "train.py:3 defines --ps_hosts", "--mode async"),
         (MIRRORED, "async", "train.py:2 uses tf.distribute.MultiWorkerMirrored", "--mode mirrored"),
         (PROGRAMS["PyTorch"][0], "sync", "train.py:2 calls dist.init_process_group", "--mode plain"),
+        (PROGRAMS["between graphs"][0], "coordinator", "defines --ps_hosts", "--mode async"),
+        (SERVING, "sync", "train.py:6 uses tf.distribute.ParameterServer", "--mode coordinator"),
+        (SERVING, "async", "train.py:6 uses tf.distribute.ParameterServer", "--mode coordinator"),
         (PROGRAMS["several GPUs"][0], "coordinator", "MirroredStrategy", "--mode local"),
     ],
 )  # fmt: skip
@@ -105,6 +119,8 @@ def test_another_mode_is_refused(text: str, mode: Mode, what: str, next: str) ->
         (PROGRAMS["synchronous by a flag"][0], "sync"),
         (PROGRAMS["synchronous"][0], "async"),
         (MIRRORED, "local"),
+        (SERVING, "coordinator"),
+        (TF2 + "tf.distribute.Server(None).join()", "coordinator"),
         (EITHER, "mirrored"),
         (TF2, "async"),
         (FLAGS, "local"),

@@ -143,9 +143,8 @@ def test_tasks_that_have_a_program_each_reach_no_import_for_sure() -> None:
 
 def test_the_hosts_are_asked_for_each_name_once_and_for_what_planning_wants_to_know() -> None:
     text = "import numpy as np, pandas.io\nimport reader\ndef f():\n    import numpy.random"
-    asked = imports.modules_asked(
-        source.read(JOB.command, {"train.py": text, "reader.py": "import gym"})
-    )
+    read = source.read(JOB.command, {"train.py": text, "reader.py": "import gym"})
+    asked = imports.modules_asked(JOB, read)
     assert asked == ("gym", "numpy", "pandas", "reader", "tf_slim")
 
 

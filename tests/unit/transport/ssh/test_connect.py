@@ -59,7 +59,13 @@ def test_each_release_of_paramiko_gets_our_transport(more: dict[str, Any]) -> No
 
 def connect_by(proxy_command: str, folder: Path) -> None:
     paramiko.ECDSAKey.generate().write_private_key_file(str(folder / "key"))
-    target = Target("10.0.0.1", 22, "ml", (str(folder / "key"),), proxy_command=proxy_command)
+    target = Target(
+        hostname="10.0.0.1",
+        port=22,
+        user="ml",
+        identity_files=(str(folder / "key"),),
+        proxy_command=proxy_command,
+    )
     Connector().connect("n1", target)
 
 
