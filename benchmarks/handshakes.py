@@ -50,7 +50,7 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
         peers=peers,
         mesh=hosts,
     )
-    return Mesh(part, certs[name], sockets.claim(ports[name]), Knowledge(), lambda: None)
+    return Mesh(part, certs[name], sockets.bind_exclusively(ports[name]), Knowledge(), lambda: None)
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:

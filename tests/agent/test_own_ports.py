@@ -173,7 +173,7 @@ def test_a_minder_that_takes_over_leaves_it_to_the_task_that_is_about_to_bind_it
     cluster = hosts("n1")
     launched(cluster, "own_port", lasts=True)
     minder = task_processes.minder(cluster.hosts["n1"].paths("r1"))
-    processes.send(minder, signal.SIGKILL)
+    processes.send_signal(minder, signal.SIGKILL)
     cluster.wait_until(lambda: "bound" in cluster.log("r1", "worker:0"))
     cluster.wait_until(
         lambda: task_processes.minder(cluster.hosts["n1"].paths("r1")) not in (None, minder)
@@ -247,5 +247,5 @@ def test_nobody_knocks_at_it_while_the_program_runs(
     facts = diagnose.Facts(
         host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={}
     )
-    assert rounds._all_about(facts, set(), 1.0).ports == {"worker:1": "open"}
+    assert rounds._extend_facts(facts, set(), 1.0).ports == {"worker:1": "open"}
     assert asked == addresses[1:]

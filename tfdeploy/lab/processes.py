@@ -26,7 +26,7 @@ def identify(pid: int) -> Identity | None:
 
     A zombie counts as ended.
     """
-    identity = processes.identity(pid)
+    identity = processes.read_identity(pid)
     return identity if is_alive(identity) else None
 
 
@@ -40,7 +40,7 @@ def marked(root: str, *, below: bool = True) -> set[int]:
     `below`: True to include processes whose mark begins with `root`/.
     """
     living = [pid for pid, one in processes.all_processes().items() if one.alive]
-    marks = {pid: processes.environment(pid).get(MARK, "") for pid in living}
+    marks = {pid: processes.read_environment(pid).get(MARK, "") for pid in living}
     inner = f"{root}/" if below else root
     return {pid for pid, mark in marks.items() if mark == root or mark.startswith(inner)}
 
@@ -54,18 +54,18 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
 
 def own_ancestry() -> set[int]:
     """Return the pids of this process and of its ancestors."""
-    line, current = set[int](), processes.entry(os.getpid())
+    line, current = set[int](), processes.read_entry(os.getpid())
     while current is not None and current.pid not in line:
         line.add(current.pid)
-        current = processes.entry(current.parent)
+        current = processes.read_entry(current.parent)
     return line
 
 
 def send_kill(pid: int) -> None:
     """Send SIGKILL to the process, but never to a later process with the same pid."""
-    who = processes.identity(pid)
+    who = processes.read_identity(pid)
     if who is not None:
-        processes.send(who, signal.SIGKILL)
+        processes.send_signal(who, signal.SIGKILL)
 
 
 def end_all(find: Callable[[], set[int]]) -> None:
@@ -90,7 +90,7 @@ def _describe(pid: int) -> str:
     For example "24691 (D, in zap_pid_ns_processes, above 24702 24705)", where 24702 and 24705 are
     descendants.
     """
-    process = processes.entry(pid)
+    process = processes.read_entry(pid)
     try:
         waits_in = Path(f"/proc/{pid}/wchan").read_text() or "user space"
     except OSError:

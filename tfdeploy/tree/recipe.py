@@ -209,6 +209,6 @@ def _hash(path: Path, name: str, hashes: HashCache) -> str:
         known = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
         if known is not None:
             return known[1]
-        digest, _ = file_sum.of_open(stream.fileno())
+        digest, _ = file_sum.hash_open_file(stream.fileno())
         hashes.put(name, stamp(now), digest, began)
         return digest

@@ -56,7 +56,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
         meshes[name] = Mesh(
             part,
             cluster.certs[name],
-            sockets.claim(host.mesh_port, 20.0),
+            sockets.bind_exclusively(host.mesh_port, 20.0),
             Knowledge(),
             lambda: None,
             answer_late,

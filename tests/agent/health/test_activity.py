@@ -266,7 +266,9 @@ def test_traffic_tells_of_each_connection_and_listener() -> None:
             other.sendall(b"x" * 500)
             assert len(one.recv(2000)) == 500
             after = tcp_diag.read_traffic()
-            assert after is not None and after.moved[inode] - before.moved[inode] == 1500
+            assert (
+                after is not None and after.bytes_moved[inode] - before.bytes_moved[inode] == 1500
+            )
             assert after.listening[os.fstat(server.fileno()).st_ino] == server.getsockname()[1]
 
 
@@ -274,11 +276,11 @@ def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:
     child = subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE)
     try:
         status = wire.TaskStatus(run="r1", task="worker:0", host="n1", supervisor_pid=os.getpid())
-        assert child.pid in activity.tree(
+        assert child.pid in activity.living_pids(
             status, processes.all_processes()
-        ) and os.getpid() not in activity.tree(status, processes.all_processes())
+        ) and os.getpid() not in activity.living_pids(status, processes.all_processes())
         assert (
-            activity.tree(
+            activity.living_pids(
                 wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.all_processes()
             )
             == set()

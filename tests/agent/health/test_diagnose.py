@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.health.activity import Sign
-from tfdeploy.agent.health.diagnose import Facts, Finding, diagnose, suspects
+from tfdeploy.agent.health.diagnose import Facts, Finding, diagnose, find_late_tasks
 from tfdeploy.agent.wire import Peer
 from tfdeploy.model.modes import rules
 
@@ -172,7 +172,7 @@ def test_findings(case: str) -> None:
     assert findings == (
         {} if finding is None else {next(iter(findings), "nothing was found"): finding}
     )
-    assert set(findings) <= suspects(given)
+    assert set(findings) <= find_late_tasks(given)
 
 
 def test_only_own_tasks_are_diagnosed() -> None:

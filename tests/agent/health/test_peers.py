@@ -83,7 +83,9 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
         run="r1", job="digits", mode="async", host="n1", plan_digest="d", release="c", peers=PEERS
     )
     part.mesh = [wire.MeshHost(name, "127.0.0.1", cluster.hosts[name].mesh_port) for name in NAMES]
-    listeners = {name: sockets.claim(cluster.hosts[name].mesh_port, 5.0) for name in NAMES}
+    listeners = {
+        name: sockets.bind_exclusively(cluster.hosts[name].mesh_port, 5.0) for name in NAMES
+    }
     signs_answer = peers.SignsAnswer()
     signs_answer.signs = {"worker:2": SIGN}
 
@@ -97,7 +99,7 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
     told: list[peers.PeerSigns] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):
         asking = threading.Thread(
-            daemon=True, target=lambda: told.append(peers.ask(mesh, part, ["n2", "n3"]))
+            daemon=True, target=lambda: told.append(peers.ask_for_signs(mesh, part, ["n2", "n3"]))
         )
         with dribbling(listeners["n2"], cluster.certs["n2"], every_s):
             asking.start()

@@ -50,7 +50,7 @@ def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
         ssl.SSLError(1, "x"),
         ValueError("x"),
     ]
-    assert [reach.reason_of(error) for error in errors] == [
+    assert [reach.describe_error(error) for error in errors] == [
         "no answer",
         "closed",
         "no route to host",
@@ -62,7 +62,7 @@ def test_words_for_what_a_connection_of_our_own_ran_into() -> None:
 def test_a_name_that_means_this_host() -> None:
     # The address 127.0.0.1 is not reported: the user wrote it, so no name server is at fault.
     others = ["127.0.0.1:2222", "[::1]:2222", "192.0.2.1:2222", "no-such-host.invalid:2222"]
-    own_names = reach.names_of_this_host(["localhost:2222", *others])
+    own_names = reach.find_loopback_names(["localhost:2222", *others])
     assert list(own_names) == ["localhost:2222"]
     assert own_names["localhost:2222"].startswith("localhost resolves to ")
 
@@ -85,7 +85,7 @@ PROXIES: dict[str, tuple[dict[str, str], str | None]] = {
 @pytest.mark.parametrize("case", PROXIES)
 def test_a_proxy_between(case: str) -> None:
     env, name = PROXIES[case]
-    assert reach.proxy_between(env, ADDRESSES) == name
+    assert reach.find_proxy_variable(env, ADDRESSES) == name
 
 
 PART = wire.HostPart(
@@ -109,7 +109,7 @@ def test_a_host_speaks_for_its_own_tasks_only() -> None:
     said = {
         "signs": {"worker:0": GOOD._asdict(), "ps:0": GOOD._asdict(), "worker:9": GOOD._asdict()}
     }
-    assert peers._checked(said, PART, "n2") == {"worker:0": GOOD}
+    assert peers._check_answer(said, PART, "n2") == {"worker:0": GOOD}
 
 
 @pytest.mark.parametrize(
@@ -125,4 +125,4 @@ def test_a_host_speaks_for_its_own_tasks_only() -> None:
 )
 def test_what_are_no_signs_is_refused(said: Any) -> None:
     with pytest.raises((ValueError, TypeError, KeyError)):
-        peers._checked(said, PART, "n2")
+        peers._check_answer(said, PART, "n2")

@@ -35,40 +35,40 @@ def child() -> Iterator[Callable[..., Any]]:
 
 
 def test_a_process_knows_itself() -> None:
-    me = processes.identity(os.getpid())
+    me = processes.read_identity(os.getpid())
     assert me is not None and processes.is_alive(me)
-    assert processes.identity(2**22 + 1) is None
+    assert processes.read_identity(2**22 + 1) is None
 
 
 def test_a_name_with_parentheses_is_read_right(child: Any, tmp_path: Any) -> None:
     odd = tmp_path / "a) Z 1 (b"
     os.symlink("/bin/sleep", odd)
-    one = processes.entry(child(str(odd), "100").pid)
+    one = processes.read_entry(child(str(odd), "100").pid)
     assert one is not None and one.parent == os.getpid() and one.state != "Z"
 
 
 @pytest.mark.parametrize("lie", [{"start_ticks": 1}, {"boot_id": "another-boot"}])
 def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any) -> None:
     bystander = child("sleep", "100")
-    who = processes.identity(bystander.pid)
+    who = processes.read_identity(bystander.pid)
     assert who is not None
-    assert not processes.send(who._replace(**lie), signal.SIGKILL)
+    assert not processes.send_signal(who._replace(**lie), signal.SIGKILL)
     assert bystander.poll() is None
-    assert processes.send(who, signal.SIGKILL) and bystander.wait() == -signal.SIGKILL
+    assert processes.send_signal(who, signal.SIGKILL) and bystander.wait() == -signal.SIGKILL
 
 
 @pytest.mark.needs("choice of a pid")
 def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
     """Here the kernel gives the pid of a dead process to an unrelated process."""
     first = child("sleep", "100")
-    who = processes.identity(first.pid)
+    who = processes.read_identity(first.pid)
     assert who is not None
     first.kill()
     first.wait()
     for _ in range(200):
         Path("/proc/sys/kernel/ns_last_pid").write_text(str(who.pid - 1))
         stranger = child("sleep", "100")
-        again = processes.identity(stranger.pid)
+        again = processes.read_identity(stranger.pid)
         # The start times must differ; their unit is a hundredth of a second.
         if stranger.pid == who.pid and again != who:
             break
@@ -76,7 +76,7 @@ def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
         stranger.wait()
     else:
         pytest.skip("other processes were always faster")
-    assert not processes.is_alive(who) and not processes.send(who, signal.SIGKILL)
+    assert not processes.is_alive(who) and not processes.send_signal(who, signal.SIGKILL)
     assert stranger.poll() is None
 
 
@@ -96,12 +96,12 @@ def test_descendants_and_marked(child: Any) -> None:
     below = processes.descendants([shell.pid], table)
     try:
         assert len(below) == 2
-        assert processes.marked(mark, table) >= below | {shell.pid}
-        assert processes.marked(dict(mark, OTHER="x"), table) == set()
+        assert processes.find_marked(mark, table) >= below | {shell.pid}
+        assert processes.find_marked(dict(mark, OTHER="x"), table) == set()
         with pytest.raises(ValueError):
-            processes.marked({}, table)
+            processes.find_marked({}, table)
     finally:
-        processes.send_all(below, table, signal.SIGKILL)
+        processes.send_signals(below, table, signal.SIGKILL)
 
 
 @pytest.mark.needs("environments of other accounts")
@@ -117,14 +117,14 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
         env=dict(os.environ, **mark),
     )
     own.stdout.readline()
-    wait_for(lambda: processes.environment(stranger.pid) == mark, 20, "the stranger has begun")
+    wait_for(lambda: processes.read_environment(stranger.pid) == mark, 20, "the stranger has begun")
     table = processes.all_processes()
-    assert stranger.pid not in processes.marked(mark, table) and own.pid in processes.marked(
+    assert stranger.pid not in processes.find_marked(
         mark, table
-    )
+    ) and own.pid in processes.find_marked(mark, table)
     # A process that has changed its user is still a descendant of the process that started it.
     assert processes.descendants([own.pid], table)
-    processes.send_all(processes.descendants([own.pid], table), table, signal.SIGKILL)
+    processes.send_signals(processes.descendants([own.pid], table), table, signal.SIGKILL)
 
 
 def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(
@@ -141,10 +141,10 @@ def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_loo
         child(AGENT_PYTHON, "-S", "-E", str(again), env=dict(os.environ, **mark)).pid
         for _ in range(3)
     }
-    table = {pid: one for pid in restless if (one := processes.entry(pid)) is not None}
-    wait_for(lambda: processes.marked(mark, table) == restless, 20, "all of them have begun")
+    table = {pid: one for pid in restless if (one := processes.read_entry(pid)) is not None}
+    wait_for(lambda: processes.find_marked(mark, table) == restless, 20, "all of them have begun")
     for _ in range(500):
-        assert processes.marked(mark, table) == restless
+        assert processes.find_marked(mark, table) == restless
 
 
 def free_port() -> int:
@@ -155,10 +155,10 @@ def free_port() -> int:
 
 def test_a_held_port_is_refused_to_others_and_open_beside_reuseport() -> None:
     port = free_port()
-    held = sockets.hold(port)
+    held = sockets.hold_port(port)
     try:
         with pytest.raises(OSError):
-            sockets.hold(port)
+            sockets.hold_port(port)
         for options in ((), (socket.SO_REUSEADDR,)):
             with socket.socket() as other:
                 for option in options:
@@ -170,7 +170,7 @@ def test_a_held_port_is_refused_to_others_and_open_beside_reuseport() -> None:
                 task.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
                 task.bind((address, port))
                 task.listen(1)
-        sockets.hold(port, may_be_bound=True).close()
+        sockets.hold_port(port, may_be_bound=True).close()
     finally:
         held.close()
 
@@ -184,7 +184,7 @@ def test_a_port_that_somebody_has_is_not_held(address: str, options: Any) -> Non
         taken.bind((address, 0))
         taken.listen(1)
         with pytest.raises(OSError):
-            sockets.hold(taken.getsockname()[1])
+            sockets.hold_port(taken.getsockname()[1])
 
 
 @pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
@@ -193,23 +193,27 @@ def test_who_listens_is_read_and_not_tried(
     child: Any, monkeypatch: pytest.MonkeyPatch, kernel: str, family: str
 ) -> None:
     if kernel == "none":
-        monkeypatch.setattr(tcp_diag, "listening", lambda: None)
+        monkeypatch.setattr(tcp_diag, "read_listeners", lambda: None)
     port = free_port()
-    held = sockets.hold(port)
+    held = sockets.hold_port(port)
     script = (
         f"import socket,sys; s=socket.socket(socket.{family}); s.setsockopt(socket.SOL_SOCKET, "
         "socket.SO_REUSEPORT, 1);"
         f"s.bind(('', {port})); s.listen(1); print(1, flush=True); sys.stdin.read()"
     )
     try:
-        assert not listening.owners([port]) and not listening.listens([os.getpid()], port)
+        assert not listening.describe_owners([port]) and not listening.has_listener(
+            [os.getpid()], port
+        )
         listener = child(
             sys.executable, "-c", script, stdout=subprocess.PIPE, stdin=subprocess.PIPE
         )
         listener.stdout.readline()
-        assert listening.listens([listener.pid], port) and not listening.listens(
+        assert listening.has_listener([listener.pid], port) and not listening.has_listener(
             [os.getpid()], port
         )
-        assert listening.owners([port])[port].startswith(f"pid {listener.pid}: {sys.executable}")
+        assert listening.describe_owners([port])[port].startswith(
+            f"pid {listener.pid}: {sys.executable}"
+        )
     finally:
         held.close()

@@ -106,7 +106,10 @@ def test_a_host_that_refuses_is_told_from_one_that_is_silent(
     three: Meshes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one = three.join("n1")
-    with sockets.claim(three.hosts["n2"].mesh_port) as silent, monkeypatch.context() as patch:
+    with (
+        sockets.bind_exclusively(three.hosts["n2"].mesh_port) as silent,
+        monkeypatch.context() as patch,
+    ):
         patch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
         silent.listen()
         one.share(Knowledge(committed=True))
@@ -129,8 +132,8 @@ certs, ports = json.load(sys.stdin)
 mesh = [wire.MeshHost(name, "127.0.0.1", port) for name, port in ports.items()]
 peers = [wire.Peer("worker:%d" % n, "worker", name) for n, name in enumerate(ports)]
 one, two = [
-    Mesh(wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh), certs[name], sockets.claim(ports[name]),
-         Knowledge(), lambda: None)
+    Mesh(wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh), certs[name],
+         sockets.bind_exclusively(ports[name]), Knowledge(), lambda: None)
     for name in ports
 ]
 

@@ -144,7 +144,10 @@ def test_why_a_host_can_make_no_table_is_said(
     # For root, the error gives no advice about sudo.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert nft_program.read(nft_program.start()) == (None, "nft is not installed")
+    assert nft_program.find_working_command(nft_program.start_checks()) == (
+        None,
+        "nft is not installed",
+    )
     for output, code, why in (
         ("Error: unknown table option owner\nadd table x", 0, "nft: unknown table option owner"),
         (
@@ -167,7 +170,7 @@ def test_why_a_host_can_make_no_table_is_said(
         program.write_text(f"#!/bin/sh\ncat >/dev/null\necho '{output}'\nexit {code}\n")
         program.chmod(0o755)
         monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
-        assert nft_program.read(nft_program.start()) == (None, why)
+        assert nft_program.find_working_command(nft_program.start_checks()) == (None, why)
 
 
 def test_an_nft_that_crashes_is_asked_again(
@@ -185,9 +188,12 @@ def test_an_nft_that_crashes_is_asked_again(
     program.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/bin:/usr/bin")
     crashes.touch()
-    assert nft_program.read(nft_program.start()) == ([str(program)], "")
+    assert nft_program.find_working_command(nft_program.start_checks()) == ([str(program)], "")
     program.write_text("#!/bin/sh\ncat >/dev/null\nkill -SEGV $$\n")
-    assert nft_program.read(nft_program.start()) == (None, "nft: killed by signal 11")
+    assert nft_program.find_working_command(nft_program.start_checks()) == (
+        None,
+        "nft: killed by signal 11",
+    )
 
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:

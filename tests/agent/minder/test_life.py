@@ -201,7 +201,7 @@ def test_an_abort_of_what_its_minder_is_just_removing_is_no_error(
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
     minder = task_processes.minder(paths)
-    assert minder is not None and processes.send(minder, signal.SIGKILL)
+    assert minder is not None and processes.send_signal(minder, signal.SIGKILL)
 
     def is_gone_with_the_folder(lock: str) -> bool:
         shutil.rmtree(paths.run_dir)
@@ -233,7 +233,7 @@ def test_a_killed_minder_is_replaced_and_the_run_goes_on(hosts: NewCluster) -> N
     cluster.wait_state("r1", "ps:0", "running")
     first = cluster.state("r1", "n1")
     who = processes.Identity(first.boot_id, first.minder_pid, first.minder_start_ticks)
-    assert processes.send(who, signal.SIGKILL)
+    assert processes.send_signal(who, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n1").minder_pid != first.minder_pid)
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1")
@@ -246,7 +246,7 @@ def test_a_killed_supervisor_takes_its_task_along(hosts: NewCluster) -> None:
     orphan = "(setsid sh -c 'sleep 999' </dev/null >/dev/null 2>&1 &) ; exec sleep 1000"
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
     cluster.wait_state("r1", "worker:0", "running")
-    assert processes.send(
+    assert processes.send_signal(
         task_processes.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL
     )
     state = cluster.wait_ended("r1")["n1"]
@@ -308,16 +308,16 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     cluster.wait_state("r1", "ps:0", "running")
     away = cluster.hosts["n3"].paths("r1")
     state = away.state()
-    assert processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGSTOP)
-    assert processes.send(
+    assert processes.send_signal(task_processes.supervisor(away, "worker:1"), signal.SIGSTOP)
+    assert processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGSTOP,
     )
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1", "n1", "n2")
     assert cluster.status("r1", "ps:0").outcome == "stopped"
-    processes.send(task_processes.supervisor(away, "worker:1"), signal.SIGCONT)
-    processes.send(
+    processes.send_signal(task_processes.supervisor(away, "worker:1"), signal.SIGCONT)
+    processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGCONT,
     )

@@ -190,18 +190,18 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
     ours = {
         pid
         for pid in processes.all_processes()
-        if os.fsencode(paths.host_dir) in processes.command_line(pid)
+        if os.fsencode(paths.host_dir) in processes.read_command_line(pid)
     }
     everyone = [
         who
         for pid in ours | task_processes.members(paths, tasks)[0]
-        if (who := processes.identity(pid))
+        if (who := processes.read_identity(pid))
     ]
     # All processes are stopped before they are killed, so that none of them can react to the end of
     # another.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
-            processes.send(who, number)
+            processes.send_signal(who, number)
     cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
 
 

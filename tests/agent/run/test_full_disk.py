@@ -157,7 +157,7 @@ def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(
     small_disk: Path,
 ) -> None:
     path = str(small_disk / "status.json")
-    reserved_space.set_aside(path, reserved_space.STATUS_BYTES)
+    reserved_space.create_reserve(path, reserved_space.STATUS_BYTES)
     reserved_space.write_json(path, {"n": 0})
     filled(small_disk)
     for number in range(1, 9):
@@ -170,7 +170,7 @@ def test_room_is_used_again_and_again_and_readers_always_find_a_whole_file(
 
 def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> None:
     path = str(small_disk / "status.json")
-    reserved_space.set_aside(path, reserved_space.STATUS_BYTES)
+    reserved_space.create_reserve(path, reserved_space.STATUS_BYTES)
     reserved_space.write_json(path, {"n": 0})
     os.link(path, path + ".old")
     filled(small_disk)
@@ -201,7 +201,7 @@ def test_without_room_it_is_refused_and_the_file_stays(small_disk: Path) -> None
 
 def test_a_journal_gets_its_room_once(small_disk: Path) -> None:
     path = str(small_disk / "journal")
-    reserved_space.set_aside(path, reserved_space.JOURNAL_BYTES)
+    reserved_space.create_reserve(path, reserved_space.JOURNAL_BYTES)
     filled(small_disk)
     for number in range(2):
         reserved_space.append_line(path, {"n": number})
@@ -210,7 +210,7 @@ def test_a_journal_gets_its_room_once(small_disk: Path) -> None:
 
 def test_what_a_room_cannot_hold_takes_its_block(small_disk: Path) -> None:
     path = str(small_disk / "state.json")
-    reserved_space.set_aside(path, 100)
+    reserved_space.create_reserve(path, 100)
     filled(small_disk)
     reserved_space.write_json(path, {"n": "x" * 300})
     assert atomic.read_json(path) == {"n": "x" * 300}

@@ -102,7 +102,7 @@ class Host:
         minders = [
             one
             for one in processes.all_processes().values()
-            if os.fsencode(ours) in processes.command_line(one.pid)
+            if os.fsencode(ours) in processes.read_command_line(one.pid)
         ]
         return paths_left + [one.command for one in minders]
 
@@ -212,9 +212,9 @@ def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host:
         task_processes.supervisor(paths, "worker:0"),
     ):
         if who is not None:
-            processes.send(who, signal.SIGSTOP)
+            processes.send_signal(who, signal.SIGSTOP)
     for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
-        assert who is not None and processes.send(who, signal.SIGKILL)
+        assert who is not None and processes.send_signal(who, signal.SIGKILL)
     host.session()
     host.cluster.wait_until(lambda: paths.state().phase == "ended", what="swept")
     assert not os.path.exists(paths.file("env.json")) and not host.cluster.alive("r1")

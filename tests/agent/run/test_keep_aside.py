@@ -15,7 +15,7 @@ from support.agent.cluster import Cluster, NewCluster, wait_until
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import in_doubt, keep_aside
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Context
@@ -209,7 +209,7 @@ def test_a_host_without_a_part_of_the_run_sets_its_own_aside(tmp_path: Path) -> 
 def begun(workdir: Path, host: str, run: str = "r1") -> RunPaths:
     paths = RunPaths(layout.host_dir(str(workdir), "digits", run, host))
     in_doubt.mark_in_doubt(paths)
-    make_private(paths.host_dir)
+    make_private_folder(paths.host_dir)
     return paths
 
 

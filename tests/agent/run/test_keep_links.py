@@ -118,7 +118,7 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
         *([task_processes.minder(at)] if who == "all" else []),
     ]
     for one in killed:
-        processes.send(one, signal.SIGKILL)
+        processes.send_signal(one, signal.SIGKILL)
     if who == "supervisor":
         cluster.wait_ended("r1")
         assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")

@@ -55,7 +55,7 @@ def samplers(cluster: Cluster) -> list[int]:
     """Return the pids of the live samplers of the run."""
     folder = os.fsencode(cluster.hosts["n1"].paths("r1").host_dir)
     words = {
-        one.pid: processes.command_line(one.pid).split(b"\0")
+        one.pid: processes.read_command_line(one.pid).split(b"\0")
         for one in processes.all_processes().values()
         if one.alive
     }
@@ -294,6 +294,8 @@ def test_gpus_by_nvidia_smi(
     cluster.wait_until(lambda: not samplers(cluster))
     smi = os.fsencode(folder / "nvidia-smi")
     cluster.wait_until(
-        lambda: not any(smi in processes.command_line(pid) for pid in processes.all_processes()),
+        lambda: (
+            not any(smi in processes.read_command_line(pid) for pid in processes.all_processes())
+        ),
         what="nvidia-smi has ended",
     )

@@ -135,7 +135,7 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     supervisor, minder = task_processes.supervisor(paths, "worker:0"), task_processes.minder(paths)
     assert supervisor is not None and minder is not None
     for who in (minder, supervisor):
-        processes.send(who, signal.SIGKILL)
+        processes.send_signal(who, signal.SIGKILL)
     cluster.wait_until(
         lambda: (
             not processes.is_alive(supervisor)
@@ -166,7 +166,7 @@ def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:
     paths = cluster.hosts["n1"].paths("r1")
     minder = task_processes.minder(paths)
     assert minder is not None and in_doubt.is_in_doubt(paths)
-    processes.send(minder, signal.SIGKILL)
+    processes.send_signal(minder, signal.SIGKILL)
     cluster.wait_until(lambda: not processes.is_alive(minder))
     assert {kind for kind, _ in left(cluster)} == {"secret", "a launch that did not end"}
     assert run_control.VERBS["run.abort"](

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.agent.host import limits, logind, mounts, quota
-from tfdeploy.agent.host.installed import Asked, read_driver
+from tfdeploy.agent.host.installed import StartedProgram, read_driver
 from tfdeploy.agent.serve import preflight, probe
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.model.answers.reading import read
@@ -57,7 +57,7 @@ def test_limits_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:
         "getrlimit",
         lambda number: (limit_of.get(number, resource.RLIM_INFINITY), 0),
     )
-    assert limits.limits() == {"open files": 64, "CPU seconds": 90}
+    assert limits.soft_limits() == {"open files": 64, "CPU seconds": 90}
 
 
 def test_memory_is_what_the_narrowest_group_leaves(
@@ -71,8 +71,8 @@ def test_memory_is_what_the_narrowest_group_leaves(
         (folder / "memory.stat").write_text(f"anon 1\ninactive_file {cached}\n")
     own = tmp_path / "cgroup"
     own.write_text("5:memory:/old\n0::/user.slice/job\n")
-    assert limits._groups_bytes(str(own), str(tmp_path)) == [500]
-    assert limits._groups_bytes(str(tmp_path / "none"), str(tmp_path)) == []
+    assert limits._available_in_groups(str(own), str(tmp_path)) == [500]
+    assert limits._available_in_groups(str(tmp_path / "none"), str(tmp_path)) == []
 
 
 def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> None:
@@ -88,9 +88,9 @@ def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> 
         "/home/with space/x": "/dev/sdb",
         "/homes": "/dev/sda1",
     }.items():
-        device = mounts.mount_of(path, str(table))
+        device = mounts.find_mount(path, str(table))
         assert device is not None and device["source"] == source, path
-    assert mounts.mount_of("/x", str(tmp_path / "none")) is None
+    assert mounts.find_mount("/x", str(tmp_path / "none")) is None
     assert mounts.read_mounts(str(table))[2][:3] == ["/dev/sdb", "/home/with space", "xfs"]
 
 
@@ -119,13 +119,16 @@ server:/home  {row}
 def test_a_quota_as_the_program_reports_it(tmp_path: Path, row: str, expected: Any) -> None:
     (tmp_path / "said").write_text(QUOTA.format(row=row))
     assert (
-        quota.read(Asked(["sh", "-c", f"cat {tmp_path}/said; exit 1"]), "server:/home") == expected
+        quota.read_quota(
+            StartedProgram(["sh", "-c", f"cat {tmp_path}/said; exit 1"]), "server:/home"
+        )
+        == expected
     )
     free = {"left_bytes": None, "left_files": None, "over": False}
-    assert quota.read(Asked(["cat", str(tmp_path / "said")]), "/dev/sda1") == free
+    assert quota.read_quota(StartedProgram(["cat", str(tmp_path / "said")]), "/dev/sda1") == free
     assert (
-        quota.read(Asked(["cat", str(tmp_path / "said")]), "/dev/none") is None
-        and quota.read(None, "x") is None
+        quota.read_quota(StartedProgram(["cat", str(tmp_path / "said")]), "/dev/none") is None
+        and quota.read_quota(None, "x") is None
     )
 
 
@@ -133,7 +136,7 @@ def test_a_quota_as_the_program_reports_it(tmp_path: Path, row: str, expected: A
     ("output", "version"), [("535.104.05\n535.104.05", "535.104.05"), ("[N/A]", None), ("", None)]
 )
 def test_the_driver(output: str, version: str | None) -> None:
-    assert read_driver(Asked(["echo", output])) == version
+    assert read_driver(StartedProgram(["echo", output])) == version
 
 
 @pytest.mark.parametrize(
@@ -154,14 +157,18 @@ def test_logind(
     monkeypatch.setattr(logind, "SESSIONS", str(tmp_path))
     monkeypatch.setattr(logind, "_FILES", (str(tmp_path / "conf"),))
     monkeypatch.setattr(logind, "_FOLDERS", ())
-    monkeypatch.setattr(logind, "_in_session", lambda: True)
+    monkeypatch.setattr(logind, "_is_in_session", lambda: True)
     monkeypatch.setattr(os, "getuid", lambda: 1000)
-    at_logout = logind.at_logout(user)
-    assert (logind.kills(), at_logout["kills"], at_logout["removes_ipc"]) == expected
+    at_logout = logind.logout_effects(user)
+    assert (
+        logind.is_killing_configured(),
+        at_logout["kills"],
+        at_logout["removes_ipc"],
+    ) == expected
     monkeypatch.setattr(logind, "SESSIONS", str(tmp_path / "none"))
     assert (
-        logind.at_logout(user) == {"kills": False, "removes_ipc": False}
-        and logind.lingers(user) is None
+        logind.logout_effects(user) == {"kills": False, "removes_ipc": False}
+        and logind.is_lingering(user) is None
     )
 
 

@@ -277,7 +277,7 @@ def test_a_taken_port_is_seen_and_named(
         assert host_facts["free_ports"] == []
         owner = host_facts["taken_ports"][str(port)]
         assert owner.startswith(f"pid {os.getpid()}: ") if listen else owner == "unknown"
-        assert free_ports.look_at_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {
+        assert free_ports.scan_ports(port, port, lambda: {port: "the mesh of run r"})[1] == {
             str(port): "the mesh of run r"
         }
     assert facts(tmp_path, ports=[port, port])["free_ports"] == [port]
@@ -304,7 +304,7 @@ def test_a_port_that_only_waits_out_its_last_connection(reuse: list[int], free: 
             assert client.recv(1) == b""
     assert free_ports.is_free(port) is free
     if free:
-        sockets.hold(port).close()
+        sockets.hold_port(port).close()
 
 
 @pytest.mark.parametrize("ports", ["2222", [1], [1, "x"], None])
@@ -426,8 +426,10 @@ def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(
 ) -> None:
     monkeypatch.setattr(installed, "WITHIN_S", 2.0)
     pid_file = tmp_path / "pid"
-    question = installed.Asked(["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"])
-    code, _, words = question.answer()
+    question = installed.StartedProgram(
+        ["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"]
+    )
+    code, _, words = question.read_output()
     child = int(pid_file.read_text())
     # The child is still alive, because the call did not wait for the end of the child.
     os.kill(child, signal.SIGKILL)

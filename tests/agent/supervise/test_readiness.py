@@ -22,7 +22,7 @@ def spec_of(port: int) -> wire.TaskSpec:
 
 
 def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> None:
-    with sockets.hold(0) as guard:
+    with sockets.hold_port(0) as guard:
         guard.listen(8)
         port, inode = int(guard.getsockname()[1]), os.fstat(guard.fileno()).st_ino
         ready = Readiness(spec_of(port), inode)
@@ -31,7 +31,7 @@ def test_the_socket_that_closes_its_port_is_not_its_server(tmp_path: Path) -> No
             [os.getpid()], AGE_S
         )
         assert activity.observe(1.0, lambda: {os.getpid()}, tcp_diag.read_traffic).listens is None
-        with sockets.hold(port, may_be_bound=True) as server:
+        with sockets.hold_port(port, may_be_bound=True) as server:
             server.listen(8)
             assert ready.is_up([os.getpid()], AGE_S)
             assert _listens(activity, 3.0)
@@ -54,4 +54,4 @@ def _listens(activity: TaskActivity, now: float) -> bool | None:
 
 def test_a_socket_is_a_server_to_all_who_were_told_of_none() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        assert listening.listens([os.getpid()], server.getsockname()[1])
+        assert listening.has_listener([os.getpid()], server.getsockname()[1])

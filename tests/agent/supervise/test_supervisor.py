@@ -310,8 +310,10 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
     paths = cluster.hosts["n1"].paths("r1")
     state = paths.state()
-    processes.send(processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9)
-    processes.send(task_processes.supervisor(paths, "worker:0"), 9)
+    processes.send_signal(
+        processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9
+    )
+    processes.send_signal(task_processes.supervisor(paths, "worker:0"), 9)
     items: list[Any] = []
     run_control.VERBS["run.watch"](
         Call(

@@ -238,7 +238,7 @@ class Cluster:
         return [
             pid
             for host in self.hosts.values()
-            for pid in processes.marked(task_processes.markers(host.paths(run)), table)
+            for pid in processes.find_marked(task_processes.markers(host.paths(run)), table)
         ]
 
     def clean(self) -> None:
@@ -250,7 +250,7 @@ class Cluster:
             for host in self.hosts.values():
                 who = task_processes.minder(host.paths(run))
                 if who is not None:
-                    processes.send(who, signal.SIGKILL)
+                    processes.send_signal(who, signal.SIGKILL)
                     wait_until(lambda who=who: not processes.is_alive(who))
             assert wait_until(lambda run=run: not self.alive(run))
 

@@ -50,10 +50,10 @@ def until(reached: Any) -> bool:
 # --- one host
 
 
-def closed(host_dir: str) -> nft.Closed:
+def closed(host_dir: str) -> nft.ClosedPorts:
     elsewhere = tuple((address, port) for address in THERE for port in (PORT_THERE, MESH))
     name = nft.table_name(host_dir, "r-1")
-    return nft.Closed(
+    return nft.ClosedPorts(
         name=name, user=USER, ports=(PORT, MESH), allowed=(*HERE, *THERE), elsewhere=elsewhere
     )
 
@@ -125,8 +125,8 @@ def refused(folder: str) -> dict[str, Any]:
     """Make nft refuse the table of a run, although it accepted the table with which the check tried
     nft. Return the error and the tables that are left."""
     paths = a_run(folder)
-    real = nft.table
-    nft.table = lambda closed: real(closed).replace("jump others", "jump nobody")
+    real = nft.build_table
+    nft.build_table = lambda closed: real(closed).replace("jump others", "jump nobody")
     try:
         Firewall(paths, closed(paths.host_dir)).begin()
     except FirewallRefused as error:

@@ -47,7 +47,7 @@ class Meshes:
             peers=self._peers,
             mesh=self._addresses,
         )
-        listener = sockets.claim(self.hosts[name].mesh_port, 5.0)
+        listener = sockets.bind_exclusively(self.hosts[name].mesh_port, 5.0)
         self._made[name] = Mesh(
             part, self.certs[name], listener, known, lambda: None, None, guarded
         )

@@ -75,7 +75,7 @@ def test_hashes_of_wheels_are_remembered(tmp_path: Path, monkeypatch: pytest.Mon
     main = write(tmp_path, requirements="numpy\n")
     first = read_recipe(main, tmp_path / "wheels", tmp_path / "cache")
     # From now on, reading a file would raise an error.
-    monkeypatch.setattr("tfdeploy.agent.host.file_sum.of_open", None)
+    monkeypatch.setattr("tfdeploy.agent.host.file_sum.hash_open_file", None)
     assert read_recipe(main, tmp_path / "wheels", tmp_path / "cache") == first
 
 

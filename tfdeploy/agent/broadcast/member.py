@@ -82,7 +82,7 @@ class Member:
         # Start from the high end, because runs take their ports from the low end of the range.
         for port in range(last, first - 1, -1):
             try:
-                bound = sockets.claim(port)
+                bound = sockets.bind_exclusively(port)
             except OSError:
                 continue
             token = handshake_gate.token(self._certs["ca"], self.name)

@@ -10,7 +10,7 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Callable, Dict, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.network.listening import sockets_of
+from tfdeploy.agent.host.network.listening import socket_inodes
 from tfdeploy.agent.host.network.tcp_diag import Traffic
 from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.record import NamedTuple
@@ -37,7 +37,7 @@ class Sign(NamedTuple):
     starting: bool = False
 
 
-class Usage(NamedTuple):
+class ProcessUsage(NamedTuple):
     cpu_s: float
     file_bytes: int
     state: str
@@ -54,7 +54,7 @@ class TaskActivity:
         self._port, self._guard = spec.port, guard
         self._messages = MessageReader(paths.task_dir(spec.task))
         self._looked = self._alive = now
-        self._usage: Dict[int, Usage] = {}
+        self._usage: Dict[int, ProcessUsage] = {}
         self._moved: Optional[Dict[int, int]] = None
         # Task that is waited for -> the time when this wait was last logged.
         self._waits: Dict[str, float] = {}
@@ -62,10 +62,13 @@ class TaskActivity:
         self._listened = False
 
     def observe(
-        self, now: float, tree: Callable[[], Set[int]], traffic: Callable[[], Optional[Traffic]]
+        self,
+        now: float,
+        list_pids: Callable[[], Set[int]],
+        read_traffic: Callable[[], Optional[Traffic]],
     ) -> Sign:
-        """Return the signs of life of the task. `tree` returns the pids of the task's processes,
-        and `traffic` returns the traffic of the whole host. Both calls are costly, so they are made
+        """Return the signs of life of the task. `list_pids` returns the pids of the task's processes,
+        and `read_traffic` returns the traffic of the whole host. Both calls are costly, so they are made
         only if needed."""
         passed_s, self._looked = max(now - self._looked, 0.001), now
         messages = self._messages.read_new()
@@ -74,61 +77,63 @@ class TaskActivity:
         if busy:
             self._usage, self._moved = {}, None
         else:
-            pids = tree()
-            before, self._usage = self._usage, _all_usage(pids)
-            busy = _busy(before, self._usage, passed_s)
+            pids = list_pids()
+            before, self._usage = self._usage, _read_usage(pids)
+            busy = _is_busy(before, self._usage, passed_s)
             if busy:
                 self._moved = None
             else:
-                inodes = set().union(*map(sockets_of, pids))
-                listens, busy = self._network(inodes, traffic(), passed_s)
+                inodes = set().union(*map(socket_inodes, pids))
+                listens, busy = self._observe_network(inodes, read_traffic(), passed_s)
         if busy:
             self._alive = now
-        self._wait(messages.waits, messages.own, now)
+        self._update_waits(messages.waits, messages.own, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
         return Sign(
             now - self._alive,
             tuple(self._waits),
             waiting_s,
-            self._first("Tt"),
-            self._first("D"),
+            self._first_pid_in_state("Tt"),
+            self._first_pid_in_state("D"),
             listens,
         )
 
-    def _network(
-        self, inodes: Set[int], seen: Optional[Traffic], passed_s: float
+    def _observe_network(
+        self, inodes: Set[int], traffic: Optional[Traffic], passed_s: float
     ) -> Tuple[Optional[bool], bool]:
         """Return (whether the task listens on its port, whether data moves on its connections)."""
-        if seen is None:
+        if traffic is None:
             return None, False
         before, self._moved = (
             self._moved,
-            {inode: seen.moved[inode] for inode in inodes if inode in seen.moved},
+            {inode: traffic.bytes_moved[inode] for inode in inodes if inode in traffic.bytes_moved},
         )
-        return self._listens(inodes, seen), _has_traffic(before, self._moved, passed_s)
+        return self._is_listening(inodes, traffic), _has_traffic(before, self._moved, passed_s)
 
-    def _listens(self, inodes: Set[int], seen: Traffic) -> Optional[bool]:
+    def _is_listening(self, inodes: Set[int], traffic: Traffic) -> Optional[bool]:
         now = self._port is not None and any(
-            seen.listening.get(inode) == self._port for inode in inodes - {self._guard}
+            traffic.listening.get(inode) == self._port for inode in inodes - {self._guard}
         )
         self._listened = self._listened or now
         return now if self._listened else None
 
-    def _wait(self, waits: Tuple[str, ...], own: bool, now: float) -> None:
-        if own:
+    def _update_waits(self, waits: Tuple[str, ...], has_output: bool, now: float) -> None:
+        if has_output:
             self._waits = {}
         self._waits.update(dict.fromkeys(waits, now))
         self._waits = {task: last for task, last in self._waits.items() if now - last <= QUIET_S}
         if not self._waits:
             self._waits_since = None
-        elif self._waits_since is None or own:
+        elif self._waits_since is None or has_output:
             self._waits_since = now
 
-    def _first(self, states: str) -> int:
+    def _first_pid_in_state(self, states: str) -> int:
         return min((pid for pid, usage in self._usage.items() if usage.state in states), default=0)
 
 
-def _busy(before: Dict[int, Usage], after: Dict[int, Usage], passed_s: float) -> bool:
+def _is_busy(
+    before: Dict[int, ProcessUsage], after: Dict[int, ProcessUsage], passed_s: float
+) -> bool:
     if not before:
         return False
     cpu_s = sum(
@@ -149,12 +154,12 @@ def _has_traffic(before: Optional[Dict[int, int]], after: Dict[int, int], passed
     )
 
 
-def _all_usage(pids: Set[int]) -> Dict[int, Usage]:
-    entries = filter(None, map(processes.entry, pids))
-    return {one.pid: Usage(one.cpu_s, _file_bytes(one.pid), one.state) for one in entries}
+def _read_usage(pids: Set[int]) -> Dict[int, ProcessUsage]:
+    entries = filter(None, map(processes.read_entry, pids))
+    return {one.pid: ProcessUsage(one.cpu_s, _read_io_bytes(one.pid), one.state) for one in entries}
 
 
-def _file_bytes(pid: int) -> int:
+def _read_io_bytes(pid: int) -> int:
     try:
         with open("/proc/%d/io" % pid, "rb") as file:
             columns = file.read().split()
@@ -163,7 +168,7 @@ def _file_bytes(pid: int) -> int:
         return 0
 
 
-def tree(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
+def living_pids(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
     """Return the pids of the task's living processes, which are descendants of its supervisor."""
     return (
         set()

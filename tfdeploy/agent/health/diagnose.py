@@ -56,7 +56,7 @@ class Finding(NamedTuple):
     culprit: bool  # True if a restart of this task may help
 
 
-def suspects(facts: Facts) -> Set[str]:
+def find_late_tasks(facts: Facts) -> Set[str]:
     """Return the tasks of this host that may be stalled and need a closer check."""
     return {
         task
@@ -68,8 +68,8 @@ def suspects(facts: Facts) -> Set[str]:
 def diagnose(facts: Facts) -> Dict[str, Finding]:
     """Return task of this host -> what is wrong with it. Healthy tasks are missing."""
     findings = {}
-    for task in sorted(suspects(facts)):
-        finding = _diagnose(facts, task)
+    for task in sorted(find_late_tasks(facts)):
+        finding = _diagnose_task(facts, task)
         if finding is not None:
             findings[task] = finding
     return findings
@@ -81,19 +81,25 @@ def _is_late(facts: Facts, sign: Sign) -> bool:
     )
 
 
-def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
+def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
     sign = facts.signs[task]
     if sign.stopped:
-        return Finding(_frozen(facts, task), True)
-    if not trains(facts.peers[task]):
+        return Finding(_describe_frozen(facts, task), True)
+    if not is_training(facts.peers[task]):
         return None
     named = [other for other in sign.waits if other in facts.peers and other != task]
-    if not named and facts.lockstep and any(_works(facts, other) for other in _others(facts, task)):
+    if (
+        not named
+        and facts.lockstep
+        and any(_is_working(facts, other) for other in _other_tasks(facts, task))
+    ):
         return None  # this task waits for other tasks, which are computing
-    blamed = _blame(facts, task, named or list(_others(facts, task)), bool(named))
+    blamed = _describe_culprits(facts, task, named or list(_other_tasks(facts, task)), bool(named))
     if blamed:
-        return Finding("waits for " + "; ".join(blamed[:_NAMED_MOST]) + _more(blamed), False)
-    if named and all(_works(facts, other) or _starts(facts, other) for other in named):
+        return Finding(
+            "waits for " + "; ".join(blamed[:_NAMED_MOST]) + _count_unnamed(blamed), False
+        )
+    if named and all(_is_working(facts, other) or _is_starting(facts, other) for other in named):
         return None  # the tasks for which this one waits have not reached that point yet
     if task in facts.proxies:
         return Finding(
@@ -106,27 +112,28 @@ def _diagnose(facts: Facts, task: str) -> Optional[Finding]:
     if named:
         return Finding(
             "waits for %s, which can be reached and does not answer"
-            % ", ".join(_at(facts, one) for one in named),
+            % ", ".join(_name_with_host(facts, one) for one in named),
             True,
         )
-    return _by_itself(facts, task)
+    return _find_without_culprit(facts, task)
 
 
-def _by_itself(facts: Facts, task: str) -> Finding:
-    first = _stood_first(facts, task)
+def _find_without_culprit(facts: Facts, task: str) -> Finding:
+    first = _find_first_stalled(facts, task)
     if first is not None:
         return Finding(
-            "waits for %s, it seems, which stood still before it" % _at(facts, first), False
+            "waits for %s, it seems, which stood still before it" % _name_with_host(facts, first),
+            False,
         )
     return Finding("no output, no CPU, no traffic, and nothing is seen wrong with the others", True)
 
 
-def _stood_first(facts: Facts, task: str) -> Optional[str]:
+def _find_first_stalled(facts: Facts, task: str) -> Optional[str]:
     mine = facts.signs[task].still_s
     others = [
         (facts.signs[other].still_s, other)
-        for other in _others(facts, task)
-        if other in facts.signs and trains(facts.peers[other])
+        for other in _other_tasks(facts, task)
+        if other in facts.signs and is_training(facts.peers[other])
     ]
     longest, other = max(others, default=(0.0, ""))
     return other if longest >= mine + FIRST_S else None
@@ -135,15 +142,17 @@ def _stood_first(facts: Facts, task: str) -> Optional[str]:
 # --- what may be wrong with another task
 
 
-def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]:
-    """Return one text for each task that holds up `task`, with the reason. `named`: True if `task`
+def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: bool) -> List[str]:
+    """Return one text for each task that holds up `task`, with the reason. `is_named`: True if `task`
     itself has logged that it waits for the tasks `others`."""
-    problems = ((other, _wrong_with(facts, other, named)) for other in others)
+    problems = ((other, _find_problem(facts, other, is_named)) for other in others)
     blamed = [
-        _at(facts, other) + ": " + problem for other, problem in problems if problem is not None
+        _name_with_host(facts, other) + ": " + problem
+        for other, problem in problems
+        if problem is not None
     ]
-    gone = [other for other in _elsewhere(facts) if _is_silent(facts, other)]
-    if blamed and len(gone) > 1 and len(gone) == len(_elsewhere(facts)):
+    gone = [other for other in _other_hosts(facts) if _is_host_silent(facts, other)]
+    if blamed and len(gone) > 1 and len(gone) == len(_other_hosts(facts)):
         return [
             "the others: none of them can be reached from %s (%s)"
             % (facts.host, facts.hosts[gone[0]])
@@ -151,41 +160,45 @@ def _blame(facts: Facts, task: str, others: List[str], named: bool) -> List[str]
     return blamed
 
 
-def _wrong_with(facts: Facts, other: str, named: bool) -> Optional[str]:
+def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
     if (
         end is not None
         and is_final(end)
-        and (named or end["outcome"] != "succeeded" or facts.lockstep)
+        and (is_named or end["outcome"] != "succeeded" or facts.lockstep)
     ):
-        return "it has ended (%s)" % _ending(end)
+        return "it has ended (%s)" % _describe_ending(end)
     if end is not None and not is_final(end) and (sign is None or sign.starting):
-        return "it ended (%s) and starts again" % _ending(end)
+        return "it ended (%s) and starts again" % _describe_ending(end)
     if other in facts.loopback:
         return "wrong address: on %s %s" % (facts.host, facts.loopback[other])
     if end is not None and is_final(end):
         return None
-    if peer.host != facts.host and _is_silent(facts, peer.host):
+    if peer.host != facts.host and _is_host_silent(facts, peer.host):
         return "%s cannot be reached from %s (%s)" % (peer.host, facts.host, facts.hosts[peer.host])
     if sign is not None and sign.stopped:
-        return _frozen(facts, other)
+        return _describe_frozen(facts, other)
     if port not in (None, OPEN, CLOSED):
         return "its port %s cannot be reached from %s (%s)" % (
             peer.address.rpartition(":")[2],
             facts.host,
             port,
         )
-    if sign is not None and sign.listens is False or (port == CLOSED and (named or serves(peer))):
+    if (
+        sign is not None
+        and sign.listens is False
+        or (port == CLOSED and (is_named or serves(peer)))
+    ):
         return "its port %s is closed: nobody listens there" % peer.address.rpartition(":")[2]
     return None
 
 
-def _is_silent(facts: Facts, host: str) -> bool:
+def _is_host_silent(facts: Facts, host: str) -> bool:
     return facts.hosts.get(host, OPEN) not in (OPEN, CLOSED)
 
 
-def _frozen(facts: Facts, task: str) -> str:
+def _describe_frozen(facts: Facts, task: str) -> str:
     pid = facts.signs[task].stopped
     return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (
         pid,
@@ -194,7 +207,7 @@ def _frozen(facts: Facts, task: str) -> str:
     )
 
 
-def _ending(end: Ending) -> str:
+def _describe_ending(end: Ending) -> str:
     if end["outcome"] == "succeeded":
         return "succeeded"
     return wire.ending_in_short(end["outcome"], end.get("exit_code"), end.get("signal"))
@@ -203,40 +216,40 @@ def _ending(end: Ending) -> str:
 # --- properties of tasks
 
 
-def trains(peer: wire.Peer) -> bool:
+def is_training(peer: wire.Peer) -> bool:
     """True if the task is expected to make progress all the time. This is not true for servers,
     which wait for work, and evaluators, which wait for checkpoints."""
     return not serves(peer) and peer.role != "evaluator"
 
 
-def _works(facts: Facts, task: str) -> bool:
+def _is_working(facts: Facts, task: str) -> bool:
     sign, end = facts.signs.get(task), facts.ended.get(task)
     if sign is None or sign.starting or (end is not None and is_final(end)):
         return False
-    return trains(facts.peers[task]) and not _is_late(facts, sign)
+    return is_training(facts.peers[task]) and not _is_late(facts, sign)
 
 
-def _starts(facts: Facts, task: str) -> bool:
+def _is_starting(facts: Facts, task: str) -> bool:
     sign = facts.signs.get(task)
     return sign is not None and sign.starting
 
 
-def _others(facts: Facts, task: str) -> Iterable[str]:
+def _other_tasks(facts: Facts, task: str) -> Iterable[str]:
     """Return the tasks other than `task`. Servers come first, because a task usually waits for a
     server."""
     return sorted(
         (other for other in facts.peers if other != task),
-        key=lambda other: (trains(facts.peers[other]), other),
+        key=lambda other: (is_training(facts.peers[other]), other),
     )
 
 
-def _elsewhere(facts: Facts) -> List[str]:
+def _other_hosts(facts: Facts) -> List[str]:
     return sorted({peer.host for peer in facts.peers.values()} - {facts.host})
 
 
-def _at(facts: Facts, task: str) -> str:
+def _name_with_host(facts: Facts, task: str) -> str:
     return "%s on %s" % (task, facts.peers[task].host)
 
 
-def _more(blamed: List[str]) -> str:
+def _count_unnamed(blamed: List[str]) -> str:
     return "; and %d more" % (len(blamed) - _NAMED_MOST) if len(blamed) > _NAMED_MOST else ""

@@ -95,7 +95,7 @@ class Monitor:
         was = self._active
         self._known, self._active = known, active
         if active and self._thread is None:
-            thread = threading.Thread(target=self._loop, daemon=True)
+            thread = threading.Thread(target=self._check_repeatedly, daemon=True)
             thread.start()
             self._thread = thread
         if was and not active:
@@ -106,18 +106,18 @@ class Monitor:
 
     # --- methods that run on the monitor's thread
 
-    def _loop(self) -> None:
+    def _check_repeatedly(self) -> None:
         while True:
             begun = time.thread_time()
             if self._active:
-                self._look_safely(self._known)
+                self._check_safely(self._known)
             time.sleep(self._pause_s(time.thread_time() - begun))
 
-    def _look_safely(self, known: Knowledge) -> None:
+    def _check_safely(self, known: Knowledge) -> None:
         """Check the tasks once. After a bug in the diagnosis, no task is reported as stalled; this
         thread and the run continue."""
         try:
-            self.check(time.monotonic(), known)
+            self.check_tasks(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - the run continues after any error
             thread_errors.report_once("looking for stalled tasks")
             self._publish({})
@@ -128,10 +128,10 @@ class Monitor:
             min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3)
         )
 
-    def check(self, now: float, known: Knowledge) -> None:
+    def check_tasks(self, now: float, known: Knowledge) -> None:
         """Observe the tasks once, and publish which of them are stalled. `now`: monotonic
         seconds."""
-        signs = self._signs(now)
+        signs = self._observe_tasks(now)
         self._answer.signs = signs
         facts = Facts(
             self._part.host,
@@ -141,18 +141,20 @@ class Monitor:
             signs,
             known.ended,
         )
-        late = diagnose.suspects(facts)
+        late = diagnose.find_late_tasks(facts)
         if not late:
             self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
             self._ports_pause_s = PORTS_S[0]
             self._publish({})
         elif now >= self._next_ask:
             self._next_ask = now + min(ASK_S, max(self._part.stall_after_s / 3, LOOK_S[0]))
-            self._publish(self._stalls(signs, diagnose.diagnose(self._all_about(facts, late, now))))
+            self._publish(
+                self._make_stalls(signs, diagnose.diagnose(self._extend_facts(facts, late, now)))
+            )
         else:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
 
-    def _signs(self, now: float) -> Dict[str, Sign]:
+    def _observe_tasks(self, now: float) -> Dict[str, Sign]:
         table = lru_cache(None)(processes.all_processes)
         seen = lru_cache(None)(tcp_diag.read_traffic)
         signs = {}
@@ -165,15 +167,15 @@ class Monitor:
                 if one is None or attempt != status.attempt:
                     one = TaskActivity(self._paths, spec, now, status.guard_inode)
                     self._watched[task] = (status.attempt, one)
-                signs[task] = one.observe(now, partial(_tree, status, table), seen)
+                signs[task] = one.observe(now, partial(_living_pids, status, table), seen)
         return signs
 
-    def _all_about(self, facts: Facts, late: Set[str], now: float) -> Facts:
+    def _extend_facts(self, facts: Facts, late: Set[str], now: float) -> Facts:
         """Return the facts, extended by the signs of life from other hosts and by problems in the
         connections to these hosts."""
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
-            answers = peers.ask(self._mesh, self._part, self._hosts_to_ask(facts, late))
+            answers = peers.ask_for_signs(self._mesh, self._part, self._hosts_to_ask(facts, late))
         addresses = {
             task: peer.address
             for task, peer in self._peers.items()
@@ -187,8 +189,8 @@ class Monitor:
             first = sorted(
                 (task for task in addresses if not self._peers[task].own_port),
                 key=lambda task: (
-                    not self._is_named(facts, late, task),
-                    diagnose.trains(self._peers[task]),
+                    not self._is_awaited(facts, late, task),
+                    diagnose.is_training(self._peers[task]),
                 ),
             )
             states = reach.try_ports(
@@ -198,7 +200,7 @@ class Monitor:
             self._ports = {
                 task: states[addresses[task]] for task in first if addresses[task] in states
             }
-        loopback = reach.names_of_this_host(list(addresses.values()))
+        loopback = reach.find_loopback_names(list(addresses.values()))
         return facts._replace(
             signs={**answers.signs, **facts.signs},
             ports=self._ports,
@@ -208,7 +210,7 @@ class Monitor:
                 for task, address in addresses.items()
                 if address in loopback
             },
-            proxies=self._proxies(late, list(addresses.values())),
+            proxies=self._find_proxies(late, list(addresses.values())),
         )
 
     def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
@@ -218,8 +220,8 @@ class Monitor:
         wanted = sorted(
             self._peers,
             key=lambda task: (
-                not self._is_named(facts, late, task),
-                diagnose.trains(self._peers[task]),
+                not self._is_awaited(facts, late, task),
+                diagnose.is_training(self._peers[task]),
                 task,
             ),
         )
@@ -234,21 +236,23 @@ class Monitor:
             hosts = first + rest[self._turn :] + rest[: self._turn]
         return hosts
 
-    def _is_named(self, facts: Facts, late: Set[str], task: str) -> bool:
+    def _is_awaited(self, facts: Facts, late: Set[str], task: str) -> bool:
         return any(task in facts.signs[one].waits for one in late)
 
-    def _proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
+    def _find_proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
         table, proxies = processes.all_processes(), {}
         for task in late:
-            for pid in sorted(activity.tree(self._paths.status(task), table)):
-                name = reach.proxy_between(processes.environment(pid), addresses)
+            for pid in sorted(activity.living_pids(self._paths.status(task), table)):
+                name = reach.find_proxy_variable(processes.read_environment(pid), addresses)
                 if name is not None:
                     proxies[task] = name
         return proxies
 
     # --- publishing the results
 
-    def _stalls(self, signs: Dict[str, Sign], findings: Dict[str, Finding]) -> Dict[str, Stall]:
+    def _make_stalls(
+        self, signs: Dict[str, Sign], findings: Dict[str, Finding]
+    ) -> Dict[str, Stall]:
         self._repeated = {
             task: self._repeated.get(task, 0) + 1
             for task, finding in findings.items()
@@ -271,5 +275,7 @@ class Monitor:
             self._changed()
 
 
-def _tree(status: wire.TaskStatus, table: Callable[[], Dict[int, processes.Entry]]) -> Set[int]:
-    return activity.tree(status, table())
+def _living_pids(
+    status: wire.TaskStatus, table: Callable[[], Dict[int, processes.Entry]]
+) -> Set[int]:
+    return activity.living_pids(status, table())

@@ -33,7 +33,7 @@ class PeerSigns(NamedTuple):
     hosts: Dict[str, str]
 
 
-def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
+def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     """Ask these hosts, and return their answers. Takes at most WITHIN_S seconds."""
     # Imported only here, because it is needed only once a task is stalled.
     from tfdeploy.agent.host.parallel import call_for_each
@@ -42,7 +42,7 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     where = {one.host: one for one in part.mesh}
 
     def store_answer(address: wire.MeshHost) -> None:
-        answers_by_host[address.host] = _ask_one(mesh, part, address)
+        answers_by_host[address.host] = _ask_host(mesh, part, address)
 
     asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
     call_for_each(store_answer, asked, WITHIN_S)
@@ -53,39 +53,43 @@ def ask(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     return PeerSigns(signs, {host: word for host, (_, word) in answers.items()})
 
 
-def _ask_one(
+def _ask_host(
     mesh: Mesh, part: wire.HostPart, address: wire.MeshHost
 ) -> Tuple[Dict[str, Sign], str]:
     try:
         with mesh.call(address) as channel:
             mesh.ask(channel, {"signs": True})
-            return _checked(
+            return _check_answer(
                 bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)),
                 part,
                 address.host,
             ), OPEN
     except (OSError, ValueError) as error:
-        return {}, reach.reason_of(error)
+        return {}, reach.describe_error(error)
 
 
-def _checked(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
+def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]:
     """Check an answer, and return task -> its signs of life, for tasks of the host `host` only.
     Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
-    return {task: _sign(fields, tasks) for task, fields in received["signs"].items() if task in own}
+    return {
+        task: _check_sign(fields, tasks)
+        for task, fields in received["signs"].items()
+        if task in own
+    }
 
 
-def _sign(value: Any, tasks: Set[str]) -> Sign:
+def _check_sign(value: Any, tasks: Set[str]) -> Sign:
     return Sign(
         **bounded_json.fields(
-            value, {"waits": lambda waits: _waits(waits, tasks), **_CHECKS}, ("still_s",)
+            value, {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}, ("still_s",)
         )
     )
 
 
-def _waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
+def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
     """Return those entries of the list `value` that are tasks of the run. Raises ValueError if it
     is no list."""
     if not isinstance(value, (list, tuple)):

@@ -51,11 +51,11 @@ def try_ports(
     from tfdeploy.agent.host.network import port_probe, resolving
 
     asked = list(dict.fromkeys(addresses))
-    rows = resolving.resolve(_name(address) for address in asked)
+    rows = resolving.resolve(_host_name(address) for address in asked)
     reasons: Dict[str, str] = {}
     targets: Dict[str, port_probe.Target] = {}
     for address in asked:
-        row = rows[_name(address)]
+        row = rows[_host_name(address)]
         if isinstance(row, str):
             reasons[address] = row
             continue
@@ -63,19 +63,19 @@ def try_ports(
         targets[address] = port_probe.Target(row[0], int(address.rpartition(":")[2]), *read)
     answers = port_probe.probe(list(targets.values()), within_s)
     for address, answer in zip(targets, answers):  # noqa: B905 - Python 3.8 knows no strict
-        reasons[address] = _state(answer, address in guarded)
+        reasons[address] = _describe_answer(answer, address in guarded)
     return reasons
 
 
-def _state(answer: port_probe.Answer, guarded: bool) -> str:
+def _describe_answer(answer: port_probe.Answer, guarded: bool) -> str:
     if guarded and answer.error == errno.ECONNRESET:
         return "%s, from %s" % (TURNED_AWAY, answer.source)
     if answer.connected:
         return CLOSED if answer.ended else OPEN
-    return _reason(answer.error)
+    return _describe_errno(answer.error)
 
 
-def _name(address: str) -> str:
+def _host_name(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
 
 
@@ -86,39 +86,39 @@ def guarded_addresses(part: wire.HostPart) -> Set[str]:
     return {peer.address for peer in part.peers if peer.host in part.guarded}
 
 
-def _reason(code: int) -> str:
+def _describe_errno(code: int) -> str:
     if code == errno.ETIMEDOUT:
         return NO_ANSWER
     return {0: OPEN, errno.ECONNREFUSED: CLOSED}.get(code) or os.strerror(code).lower()
 
 
-def reason_of(error: BaseException) -> str:
+def describe_error(error: BaseException) -> str:
     """Return a text for an error of a connection over the mesh. The texts are those of
     `try_ports`."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):
         return OPEN
-    return _reason(error.errno) if isinstance(error, OSError) and error.errno else OPEN
+    return _describe_errno(error.errno) if isinstance(error, OSError) and error.errno else OPEN
 
 
-def names_of_this_host(addresses: Iterable[str]) -> Dict[str, str]:
+def find_loopback_names(addresses: Iterable[str]) -> Dict[str, str]:
     """Return address -> text, for addresses whose name resolves to a loopback address, for example
     "n3:2222" -> "n3 resolves to 127.0.1.1"."""
     from tfdeploy.agent.host.network import resolving
 
     rows = resolving.resolve(
-        name for name in map(_name, addresses) if not peer_filter.is_address(name)
+        name for name in map(_host_name, addresses) if not peer_filter.is_address(name)
     )
-    home = {name: resolving.loopback_in(replies) for name, replies in rows.items()}
+    home = {name: resolving.first_loopback(replies) for name, replies in rows.items()}
     return {
-        address: "%s resolves to %s" % (_name(address), home[_name(address)])
+        address: "%s resolves to %s" % (_host_name(address), home[_host_name(address)])
         for address in addresses
-        if home.get(_name(address))
+        if home.get(_host_name(address))
     }
 
 
-def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
+def find_proxy_variable(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
     """Return the environment variable that makes gRPC use a proxy for one of these addresses.
     Return None if gRPC connects to all of them directly."""
     name = next((name for name in _PROXIES if env.get(name)), None)
@@ -129,5 +129,5 @@ def proxy_between(env: Mapping[str, str], addresses: List[str]) -> Optional[str]
         for each in (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",")
         if each.strip()
     ]
-    hosts = [_name(address) for address in addresses]
+    hosts = [_host_name(address) for address in addresses]
     return name if any(not any(host.endswith(end) for end in left_out) for host in hosts) else None

@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import Any, Dict, Mapping
 VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 
-def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
+def pass_to_child(listening: Mapping[int, int]) -> Dict[str, Any]:
     """Return the arguments of Popen that pass the sockets to a child process. `listening`: port ->
     descriptor of the socket. The child reads the descriptors with `inherited_descriptors`. If there
     are no sockets, there are no arguments."""
@@ -22,7 +22,7 @@ def leave(listening: Mapping[int, int]) -> Dict[str, Any]:
 
 def inherited_descriptors() -> Dict[int, int]:
     """Return port -> descriptor, for the inherited sockets that are open. From now on, child
-    processes inherit these sockets only if `leave` passes them."""
+    processes inherit these sockets only if `pass_to_child` passes them."""
     descriptors: Dict[int, int] = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")

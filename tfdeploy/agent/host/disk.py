@@ -35,9 +35,9 @@ def free_space(path: str) -> FreeSpace:
 
 
 def require_space(
-    folder: str, what: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
+    folder: str, purpose: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
 ) -> None:
-    """Raise VerbError with the code `disk` if the disk has no space for `what`. `reserve`: how many
+    """Raise VerbError with the code `disk` if the disk has no space for `purpose`. `reserve`: how many
     bytes must stay free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
@@ -49,7 +49,7 @@ def require_space(
         return
     raise VerbError(
         "disk",
-        "%s needs %d %s more, and %d are free" % (what, needed, unit, left)
+        "%s needs %d %s more, and %d are free" % (purpose, needed, unit, left)
         + (" besides the %d of `reserve`" % reserve if reserve else ""),
         where=folder,
         advice="free_inodes" if unit == "inodes" else "free_space",

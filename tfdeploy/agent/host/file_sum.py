@@ -25,7 +25,7 @@ def open_file(path: str) -> Optional[int]:
     return None
 
 
-def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
+def hash_first_bytes(path: str, length: int, *, whole: bool = False) -> Optional[str]:
     """Return the SHA-256 of the first `length` bytes of the file. Return None if the file does not
     exist or is shorter. `whole`: return None for a longer file too."""
     descriptor = open_file(path)
@@ -34,13 +34,13 @@ def of_first(path: str, length: int, *, whole: bool = False) -> Optional[str]:
     try:
         if whole and os.fstat(descriptor).st_size != length:
             return None
-        digest, count = of_open(descriptor, length)
+        digest, count = hash_open_file(descriptor, length)
         return digest if count == length else None
     finally:
         os.close(descriptor)
 
 
-def of_open(descriptor: int, most_bytes: int = sys.maxsize) -> Tuple[str, int]:
+def hash_open_file(descriptor: int, most_bytes: int = sys.maxsize) -> Tuple[str, int]:
     """Return (SHA-256, number of bytes) of an open file, from its current position to its end.
     Stops after `most_bytes`."""
     digest, left = hashlib.sha256(), most_bytes

@@ -37,14 +37,14 @@ class FileLock:
         while True:
             self.descriptor = self._open()
             try:
-                if self._try(fcntl.LOCK_EX):
+                if self._try_lock(fcntl.LOCK_EX):
                     if self.is_held():
                         return True
                     self.release()
                     continue
                 # A shared lock can be taken if other processes only test the lock with `is_locked`.
                 # It cannot be taken if a process holds the lock.
-                is_only_read = self._try(fcntl.LOCK_SH)
+                is_only_read = self._try_lock(fcntl.LOCK_SH)
             except OSError as error:
                 self.release()
                 error.filename = self.path
@@ -99,7 +99,7 @@ class FileLock:
     def _open(self) -> int:
         return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
 
-    def _try(self, kind: int) -> bool:
+    def _try_lock(self, kind: int) -> bool:
         assert self.descriptor is not None
         try:
             fcntl.flock(self.descriptor, kind | fcntl.LOCK_NB)

@@ -15,11 +15,11 @@ _EACH = 4  # at most one thread is started for this many files
 _MOST_THREADS = 16
 
 
-def flush(root: str, paths: Iterable[str]) -> None:
+def flush_files(root: str, paths: Iterable[str]) -> None:
     """Flush the files `paths` below `root`, and the folders that contain them. Raises OSError."""
     waiting_paths = iter(paths)
     files = [os.path.join(root, path) for path in islice(waiting_paths, FEW + 1)]
-    if len(files) > FEW and _flush_all(root):
+    if len(files) > FEW and _flush_file_system(root):
         return  # The remaining paths are not even read, because there may be a million of them.
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
@@ -27,7 +27,7 @@ def flush(root: str, paths: Iterable[str]) -> None:
 
     def flush_one(name: str) -> None:
         try:
-            _flush(name)
+            _flush_path(name)
         except OSError as error:
             errors.append(error)
 
@@ -39,10 +39,10 @@ def flush(root: str, paths: Iterable[str]) -> None:
 def flush_folder(path: str) -> None:
     """Flush the folder itself, so that names that were created, changed or removed in it are on the
     disk. Raises OSError."""
-    _flush(path)
+    _flush_path(path)
 
 
-def _flush(path: str) -> None:
+def _flush_path(path: str) -> None:
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -53,7 +53,7 @@ def _flush(path: str) -> None:
         os.close(file)
 
 
-def _flush_all(root: str) -> bool:
+def _flush_file_system(root: str) -> bool:
     """Flush the whole file system that contains `root`. Return False if this system has no such
     call, or if the call fails."""
     import ctypes

@@ -39,7 +39,7 @@ class Watcher:
         first call begins to watch the folders and returns at once, so that the caller reads the
         files once after that."""
         if self._poll is None:
-            self._begin()
+            self._begin_watch()
             return
         if self._descriptor is None:
             cancelled.wait(POLL_S)
@@ -53,8 +53,8 @@ class Watcher:
             pass
         self._awoke = time.monotonic()
 
-    def _begin(self) -> None:
-        self._poll, self._descriptor = select.poll(), _watch(self._folders, self._mask)
+    def _begin_watch(self) -> None:
+        self._poll, self._descriptor = select.poll(), _open_watch(self._folders, self._mask)
         if self._descriptor is not None:
             self._poll.register(self._descriptor, select.POLLIN)
 
@@ -64,7 +64,7 @@ class Watcher:
             self._descriptor = None
 
 
-def _watch(folders: Sequence[str], mask: int) -> Optional[int]:
+def _open_watch(folders: Sequence[str], mask: int) -> Optional[int]:
     """Return a descriptor that becomes readable after a change. Return None if not all of the
     folders can be watched."""
     try:

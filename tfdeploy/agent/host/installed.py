@@ -66,7 +66,7 @@ print("=tfdeploy-python=" + json.dumps(facts))
 """
 
 
-class Asked:
+class StartedProgram:
     """A program that was started. If it could not be started, `error` says why. `input_text`: the
     text for its standard input, sent when the answer is read."""
 
@@ -83,7 +83,7 @@ class Asked:
         except OSError as error:
             self.error = error
 
-    def answer(self) -> Tuple[Optional[int], str, str]:
+    def read_output(self) -> Tuple[Optional[int], str, str]:
         """Return (exit code, output, errors). The exit code is None if the program could not run or
         took too long; then `errors` says why."""
         if self.error is not None:
@@ -97,10 +97,10 @@ class Asked:
             # Wait only for the process itself, because a child of it may keep the output open.
             with self._process:
                 return None, "", "no answer within %g s" % WITHIN_S
-        return self._process.returncode, _text(out), _text(err)
+        return self._process.returncode, _decode_output(out), _decode_output(err)
 
 
-def _text(raw: bytes) -> str:
+def _decode_output(raw: bytes) -> str:
     return raw[:_MOST_BYTES].decode("utf-8", "replace").strip()
 
 
@@ -118,20 +118,20 @@ def find_program(name: str) -> Optional[str]:
     return None
 
 
-def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[Asked]:
+def start_python(path: Optional[str], modules: Iterable[str] = ()) -> Optional[StartedProgram]:
     """Start the interpreter at `path`. Return None if no path was given. `modules`: names of
     top-level modules; `read_python` reports which of them could be imported."""
-    return None if path is None else Asked([path, "-c", _PYTHON_SCRIPT, *modules])
+    return None if path is None else StartedProgram([path, "-c", _PYTHON_SCRIPT, *modules])
 
 
-def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[str]]:
+def read_python(program: Optional[StartedProgram], wanted: str) -> Tuple[Answer, Optional[str]]:
     """Return (facts, error or None). The facts are the versions of Python, TensorFlow, tf_keras,
     Keras and NumPy, and which modules could be imported."""
     versions: Answer = dict.fromkeys(("python_version", "tensorflow", "tf_keras", "keras", "numpy"))
     versions.update(cpu_only=False, modules={})
-    if asked is None:
+    if program is None:
         return versions, "there is no program %s here" % wanted
-    code, out, err = asked.answer()
+    code, out, err = program.read_output()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-python="):
             versions = json.loads(line[len("=tfdeploy-python=") :])
@@ -140,8 +140,8 @@ def read_python(asked: Optional[Asked], wanted: str) -> Tuple[Answer, Optional[s
     return versions, "%s does not run Python here: %.300s" % (wanted, last[0])
 
 
-def start_rsync() -> Asked:
-    return Asked(["rsync", "--version"])
+def start_rsync() -> StartedProgram:
+    return StartedProgram(["rsync", "--version"])
 
 
 def find_uv() -> Optional[str]:
@@ -150,24 +150,24 @@ def find_uv() -> Optional[str]:
     return next((path for path in map(find_program, UV_PLACES) if path), None)
 
 
-def read_rsync(asked: Asked) -> Optional[str]:
+def read_rsync(program: StartedProgram) -> Optional[str]:
     """Return the version that rsync has printed. Return None if rsync is not installed."""
-    printed = asked.answer()[1].split()
+    printed = program.read_output()[1].split()
     return printed[printed.index("version") + 1] if "version" in printed[:-1] else None
 
 
-def start_gpus() -> Asked:
-    return Asked(["nvidia-smi", _GPU_QUERY, "--format=csv,noheader,nounits"])
+def start_gpus() -> StartedProgram:
+    return StartedProgram(["nvidia-smi", _GPU_QUERY, "--format=csv,noheader,nounits"])
 
 
-def start_driver() -> Asked:
-    return Asked(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
+def start_driver() -> StartedProgram:
+    return StartedProgram(["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"])
 
 
-def read_driver(asked: Optional[Asked]) -> Optional[str]:
+def read_driver(program: Optional[StartedProgram]) -> Optional[str]:
     """Return the version of NVIDIA's driver. Return None if there is no driver or nvidia-smi does
     not report its version."""
-    printed = asked.answer()[1].split() if asked is not None else []
+    printed = program.read_output()[1].split() if program is not None else []
     return (
         printed[0]
         if printed and printed[0][:1].isdigit() and printed[0].replace(".", "").isdigit()
@@ -175,12 +175,12 @@ def read_driver(asked: Optional[Asked]) -> Optional[str]:
     )
 
 
-def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
+def read_gpus(program: Optional[StartedProgram]) -> Tuple[List[Answer], Optional[str]]:
     """Return (list of GPUs in the order of their indices, error of nvidia-smi or None). On a host
     without nvidia-smi, there are no GPUs and no error."""
-    if asked is None or isinstance(asked.error, FileNotFoundError):
+    if program is None or isinstance(program.error, FileNotFoundError):
         return [], None
-    code, out, err = asked.answer()
+    code, out, err = program.read_output()
     if code != 0:
         return [], "nvidia-smi: %.300s" % (err or out or "exit code %s" % code)
     gpus: List[Answer] = []
@@ -194,13 +194,13 @@ def read_gpus(asked: Optional[Asked]) -> Tuple[List[Answer], Optional[str]]:
                 "index": int(columns[0]),
                 "uuid": columns[1],
                 "name": name,
-                "memory_mib": _mib(columns[-2]),
-                "used_mib": _mib(columns[-1]),
+                "memory_mib": _parse_mib(columns[-2]),
+                "used_mib": _parse_mib(columns[-1]),
             }
         )
     return sorted(gpus, key=lambda gpu: gpu["index"]), None
 
 
-def _mib(word: str) -> int:
+def _parse_mib(text: str) -> int:
     """Return the number of MiB. Return 0 if the driver does not report it ("[N/A]")."""
-    return int(word) if word.isdigit() else 0
+    return int(text) if text.isdigit() else 0

@@ -23,7 +23,7 @@ _NAMES = {
 }
 
 
-def limits() -> Dict[str, int]:
+def soft_limits() -> Dict[str, int]:
     """Return name -> soft limit, for each limit that is set. Amounts of memory and file sizes are
     in bytes. Tasks inherit these limits from the SSH session."""
     limits_by_name = {name: resource.getrlimit(number)[0] for name, number in _NAMES.items()}
@@ -34,43 +34,45 @@ def limits() -> Dict[str, int]:
     }
 
 
-def available_bytes() -> Optional[int]:
+def available_memory() -> Optional[int]:
     """Return how much memory new processes can use: the smallest amount that is left on the machine
     or in a control group of this session. Return None if it is unknown."""
-    free_bytes = _machine_bytes("/proc/meminfo")
+    free_bytes = _available_on_machine("/proc/meminfo")
     left = [
         each
-        for each in [free_bytes, *_groups_bytes("/proc/self/cgroup", "/sys/fs/cgroup")]
+        for each in [free_bytes, *_available_in_groups("/proc/self/cgroup", "/sys/fs/cgroup")]
         if each is not None
     ]
     return min(left) if left else None
 
 
-def _machine_bytes(meminfo: str) -> Optional[int]:
-    match = re.search(r"MemAvailable:\s+(\d+) kB", _text(meminfo))
+def _available_on_machine(meminfo: str) -> Optional[int]:
+    match = re.search(r"MemAvailable:\s+(\d+) kB", _read_text(meminfo))
     return int(match.group(1)) * 1024 if match else None
 
 
-def _groups_bytes(own: str, root: str) -> List[Optional[int]]:
+def _available_in_groups(cgroup_file: str, cgroup_root: str) -> List[Optional[int]]:
     """Return how much memory is left in each control group of this process that has a limit. Only
     the unified hierarchy (cgroup v2) is read. Inactive cached files count as free."""
-    match = re.search(r"^0::(/.*)$", _text(own), re.MULTILINE)
+    match = re.search(r"^0::(/.*)$", _read_text(cgroup_file), re.MULTILINE)
     group = match.group(1).rstrip("/") if match else ""
     left: List[Optional[int]] = []
     while group:
-        folder = root + group
+        folder = cgroup_root + group
         most, used = (
-            _text(folder + "/memory.max").strip(),
-            _text(folder + "/memory.current").strip(),
+            _read_text(folder + "/memory.max").strip(),
+            _read_text(folder + "/memory.current").strip(),
         )
-        cached = re.search(r"^inactive_file (\d+)$", _text(folder + "/memory.stat"), re.MULTILINE)
+        cached = re.search(
+            r"^inactive_file (\d+)$", _read_text(folder + "/memory.stat"), re.MULTILINE
+        )
         if most.isdigit() and used.isdigit():
             left.append(max(0, int(most) - int(used) + (int(cached.group(1)) if cached else 0)))
         group = os.path.dirname(group).rstrip("/")
     return left
 
 
-def _text(path: str) -> str:
+def _read_text(path: str) -> str:
     try:
         with open(path, encoding="utf-8", errors="replace") as lines:
             return lines.read(1 << 16)

@@ -23,32 +23,34 @@ _YES = ("yes", "true", "1", "on", "y", "t")
 _SYSTEM_UIDS = 1000  # logind does not remove shared memory of users whose uid is lower than this
 
 
-def lingers(user: str) -> Optional[bool]:
+def is_lingering(user: str) -> Optional[bool]:
     """Return True if the user's services continue after the user's last session has ended. Return
     None if logind does not run."""
     return os.path.exists(os.path.join(_LINGER, user)) if os.path.isdir(SESSIONS) else None
 
 
-def kills() -> bool:
+def is_killing_configured() -> bool:
     """Return True if logind is configured to kill the processes that are left when a session
     ends."""
-    return os.path.isdir(SESSIONS) and _settings().get("KillUserProcesses", "no").lower() in _YES
+    return (
+        os.path.isdir(SESSIONS) and _read_settings().get("KillUserProcesses", "no").lower() in _YES
+    )
 
 
-def at_logout(user: str) -> Answer:
+def logout_effects(user: str) -> Answer:
     """Return what happens when this SSH session ends. `kills`: logind kills the processes of the
     session. `removes_ipc`: logind removes the user's shared memory."""
     if not os.path.isdir(SESSIONS):
         return {"kills": False, "removes_ipc": False}
-    settings = _settings()
+    settings = _read_settings()
     removes = settings.get("RemoveIPC", "yes").lower() in _YES and os.getuid() >= _SYSTEM_UIDS
     return {
-        "kills": kills() and _is_meant(user, settings) and _in_session(),
+        "kills": is_killing_configured() and _is_killing_user(user, settings) and _is_in_session(),
         "removes_ipc": removes,
     }
 
 
-def _is_meant(user: str, settings: Dict[str, str]) -> bool:
+def _is_killing_user(user: str, settings: Dict[str, str]) -> bool:
     """Return True if the settings KillOnlyUsers and KillExcludeUsers (by default: root) let logind
     kill this user's processes."""
     if user in settings.get("KillExcludeUsers", "root").split():
@@ -57,7 +59,7 @@ def _is_meant(user: str, settings: Dict[str, str]) -> bool:
     return not only or user in only
 
 
-def _in_session() -> bool:
+def _is_in_session() -> bool:
     """Return True if this process is in the scope of a logind session. With `UsePAM no` in
     sshd_config, it is in none."""
     try:
@@ -67,7 +69,7 @@ def _in_session() -> bool:
         return False
 
 
-def _settings() -> Dict[str, str]:
+def _read_settings() -> Dict[str, str]:
     """Return key -> value of logind's settings. Settings in a later file override those in an
     earlier one."""
     settings: Dict[str, str] = {}

@@ -18,10 +18,10 @@ def read_mounts(mounts: str = MOUNTS) -> List[List[str]]:
     """Return [source, mount point, type, options, ...] of each mount, including bind mounts. Raises
     OSError."""
     with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
-        return [[_unescaped(word) for word in line.split(" ")] for line in lines]
+        return [[_unescape(word) for word in line.split(" ")] for line in lines]
 
 
-def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
+def find_mount(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
     """Return the mount on which `path` lies. `path` need not exist. Return None if the mount is
     unknown."""
     path = os.path.realpath(path)
@@ -34,7 +34,7 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
     for row in rows:
         if len(row) < 4:
             continue
-        source, point, kind, options = (_plain(word) for word in row[:4])
+        source, point, kind, options = (_printable(word) for word in row[:4])
         # A later mount at the same point hides an earlier one.
         if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):
             longest = len(point)
@@ -47,10 +47,10 @@ def mount_of(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
     return mount
 
 
-def _plain(word: str) -> str:
-    return "".join(char if char.isprintable() else "?" for char in word)[:_LONGEST]
+def _printable(field: str) -> str:
+    return "".join(char if char.isprintable() else "?" for char in field)[:_LONGEST]
 
 
-def _unescaped(word: str) -> str:
+def _unescape(field: str) -> str:
     r"""Replace the kernel's escapes, such as \040 for a space."""
-    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), word)
+    return re.sub(r"\\([0-7]{3})", lambda code: chr(int(code.group(1), 8)), field)

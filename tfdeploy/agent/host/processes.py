@@ -52,7 +52,7 @@ class Entry(NamedTuple):
         return self.state not in "ZX"
 
 
-def entry(pid: int) -> Optional[Entry]:
+def read_entry(pid: int) -> Optional[Entry]:
     """Return the process that has this pid now, even if it is a zombie. Return None if there is no
     such process."""
     try:
@@ -71,15 +71,15 @@ def entry(pid: int) -> Optional[Entry]:
     )
 
 
-def identity(pid: int) -> Optional[Identity]:
-    process = entry(pid)
+def read_identity(pid: int) -> Optional[Identity]:
+    process = read_entry(pid)
     return None if process is None else Identity(boot_id(), pid, process.start_ticks)
 
 
 def is_alive(target: Identity) -> bool:
     """Return True if the process with exactly this identity is alive. A zombie does not count as
     alive."""
-    process = entry(target.pid)
+    process = read_entry(target.pid)
     return (
         process is not None
         and process.alive
@@ -93,7 +93,7 @@ def all_processes() -> Dict[int, Entry]:
     entries: Dict[int, Entry] = {}
     for name in os.listdir("/proc"):
         if name.isdigit():
-            one = entry(int(name))
+            one = read_entry(int(name))
             if one is not None:
                 entries[one.pid] = one
     return entries
@@ -115,7 +115,7 @@ def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
     return {pid for pid in seen if table[pid].alive}
 
 
-def environment(pid: int) -> Dict[str, str]:
+def read_environment(pid: int) -> Dict[str, str]:
     """Return the environment with which the process was started. The result is empty if this user
     may not read it."""
     try:
@@ -127,7 +127,7 @@ def environment(pid: int) -> Dict[str, str]:
     return {os.fsdecode(name): os.fsdecode(text) for name, _, text in pairs}
 
 
-def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
+def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     """Return the pids of this user's living processes whose environment contains all variables in
     `markers`. Raises ValueError if `markers` is empty.
 
@@ -140,7 +140,7 @@ def marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     deadline = time.monotonic() + _TURNING_S
     for one in table.values():
         if one.alive and one.pid != os.getpid():
-            env = environment(one.pid) or _soon(one, deadline)
+            env = read_environment(one.pid) or _await_environment(one, deadline)
             if all(env.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
                 pids.add(one.pid)
     return pids
@@ -153,7 +153,7 @@ def _is_own(pid: int) -> bool:
         return False
 
 
-def _soon(process: Entry, deadline: float) -> Dict[str, str]:
+def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
     """Return the process's environment as soon as /proc shows it. Return an empty one if the
     process has none, or if /proc does not show it before the deadline.
 
@@ -164,9 +164,9 @@ def _soon(process: Entry, deadline: float) -> Dict[str, str]:
     env: Dict[str, str] = {}
     shown_times = 0
     while not env and _KTHREADD not in (process.pid, process.parent):
-        shown = bool(command_line(process.pid))
-        env = environment(process.pid)
-        now = entry(process.pid)
+        shown = bool(read_command_line(process.pid))
+        env = read_environment(process.pid)
+        now = read_entry(process.pid)
         shown_times += shown
         if shown_times == 3 or now is None or not now.alive or time.monotonic() > deadline:
             break
@@ -175,12 +175,12 @@ def _soon(process: Entry, deadline: float) -> Dict[str, str]:
     return env
 
 
-def command_line_soon(process: Entry) -> Optional[bytes]:
+def await_command_line(process: Entry) -> Optional[bytes]:
     """Return the process's command line as soon as /proc shows it. Return an empty one if /proc
     shows none within _TURNING_S, and None if the process has ended."""
     deadline = time.monotonic() + _TURNING_S
     while True:
-        shown, now = command_line(process.pid), entry(process.pid)
+        shown, now = read_command_line(process.pid), read_entry(process.pid)
         if now is None or not now.alive or now.start_ticks != process.start_ticks:
             return None
         if shown or time.monotonic() > deadline:
@@ -188,7 +188,7 @@ def command_line_soon(process: Entry) -> Optional[bytes]:
         time.sleep(0.001)
 
 
-def command_line(pid: int) -> bytes:
+def read_command_line(pid: int) -> bytes:
     """Return the command line of the process: its arguments, each followed by a zero byte."""
     try:
         with open("/proc/%d/cmdline" % pid, "rb") as file:
@@ -197,7 +197,7 @@ def command_line(pid: int) -> bytes:
         return b"?"  # the process belongs to another user
 
 
-def send(target: Identity, signum: int) -> bool:
+def send_signal(target: Identity, signum: int) -> bool:
     """Send a signal to the process with exactly this identity. A pidfd is used if the kernel
     supports it. Return False if the process has ended or this user may not send it signals."""
     descriptor = _libc.syscall(_SYS_PIDFD_OPEN, target.pid, 0)
@@ -223,14 +223,14 @@ def _kill(pid: int, signum: int) -> bool:
     return True
 
 
-def send_all(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> None:
+def send_signals(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> None:
     """Send a signal to the processes with these pids; `table` contains their identities. A stopped
     process also gets SIGCONT, so that it can react to the signal."""
     boot = boot_id()
     for pid in pids:
         who = Identity(boot, pid, table[pid].start_ticks)
-        if send(who, signum) and signum != signal.SIGKILL and table[pid].state in "Tt":
-            send(who, signal.SIGCONT)
+        if send_signal(who, signum) and signum != signal.SIGKILL and table[pid].state in "Tt":
+            send_signal(who, signal.SIGCONT)
 
 
 def become_subreaper(wanted: bool = True) -> None:
@@ -247,7 +247,7 @@ def die_with_parent(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def oom_kills() -> Optional[int]:
+def count_oom_kills() -> Optional[int]:
     """Return how many processes of this control group the kernel has killed because there was no
     memory left. Return None if this is unknown."""
     groups = _control_groups()
@@ -255,7 +255,7 @@ def oom_kills() -> Optional[int]:
     candidates.append(("/sys/fs/cgroup", groups.get(""), "memory.events"))
     for base, path, name in candidates:
         if path is not None:
-            count = _oom_count(os.path.join(base, path.lstrip("/"), name))
+            count = _read_oom_count(os.path.join(base, path.lstrip("/"), name))
             if count is not None:
                 return count
     return None
@@ -274,7 +274,7 @@ def _control_groups() -> Dict[str, str]:
     return groups
 
 
-def _oom_count(file_name: str) -> Optional[int]:
+def _read_oom_count(file_name: str) -> Optional[int]:
     try:
         with open(file_name) as file:
             counters = dict(line.split()[:2] for line in file if len(line.split()) >= 2)

@@ -16,7 +16,7 @@ from tfdeploy.agent.host.mounts import read_mounts
 GONE = ".gone-"  # a prefix that no name of a run, release, data set or job has
 
 
-def usage(path: str) -> int:
+def disk_usage(path: str) -> int:
     """Return how many bytes become free if `path` is removed. A file counts 0 if it also has a name
     outside `path`.
 
@@ -37,7 +37,7 @@ def usage(path: str) -> int:
             raise OSError(errno.EXDEV, "another file system begins there", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
-            todo += _children(entry_path, about)
+            todo += _list_children(entry_path, about)
         elif about.st_nlink < 2:
             total += about.st_blocks * 512
         else:
@@ -48,7 +48,7 @@ def usage(path: str) -> int:
     return total + sum(size for count, links, size in names.values() if count >= links)
 
 
-def _children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
+def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.stat_result]]:
     """Return (path, status) of each entry of the folder. A program may have changed the folder's
     mode so that its owner cannot enter it. In that case the mode is changed first."""
     if about.st_mode & stat.S_IRWXU != stat.S_IRWXU and about.st_uid == os.geteuid():
@@ -89,12 +89,12 @@ def remove(path: str) -> bool:
 
         shutil.rmtree(path, ignore_errors=True)
         if os.path.lexists(path):
-            _open_folders(path)
+            _make_folders_writable(path)
             shutil.rmtree(path, ignore_errors=True)
     return not os.path.lexists(path)
 
 
-def _open_folders(top: str) -> None:
+def _make_folders_writable(top: str) -> None:
     """Give the owner all rights on each folder below `top`, because an ordinary user cannot remove
     entries from a folder with mode 0500."""
     todo = [top]
@@ -103,7 +103,7 @@ def _open_folders(top: str) -> None:
         try:
             todo += [
                 path
-                for path, about in _children(folder, os.lstat(folder))
+                for path, about in _list_children(folder, os.lstat(folder))
                 if stat.S_ISDIR(about.st_mode)
             ]
         except OSError:

@@ -24,11 +24,11 @@ STATUS_BYTES = JOURNAL_BYTES = 4096
 _FIRST_BYTES, _TASK_BYTES = 8192, 640
 
 
-def run_bytes(tasks: int) -> int:
+def run_reserve_bytes(tasks: int) -> int:
     return _FIRST_BYTES + _TASK_BYTES * tasks
 
 
-def set_aside(path: str, size_bytes: int) -> None:
+def create_reserve(path: str, size_bytes: int) -> None:
     """Create the reserve of the file `path`. Raises OSError."""
     atomic.write_bytes(path + ROOM, b" " * size_bytes)
 
@@ -42,8 +42,8 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     except OSError as error:
         if error.errno not in FULL:
             raise
-        if not _write_over(path, content, durable):
-            _give_up(path)
+        if not _write_over_reserve(path, content, durable):
+            _remove_reserve(path)
             atomic.write_bytes(path, content, durable=durable)
 
 
@@ -53,12 +53,12 @@ def append_line(path: str, obj: Any) -> None:
     try:
         atomic.append_line(path, obj)
     except OSError as error:
-        if error.errno not in FULL or not _give_up(path):
+        if error.errno not in FULL or not _remove_reserve(path):
             raise
         atomic.append_line(path, obj)
 
 
-def _give_up(path: str) -> bool:
+def _remove_reserve(path: str) -> bool:
     """Remove the reserve, so that one inode and its blocks become free. Return False if there was
     no reserve."""
     try:
@@ -68,11 +68,11 @@ def _give_up(path: str) -> bool:
     return True
 
 
-def _write_over(path: str, content: bytes, durable: bool) -> bool:
+def _write_over_reserve(path: str, content: bytes, durable: bool) -> bool:
     """Write the content over the reserve, then swap the names of the two files. Return False if the
     reserve is too small, or if the file system needs new blocks to overwrite a file (copy on
     write)."""
-    descriptor = _open(path)
+    descriptor = _open_reserve(path)
     if descriptor is None:
         return False
     try:
@@ -86,11 +86,11 @@ def _write_over(path: str, content: bytes, durable: bool) -> bool:
         return False
     finally:
         os.close(descriptor)
-    _change_places(path, size)
+    _swap_names(path, size)
     return True
 
 
-def _open(path: str) -> Optional[int]:
+def _open_reserve(path: str) -> Optional[int]:
     flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
     # If a writer was killed in the middle of the swap, the reserve has the name FILE.old.
     for name in (ROOM, _OLD):
@@ -104,7 +104,7 @@ def _open(path: str) -> Optional[int]:
     return None
 
 
-def _change_places(path: str, size: int) -> None:
+def _swap_names(path: str, size: int) -> None:
     """Swap the names of the two files by renaming each. Then fill the new reserve with blanks, as
     far as it needs no new block for that."""
     try:

@@ -377,7 +377,7 @@ class Mesh:
             changed = (
                 self._guarded.admit(source, host)
                 if is_its_own
-                else self._guarded.turn_away(source, host)
+                else self._guarded.record_turned_away(source, host)
             )
         except OSError:  # the filter has no space for the address; the mesh works without it
             changed = is_its_own = False

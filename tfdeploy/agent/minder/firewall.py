@@ -17,7 +17,7 @@ import time
 
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import Callable, List, Optional, Tuple
-from tfdeploy.agent.host.installed import Asked
+from tfdeploy.agent.host.installed import StartedProgram
 from tfdeploy.agent.host.network import nft, nft_program
 from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
@@ -31,7 +31,7 @@ _TRIES = 2  # The first try may fail because another program changes tables at t
 _QUIT = b"\nquit\n"
 
 
-def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
+def closed(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
     """Return which ports the firewall closes on this host, and who may still use them."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
@@ -47,7 +47,7 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.Closed:
     ]
     ports = tuple(port for port in own if port is not None)
     name = nft.table_name(paths.host_dir, part.run)
-    return nft.Closed(name, os.geteuid(), ports, tuple(part.allowed), tuple(elsewhere))
+    return nft.ClosedPorts(name, os.geteuid(), ports, tuple(part.allowed), tuple(elsewhere))
 
 
 def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
@@ -84,12 +84,12 @@ def stand(
 
 
 class Firewall:
-    def __init__(self, paths: RunPaths, closed: nft.Closed) -> None:
+    def __init__(self, paths: RunPaths, closed: nft.ClosedPorts) -> None:
         """Raises OSError, and ValueError if an address or a port is invalid."""
         self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
         # An invalid address is reported now, not only when the table is created again.
-        nft.table(closed)
+        nft.build_table(closed)
         self._closed = closed
         self._way: List[str] = []
         self._next_try = 0.0
@@ -150,7 +150,7 @@ class Firewall:
             # The table gets a new name each time, because an old nft process may not have ended yet
             # and still own a table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
-            text = nft.table(self._closed._replace(name=name)).encode("ascii")
+            text = nft.build_table(self._closed._replace(name=name)).encode("ascii")
             wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
             if not wrong:
                 return
@@ -166,7 +166,7 @@ class Firewall:
         none, or ""."""
         refused = ""
         if not self._way:
-            way, refused = nft_program.read(nft_program.start())
+            way, refused = nft_program.find_working_command(nft_program.start_checks())
             self._way = way or []
         return refused
 
@@ -188,7 +188,7 @@ class Firewall:
                     stdout=log,
                     stderr=log,
                     cwd="/",
-                    env=nft_program.environment(),
+                    env=nft_program.nft_environment(),
                     start_new_session=True,
                 )
                 return log.seek(0, os.SEEK_END)
@@ -226,12 +226,12 @@ class Firewall:
                 return ""
             output = self._output(began)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
-            if nft_program.error_in(output) or ended or late:
+            if nft_program.first_error(output) or ended or late:
                 last = (
                     output.strip().splitlines()
                     or ["it has ended" if ended else "no table within %g s" % WITHIN_S]
                 )[-1]
-                return nft_program.error_in(output) or last
+                return nft_program.first_error(output) or last
             time.sleep(_LOOK_S)
 
     def _stands(self) -> bool:
@@ -244,7 +244,9 @@ class Firewall:
         """Return the output of a separate nft process that lists tables. The nft that owns the
         table is not used for this, because it may lose its netlink socket, and then the table would
         be removed."""
-        return Asked(self._way + ["list", *arguments], env=nft_program.environment()).answer()[1]
+        return StartedProgram(
+            self._way + ["list", *arguments], env=nft_program.nft_environment()
+        ).read_output()[1]
 
     def _output(self, began: int) -> str:
         with open(self._log, "rb") as log:

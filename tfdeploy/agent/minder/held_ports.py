@@ -55,7 +55,7 @@ def guard(
     )
     for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
         try:
-            guarded.guard(
+            guarded.guard_port(
                 port,
                 given.get(port),
                 partial(_hold, port, may_be_bound),
@@ -69,7 +69,7 @@ def guard(
 
 def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
-    addresses = guarded.open_to_all()
+    addresses = guarded.find_open_to_all()
     reason = (
         "port %d is open to everybody: its program listens on %s, apart from the port that is "
         "held for it"
@@ -83,7 +83,7 @@ def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
 
 def _hold(port: int, may_be_bound: bool) -> socket.socket:
     try:
-        return sockets.hold(port, may_be_bound=may_be_bound)
+        return sockets.hold_port(port, may_be_bound=may_be_bound)
     except OSError as error:
         if may_be_bound and error.errno == errno.EADDRINUSE:
             # The task has bound the port exclusively, so no other process can take it. An unused
@@ -137,6 +137,6 @@ def claim(port: int, takes_over: bool) -> socket.socket:
     a dead one; then wait until the dead minder's connections no longer use the port. Raises
     PortTaken."""
     try:
-        return sockets.claim(port, MESH_PORT_WAIT_S if takes_over else 0.0)
+        return sockets.bind_exclusively(port, MESH_PORT_WAIT_S if takes_over else 0.0)
     except OSError as error:
         raise PortTaken(port) from error

@@ -152,7 +152,7 @@ class Minder:
 
     def _begin_state(self) -> None:
         state, now = self.state, time.monotonic()
-        who = processes.identity(os.getpid())
+        who = processes.read_identity(os.getpid())
         state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
         if self.rebooted:
             # The monotonic clock started again at the boot, so times from before the boot have no

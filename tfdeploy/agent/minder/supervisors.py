@@ -60,10 +60,12 @@ class Supervisors:
         ports."""
         if self.guarded is None:
             return {}
-        self.guarded.before_start(next(spec.port for spec in self._part.tasks if spec.task == task))
+        self.guarded.prepare_start(
+            next(spec.port for spec in self._part.tasks if spec.task == task)
+        )
         from tfdeploy.agent.host import descriptors
 
-        return descriptors.leave(self.guarded.descriptors())
+        return descriptors.pass_to_child(self.guarded.listening_descriptors())
 
     def reap(self) -> Dict[int, int]:
         """Reap the children that have ended: supervisors, orphans of dead supervisors, and the
@@ -145,4 +147,4 @@ def tell_supervisor(
             pass  # the disk is full; SIGTERM without the file also ends the task
     who = task_processes.supervisor(paths, task)
     if who is not None:
-        processes.send(who, signal.SIGTERM)
+        processes.send_signal(who, signal.SIGTERM)

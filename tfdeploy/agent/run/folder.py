@@ -294,11 +294,11 @@ class RunPaths:
         for name in LAST_WORDS:
             write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
         for path in (self.state_file, self.known_file):
-            reserved_space.set_aside(path, reserved_space.run_bytes(len(part.peers)))
-        reserved_space.set_aside(self._journal(""), reserved_space.JOURNAL_BYTES)
+            reserved_space.create_reserve(path, reserved_space.run_reserve_bytes(len(part.peers)))
+        reserved_space.create_reserve(self._journal(""), reserved_space.JOURNAL_BYTES)
         for spec in part.tasks:
-            reserved_space.set_aside(self.status_file(spec.task), reserved_space.STATUS_BYTES)
-            reserved_space.set_aside(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
+            reserved_space.create_reserve(self.status_file(spec.task), reserved_space.STATUS_BYTES)
+            reserved_space.create_reserve(self._journal(spec.task), reserved_space.JOURNAL_BYTES)
 
     def wake(self) -> None:
         """Wake the minder, so that it acts on new files at once. If no minder runs, nothing

@@ -14,7 +14,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host.atomic import write_bytes, write_json
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import is_own, list_names, origin, read_origin
@@ -25,7 +25,7 @@ def mark_in_doubt(paths: RunPaths) -> None:
     """Write the file that marks a run as in doubt. Raises OSError."""
     check_owners(paths.workdir, layout.IN_DOUBT)
     leftovers.forget_doubt(paths)  # an earlier launch may have left files
-    make_private(layout.in_doubt_dir(paths.workdir))
+    make_private_folder(layout.in_doubt_dir(paths.workdir))
     write_json(_path(paths), origin())
 
 

@@ -18,7 +18,7 @@ import time
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.find import run_names, run_paths
 from tfdeploy.agent.run.folder import RunPaths
@@ -82,7 +82,7 @@ def keep_lock(workdir: str, job: str) -> FileLock:
     """
     lock = FileLock(os.path.join(layout.locks_dir(workdir, job), "keep"))
     try:
-        make_private(os.path.dirname(lock.path))
+        make_private_folder(os.path.dirname(lock.path))
         lock.acquire(WITHIN_S)
     except OSError:
         pass
@@ -93,9 +93,9 @@ def _restored(paths: RunPaths, path: str) -> str:
     link, target = os.path.join(paths.cwd, path), layout.keep_dir(paths.workdir, paths.job, path)
     try:
         _way_to(paths.cwd, path)
-        make_private(os.path.dirname(target))
+        make_private_folder(os.path.dirname(target))
         change = _take_in(link, target)
-        make_private(target)
+        make_private_folder(target)
         os.symlink(target, link)
     except OSError as error:
         return "%s was replaced by the program, and cannot be taken into `keep`: %s" % (path, error)

@@ -15,7 +15,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.disk import require_space
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.keep_folders import RECORD
 
 ASIDE = ".older"
@@ -28,7 +28,7 @@ def make_room(workdir: str, job: str, needed: int) -> str:
     disk if there is no space for `needed` bytes."""
     folder = incoming(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
-    make_private(folder)
+    make_private_folder(folder)
     require_space(folder, "`keep`", needed)
     return folder
 
@@ -58,7 +58,7 @@ def put_in_place(
         (path for path, _, _ in files), key=lambda each: (os.path.basename(each) == RECORD, each)
     ):
         _refuse_links(root, path)
-        make_private(os.path.dirname(os.path.join(root, path)))
+        make_private_folder(os.path.dirname(os.path.join(root, path)))
         os.replace(os.path.join(folder, path), os.path.join(root, path))
     shutil.rmtree(folder, ignore_errors=True)
     return []
@@ -79,7 +79,7 @@ def inside(path: Any, keep: List[str]) -> str:
 
 
 def _make_empty(path: str, mtime_ns: int) -> None:
-    make_private(os.path.dirname(path))
+    make_private_folder(os.path.dirname(path))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
     os.utime(path, ns=(mtime_ns, mtime_ns))
 

@@ -65,7 +65,9 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
     """Return the runs of the job that have a live process on this host. The environment of each
     process names its run. One search covers all runs."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
-    environments = (processes.environment(pid) for pid in task_processes.strays(workdir, job)[0])
+    environments = (
+        processes.read_environment(pid) for pid in task_processes.strays(workdir, job)[0]
+    )
     return {
         marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0]
         for marks in environments

@@ -58,7 +58,7 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
     except (OSError, ValueError):
         status = paths.status(task)
         over = status.supervisor_pid is None or status.state in ("ended", "lost")
-        who = None if over else processes.identity(status.supervisor_pid or 0)
+        who = None if over else processes.read_identity(status.supervisor_pid or 0)
     return (
         who
         if who is not None and processes.is_alive(who) and is_locked(paths.supervisor_lock(task))
@@ -79,7 +79,7 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
 def sign(lock: FileLock) -> None:
     """Write the identity of this process, which is a supervisor, into the lock file that it
     holds."""
-    who = processes.identity(os.getpid())
+    who = processes.read_identity(os.getpid())
     if who is not None:
         lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
 
@@ -104,7 +104,7 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
         pid for pid in roots if pid in table and table[pid].alive
     }
     for task in names:
-        pids |= processes.marked(markers(paths, task), table)
+        pids |= processes.find_marked(markers(paths, task), table)
     return pids - supervisors - {os.getpid()}, table
 
 
@@ -122,7 +122,7 @@ def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
     """Return whether a process, by the folder in its command line, belongs to the agent and not to
     a task. Return True also if the process has ended meanwhile."""
     # A supervisor that is being started has no command line for a moment.
-    command_line = processes.command_line_soon(one)
+    command_line = processes.await_command_line(one)
     if command_line is None:
         return True
     folders = (os.fsdecode(word) for word in command_line.split(b"\0") if word.startswith(b"/"))
@@ -164,9 +164,11 @@ def strays(
     )
     table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
-    pids = processes.marked(wanted, table)
+    pids = processes.find_marked(wanted, table)
     return {
-        pid for pid in pids if processes.environment(pid).get(FOLDER_MARKER, "").startswith(within)
+        pid
+        for pid in pids
+        if processes.read_environment(pid).get(FOLDER_MARKER, "").startswith(within)
     }, table
 
 
@@ -175,11 +177,11 @@ def _end(
 ) -> List[Answer]:
     pids, table = find()
     if grace_s > 0:
-        processes.send_all(pids, table, signal.SIGTERM)
+        processes.send_signals(pids, table, signal.SIGTERM)
     kill_at = time.monotonic() + grace_s
     while pids and time.monotonic() < kill_at + _PATIENCE_S:
         if time.monotonic() >= kill_at:
-            processes.send_all(pids, table, signal.SIGKILL)
+            processes.send_signals(pids, table, signal.SIGKILL)
         time.sleep(0.05)
         pids, table = find()
     return survivors(pids, table)

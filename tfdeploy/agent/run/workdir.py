@@ -15,7 +15,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Callable, Dict, List
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_made_by_us
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -42,7 +42,7 @@ def make_cwd(
             # the folders above it are private.
             if os.path.lexists(target):
                 check_made_by_us(target, paths.workdir)
-            make_private(target)
+            make_private_folder(target)
             _link(temporary, path, target, seed=True)
         for path, name in links.items():
             _link(temporary, path, _data(layout.data_dir(paths.workdir, paths.job, name), path))
@@ -67,7 +67,7 @@ def _link(root: str, path: str, target: str, seed: bool = False) -> None:
     """Make `path` below `root` a link to `target`. `seed`: if the target is empty, first move the
     files that are at `path` into it."""
     link = os.path.join(root, path)
-    make_private(os.path.dirname(link))
+    make_private_folder(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):
         if seed and not os.listdir(target):
             for name in os.listdir(link):

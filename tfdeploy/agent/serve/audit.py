@@ -248,7 +248,7 @@ def _stray_processes(workdir: str, job: str = "", run: str = "") -> Iterator[Lef
     folder is gone."""
     above = os.path.realpath(workdir) + os.sep
     for pid in sorted(processes.all_processes()):
-        marks = processes.environment(pid)
+        marks = processes.read_environment(pid)
         folder, name = marks.get(task_processes.FOLDER_MARKER, ""), marks.get(wire.MARKER)
         if (
             name is None

@@ -231,7 +231,7 @@ def _append_line(path: str, data: bytes) -> None:
         return
     if not os.path.exists(room):
         try:
-            reserved_space.set_aside(path, _ROOM_BYTES)
+            reserved_space.create_reserve(path, _ROOM_BYTES)
         except OSError:
             pass  # the disk is full now, but the entry is written
 

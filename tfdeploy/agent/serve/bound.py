@@ -78,8 +78,8 @@ def _end_all() -> None:
         if not alive:
             return
         if time.monotonic() >= kill_at:
-            processes.send_all(alive, table, signal.SIGKILL)
+            processes.send_signals(alive, table, signal.SIGKILL)
         else:
-            processes.send_all(alive - signalled, table, signal.SIGTERM)
+            processes.send_signals(alive - signalled, table, signal.SIGTERM)
             signalled |= alive
         time.sleep(_POLL_S)

@@ -124,7 +124,7 @@ def _is_plain_path(path: str) -> bool:
 
 def _sha256(path: str, length: int) -> Optional[str]:
     try:
-        return file_sum.of_first(path, length)
+        return file_sum.hash_first_bytes(path, length)
     except OSError:
         return None  # the disk reports an error
 

@@ -11,7 +11,7 @@ import stat
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional, Tuple
 from tfdeploy.agent.host import limits, logind, mounts, quota
-from tfdeploy.agent.host.installed import Asked, read_driver, start_driver
+from tfdeploy.agent.host.installed import StartedProgram, read_driver, start_driver
 from tfdeploy.agent.run.find import list_names
 
 if TYPE_CHECKING:
@@ -22,28 +22,28 @@ _NVIDIA = "0x10de"
 _PCI = "/sys/bus/pci/devices"
 
 
-def start_programs(gpus: bool) -> Dict[str, Optional[Asked]]:
+def start_programs(gpus: bool) -> Dict[str, Optional[StartedProgram]]:
     """Start the programs whose output gather_facts needs."""
-    return {"quota": quota.start(), "driver": start_driver() if gpus else None}
+    return {"quota": quota.start_quota(), "driver": start_driver() if gpus else None}
 
 
 def gather_facts(
-    workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[Asked]]
+    workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[StartedProgram]]
 ) -> Answer:
     """Return the fields of model.facts.Preflight. `asked`: the programs that `start_programs`
     returned."""
-    mount = mounts.mount_of(workdir)
+    mount = mounts.find_mount(workdir)
     return {
-        "limits": limits.limits(),
-        "available_bytes": limits.available_bytes(),
+        "limits": limits.soft_limits(),
+        "available_bytes": limits.available_memory(),
         "shared_memory": limits.folder_space("/dev/shm"),
         "temporary": limits.folder_space(limits.temporary_folder()),
         "mount": mount,
         "workdir_mode": _permission_bits(workdir),
-        "quota": quota.read(asked["quota"], mount["source"]) if mount else None,
+        "quota": quota.read_quota(asked["quota"], mount["source"]) if mount else None,
         "driver": read_driver(asked["driver"]),
         "nvidia_devices": _nvidia_devices(),
-        "logout": logind.at_logout(user),
+        "logout": logind.logout_effects(user),
         "ephemeral_ports": _count_ephemeral_ports(ports),
     }
 

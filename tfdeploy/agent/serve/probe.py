@@ -17,7 +17,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id, logind
 from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.installed import (
-    Asked,
+    StartedProgram,
     find_program,
     read_gpus,
     read_python,
@@ -27,7 +27,7 @@ from tfdeploy.agent.host.installed import (
     start_rsync,
 )
 from tfdeploy.agent.host.network.addresses import own_addresses
-from tfdeploy.agent.host.network.free_ports import look_at_ports
+from tfdeploy.agent.host.network.free_ports import scan_ports
 from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
 from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
@@ -80,7 +80,7 @@ def probe_host(call: Call) -> Answer:
         _start_lookups(call),
     )
     machine = _machine_facts(workdir)
-    free_ports, taken_ports = look_at_ports(low, high, lambda: _held_ports(workdir, host))
+    free_ports, taken_ports = scan_ports(low, high, lambda: _held_ports(workdir, host))
     moved = (
         keep_links.of_dead_runs(workdir, job, host)
         if job and call.flag("keep") and holds_lock(call.context, job)
@@ -135,8 +135,8 @@ def _start_nft(call: Call) -> Callable[[], str]:
         return lambda: "nft was not asked"
     from tfdeploy.agent.host.network import nft_program
 
-    asked = nft_program.start()
-    return lambda: nft_program.read(asked)[1]
+    asked = nft_program.start_checks()
+    return lambda: nft_program.find_working_command(asked)[1]
 
 
 def _start_lookups(call: Call) -> Callable[[], Dict[str, List[str]]]:
@@ -184,8 +184,8 @@ def _machine_facts(workdir: str) -> Answer:
         else None,
         "proxies": [name for name in PROXIES if os.environ.get(name)],
         "preset": [name for name in PRESET if name in os.environ],
-        "linger": logind.lingers(user),
-        "kill_user_processes": logind.kills(),
+        "linger": logind.is_lingering(user),
+        "kill_user_processes": logind.is_killing_configured(),
         "addresses": own_addresses(),
         "version": __version__,
     }
@@ -197,7 +197,7 @@ def _protect_facts(firewall: str) -> Answer:
     from tfdeploy.agent.host.network import steering
 
     return {
-        "peers": steering.hindrance(),
+        "peers": steering.find_hindrance(),
         "firewall": firewall,
         "most_instructions": steering.most_instructions(),
     }
@@ -211,7 +211,7 @@ def _user() -> str:
 
 def _interpreter_facts(
     workdir: str,
-    asked: Optional[Asked],
+    asked: Optional[StartedProgram],
     python: Optional[str],
     wanted: str,
     setup: str,

@@ -18,8 +18,8 @@ import time
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
-from tfdeploy.agent.host.installed import Asked, find_program
-from tfdeploy.agent.host.network.listening import listens
+from tfdeploy.agent.host.installed import StartedProgram, find_program
+from tfdeploy.agent.host.network.listening import has_listener
 from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths, agent_command
 from tfdeploy.agent.serve.call import Call, audited
@@ -92,7 +92,7 @@ def _find_tensorboard_python(wanted: str) -> str:
     python = find_program(wanted)
     if python is None:
         raise VerbError("no_python", "there is no program %s here" % wanted)
-    code, _, errors = Asked([python, "-c", _FIND]).answer()
+    code, _, errors = StartedProgram([python, "-c", _FIND]).read_output()
     if code == 3:
         raise VerbError(
             "no_tensorboard",
@@ -140,7 +140,7 @@ class _Board:
         while time.monotonic() < deadline and not call.cancelled.is_set():
             if not self._read(0.1):
                 return False
-            self.up = listens(
+            self.up = has_listener(
                 processes.descendants([self.process.pid], processes.all_processes()), self.port
             )
             if self.up:

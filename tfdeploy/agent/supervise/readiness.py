@@ -22,7 +22,7 @@ class Readiness:
         seconds since the start of the attempt."""
         pids = list(pids)
         port = self._spec.port
-        if port is not None and listening.listens(pids, port, self._guard):
+        if port is not None and listening.has_listener(pids, port, self._guard):
             return True
         self.tensorflow = self.tensorflow or any(_maps_tensorflow(pid) for pid in pids)
         return age_s >= self._spec.ready_after_s and not self.awaits_port

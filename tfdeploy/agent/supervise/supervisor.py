@@ -76,7 +76,7 @@ class Supervisor:
         self.pipes: Dict[int, int] = {}
         self.poll = select.poll()
         self.born = time.monotonic()
-        self.oom_before = processes.oom_kills()
+        self.oom_before = processes.count_oom_kills()
         self.main_ended = False
         self.term_received = False
         self.folder_watch = FolderWatch(self.folder)
@@ -127,7 +127,7 @@ class Supervisor:
             self.main_ended = True
             self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)
             return
-        who = processes.identity(pid)
+        who = processes.read_identity(pid)
         self.status.pid, self.status.start_ticks = pid, who.start_ticks if who else None
         for stream, descriptor in enumerate((out, err)):
             os.set_blocking(descriptor, False)
@@ -177,7 +177,7 @@ class Supervisor:
         status = self.status
         if os.WIFSIGNALED(code):
             status.signal, status.outcome = os.WTERMSIG(code), "killed"
-            after = processes.oom_kills()
+            after = processes.count_oom_kills()
             if status.signal == signal.SIGKILL and after is not None and after != self.oom_before:
                 status.reason = "out of memory"
         else:
@@ -251,7 +251,7 @@ class Supervisor:
     def _signal_all(self, number: int) -> None:
         pids, table = task_processes.members(self.paths, [self.spec.task])
         pids |= processes.descendants([os.getpid()], table)
-        processes.send_all(pids, table, number)
+        processes.send_signals(pids, table, number)
 
     # --- the end of the attempt
 
@@ -366,7 +366,7 @@ def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any]
     from tfdeploy.agent.host import descriptors
 
     given = descriptors.inherited_descriptors()
-    return descriptors.leave(given), given.get(port or 0)
+    return descriptors.pass_to_child(given), given.get(port or 0)
 
 
 def _inode(descriptor: Optional[int]) -> Optional[int]:

@@ -89,7 +89,7 @@ class SafeFolder:
         """Return the hash, in hex, of the file's bytes from offset `first` on."""
         with os.fdopen(self.open(path), "rb") as file:
             os.lseek(file.fileno(), first, os.SEEK_SET)
-            return file_sum.of_open(file.fileno())[0]
+            return file_sum.hash_open_file(file.fileno())[0]
 
     def unlink(self, path: str) -> None:
         with self._parent(path, make=False) as (folder, name):

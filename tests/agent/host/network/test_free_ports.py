@@ -17,7 +17,7 @@ def free_port() -> int:
 
 def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
     port = free_port()
-    listener = sockets.claim(port)
+    listener = sockets.bind_exclusively(port)
     listener.listen(5)
     client = socket.create_connection(("127.0.0.1", port))
     accepted, _ = listener.accept()
@@ -27,4 +27,4 @@ def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
     assert not free_ports.is_free(port)
     listener.close()
     assert free_ports.is_free(port)
-    sockets.hold(port).close()
+    sockets.hold_port(port).close()

@@ -31,7 +31,7 @@ def _loopback_is_a_network(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def port() -> int:
-    with sockets.hold(0) as one:
+    with sockets.hold_port(0) as one:
         return int(one.getsockname()[1])
 
 
@@ -40,10 +40,14 @@ def guard(port: int) -> Iterator[Guard]:
     made: list[GuardedPorts] = []
 
     def begin(
-        may_be_bound: bool = False, inherited: int | None = None, first: int | None = None
+        may_be_bound: bool = False,
+        inherited_descriptor: int | None = None,
+        first_inode: int | None = None,
     ) -> GuardedPorts:
         made.append(GuardedPorts([PEER, "::1"]))
-        made[-1].guard(port, inherited, partial(sockets.hold, port, may_be_bound), first)
+        made[-1].guard_port(
+            port, inherited_descriptor, partial(sockets.hold_port, port, may_be_bound), first_inode
+        )
         made[-1].begin()
         return made[-1]
 
@@ -54,7 +58,7 @@ def guard(port: int) -> Iterator[Guard]:
 
 def serve(port: int) -> socket.socket:
     """Bind and listen as a task does."""
-    one = sockets.hold(port, may_be_bound=True)
+    one = sockets.hold_port(port, may_be_bound=True)
     one.listen(64)
     # When the connect() of an admitted client returns, its connection is already in the accept
     # queue. So a short timeout is enough.
@@ -101,11 +105,11 @@ def test_a_peer_reaches_the_task_and_a_stranger_does_not(guard: Guard, port: int
 
 def test_one_that_is_left_to_another_process_keeps_the_port_shut(guard: Guard, port: int) -> None:
     first = guard()
-    kept = os.dup(first.descriptors()[port])
+    kept = os.dup(first.listening_descriptors()[port])
     with serve(port) as server:
         first.close()
         assert closed_to_strangers(server, port)
-        guard(may_be_bound=True, inherited=kept)
+        guard(may_be_bound=True, inherited_descriptor=kept)
         assert closed_to_strangers(server, port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
@@ -118,7 +122,7 @@ def test_one_that_comes_behind_the_task_closes_the_port_that_was_open(
         assert is_let_in(server, port, STRANGER)
         guarded = guard(may_be_bound=True)
         assert closed_to_strangers(server, port)
-    guarded.before_start(port)
+    guarded.prepare_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -131,16 +135,16 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
     guard: Guard, port: int
 ) -> None:
     first = guard()
-    kept = os.dup(first.descriptors()[port])
+    kept = os.dup(first.listening_descriptors()[port])
     with serve(port) as server:
         first.close()
         assert closed_to_strangers(server, port)
-        second = guard(may_be_bound=True, first=inode(kept))
+        second = guard(may_be_bound=True, first_inode=inode(kept))
         assert closed_to_strangers(server, port)
         # This stands for the end of one process of the task, while another process goes on.
         os.close(kept)
         assert closed_to_strangers(server, port)
-    second.before_start(port)
+    second.prepare_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -149,15 +153,15 @@ def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt
     guard: Guard, port: int
 ) -> None:
     first = guard()
-    kept = os.dup(first.descriptors()[port])
+    kept = os.dup(first.listening_descriptors()[port])
     first.close()
-    second = guard(may_be_bound=True, first=inode(kept))
-    second.before_start(port)
+    second = guard(may_be_bound=True, first_inode=inode(kept))
+    second.prepare_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         os.close(kept)
         assert not is_let_in(server, port, STRANGER)
-    second.before_start(port)
+    second.prepare_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -165,11 +169,11 @@ def test_one_that_a_process_took_away_does_not_open_the_port_to_the_next_attempt
 def test_one_that_came_behind_the_task_is_left_to_another_minder(guard: Guard, port: int) -> None:
     with serve(port) as server:
         first = guard(may_be_bound=True)
-        kept = os.dup(first.descriptors()[port])
+        kept = os.dup(first.listening_descriptors()[port])
         first.close()
-        second = guard(may_be_bound=True, inherited=kept)
+        second = guard(may_be_bound=True, inherited_descriptor=kept)
         assert second.admit("127.0.0.3") and closed_to_strangers(server, port)
-    second.before_start(port)
+    second.prepare_start(port)
     with serve(port) as server:
         assert closed_to_strangers(server, port)
 
@@ -193,7 +197,9 @@ def test_one_host_of_the_run_gets_few_of_the_filters_places(
     assert guarded.admit("127.0.0.3", "n2") and guarded.admit("127.0.0.4", "n3")
     with pytest.raises(OSError, match="too many addresses"):
         guarded.admit("127.0.0.5", "n2")
-    assert guarded.turn_away("127.0.0.6", "n2") and not guarded.turn_away("127.0.0.7", "n2")
+    assert guarded.record_turned_away("127.0.0.6", "n2") and not guarded.record_turned_away(
+        "127.0.0.7", "n2"
+    )
     assert guarded.turned_away == {"n2": "127.0.0.6"}
 
 
@@ -236,10 +242,10 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
-        kept = os.dup(first.descriptors()[port])
+        kept = os.dup(first.listening_descriptors()[port])
         first.close()
         # The new guard takes over while the task still holds a socket that the first guard made.
-        second = guard(may_be_bound=True, first=inode(kept))
+        second = guard(may_be_bound=True, first_inode=inode(kept))
         os.close(kept)
     # This server plays the next attempt of the task.
     with serve(port) as server:
@@ -274,7 +280,7 @@ def test_before_a_task_listens_a_peer_learns_that_it_is_let_in(guard: Guard, por
 
 def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
     reading, writing = os.pipe()
-    left = descriptors.leave({2221: reading, 2222: writing})
+    left = descriptors.pass_to_child({2221: reading, 2222: writing})
     monkeypatch.setenv(
         descriptors.VARIABLE, left["env"][descriptors.VARIABLE] + ",2223=987654,,x=y"
     )
@@ -286,7 +292,7 @@ def test_descriptors_are_left_by_name(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_this_kernel_steers(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
-    assert steering.hindrance() == "" and steering.most_instructions() >= 1000
+    assert steering.find_hindrance() == "" and steering.most_instructions() >= 1000
 
 
 def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(
@@ -308,7 +314,7 @@ def test_the_port_is_free_for_the_next_run_although_callers_were_hung_up_on(
 @pytest.mark.needs("network namespaces", "port filters")
 def test_a_kernel_with_little_room_says_how_long_a_filter_may_be() -> None:
     look = (
-        "from tfdeploy.agent.host.network import steering; print(repr(steering.hindrance()), "
+        "from tfdeploy.agent.host.network import steering; print(repr(steering.find_hindrance()), "
         "steering.most_instructions())"
     )
     script = (

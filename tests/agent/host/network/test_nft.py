@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.agent.host.network import nft
 
-CLOSED = nft.Closed(
+CLOSED = nft.ClosedPorts(
     name="tfdeploy_r",
     user=1000,
     ports=(2222, 2299),
@@ -18,7 +18,7 @@ CLOSED = nft.Closed(
 
 
 def test_it_is_one_line_with_each_address_in_the_set_of_its_family() -> None:
-    text = nft.table(CLOSED)
+    text = nft.build_table(CLOSED)
     assert text.count("\n") == 1 and text.endswith("\n")
     assert text.startswith("add table inet tfdeploy_r { flags owner; }; ")
     assert "allowed4 { type ipv4_addr; elements = { 10.0.0.1, 10.0.0.2 }; }" in text
@@ -45,15 +45,15 @@ def test_it_is_one_line_with_each_address_in_the_set_of_its_family() -> None:
 )
 def test_what_is_no_address_is_refused(address: str) -> None:
     with pytest.raises((ValueError, TypeError)):
-        nft.table(CLOSED._replace(allowed=(address,)))
+        nft.build_table(CLOSED._replace(allowed=(address,)))
     with pytest.raises((ValueError, TypeError)):
-        nft.table(CLOSED._replace(elsewhere=((address, 1),)))
+        nft.build_table(CLOSED._replace(elsewhere=((address, 1),)))
 
 
 @pytest.mark.parametrize("port", [0, -1, 65536, "22", None, 2.5])
 def test_what_is_no_port_is_refused(port: int) -> None:
     with pytest.raises(ValueError, match="no port"):
-        nft.table(CLOSED._replace(ports=(port,)))
+        nft.build_table(CLOSED._replace(ports=(port,)))
 
 
 @pytest.mark.parametrize("run", ["digits-20261121-101500-3fa1", "a b;}", "é\n", "", "x" * 300, "١"])

@@ -204,7 +204,7 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
     # The supervisor is stopped first, because it would end its task.
     os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGSTOP)
     for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
-        processes.send(who, signal.SIGKILL)
+        processes.send_signal(who, signal.SIGKILL)
     said = refusal(cluster)
     # The processes may have ended between the kills and the call.
     if cluster.alive("r1"):

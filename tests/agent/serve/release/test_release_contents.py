@@ -151,7 +151,7 @@ def test_what_was_received_is_flushed_before_it_gets_its_name(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     flushed: list[str] = []
-    monkeypatch.setattr(release, "flush", lambda root, paths: flushed.extend(sorted(paths)))
+    monkeypatch.setattr(release, "flush_files", lambda root, paths: flushed.extend(sorted(paths)))
     monkeypatch.setattr(release, "put_in_place", lambda *_: flushed.append("switched"))
     deliver(host, "r1", {"a": b"1", "b": b"2"})
     assert flushed == ["a", "b", "switched"]

@@ -109,7 +109,7 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(
         os.utime(host.releases / "r1" / path, ns=(5, 5))
     assert host.call("release.state", "r1") == {"present": True}
     monkeypatch.setattr(
-        "tfdeploy.agent.serve.release.state.of_first",
+        "tfdeploy.agent.serve.release.state.hash_first_bytes",
         lambda path, size, whole: None,
         # A file that is read again would count as damaged here.
     )

@@ -41,7 +41,7 @@ def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: NewCl
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
     minder = task_processes.minder(cluster.hosts["n2"].paths("r1"))
-    assert minder is not None and processes.send(minder, signal.SIGKILL)
+    assert minder is not None and processes.send_signal(minder, signal.SIGKILL)
     gone = [("n2", "", "closed")]
     cluster.wait_until(
         lambda: shut(cluster.hosts["n1"], "r1", cluster.job) == gone, what="n2's minder has gone"

@@ -41,18 +41,18 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
     ours = {
         pid
         for pid in processes.all_processes()
-        if os.fsencode(paths.host_dir) in processes.command_line(pid)
+        if os.fsencode(paths.host_dir) in processes.read_command_line(pid)
     }
     everyone = [
         who
         for pid in ours | task_processes.members(paths, tasks)[0]
-        if (who := processes.identity(pid))
+        if (who := processes.read_identity(pid))
     ]
     # All processes are stopped before they are killed, so that none of them can react to the end of
     # another.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
-            processes.send(who, number)
+            processes.send_signal(who, number)
     cluster.wait_until(lambda: not any(map(processes.is_alive, everyone)))
     state = paths.state()
     state.boot_id, state.marks = "an earlier boot", dict.fromkeys(state.marks, 1e9)
@@ -196,7 +196,7 @@ def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...])
         resumed(cluster, "r1", "n2")
     assert refused.value.code == "ended"
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
-    assert not processes.marked(
+    assert not processes.find_marked(
         task_processes.markers(cluster.hosts["n2"].paths("r1")), processes.all_processes()
     )
 

@@ -63,7 +63,7 @@ def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
 
 def all_of(cluster: Cluster, run: str) -> list[processes.Identity]:
     pids, _ = task_processes.members(cluster.hosts["n1"].paths(run), ["worker:0"])
-    return [who for who in map(processes.identity, pids) if who is not None]
+    return [who for who in map(processes.read_identity, pids) if who is not None]
 
 
 def test_a_program_that_will_not_end_is_gone_after_the_grace(
@@ -123,7 +123,7 @@ def test_stop_works_with_its_helpers_dead(
     everyone = all_of(cluster, "r1")
     state = paths.state()
     supervisor = task_processes.supervisor(paths, "worker:0")
-    processes.send(
+    processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGKILL,
     )
@@ -131,15 +131,15 @@ def test_stop_works_with_its_helpers_dead(
         hidden = {
             who.pid
             for who in everyone
-            if task_processes.FOLDER_MARKER not in processes.environment(who.pid)
+            if task_processes.FOLDER_MARKER not in processes.read_environment(who.pid)
         }
-        processes.send(supervisor, signal.SIGKILL)
+        processes.send_signal(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
         # With the supervisor, the minder and the marker gone, nothing shows that these processes
         # belong to the run.
         for pid in hidden:
-            who = processes.identity(pid)
-            assert who is not None and processes.send(who, signal.SIGKILL)
+            who = processes.read_identity(pid)
+            assert who is not None and processes.send_signal(who, signal.SIGKILL)
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
     assert not any(processes.is_alive(who) for who in everyone)
@@ -209,7 +209,7 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(
     supervisor = launch_stubborn(cluster)
     everyone = all_of(cluster, "r1")
     assert any(
-        task_processes.FOLDER_MARKER not in processes.environment(who.pid) for who in everyone
+        task_processes.FOLDER_MARKER not in processes.read_environment(who.pid) for who in everyone
     )
     os.kill(supervisor, signal.SIGKILL)
     cluster.wait_ended("r1")
@@ -344,13 +344,13 @@ def test_a_supervisor_that_is_being_started_is_no_orphan(
     supervisor = task_processes.supervisor(paths, "worker:0").pid
     # The supervisor cannot be found by its status, as before it has written one.
     monkeypatch.setattr(task_processes, "supervisor", lambda *_: None)
-    real, looks = processes.command_line, []
+    real, looks = processes.read_command_line, []
 
     def late_command_line(pid: int) -> bytes:
         looks.append(pid)
         return b"" if pid == supervisor and looks.count(pid) < 3 else real(pid)
 
-    monkeypatch.setattr(processes, "command_line", late_command_line)
+    monkeypatch.setattr(processes, "read_command_line", late_command_line)
     assert supervisor not in task_processes.members(paths, ["worker:0"])[0]
     spelt = paths.host_dir.replace("/digits/", "/./digits/")
     assert supervisor not in task_processes.members(RunPaths(spelt), ["worker:0"])[0]

@@ -18,10 +18,10 @@ def own_addresses() -> List[str]:
     """Return this machine's addresses in the order of the kernel, without loopback and link-local
     ones. Return [] if the kernel does not report them."""
     try:
-        messages = list(netlink.ask(_NETLINK_ROUTE, _GET_ADDRESSES, b"\0" * _HEAD_BYTES))
+        messages = list(netlink.request(_NETLINK_ROUTE, _GET_ADDRESSES, b"\0" * _HEAD_BYTES))
     except OSError:
         return []
-    addresses = filter(None, map(_address, messages))
+    addresses = filter(None, map(_parse_address, messages))
     return list(
         dict.fromkeys(
             each for each in addresses if not each.startswith(_LOCAL_PREFIXES) and each != "::1"
@@ -29,8 +29,8 @@ def own_addresses() -> List[str]:
     )
 
 
-def _address(message: bytes) -> Optional[str]:
-    family, values = message[0], netlink.attributes(message, _HEAD_BYTES)
+def _parse_address(message: bytes) -> Optional[str]:
+    family, values = message[0], netlink.parse_attributes(message, _HEAD_BYTES)
     packed = values.get(_LOCAL, values.get(_ADDRESS))
     return (
         socket.inet_ntop(family, packed)

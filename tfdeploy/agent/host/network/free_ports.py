@@ -14,19 +14,19 @@ from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.host.network import listening
 
 
-def look_at_ports(
-    low: int, high: int, held: Callable[[], Dict[int, str]]
+def scan_ports(
+    low: int, high: int, read_held_ports: Callable[[], Dict[int, str]]
 ) -> Tuple[List[int], Dict[str, str]]:
     """Return the free ports in ascending order, and {port: owner} for the taken ports.
 
-    The range is `low` to `high`, both included. `held` returns {port: owner} from another source.
+    The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from another source.
     It is called only if a port is taken.
     """
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
         (free if is_free(port) else taken).append(port)
-    known = {**listening.owners(taken), **held()} if taken else {}
+    known = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
     return free, {str(port): known.get(port, "unknown") for port in taken}
 
 
@@ -36,21 +36,21 @@ def is_free(port: int) -> bool:
 
 
 def _can_bind(family: int, port: int) -> bool:
-    error = _bind(family, port, None)
+    error = _try_bind(family, port, None)
     if error == errno.EADDRINUSE:
         # Both binds succeed only if connections in TIME_WAIT are the only users of the port. The
         # bind with SO_REUSEADDR fails if a process uses the port. The bind with SO_REUSEPORT fails
         # if another user's process uses it. It also fails if connections in TIME_WAIT are left by a
         # server that did not set this option; therefore /proc/net is searched for connections too.
-        return _bind(family, port, socket.SO_REUSEADDR) is None and (
-            _bind(family, port, socket.SO_REUSEPORT) is None
-            or any(row.port == port for row in listening.rows(listening=False))
+        return _try_bind(family, port, socket.SO_REUSEADDR) is None and (
+            _try_bind(family, port, socket.SO_REUSEPORT) is None
+            or any(row.port == port for row in listening.read_rows(listening=False))
         )
     # A host without IPv6 returns EAFNOSUPPORT or EADDRNOTAVAIL.
     return error in (None, errno.EAFNOSUPPORT, errno.EADDRNOTAVAIL)
 
 
-def _bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
+def _try_bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
     """Bind a socket to all addresses of one family. Return the errno, or None if this succeeds."""
     try:
         with socket.socket(family, socket.SOCK_STREAM) as one:

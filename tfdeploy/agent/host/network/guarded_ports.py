@@ -69,38 +69,40 @@ class GuardedPorts:
 
     # --- starting to guard the ports
 
-    def guard(
+    def guard_port(
         self,
         port: int,
-        inherited: Optional[int],
-        hold: Callable[[], socket.socket],
-        first: Optional[int],
+        inherited_descriptor: Optional[int],
+        bind_port: Callable[[], socket.socket],
+        first_inode: Optional[int],
     ) -> None:
         """Guard a port. Raises OSError.
 
-        `inherited`: descriptor of the socket with which an earlier minder guarded the port. `hold`:
-        a function that binds the port. `first`: inode of the socket that guarded the port when the
+        `inherited_descriptor`: descriptor of the socket with which an earlier minder guarded the port. `bind_port`:
+        a function that binds the port. `first_inode`: inode of the socket that guarded the port when the
         task started. The task's processes may still have that socket.
         """
-        taken = _listening(inherited, port)
+        taken = _listening_socket(inherited_descriptor, port)
         if taken is not None:
             # The filter of the inherited socket is still in force.
-            before = 0 if _inode(taken) == first else len(_others(port, taken))
+            before = (
+                0 if _socket_inode(taken) == first_inode else len(_other_listeners(port, taken))
+            )
             self._held[port], self._order[port] = taken, (before, 0 if before else 1)
             return
-        held = hold()
+        held = bind_port()
         self._held[port], self._order[port] = held, _FIRST
-        if _port_of(held) != port:
+        if _bound_port(held) != port:
             return
-        others = _others(port, held)
+        others = _other_listeners(port, held)
         # The other sockets belong to the task. If the socket that guarded the port when the task
         # started is among them, the filter is attached to it; when it closes, the new socket gets
         # its index.
         if others:
-            self._order[port] = None if first in others else (len(others), 0)
-        self._listen(port)
+            self._order[port] = None if first_inode in others else (len(others), 0)
+        self._start_listening(port)
 
-    def _listen(self, port: int) -> None:
+    def _start_listening(self, port: int) -> None:
         held = self._held[port]
         # Accepted connections inherit SO_REUSEADDR. Because of it, connections in TIME_WAIT do not
         # make the port seem taken to the next run. Other users still cannot listen on this port.
@@ -111,25 +113,27 @@ class GuardedPorts:
         # no other socket listens, or the task's port was open to all before, or another socket has
         # the filter.
         held.listen(_BACKLOG)
-        self._attach(port)
+        self._attach_filter(port)
 
     def begin(self) -> None:
         """Start the thread that closes the connections of strangers."""
         self._end_seen, self._end = socket.socketpair()
-        self._thread = threading.Thread(target=self._loop, daemon=True)
+        self._thread = threading.Thread(target=self._watch_strangers, daemon=True)
         self._thread.start()
 
     # --- methods that the minder calls
 
-    def descriptors(self) -> Dict[int, int]:
+    def listening_descriptors(self) -> Dict[int, int]:
         """Return port -> descriptor of the agent's listening socket, in the form that
-        descriptors.leave needs."""
-        return {port: held.fileno() for port, held in self._held.items() if _listens(held)}
+        descriptors.pass_to_child needs."""
+        return {port: held.fileno() for port, held in self._held.items() if _is_listening(held)}
 
-    def open_to_all(self) -> Dict[int, str]:
+    def find_open_to_all(self) -> Dict[int, str]:
         """Return port -> address, for programs that listen on a port outside the group that the
         filter covers."""
-        return tcp_diag.open_to_all(list(self._held), list(map(_inode, self._held.values())))
+        return tcp_diag.find_open_to_all(
+            list(self._held), list(map(_socket_inode, self._held.values()))
+        )
 
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):
@@ -151,15 +155,15 @@ class GuardedPorts:
             before, self.learned = self.learned, dict(self.learned, **{address: host})
             try:
                 for port, held in self._held.items():
-                    if _listens(held):
-                        self._attach(port)
+                    if _is_listening(held):
+                        self._attach_filter(port)
             except OSError:
                 self.learned = before
                 raise
             self._admitted.add(peer_filter.parse_address(address))
             return True
 
-    def turn_away(self, address: str, host: str) -> bool:
+    def record_turned_away(self, address: str, host: str) -> bool:
         """Record that `host` connected from an address that it did not state as its own. Return
         False if such an address was recorded for this host before."""
         with self._lock:
@@ -168,37 +172,37 @@ class GuardedPorts:
             self.turned_away = dict(self.turned_away, **{host: address})
             return True
 
-    def before_start(self, port: Optional[int]) -> None:
+    def prepare_start(self, port: Optional[int]) -> None:
         """Prepare the port for a new start of its task. The agent's socket becomes the first in the
         port's group, so that the task's socket comes after it. No process of the task may listen on
         the port at this time. Raises OSError."""
         with self._lock:
             if port is None or port not in self._held:
                 return
-            if _others(port, self._held[port]) or not _listens(self._held[port]):
-                self._renew(port)
+            if _other_listeners(port, self._held[port]) or not _is_listening(self._held[port]):
+                self._replace_socket(port)
             elif self._order[port] != _FIRST:
                 self._order[port] = _FIRST
-                self._attach(port)
+                self._attach_filter(port)
 
-    def _renew(self, port: int) -> None:
+    def _replace_socket(self, port: int) -> None:
         """Replace the agent's socket, because it does not listen, or because processes that escaped
         from the run listen on the same port."""
         before = self._held[port]
         try:
-            self._held[port] = sockets.hold(port, may_be_bound=True)
+            self._held[port] = sockets.hold_port(port, may_be_bound=True)
         except OSError:
             # Another process has bound the port exclusively, so the task cannot listen on it
             # anyway.
             return
-        if _listens(before):
+        if _is_listening(before):
             # After the shutdown, the old socket listens in no process any more, even if the other
             # thread is polling it.
             before.shutdown(socket.SHUT_RDWR)
         before.close()
-        others = len(_others(port, self._held[port]))
+        others = len(_other_listeners(port, self._held[port]))
         self._order[port] = (others, others + 1)
-        self._listen(port)
+        self._start_listening(port)
 
     def close(self) -> None:
         """Close the agent's sockets in this process. Other processes may still have them open."""
@@ -214,37 +218,37 @@ class GuardedPorts:
 
     # --- handling one port
 
-    def _attach(self, port: int) -> None:
+    def _attach_filter(self, port: int) -> None:
         order = self._order[port]
         if order is not None:
-            steering.attach(
+            steering.attach_filter(
                 self._held[port],
                 peer_filter.build_filter(
                     self._planned + tuple(self.learned), peers_value=order[1], others_value=order[0]
                 ),
             )
 
-    def _loop(self) -> None:
+    def _watch_strangers(self) -> None:
         while not self._closed:
             try:
-                held = [each for each in self._held.values() if _listens(each)]
+                held = [each for each in self._held.values() if _is_listening(each)]
                 ready = select.select([self._end_seen, *held], [], [], 1.0)[0]
                 for each in held:
                     if each in ready:
-                        self._hang_up(each)
+                        self._hang_up_on_strangers(each)
             except Exception:  # noqa: BLE001 - strangers stay shut out, and peers retry
                 if not self._closed:
                     thread_errors.report_once("hanging up on strangers")
             time.sleep(_PAUSE_S)
 
-    def _hang_up(self, held: socket.socket) -> None:
+    def _hang_up_on_strangers(self, held: socket.socket) -> None:
         for _ in range(_AT_ONCE):
             try:
                 caller, address = held.accept()
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             except OSError:
-                if _listens(held):  # If the socket does not listen, it was closed meanwhile.
+                if _is_listening(held):  # If the socket does not listen, it was closed meanwhile.
                     raise
                 return
             if not self.is_admitted(str(address[0])):
@@ -252,7 +256,7 @@ class GuardedPorts:
             caller.close()
 
 
-def _listening(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
+def _listening_socket(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
     """Return the socket of this descriptor if it listens on `port`, else None."""
     if descriptor is None:
         return None
@@ -260,27 +264,27 @@ def _listening(descriptor: Optional[int], port: int) -> Optional[socket.socket]:
         one = socket.socket(fileno=descriptor)
     except OSError:
         return None
-    return one if _port_of(one) == port and _listens(one) else None
+    return one if _bound_port(one) == port and _is_listening(one) else None
 
 
-def _port_of(held: socket.socket) -> int:
+def _bound_port(held: socket.socket) -> int:
     try:
         return int(held.getsockname()[1])
     except OSError:
         return 0
 
 
-def _listens(held: socket.socket) -> bool:
+def _is_listening(held: socket.socket) -> bool:
     try:
         return bool(held.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN))
     except OSError:
         return False
 
 
-def _inode(held: socket.socket) -> int:
+def _socket_inode(held: socket.socket) -> int:
     return os.fstat(held.fileno()).st_ino
 
 
-def _others(port: int, held: socket.socket) -> Set[int]:
+def _other_listeners(port: int, held: socket.socket) -> Set[int]:
     """Return the inodes of the sockets that listen on the port, except `held`."""
-    return listening.listeners(port) - {_inode(held)}
+    return listening.listener_inodes(port) - {_socket_inode(held)}

@@ -12,7 +12,7 @@ _LISTEN = "0A"
 _SOCKET = "socket:["
 
 
-class Row(NamedTuple):
+class SocketRow(NamedTuple):
     """One socket in a table of /proc/net. These tables do not contain sockets that are bound but do
     not listen."""
 
@@ -21,10 +21,10 @@ class Row(NamedTuple):
     inode: int
 
 
-def rows(*, listening: bool) -> List[Row]:
+def read_rows(*, listening: bool) -> List[SocketRow]:
     """Return the TCP sockets that listen. With `listening` False, return all other sockets in the
     tables."""
-    listening_rows: List[Row] = []
+    listening_rows: List[SocketRow] = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as lines:
@@ -33,42 +33,44 @@ def rows(*, listening: bool) -> List[Row]:
             continue  # there is no such table, because the host has no IPv6
         for row in entries:
             if len(row) > 9 and (row[3] == _LISTEN) == listening:
-                listening_rows.append(Row(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
+                listening_rows.append(
+                    SocketRow(int(row[1].rpartition(":")[2], 16), row[7], int(row[9]))
+                )
     return listening_rows
 
 
-def listeners(port: int) -> Set[int]:
+def listener_inodes(port: int) -> Set[int]:
     """Return the inodes of the sockets that listen on `port`, over IPv4 or IPv6."""
     from tfdeploy.agent.host.network import (
         tcp_diag,  # not needed by a supervisor whose task has no port
     )
 
-    traffic = tcp_diag.listening()
+    traffic = tcp_diag.read_listeners()
     if traffic is not None:
         return {inode for inode, its_port in traffic.listening.items() if its_port == port}
-    return {row.inode for row in rows(listening=True) if row.port == port}
+    return {row.inode for row in read_rows(listening=True) if row.port == port}
 
 
-def listens(pids: Iterable[int], port: int, except_inode: Optional[int] = None) -> bool:
+def has_listener(pids: Iterable[int], port: int, except_inode: Optional[int] = None) -> bool:
     """True if one of these processes listens on `port`. The socket `except_inode` does not
     count."""
-    wanted = listeners(port) - {except_inode}
-    return bool(wanted) and any(wanted & sockets_of(pid) for pid in pids)
+    wanted = listener_inodes(port) - {except_inode}
+    return bool(wanted) and any(wanted & socket_inodes(pid) for pid in pids)
 
 
-def owners(ports: Collection[int]) -> Dict[int, str]:
+def describe_owners(ports: Collection[int]) -> Dict[int, str]:
     """Return port -> who listens on it, as "pid 4242: python train.py", or as "a process of user
     1001" if this user may not see the process. Ports on which no process listens are missing."""
-    wanted = [row for row in rows(listening=True) if row.port in ports]
+    wanted = [row for row in read_rows(listening=True) if row.port in ports]
     owners_by_port = {row.port: "a process of user %s" % row.user for row in wanted}
     by_inode = {row.inode: row.port for row in wanted}
     for pid in filter(str.isdigit, os.listdir("/proc") if wanted else ()):
-        for inode in by_inode.keys() & sockets_of(pid):
-            owners_by_port[by_inode[inode]] = "pid %s: %s" % (pid, _command(pid))
+        for inode in by_inode.keys() & socket_inodes(pid):
+            owners_by_port[by_inode[inode]] = "pid %s: %s" % (pid, _read_command(pid))
     return owners_by_port
 
 
-def sockets_of(pid: Union[int, str]) -> Set[int]:
+def socket_inodes(pid: Union[int, str]) -> Set[int]:
     """Return the inodes of the sockets of a process. The result is empty if the process has ended
     or belongs to another user."""
     folder = "/proc/%s/fd" % pid
@@ -86,7 +88,7 @@ def sockets_of(pid: Union[int, str]) -> Set[int]:
     return inodes
 
 
-def _command(pid: str) -> str:
+def _read_command(pid: str) -> str:
     try:
         with open("/proc/%s/cmdline" % pid, "rb") as file:
             return file.read(4096).replace(b"\0", b" ").decode("utf-8", "replace").strip()[:120]

@@ -13,7 +13,7 @@ _HEAD = struct.Struct("=LHHLL")
 _TIMEOUT_S = 2.0
 
 
-def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
+def request(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
     """Send a request to the kernel, and yield the body of each message of the answer. Raises
     OSError, also if the kernel refuses the request."""
     family, type_ = socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC
@@ -32,7 +32,7 @@ def ask(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
                 at += (length + 3) & ~3
 
 
-def attributes(body: bytes, offset: int) -> Dict[int, bytes]:
+def parse_attributes(body: bytes, offset: int) -> Dict[int, bytes]:
     """Return kind -> content of the netlink attributes that begin at `offset` in the message."""
     values_by_kind: Dict[int, bytes] = {}
     while offset + 4 <= len(body):

@@ -20,7 +20,7 @@ _VERSIONS = ((4, "ip", "ipv4_addr"), (6, "ip6", "ipv6_addr"))
 _SYN = "tcp flags & (fin | syn | rst | ack) == syn"
 
 
-class Closed(NamedTuple):
+class ClosedPorts(NamedTuple):
     """The ports that the table closes on one host, and who may still use them."""
 
     name: str  # the name of the table
@@ -42,37 +42,46 @@ def table_name(host_dir: str, run: str) -> str:
     )
 
 
-def table(closed: Closed) -> str:
+def build_table(closed: ClosedPorts) -> str:
     """Return the table as one line for `nft -i`. Raises ValueError if an address or a port is
     invalid, or if there are no ports."""
     if not closed.ports:
         raise ValueError("a table without ports")
     made = [
         "add table inet %s { flags owner; }" % closed.name,
-        _set(closed, "ports", "inet_service", map(_port, closed.ports)),
+        _format_set(closed, "ports", "inet_service", map(_format_port, closed.ports)),
     ]
     for version, _, kind in _VERSIONS:
-        made.append(_set(closed, "allowed%d" % version, kind, _of_version(version, closed.allowed)))
         made.append(
-            _set(
+            _format_set(
+                closed, "allowed%d" % version, kind, _addresses_of_version(version, closed.allowed)
+            )
+        )
+        made.append(
+            _format_set(
                 closed,
                 "run%d" % version,
                 kind + " . inet_service",
-                _pairs(version, closed.elsewhere),
+                _format_endpoints(version, closed.elsewhere),
             )
         )
-    return "; ".join(made + _input(closed) + _output(closed) + _forward(closed)) + "\n"
+    return (
+        "; ".join(made + _input_chain(closed) + _output_chain(closed) + _forward_chain(closed))
+        + "\n"
+    )
 
 
-def _input(closed: Closed) -> List[str]:
+def _input_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that arrive over a network. Packets that this host sends to
-    itself are accepted here, because the rules of `_output` have checked them."""
+    itself are accepted here, because the rules of `_output_chain` have checked them."""
     rules = ['iif "lo" accept', "tcp dport != @ports accept"]
     rules += ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
-    return _chain(closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"])
+    return _format_chain(
+        closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"]
+    )
 
 
-def _output(closed: Closed) -> List[str]:
+def _output_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that users of this host send. Root is restricted like other
     users, because a proxy that runs as root may connect on behalf of a stranger.
 
@@ -92,10 +101,10 @@ def _output(closed: Closed) -> List[str]:
     chain = ["add chain inet %s others" % closed.name] + [
         "add rule inet %s others %s" % (closed.name, rule) for rule in others
     ]
-    return chain + _chain(closed, "output", "output", rules)
+    return chain + _format_chain(closed, "output", "output", rules)
 
 
-def _forward(closed: Closed) -> List[str]:
+def _forward_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that this host forwards. Without these rules, containers on this
     host could reach the run on other hosts under this host's address."""
     rules = ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
@@ -103,10 +112,10 @@ def _forward(closed: Closed) -> List[str]:
         "%s daddr . tcp dport @run%d reject with tcp reset" % (header, version)
         for version, header, _ in _VERSIONS
     ]
-    return _chain(closed, "forward", "forward", rules)
+    return _format_chain(closed, "forward", "forward", rules)
 
 
-def _chain(closed: Closed, name: str, hook: str, rules: Iterable[str]) -> List[str]:
+def _format_chain(closed: ClosedPorts, name: str, hook: str, rules: Iterable[str]) -> List[str]:
     made = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }" % (
         closed.name,
         name,
@@ -115,21 +124,21 @@ def _chain(closed: Closed, name: str, hook: str, rules: Iterable[str]) -> List[s
     return [made] + ["add rule inet %s %s %s" % (closed.name, name, rule) for rule in rules]
 
 
-def _set(closed: Closed, name: str, kind: str, elements: Iterable[str]) -> str:
+def _format_set(closed: ClosedPorts, name: str, kind: str, elements: Iterable[str]) -> str:
     listed = sorted(set(elements))
     filled = " elements = { %s };" % ", ".join(listed) if listed else ""
     return "add set inet %s %s { type %s;%s }" % (closed.name, name, kind, filled)
 
 
-def _pairs(version: int, ends: Iterable[Tuple[str, int]]) -> List[str]:
+def _format_endpoints(version: int, endpoints: Iterable[Tuple[str, int]]) -> List[str]:
     return [
-        "%s . %s" % (address, _port(port))
-        for each, port in ends
-        for address in _of_version(version, [each])
+        "%s . %s" % (address, _format_port(port))
+        for each, port in endpoints
+        for address in _addresses_of_version(version, [each])
     ]
 
 
-def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
+def _addresses_of_version(version: int, addresses: Iterable[str]) -> List[str]:
     """Return those addresses that are of this IP version. An IPv4-mapped IPv6 address counts as
     IPv4. Raises ValueError."""
     versions = []
@@ -142,7 +151,7 @@ def _of_version(version: int, addresses: Iterable[str]) -> List[str]:
     return versions
 
 
-def _port(port: int) -> str:
+def _format_port(port: int) -> str:
     if not isinstance(port, int) or not 0 < port < 1 << 16:
         raise ValueError("%r is no port" % (port,))
     return "%d" % port

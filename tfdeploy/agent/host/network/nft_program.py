@@ -11,7 +11,7 @@ import os
 import re
 
 from tfdeploy.agent.annotations import Dict, List, Optional, Tuple
-from tfdeploy.agent.host.installed import Asked, find_program
+from tfdeploy.agent.host.installed import StartedProgram, find_program
 from tfdeploy.agent.host.network import nft
 
 # How often nft is started again after a crash. nft 1.0.6 crashes (SIGSEGV) if another program
@@ -20,18 +20,18 @@ _TRIES_AFTER_CRASH = 5
 # Folders that are often missing on an ordinary user's PATH.
 _FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
-_TRIED = nft.table(
-    nft.Closed("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1)))
+_TRIED = nft.build_table(
+    nft.ClosedPorts("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1)))
 )
 
 
-def environment() -> Dict[str, str]:
+def nft_environment() -> Dict[str, str]:
     """Return the environment for nft. HOME is /dev/null, because nft would write a history of its
     input to $HOME."""
     return dict(os.environ, HOME="/dev/null", LC_ALL="C", TERM="dumb")
 
 
-def ways() -> List[List[str]]:
+def command_lines() -> List[List[str]]:
     """Return the command lines that may start nft on this host. The first one is without sudo."""
     program = next(
         (path for path in map(find_program, ("nft", *(at + "/nft" for at in _FOLDERS))) if path),
@@ -43,31 +43,33 @@ def ways() -> List[List[str]]:
     return [[program]] + ([[sudo, "-n", program]] if sudo else [])
 
 
-def start() -> List[Tuple[List[str], Asked]]:
-    """Start one check for each command line of `ways`: can it create a table?"""
-    return [(way, _ask(way)) for way in ways()]
+def start_checks() -> List[Tuple[List[str], StartedProgram]]:
+    """Start one check for each command line of `command_lines`: can it create a table?"""
+    return [(way, _start_check(way)) for way in command_lines()]
 
 
-def _ask(command: List[str]) -> Asked:
-    return Asked(command + ["-c", "-i"], input_text=_TRIED, env=environment())
+def _start_check(command: List[str]) -> StartedProgram:
+    return StartedProgram(command + ["-c", "-i"], input_text=_TRIED, env=nft_environment())
 
 
-def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str]:
+def find_working_command(
+    checks: List[Tuple[List[str], StartedProgram]],
+) -> Tuple[Optional[List[str]], str]:
     """Return (the command line that starts nft, ""). If none works, return (None, the reason)."""
-    if not asked:
+    if not checks:
         return None, "nft is not installed"
     refused = []
-    for way, one in asked:
-        code, out, errors = one.answer()
+    for way, one in checks:
+        code, out, errors = one.read_output()
         for _ in range(_TRIES_AFTER_CRASH):
             if code is not None and code < 0:
-                code, out, errors = _ask(way).answer()
+                code, out, errors = _start_check(way).read_output()
         ended = (
             "killed by signal %d" % -code
             if code is not None and code < 0
             else "exit code %s" % code
         )
-        wrong = error_in(out + "\n" + errors) or (
+        wrong = first_error(out + "\n" + errors) or (
             "" if code == 0 else (errors or out or ended).splitlines()[-1]
         )
         if not wrong:
@@ -80,7 +82,7 @@ def read(asked: List[Tuple[List[str], Asked]]) -> Tuple[Optional[List[str]], str
     return None, "; ".join(refused)
 
 
-def error_in(output: str) -> str:
+def first_error(output: str) -> str:
     """Return the first error in nft's output; "" if there is none."""
     match = _ERROR.search(output)
     return match.group(1).strip() if match else ""

@@ -71,9 +71,9 @@ def _probe_together(targets: List[Target], connect_s: float, reset: bool) -> Lis
         now = time.monotonic()
         for each in waiting:
             if each.socket.fileno() in ready:
-                each.proceed()
+                each.handle_event()
             elif each.deadline <= now:
-                each.end(0 if each.connected else errno.ETIMEDOUT)
+                each.finish(0 if each.connected else errno.ETIMEDOUT)
 
 
 class _Attempt:
@@ -95,9 +95,9 @@ class _Attempt:
         where = target.row[4]
         code = self.socket.connect_ex((where[0], target.port, *where[2:]))
         if code not in (0, errno.EINPROGRESS):
-            self.end(code)
+            self.finish(code)
 
-    def proceed(self) -> None:
+    def handle_event(self) -> None:
         """Handle an event of the socket: the connect has ended, or data can be read."""
         if self.connected:
             self._read()
@@ -106,22 +106,22 @@ class _Attempt:
         self.connected = not code
         self.deadline = time.monotonic() + self._target.read_s
         if code or not self._target.most_bytes:
-            self.end(code)
+            self.finish(code)
 
     def _read(self) -> None:
         try:
             received = self.socket.recv(self._target.most_bytes - len(self._data))
         except OSError as error:
-            self.end(error.errno or errno.EINVAL)
+            self.finish(error.errno or errno.EINVAL)
             return
         self._data += received
         if not received or b"\n" in received or len(self._data) >= self._target.most_bytes:
-            self.end(0, ended=not received)
+            self.finish(0, closed_by_peer=not received)
 
-    def end(self, error: int, ended: bool = False) -> None:
+    def finish(self, error: int, closed_by_peer: bool = False) -> None:
         try:
             source = str(self.socket.getsockname()[0])
         except OSError:
             source = ""
-        self.answer = Answer(self.connected, error, self._data, ended, source)
+        self.answer = Answer(self.connected, error, self._data, closed_by_peer, source)
         self.socket.close()

@@ -21,7 +21,7 @@ def start_lookups(names: Iterable[str]) -> Callable[[], Dict[str, List[str]]]:
     A name that does not exist has an empty list. A name for which there was no answer within
     TIMEOUT_S seconds is missing.
     """
-    wait = _start(names, TIMEOUT_S)
+    wait = _start_resolving(names, TIMEOUT_S)
 
     def wait_for_answers() -> Dict[str, List[str]]:
         answers: Dict[str, List[str]] = {}
@@ -41,7 +41,7 @@ def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
     that says why. Takes at most RESOLVE_S seconds."""
     names = list(names)
     answers: Dict[str, Union[List[Any], str]] = dict.fromkeys(names, "no answer")
-    for name, answer in _start(names, RESOLVE_S)().items():
+    for name, answer in _start_resolving(names, RESOLVE_S)().items():
         is_found = isinstance(answer, list)
         answers[name] = (
             answer if is_found else str(getattr(answer, "strerror", None) or answer)[:200]
@@ -49,13 +49,13 @@ def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
     return answers
 
 
-def loopback_in(rows: Union[List[Any], str]) -> Optional[str]:
+def first_loopback(rows: Union[List[Any], str]) -> Optional[str]:
     """Return the first loopback address in the rows of getaddrinfo, or None."""
     addresses = [str(row[4][0]) for row in rows] if isinstance(rows, list) else []
     return next((each for each in addresses if each.startswith("127.") or each == "::1"), None)
 
 
-def _start(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
+def _start_resolving(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:
     """Start to resolve the names. Return a function that waits for the results and returns name ->
     rows of getaddrinfo, or the error."""
     answers: Dict[str, Any] = {}

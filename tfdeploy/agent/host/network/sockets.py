@@ -11,15 +11,15 @@ import socket
 import time
 
 
-def claim(port: int, patience_s: float = 0.0) -> socket.socket:
+def bind_exclusively(port: int, patience_s: float = 0.0) -> socket.socket:
     """Return a socket that is bound to `port` exclusively, so that the caller can listen on it. If
     the port is taken, retry for `patience_s` seconds. Raises OSError."""
     deadline = time.monotonic() + patience_s
     while True:
-        claimed = _any_address()
+        claimed = _make_socket()
         try:
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            _bind(claimed, port)
+            _bind_all_addresses(claimed, port)
             # Connections inherit SO_REUSEPORT from now on. Without it, connections in TIME_WAIT
             # would make it impossible for the next run to use this port.
             claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -31,14 +31,14 @@ def claim(port: int, patience_s: float = 0.0) -> socket.socket:
             time.sleep(0.05)
 
 
-def hold(port: int, may_be_bound: bool = False) -> socket.socket:
+def hold_port(port: int, may_be_bound: bool = False) -> socket.socket:
     """Return a socket that holds `port` on all addresses, IPv4 and IPv6. Raises OSError
     (EADDRINUSE) if another process has the port.
 
     `may_be_bound`: True if tasks of this run may have bound the port already, because an earlier
     minder has started them.
     """
-    held = _any_address()
+    held = _make_socket()
     try:
         if may_be_bound:
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
@@ -47,7 +47,7 @@ def hold(port: int, may_be_bound: bool = False) -> socket.socket:
             # port. Then set SO_REUSEPORT, so that the task can bind the port too. SO_REUSEADDR is
             # set only during the bind, so that connections in TIME_WAIT do not make the bind fail.
             held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        _bind(held, port)
+        _bind_all_addresses(held, port)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
     except BaseException:
@@ -56,7 +56,7 @@ def hold(port: int, may_be_bound: bool = False) -> socket.socket:
     return held
 
 
-def _any_address() -> socket.socket:
+def _make_socket() -> socket.socket:
     try:
         made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
@@ -65,5 +65,5 @@ def _any_address() -> socket.socket:
         return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
 
 
-def _bind(held: socket.socket, port: int) -> None:
+def _bind_all_addresses(held: socket.socket, port: int) -> None:
     held.bind(("::" if held.family == socket.AF_INET6 else "0.0.0.0", port))

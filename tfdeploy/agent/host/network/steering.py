@@ -26,7 +26,7 @@ _CONNECTIONS = 8
 _WITHIN_S = 1.0  # limits the time of each test connection
 
 
-def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
+def attach_filter(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
     """Attach the program to the whole group of the socket `member`. It replaces the earlier
     program. Raises OSError (ENOMEM if the program is too long)."""
     packed = peer_filter.pack(instructions)
@@ -37,24 +37,24 @@ def attach(member: socket.socket, instructions: "Iterable[peer_filter.Instructio
     )
 
 
-def hindrance() -> str:
+def find_hindrance() -> str:
     """Return why this kernel does not distribute connections by a filter. Return "" if a test on
     loopback has shown that it does."""
     try:
-        with sockets.hold(0) as holder:
+        with sockets.hold_port(0) as holder:
             port = holder.getsockname()[1]
-            attach(holder, peer_filter.build_filter((), 1, 0))
+            attach_filter(holder, peer_filter.build_filter((), 1, 0))
             holder.listen(8)
-            with sockets.hold(port, may_be_bound=True) as server:
+            with sockets.hold_port(port, may_be_bound=True) as server:
                 server.listen(8)
-                if not _reaches(port, server, holder):
+                if not _is_reached(port, server, holder):
                     return "its kernel takes a filter for a port and does not use it"
     except OSError as error:
         return "its kernel takes no filter for a port (%s)" % (error.strerror or error)
     return ""
 
 
-def _reaches(port: int, wanted: socket.socket, other: socket.socket) -> bool:
+def _is_reached(port: int, wanted: socket.socket, other: socket.socket) -> bool:
     """Return True if all test connections from this host reach the socket `wanted`."""
     for _ in range(_CONNECTIONS):
         with socket.create_connection(("127.0.0.1", port), timeout=_WITHIN_S):
@@ -72,8 +72,8 @@ def most_instructions() -> int:
     _LENGTHS, or 0. The kernel's limit depends on net.core.optmem_max."""
     for length in _LENGTHS:
         try:
-            with sockets.hold(0) as holder:
-                attach(holder, [(0x06, 0, 0, 0)] * length)
+            with sockets.hold_port(0) as holder:
+                attach_filter(holder, [(0x06, 0, 0, 0)] * length)
             return length
         except OSError:
             continue

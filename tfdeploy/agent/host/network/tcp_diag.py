@@ -26,46 +26,48 @@ _BYTES_AT = 120
 
 
 class Traffic(NamedTuple):
-    moved: Dict[int, int]  # inode of a connection -> bytes received and acknowledged, together
+    bytes_moved: Dict[
+        int, int
+    ]  # inode of a connection -> bytes received and acknowledged, together
     listening: Dict[int, int]  # inode of a listening socket -> its port
     # inode -> address, for sockets that listen on some of the host's addresses but not on all.
     # Sockets on loopback are left out.
-    apart: Dict[int, str] = {}
+    partly_listening: Dict[int, str] = {}
 
 
 def read_traffic() -> Optional[Traffic]:
     """Return the connections and listening TCP sockets of this network namespace. Return None if
     the kernel has no sock_diag."""
-    return _ask((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
+    return _read_sockets((_ESTABLISHED, _CLOSE_WAIT, _LISTEN), 1 << (_INFO - 1))
 
 
-def listening() -> Optional[Traffic]:
+def read_listeners() -> Optional[Traffic]:
     """Return the TCP sockets that listen. Return None if the kernel has no sock_diag. /proc/net/tcp
     lists these sockets too, but to read it takes milliseconds, because the kernel walks through its
     whole table of connections."""
-    return _ask((_LISTEN,), 0)
+    return _read_sockets((_LISTEN,), 0)
 
 
-def open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> Dict[int, str]:
+def find_open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> Dict[int, str]:
     """Return port -> address, for sockets that listen on only some of the host's addresses. Such a
     socket is not in the port's group, so the group's filter does not apply to it. Sockets in
     `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""
-    traffic = listening() or Traffic({}, {})
+    traffic = read_listeners() or Traffic({}, {})
     open_ports = {
         traffic.listening[inode]: where
-        for inode, where in traffic.apart.items()
+        for inode, where in traffic.partly_listening.items()
         if inode not in except_inodes
     }
     return {port: where for port, where in open_ports.items() if port in ports}
 
 
-def _ask(states: Collection[int], extensions: int) -> Optional[Traffic]:
+def _read_sockets(states: Collection[int], extensions: int) -> Optional[Traffic]:
     traffic = Traffic({}, {}, {})
     mask = sum(1 << state for state in states)
     try:
         for family in (socket.AF_INET, socket.AF_INET6):
             question = struct.pack("=BBBBL48x", family, socket.IPPROTO_TCP, extensions, 0, mask)
-            for message in netlink.ask(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
+            for message in netlink.request(_NETLINK_SOCK_DIAG, _SOCK_DIAG_BY_FAMILY, question):
                 _add_socket(message, traffic)
     except OSError:
         return None
@@ -74,19 +76,19 @@ def _ask(states: Collection[int], extensions: int) -> Optional[Traffic]:
 
 def _add_socket(message: bytes, traffic: Traffic) -> None:
     inode = struct.unpack_from("=L", message, _INODE_AT)[0]
-    values = netlink.attributes(message, _MESSAGE_BYTES)
+    values = netlink.parse_attributes(message, _MESSAGE_BYTES)
     if message[_STATE_AT] != _LISTEN:
         info = values.get(_INFO, b"")
         if len(info) >= _BYTES_AT + 16:
-            traffic.moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
+            traffic.bytes_moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
         return
     traffic.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
-    where = _apart(message, values.get(_ONLY_IPV6, b"\0"))
+    where = _partial_address(message, values.get(_ONLY_IPV6, b"\0"))
     if where:
-        traffic.apart[inode] = where
+        traffic.partly_listening[inode] = where
 
 
-def _apart(message: bytes, only_ipv6: bytes) -> str:
+def _partial_address(message: bytes, only_ipv6: bytes) -> str:
     """Return the address on which a socket listens, if it listens on only some of the host's
     addresses. Return "" if it listens on all addresses of IPv4 and IPv6, or on loopback."""
     family, length = message[0], 4 if message[0] == socket.AF_INET else 16

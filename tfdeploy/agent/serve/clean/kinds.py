@@ -319,7 +319,7 @@ def add_size(item: Item) -> Item:
     if item.kept_because:
         return item
     try:
-        return item._replace(size=sum(removal.usage(path) for path in existing_paths(item)))
+        return item._replace(size=sum(removal.disk_usage(path) for path in existing_paths(item)))
     except OSError as error:
         return mark_kept(item, error)
 

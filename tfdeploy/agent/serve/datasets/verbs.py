@@ -17,7 +17,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.disk import free_space, require_space
-from tfdeploy.agent.host.fsync import changed_since, flush
+from tfdeploy.agent.host.fsync import changed_since, flush_files
 from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.serve.call import Call, audited, fenced
@@ -204,7 +204,7 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     actual_digest = folder_digest(target)
     ok = actual_digest == wanted.digest()
     if ok:
-        flush(target, (os.fsdecode(wanted.path(row)) for row in new))
+        flush_files(target, (os.fsdecode(wanted.path(row)) for row in new))
         parts = data_parts.parts_from_blob(call.integer("parts"), call.blob)
         data_record.write_record(target, actual_digest, wanted.attributes_digest(), parts)
         staging.remove()
@@ -214,7 +214,7 @@ def _commit_staged(call: Call, folder: str) -> Answer:
 def _flush_changed(folder: str) -> None:
     """Flush to disk the files that changed since the sync began."""
     files = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind == FILE]
-    flush(folder, changed_since(folder, files, data_record.sync_start_time(folder)))
+    flush_files(folder, changed_since(folder, files, data_record.sync_start_time(folder)))
 
 
 def folder_digest(folder: str) -> str:

@@ -21,7 +21,7 @@ from collections import deque
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.installed import Asked, find_uv
+from tfdeploy.agent.host.installed import StartedProgram, find_uv
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
@@ -178,7 +178,7 @@ class _Abilities(NamedTuple):
 
 
 def _probe_abilities(python: str) -> _Abilities:
-    code, out, err = Asked([python, "-c", _PRINT_ABILITIES]).answer()
+    code, out, err = StartedProgram([python, "-c", _PRINT_ABILITIES]).read_output()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-able="):
             abilities = json.loads(line[len("=tfdeploy-able=") :])

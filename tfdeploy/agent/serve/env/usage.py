@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Set, Tuple
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import unended
 from tfdeploy.agent.run.find import job_names, list_names
 from tfdeploy.agent.serve.env import record as env_record
@@ -25,7 +25,7 @@ _NAME = re.compile(r"[0-9a-f]{16}(\.|\Z)")
 
 def mark_used(folder: str, job: str) -> None:
     """Record that the job uses this environment now."""
-    make_private(folder + ".used")
+    make_private_folder(folder + ".used")
     path = os.path.join(folder + ".used", "%s@%s" % (job, os.uname().nodename))
     os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     os.utime(path)

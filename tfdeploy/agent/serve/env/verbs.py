@@ -16,8 +16,8 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.host.installed import Asked, find_program
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.installed import StartedProgram, find_program
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call, audited, fenced
@@ -98,7 +98,7 @@ def make_environment(call: Call) -> Answer:
     last lines, exit_code), cancelled, disk.
     """
     request, job = _parse_request(call), call.name("job")
-    make_private(os.path.dirname(request.folder))
+    make_private_folder(os.path.dirname(request.folder))
     with _environment_lock(call, request.folder + ".lock") as lock:
         if not _describe(request)["ready"]:
             _remake(call, request, lock)
@@ -132,7 +132,7 @@ def _parse_request(call: Call) -> EnvRequest:
 def _read_version(python: str) -> Tuple[Optional[str], str]:
     """Return (version, "") of this Python interpreter. If it does not run, return (None, what is
     wrong with it)."""
-    code, out, err = Asked([python, "-c", _PRINT_VERSION]).answer()
+    code, out, err = StartedProgram([python, "-c", _PRINT_VERSION]).read_output()
     for line in out.splitlines():
         if line.startswith("=tfdeploy-version="):
             return line[len("=tfdeploy-version=") :], ""

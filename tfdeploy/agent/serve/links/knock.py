@@ -59,7 +59,7 @@ def try_all_ports(asked: List[PortTarget]) -> Dict[int, PortFailure]:
     rows: Dict[int, Any] = {}
     for index, each in enumerate(asked):
         row = resolved[each.address]
-        home = None if peer_filter.is_address(each.address) else resolving.loopback_in(row)
+        home = None if peer_filter.is_address(each.address) else resolving.first_loopback(row)
         if isinstance(row, str):
             failures[index] = PortFailure("unresolved", row)
         elif home:

@@ -67,7 +67,7 @@ class Listener:
 
     def _listen(self, port: int) -> None:
         try:
-            connection = sockets.claim(port)
+            connection = sockets.bind_exclusively(port)
         except OSError as error:
             self.taken[str(port)] = error.strerror or str(error)
             return

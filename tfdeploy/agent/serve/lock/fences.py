@@ -13,7 +13,7 @@ import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.host.atomic import read_json, write_json
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Fence, LockHolder, Unchecked
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def advance_number(lock_path: str, holder: LockHolder) -> None:
     """Write a new number for the holder that has just acquired the lock. The number is at least the
     time in milliseconds, so that no number is repeated if the file was lost."""
-    make_private(os.path.dirname(fence_path(lock_path)))
+    make_private_folder(os.path.dirname(fence_path(lock_path)))
     fence: Fence = {**holder, "number": max(current_number(lock_path) + 1, int(time.time() * 1000))}
     write_json(fence_path(lock_path), fence, durable=True)
 

@@ -11,7 +11,7 @@ import os
 import stat
 
 from tfdeploy.agent.annotations import Collection, Dict, Iterator, List, Optional, Set, Tuple
-from tfdeploy.agent.host.file_sum import of_first
+from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.release import manifest as release_manifest
@@ -148,7 +148,9 @@ class Staging:
     def _is_there(self, entry: Entry) -> bool:
         """Return whether an earlier sync has left the complete file of the entry."""
         path = self._at(entry)
-        return not _is_shared(path) and of_first(path, entry.size, whole=True) == entry.sha256
+        return (
+            not _is_shared(path) and hash_first_bytes(path, entry.size, whole=True) == entry.sha256
+        )
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
         """Make the hard links. Return the paths for which the file to link to is gone. All paths

@@ -12,7 +12,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
-from tfdeploy.agent.host.file_sum import of_first
+from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.ownership import check_owner
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
@@ -71,7 +71,7 @@ def compare_files(folder: str, entries: List[Entry], workdir: str) -> Difference
             damaged.append(path)
         elif file_stat.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
             touched[path] = file_stat.st_mtime_ns
-            if of_first(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
+            if hash_first_bytes(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)
     return Differences(sorted([*damaged, *expected]), touched)
 

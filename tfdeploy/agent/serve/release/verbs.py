@@ -14,7 +14,7 @@ import time
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.fsync import flush
+from tfdeploy.agent.host.fsync import flush_files
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
@@ -103,7 +103,7 @@ def commit_release(call: Call) -> Answer:
         entries, changed = Staging(folder, entries).finish(unseen)
         if changed:
             return {"changed": changed}
-        flush(folder, begun.missing)
+        flush_files(folder, begun.missing)
         path = release_manifest.manifest_path(final)
         release_manifest.save_manifest(
             path, entries, durable=True, release=release, time=time.time()

@@ -46,7 +46,9 @@ def start_minder(
             os.close(writing)
     if "port" in answer:
         port = answer["port"]
-        owner = _run_that_planned(paths, port) or listening.owners([port]).get(port, "unknown")
+        owner = _run_that_planned(paths, port) or listening.describe_owners([port]).get(
+            port, "unknown"
+        )
         raise VerbError(
             "port_taken",
             "port %d is taken by %s" % (port, owner),

@@ -17,7 +17,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import NotOurs, check_owners, explain
 from tfdeploy.agent.run import (
     check_files,
@@ -134,7 +134,7 @@ def clear_away(paths: RunPaths) -> None:
         time.sleep(0.02)
     minder = task_processes.minder(paths)
     if minder is not None:
-        processes.send(minder, signal.SIGKILL)
+        processes.send_signal(minder, signal.SIGKILL)
     leftovers.remove(paths)
 
 
@@ -206,7 +206,7 @@ def _refuse_strays(paths: RunPaths) -> None:
         if not damaged(paths.workdir, paths.job, run)
     ]
     for pid in sorted(task_processes.strays(paths.workdir, paths.job)[0]):
-        run = processes.environment(pid).get(wire.MARKER)
+        run = processes.read_environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # None: the process has ended
             what = (
                 "process %d on this host is of run %s of job %s, whose folder was removed or "
@@ -274,7 +274,9 @@ def _prepare_folder(
         minder = task_processes.minder(paths)
         leftovers.remove(paths)
         if minder is not None:
-            processes.send(minder, signal.SIGKILL)  # this is safe, because no task has started
+            processes.send_signal(
+                minder, signal.SIGKILL
+            )  # this is safe, because no task has started
         if isinstance(error, OSError) and not isinstance(error, NotOurs):
             raise _disk_error(error, paths) from error
         raise
@@ -285,7 +287,7 @@ def _make_host_folder(paths: RunPaths) -> None:
     folder."""
     with leftovers.folders_lock(paths):
         in_doubt.mark_in_doubt(paths)
-        make_private(paths.host_dir)
+        make_private_folder(paths.host_dir)
 
 
 def _make_folders(
@@ -295,7 +297,7 @@ def _make_folders(
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
     data_parts.make_part_folders(paths, part.parts)
     for spec in part.tasks:
-        make_private(paths.task_dir(spec.task))
+        make_private_folder(paths.task_dir(spec.task))
     _check_programs(paths, part)
     shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
     paths.reserve_space(part)

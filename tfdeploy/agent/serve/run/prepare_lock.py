@@ -10,7 +10,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Iterator
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.host.private_folder import make_private
+from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.folder import RunPaths
 
 WAIT_S = 20.0  # how long to wait for the prepare of another launch
@@ -28,7 +28,7 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     SAME_WAIT_S for the first one.
     """
     path = _lock_path(paths)
-    make_private(os.path.dirname(path))
+    make_private_folder(os.path.dirname(path))
     own = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
     begun = time.monotonic()
     with FileLock(path) as lock:

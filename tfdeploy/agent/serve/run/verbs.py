@@ -315,9 +315,9 @@ def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_n
         *(task_processes.supervisor(paths, task) for task in tasks),
     ]
     for agent in (agent for agent in agents if agent is not None):
-        process = processes.entry(agent.pid)
+        process = processes.read_entry(agent.pid)
         if process is not None and process.state in "Tt":
-            processes.send(agent, signal_number)
+            processes.send_signal(agent, signal_number)
 
 
 def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
