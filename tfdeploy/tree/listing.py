@@ -26,6 +26,7 @@ CACHES = frozenset(
         ".tox",
         ".nox",
         ".DS_Store",
+        ".tfdeploy",  # `tfdeploy init` writes schemas for editors there
     )
 )
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")

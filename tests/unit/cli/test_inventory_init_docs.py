@@ -12,7 +12,9 @@ import pytest
 
 from tfdeploy.cli.main import main
 from tfdeploy.config import load_inventory, load_job, reference
+from tfdeploy.config.file_schemas import file_schema_text
 from tfdeploy.config.templates import inventory_text, job_text, quoted
+from tfdeploy.tree.listing import list_code
 
 EXAMPLES = sorted((Path(__file__).parents[3] / "inventories").glob("*.yaml"))
 
@@ -180,6 +182,31 @@ def ask(project_folder, answers, *args):
         assert process.wait(120) == 0
     os.close(ours)
     return output.decode()
+
+
+def test_init_names_schemas_to_editors_and_renews_them(project_folder):
+    assert main(["init"]) == 0
+    for file, name in (("tfdeploy.yaml", "job-file"), ("inventories/hosts.yaml", "inventory-file")):
+        path = project_folder / file
+        line = path.read_text().splitlines()[0]
+        schema = path.parent / line.removeprefix("# yaml-language-server: $schema=")
+        assert schema.read_text() == file_schema_text(name)
+        schema.write_text("{}")
+    assert main(["init"]) == 0
+    assert schema.read_text() == file_schema_text(name)
+
+
+def test_the_schemas_of_init_are_no_code(project_folder):
+    assert main(["init"]) == 0
+    assert list_code(str(project_folder))[0] == ["inventories/hosts.yaml", "tfdeploy.yaml"]
+
+
+def test_init_adds_no_schema_to_files_that_it_did_not_write(project_folder):
+    (project_folder / "tfdeploy.yaml").write_text("mode: async\n")
+    (project_folder / "inventories").mkdir()
+    (project_folder / "inventories/hosts.yaml").write_text("hosts: {n1: {}}\n")
+    assert main(["init"]) == 0
+    assert not (project_folder / ".tfdeploy").exists()
 
 
 def test_init_asks_on_a_terminal(project_folder):

@@ -10,6 +10,7 @@ import shlex
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -19,6 +20,7 @@ from tfdeploy.cli.options import unknown_choice_error
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import warn_of_notes
 from tfdeploy.config import find_job_above
+from tfdeploy.config.file_schemas import file_schema_text
 from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.templates import inventory_text, job_text, quoted, stated_settings
 from tfdeploy.errors import ConfigError, UsageError
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
 
 Checked = TypeVar("Checked")
 JOB_FILE = "tfdeploy.yaml"
+SCHEMA_FOLDER = ".tfdeploy"  # no part of a job's code
+_SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 # Addresses reserved for documentation: no host has them.
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "tfdeploy check, tfdeploy launch --dry-run"
@@ -64,9 +68,9 @@ def run(flags: Flags) -> int:
         question = "Hosts (ml@n1,n2:2200, a range gpu[01-08], or an inventory file)"
         hosts = _ask_or_default(flags, flags.hosts, question, EXAMPLE_HOSTS, _make_inventory_text)
     job = _make_job_text(flags, folder)
-    texts = {folder / JOB_FILE: job, **({} if hosts is None else {folder / INVENTORY: hosts})}
-    written = [path for path, text in texts.items() if _write_new_file(path, text)]
-    kept = [path for path in texts if path not in written]
+    texts = {JOB_FILE: job, **({} if hosts is None else {INVENTORY: hosts})}
+    written = [folder / name for name, text in texts.items() if _write_new_file(folder, name, text)]
+    kept = [folder / name for name in texts if folder / name not in written]
     has_hosts = folder / INVENTORY in kept or hosts != _make_inventory_text(EXAMPLE_HOSTS)
     next_step = (
         flags.full_command(_FIRST_COMMANDS)
@@ -262,21 +266,30 @@ def _check_file_text(name: str, text: str, flag: str) -> str:
     return text
 
 
-def _write_new_file(path: Path, text: str) -> bool:
-    """Write a new file and return True, or return False if the file exists already."""
+def _write_new_file(folder: Path, name: str, text: str) -> bool:
+    """Write a new file and return True, or return False if the file exists already.
+
+    The schema that its first line names to editors is written too. A schema that exists is renewed
+    in both cases.
+    """
+    path, schema = folder / name, folder / SCHEMA_FOLDER / f"{_SCHEMAS[name]}.schema.json"
+    line = f"# yaml-language-server: $schema={os.path.relpath(schema, path.parent)}\n"
+    is_new = False
     try:
         path.parent.mkdir(exist_ok=True)
-        with path.open("x", encoding="utf-8") as file:
-            file.write(text)
-    except FileExistsError:
-        return False
+        with suppress(FileExistsError), path.open("x", encoding="utf-8") as file:
+            file.write(line + text)
+            is_new = True
+        if is_new or schema.exists():
+            schema.parent.mkdir(exist_ok=True)
+            schema.write_text(file_schema_text(_SCHEMAS[name]), encoding="utf-8")
     except OSError as error:
         raise UsageError(
             f"cannot be written: {error.strerror}",
-            where=str(path),
+            where=error.filename,
             next="name a folder that you may write to",
         ) from error
-    return True
+    return is_new
 
 
 def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step: str) -> None:
