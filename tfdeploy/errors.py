@@ -141,6 +141,17 @@ class Interrupted(TfdeployError):
     exit_code = 130
 
 
+# Exit code -> its meaning
+EXIT_CODES = {
+    0: "success",
+    1: "the run failed, or the verb failed on a host",
+    2: "wrong usage or configuration, or no such run",
+    3: "refused before anything was done",
+    4: "a host could not be reached",
+    5: "`stop` left processes alive",
+    70: "a bug in tfdeploy",
+    130: "interrupted",
+}
 _SEVERITY = (0, 1, 3, 4, 5)
 
 

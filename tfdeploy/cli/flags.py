@@ -268,6 +268,8 @@ def move_verb_first(argv: list[str]) -> list[str]:
 
     `argv` is returned unchanged if a flag before the verb is unknown.
     """
+    if not argv or not argv[0].startswith("-"):
+        return argv
     takes_value = {
         flag: action.nargs != 0
         for action in common_parser()._actions

@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import argparse
-import difflib
 import os
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, NoReturn, TypeVar
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.text.moments import moment_of
-from tfdeploy.model.text.nexts import alias
 from tfdeploy.model.text.units import bytes_of, rate_of, seconds_of
 
 V = TypeVar("V")
@@ -39,7 +37,15 @@ class Parser(argparse.ArgumentParser):
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         kwargs.setdefault("allow_abbrev", False)
+        formatter = kwargs.get("formatter_class", argparse.HelpFormatter)
+        kwargs["formatter_class"] = partial(formatter, width=_help_width())
         super().__init__(*args, **kwargs)
+
+    def format_help(self) -> str:
+        # Imported only here, because most command lines ask for no help.
+        from tfdeploy.cli.verb_help import describe_verb
+
+        return super().format_help() + describe_verb(self.prog, _help_width())
 
     def error(self, message: str) -> NoReturn:
         raise UsageError(message, where=self.prog, next=f"{self.prog} --help")
@@ -91,10 +97,24 @@ class Parser(argparse.ArgumentParser):
         raise UsageError(f"unknown argument {' '.join(unknown_args)}", where=self.prog, next=hint)
 
 
+def _help_width() -> int:
+    """Return the width of help texts, in columns.
+
+    argparse would find out the same with the module shutil, whose import takes 10 ms.
+    """
+    try:
+        columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns
+    except (ValueError, OSError):
+        columns = 0
+    return (columns or 80) - 2
+
+
 def unknown_choice_error(
     choice: str, known: Sequence[str], where: str, prefix: str = ""
 ) -> UsageError:
     """Return the error for a choice that is not one of the known ones."""
+    from tfdeploy.model.text.nexts import alias  # imported here because a hint is rare
+
     near_choice = closest_name(alias(choice), known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
     return UsageError(
@@ -107,6 +127,8 @@ def closest_name(word: str, known: Iterable[str]) -> str | None:
 
     If no name is similar enough, but exactly one name begins with `word`, that name is returned.
     """
+    import difflib  # imported here because a hint is rare
+
     names = {each.lstrip("-"): each for each in known}
     bare_word = word.lstrip("-")
     similar = difflib.get_close_matches(bare_word, names, n=1, cutoff=_MIN_SIMILARITY)
@@ -169,4 +191,11 @@ port = integer_reader("a port", 1, 65535)
 duration = _explain_value_error(seconds_of)
 rate = _explain_value_error(rate_of)
 size = _explain_value_error(bytes_of)
-moment = _explain_value_error(moment_of)
+
+
+@_explain_value_error
+def moment(text: str) -> float:
+    # Imported only here, because few command lines have a time, and `datetime` is slow to import.
+    from tfdeploy.model.text.moments import moment_of
+
+    return moment_of(text)

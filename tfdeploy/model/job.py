@@ -4,25 +4,21 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Literal, get_args
 
 from tfdeploy.agent import metric_patterns
+from tfdeploy.model.choices import MODES as MODES
+from tfdeploy.model.choices import OTHERS as OTHERS
+from tfdeploy.model.choices import SPLITS as SPLITS
+from tfdeploy.model.choices import STALL_ACTIONS as STALL_ACTIONS
+from tfdeploy.model.choices import VIAS as VIAS
+from tfdeploy.model.choices import Compat, Flags, Split, Written
+from tfdeploy.model.choices import Mode as Mode
+from tfdeploy.model.choices import Others as Others
+from tfdeploy.model.choices import StallAction as StallAction
+from tfdeploy.model.choices import Via as Via
 from tfdeploy.model.protect import AskedLevel
 
-Mode = Literal["async", "sync", "mirrored", "coordinator", "ingraph", "local", "plain"]
-MODES: tuple[Mode, ...] = get_args(Mode)
-Flags = Literal["auto", "classic", "none"]
-Compat = Literal["auto", "v1", "none"]
 WHEELS = "setup-wheels"  # the name of `setup`'s wheels among a job's data sets
-Written = Literal["planned", "program"]
-StallAction = Literal["report", "restart"]
-STALL_ACTIONS: tuple[StallAction, ...] = ("report", "restart")
-Split = Literal["none", "worker"]
-SPLITS: tuple[Split, ...] = get_args(Split)
-Others = Literal["none", "all"]
-OTHERS: tuple[Others, ...] = get_args(Others)
-Via = Literal["auto", "rsync"]
-VIAS: tuple[Via, ...] = get_args(Via)
 
 
 @dataclass(frozen=True)

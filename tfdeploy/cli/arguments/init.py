@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tfdeploy.cli.declared import argument, option
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.model.job import MODES
+from tfdeploy.model.choices import MODES
 
 INVENTORY = "inventories/hosts.yaml"
 

@@ -8,7 +8,7 @@ from tfdeploy.cli.arguments.sending import allow_secrets_switch, via_option
 from tfdeploy.cli.declared import ALTERNATIVES, option, switch
 from tfdeploy.cli.flags import CommonFlags, bwlimit_option
 from tfdeploy.cli.options import positive
-from tfdeploy.model.job import MODES, Mode, Via
+from tfdeploy.model.choices import MODES, Mode, Via
 
 
 @dataclass(frozen=True, kw_only=True)

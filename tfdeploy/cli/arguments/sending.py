@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from tfdeploy.cli.declared import option, switch
-from tfdeploy.model.job import VIAS
+from tfdeploy.model.choices import VIAS
 
 via_option = partial(
     option,

@@ -1,0 +1,67 @@
+"""Test that the help of each verb ends with examples, exit codes and variables, and that these are
+right."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import shlex
+from importlib import import_module
+from pathlib import Path
+
+import pytest
+
+from tfdeploy import errors
+from tfdeploy.cli.flags import add_verb
+from tfdeploy.cli.main import main
+from tfdeploy.cli.options import Parser
+from tfdeploy.cli.verb_help import EXAMPLES, examples_of, exit_codes_of
+from tfdeploy.cli.verb_table import VERBS
+from tfdeploy.errors import EXIT_CODES, TfdeployError
+
+COMMANDS = Path(__file__).parents[3] / "docs/commands.md"
+PROGRAMS = [f"tfdeploy {verb}" for verb in VERBS]
+PROGRAMS += [
+    f"tfdeploy lab {verb}" for verb in import_module("tfdeploy.cli.arguments.lab").Flags.verbs
+]
+
+
+@pytest.mark.parametrize("prog", PROGRAMS)
+def test_the_help_has_two_examples_exit_codes_and_variables(
+    prog: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    with pytest.raises(SystemExit, match="0"):
+        main([*prog.split()[1:], "--help"])
+    text = capsys.readouterr().out
+    end = text[text.index("\nexamples:") :]
+    assert len(examples_of(prog)) >= 2
+    assert end.count("\n  tfdeploy ") in (2, 4)
+    assert {int(code) for code in re.findall(r"(?:codes:|;)\s+(\d+)\s", end)} == set(
+        exit_codes_of(prog.split()[1])
+    )
+    assert "TFDEPLOY_" in end and max(map(len, text.splitlines())) <= 100
+
+
+@pytest.mark.parametrize("line", [line for line in EXAMPLES.splitlines() if line])
+def test_an_example_is_a_command_line(line: str) -> None:
+    command, text = line.split("  ", 1)
+    words = shlex.split(command)
+    dashes = words.index("--") if "--" in words else len(words)
+    assert text.strip() and words[0] == "tfdeploy"
+    parser = Parser(prog="tfdeploy")
+    flags = import_module(f"tfdeploy.cli.arguments.{words[1]}").Flags
+    add_verb(parser.add_subparsers(parser_class=Parser), words[1], flags)
+    parsed = parser.parse_args(words[1:dashes])
+    assert parsed.read(parsed, words[dashes + 1 :] or None)
+
+
+def test_every_exit_code_has_a_meaning() -> None:
+    kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
+    codes = {kind.exit_code for kind in kinds if issubclass(kind, TfdeployError)}
+    assert codes | {0, 70} == set(EXIT_CODES)
+
+
+def test_the_page_of_commands_has_the_exit_codes() -> None:
+    rows = re.findall(r"^\| (\d+) \| (.*) \|$", COMMANDS.read_text("utf-8"), re.M)
+    assert {int(code): text for code, text in rows} == EXIT_CODES

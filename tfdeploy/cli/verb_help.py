@@ -1,0 +1,103 @@
+"""Describe what `tfdeploy VERB --help` shows after the options: examples, exit codes, variables."""
+
+from __future__ import annotations
+
+import textwrap
+
+from tfdeploy.cli.verb_table import NO_FILES
+from tfdeploy.errors import EXIT_CODES
+
+# Command line and what it does, with two or more spaces between them.
+EXAMPLES = """
+tfdeploy init  write both files; a terminal is asked what the program in the folder does not show
+tfdeploy init --hosts 'ml@gpu[01-08]' --mode sync  ask nothing, and name eight hosts
+tfdeploy inventory  what was understood, and the line of each setting
+tfdeploy inventory -i hosts.ini --output yaml  another tool's inventory in tfdeploy's format
+tfdeploy trust  show new keys, ask, and record them
+tfdeploy trust --renew n2  replace the changed key of one host
+tfdeploy check  before the first launch
+tfdeploy check --deep --json  also measure the network, for a script
+tfdeploy sync  send code and data
+tfdeploy sync --dry-run  only show what would be sent
+tfdeploy setup  make the environment on every host
+tfdeploy setup -v --limit n1  one host, with the output of pip
+tfdeploy launch --dry-run  only show the plan
+tfdeploy launch --wait -- python train.py --lr 0.1  another command; stay until the run ends
+tfdeploy logs -f --task worker:0  follow one task of the newest run
+tfdeploy logs --since 10m --grep 'loss|Error'  recent lines that match
+tfdeploy status  the tasks of the newest run
+tfdeploy status --watch  the dashboard
+tfdeploy stop  the live run of this job
+tfdeploy stop digits-20261121 --grace 2m  a run by its id, with more time to save
+tfdeploy runs  the runs of this job
+tfdeploy runs --all --state failed,lost --since 2d  what went wrong lately
+tfdeploy report --open  the newest run in the browser
+tfdeploy report digits-20261121 --to run.html  a run by its id, to a file
+tfdeploy compare digits-20261121 digits-20261122  what differs, and the results
+tfdeploy compare digits-20261121 digits-20261122 --to runs.html  the curves side by side
+tfdeploy clean --dry-run  only show what would be removed
+tfdeploy clean --older 30d --data -y  without a question
+tfdeploy audit  the newest run
+tfdeploy audit --json  for a script
+tfdeploy fetch --keep  the newest checkpoints
+tfdeploy fetch digits-20261121 --logs --to logs  the complete logs of a run
+tfdeploy tensorboard --open  the newest run
+tfdeploy tensorboard digits-20261121 --port 6006  a run by its id, at a port of your choice
+tfdeploy exec -- nvidia-smi  on every host; equal outputs are printed once
+tfdeploy exec --limit worker -- 'df -h ~ | tail -1'  one word goes to the shell
+tfdeploy ssh n1  a shell on n1
+tfdeploy ssh n1 -- tail -f tfdeploy/log  one command there
+tfdeploy lab up 3  three hosts on this machine
+tfdeploy lab up 4 --kind isolated --rate 100mbit  each with its own network
+tfdeploy lab run -- tfdeploy launch --wait  a command that reaches the hosts
+tfdeploy lab run -- bash  a shell that reaches the hosts
+tfdeploy lab status  the hosts, and the path of the inventory
+tfdeploy lab status --name second  of another lab
+tfdeploy lab cut n2  disconnect a host
+tfdeploy lab cut n2 --name second  in another lab
+tfdeploy lab heal n2  connect it again
+tfdeploy lab heal n2 --name second  in another lab
+tfdeploy lab kill n2  power a host off
+tfdeploy lab kill n2 --name second  in another lab
+tfdeploy lab boot n2  power it on again
+tfdeploy lab boot n2 --name second  in another lab
+tfdeploy lab down  remove the lab
+tfdeploy lab down --name second  another one
+tfdeploy docs  the keys of both files, and the placeholders
+tfdeploy docs exit-codes  one topic
+"""
+_MOST_EXAMPLES = 4
+_VARIABLES = "TFDEPLOY_<OPTION> for a common option, as TFDEPLOY_INVENTORY; NO_COLOR"
+_LAB_VARIABLES = "TFDEPLOY_LAB_NAME and TFDEPLOY_JSON, for --name and --json; XDG_STATE_HOME"
+
+
+def examples_of(prog: str) -> list[list[str]]:
+    """Return [command line, what it does] of a verb's examples."""
+    lines = [line for line in EXAMPLES.splitlines() if f"{line} ".startswith(f"{prog} ")]
+    return [line.split("  ", 1) for line in lines]
+
+
+def exit_codes_of(verb: str) -> list[int]:
+    """Return the exit codes that a verb may have."""
+    excluded = [] if verb == "stop" else [5]
+    if verb in (*NO_FILES, "inventory"):
+        excluded += [4] if verb == "lab" else [1, 3, 4]
+    return [code for code in EXIT_CODES if code not in excluded]
+
+
+def describe_verb(prog: str, width: int) -> str:
+    """Return the end of the help of `prog`, such as `tfdeploy stop`; "" for tfdeploy itself."""
+    verb = "".join(prog.split()[1:2])
+    if not verb:
+        return ""
+    codes = "; ".join(f"{code} {EXIT_CODES[code]}" for code in exit_codes_of(verb))
+    variables = _LAB_VARIABLES if verb == "lab" else _VARIABLES
+    lines = ["", "examples:"]
+    for command, text in examples_of(prog)[:_MOST_EXAMPLES]:
+        lines += [f"  {command}", f"      {text}"]
+    for title, paragraph in (
+        ("exit codes", codes),
+        ("environment", f"{variables} (`tfdeploy docs environment` has all)"),
+    ):
+        lines += ["", *textwrap.wrap(f"{title}: {paragraph}", width, subsequent_indent="  ")]
+    return "\n".join(lines) + "\n"
