@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from tfdeploy.cli.arguments.docs import TOPICS
 from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.model.output.printed import schema_of
 
@@ -45,6 +46,7 @@ WITH = {
     ("fetch", "--onto"): "fetch-onto",
     ("report", "--serve"): "report-serve",
     ("lab", "down"): "lab-down",
+    **{("docs", topic): "docs-topic" for topic in TOPICS},
 }
 
 

@@ -5,7 +5,7 @@ Validation accepts these keys, `tfdeploy docs` prints them, and `tfdeploy init` 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
@@ -17,7 +17,7 @@ from tfdeploy.model.protect import ASKED_LEVELS
 from tfdeploy.model.text.placeholders import NAMES
 
 if TYPE_CHECKING:
-    from tfdeploy.model.output.printed import ReferenceAnswer, ReferenceRow
+    from tfdeploy.model.output.printed import ReferenceAnswer, ReferenceRow, TopicSection
 
 _MODES_WITH_SLOTS = [mode for mode in MODES if rules(mode).takes_slots]
 HOST = (
@@ -431,21 +431,40 @@ def _rows_of(table: tuple[Key, ...]) -> list[ReferenceRow]:
     ]
 
 
-def reference_text() -> str:
-    """Return the reference of inventory and job file as plain text."""
-    sections = {
-        "INVENTORY  inventories/*.yaml": _table(INVENTORY),
-        "A HOST  below hosts and defaults": _table(HOST),
-        "JOB  tfdeploy.yaml; paths are relative to the file": _table(JOB),
-        "PLACEHOLDERS  in command and env; {{ and }} stand for braces": PLACEHOLDERS.items(),
+def reference_sections() -> dict[str, list[TopicSection]]:
+    """Return the reference by file: "inventory" and "job"."""
+    placeholders = "PLACEHOLDERS  in command and env; {{ and }} stand for braces"
+    rows = reference_rows()
+    return {
+        "inventory": [
+            {"title": "INVENTORY  inventories/*.yaml", "rows": rows["inventory"]},
+            {"title": "A HOST  below hosts and defaults", "rows": rows["host"]},
+        ],
+        "job": [
+            {
+                "title": "JOB  tfdeploy.yaml; paths are relative to the file",
+                "rows": rows["job"],
+            },
+            {"title": placeholders, "rows": plain_rows(PLACEHOLDERS)},
+        ],
     }
+
+
+def plain_rows(texts: Mapping[str, str]) -> list[ReferenceRow]:
+    """Return rows with a name and a text alone."""
+    return [
+        {"key": name, "text": text, "default": "", "example": ""} for name, text in texts.items()
+    ]
+
+
+def sections_text(sections: Iterable[TopicSection], width: int = 16) -> str:
+    """Return the sections as plain text. `width`: of the column of keys."""
     lines = []
-    for heading, cells in sections.items():
-        lines += [heading, *(f"  {left:<16} {right}".rstrip() for left, right in cells), ""]
+    for section in sections:
+        lines.append(section["title"])
+        for row in section["rows"]:
+            default = f"; default: {row['default']}" if row["default"] else ""
+            lines.append(f"  {row['key']:<{width}} {row['text']}{default}")
+            lines += [f"  {'':<{width}}     {line}" for line in row["example"].splitlines()]
+        lines.append("")
     return "\n".join(lines)
-
-
-def _table(keys: tuple[Key, ...]) -> Iterator[tuple[str, str]]:
-    for name, key in rows(keys):
-        yield name, f"{key.text}; default: {key.default}" if key.default else key.text
-        yield from (("", "    " + line) for line in key.example.splitlines())

@@ -26,10 +26,11 @@ Trait = Literal[
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one mode. `takes`: the roles that it can use; other roles of the inventory stay
+    """The rules of one mode. `program`: what it is for. `takes`: the roles that it can use; other roles of the inventory stay
     idle. `needs`: the roles that it requires. `on_death`: what happens after a death, as text.
     `serves`: the roles whose tasks never end by themselves."""
 
+    program: str
     takes: tuple[str, ...]
     needs: tuple[str, ...]
     on_death: str
@@ -74,6 +75,7 @@ class Rules:
 _BETWEEN = ("ps", "chief", "worker", "evaluator")
 RULES: dict[Mode, Rules] = {
     "async": Rules(
+        program="tf.train.Server and replica_device_setter",
         takes=_BETWEEN,
         needs=("worker", "ps"),
         serves=("ps",),
@@ -85,6 +87,7 @@ RULES: dict[Mode, Rules] = {
         "nothing is saved",
     ),
     "sync": Rules(
+        program="the same with SyncReplicasOptimizer",
         takes=_BETWEEN,
         needs=("worker", "ps"),
         serves=("ps",),
@@ -98,6 +101,7 @@ RULES: dict[Mode, Rules] = {
         "they wait; a ps: all end with an error",
     ),
     "mirrored": Rules(
+        program="MultiWorkerMirroredStrategy",
         takes=("chief", "worker", "evaluator"),
         needs=("worker",),
         shares=(("chief", "all"), ("worker", "all")),
@@ -112,6 +116,7 @@ RULES: dict[Mode, Rules] = {
         on_death="any worker: the others end with an error within seconds",
     ),
     "coordinator": Rules(
+        program="ParameterServerStrategy with ClusterCoordinator",
         takes=_BETWEEN,
         needs=("worker", "ps"),
         serves=("ps", "worker"),
@@ -130,6 +135,7 @@ RULES: dict[Mode, Rules] = {
         "servers wait",
     ),
     "ingraph": Rules(
+        program="one client with a copy of the model for each worker",
         takes=("ps", "chief", "worker"),
         needs=("worker",),
         serves=("ps", "worker"),
@@ -142,6 +148,7 @@ RULES: dict[Mode, Rules] = {
         on_death="a server: the client ends with an error, or waits; the client: the servers wait",
     ),
     "local": Rules(
+        program="one process with all GPUs of a host",
         takes=("worker",),
         needs=("worker",),
         shares=(("worker", "all"),),
@@ -150,6 +157,7 @@ RULES: dict[Mode, Rules] = {
         on_death="there is one process",
     ),
     "plain": Rules(
+        program="PyTorch, JAX, or equal workers of another kind",
         takes=("worker",),
         needs=("worker",),
         silent=("worker",),

@@ -4,18 +4,26 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tfdeploy.cli.declared import option
+from tfdeploy.cli.declared import argument, option
 from tfdeploy.cli.flags import CommonFlags
+
+TOPICS = ("job", "inventory", "modes", "exit-codes", "environment")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
-    description = "Print the keys of inventory and job file, and the placeholders."
+    description = (
+        "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject."
+    )
     no_selection_reason = "it asks no host"
+
+    topic: str | None = argument(
+        "TOPIC", nargs="?", choices=TOPICS, help=f"one of {', '.join(TOPICS)}"
+    )
 
     schema: str | None = option(
         "--schema",
         metavar="SCHEMA",
-        help="print the JSON Schema of a verb's --json output instead, such as status, "
-        "sync-dry-run, error",
+        help="print a JSON Schema instead: job-file, inventory-file, or the name of a --json output, "
+        "such as status, sync-dry-run, error",
     )

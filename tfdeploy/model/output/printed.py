@@ -235,6 +235,16 @@ class ReferenceRow(TypedDict):
     example: str
 
 
+class TopicSection(TypedDict):
+    title: str
+    rows: list[ReferenceRow]
+
+
+class TopicAnswer(TypedDict):
+    topic: str
+    sections: list[TopicSection]
+
+
 class ReferenceAnswer(TypedDict):
     inventory: list[ReferenceRow]
     host: list[ReferenceRow]
@@ -272,6 +282,7 @@ PRINTED: dict[str, Any] = {  # name of an output -> its type
     "lab": LabAnswer,
     "lab-down": LabDownAnswer,
     "docs": ReferenceAnswer,
+    "docs-topic": TopicAnswer,
     "completion": CompletionAnswer,
     "error": ErrorAnswer,
 }
@@ -283,6 +294,7 @@ _PRINTED_BY = {  # name of an output -> what prints it, if that is not the verb 
     "fetch-onto": "fetch --onto",
     "lab": "lab up, lab status, lab cut ...",
     "lab-down": "lab down",
+    "docs-topic": "docs TOPIC",
     "error": "any verb that fails",
 }
 

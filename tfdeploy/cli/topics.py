@@ -1,0 +1,125 @@
+"""Compose the topics of `tfdeploy docs TOPIC`, each from the tables that hold its facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from tfdeploy.cli.flags import CommonFlags
+from tfdeploy.config.reference import plain_rows, reference_sections
+from tfdeploy.errors import EXIT_CODES
+from tfdeploy.model.modes import RULES, Rules
+
+if TYPE_CHECKING:
+    from tfdeploy.model.output.printed import TopicSection
+
+# Variable -> what it does. The common options come from their declarations.
+_READ_HERE = {
+    "TFDEPLOY_LAB_NAME": "--name of `tfdeploy lab`",
+    "TFDEPLOY_NO_COLOR": "as TFDEPLOY_COLOR=never",
+    "NO_COLOR": "no colours, unless --color says otherwise",
+    "TERM": "dumb: neither colours nor a dashboard",
+    "COLUMNS": "the width of --help",
+    "HOME": "the folder that ~ stands for",
+    "PATH": "where ssh, rsync, git and ansible-inventory are found; relative folders do not count",
+    "XDG_STATE_HOME": "where tfdeploy/ remembers runs and labs; default: ~/.local/state",
+    "XDG_RUNTIME_DIR": "where the file that opens a secret address in the browser lies",
+    "TMPDIR": "the folder for temporary files",
+    "BROWSER": "which browser --open starts",
+    "SSH_AUTH_SOCK": "the agent with keys, if ~/.ssh/config names no other",
+    "SLURM_JOB_NODELIST": "the hosts of `-i @slurm`, inside an allocation of Slurm",
+    "SUDO_UID": "who called sudo: files of this user are trusted too",
+    "LD_LIBRARY_PATH": "kept for rsync",
+    "NAME": "every variable that the job's `secrets:` names",
+}
+_READ_ON_A_HOST = {
+    "PATH": "where programs are found; the folder of the job's interpreter comes first",
+    "PYTHONPATH": "kept for the program",
+    "TMPDIR": "also TEMP and TMP: the folder for temporary files",
+    "SSH_CONNECTION": "the address by which other hosts may reach this one",
+    "SSH_USER_AUTH": "which key logged in, for the audit log",
+    "http_proxy": "and all other proxies: `check` and the plan name them; the cluster bypasses them",
+}
+_SET_FOR_TASKS = {
+    "TF_CONFIG": "the cluster and the task, in modes with TensorFlow and several processes",
+    "CUDA_VISIBLE_DEVICES": "the task's GPUs; empty for a ps",
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+    "PYTHONUNBUFFERED": "1",
+    "PYTHONPATH": "begins with tfdeploy's runtime, for programs of TensorFlow",
+    "PWD": "the folder in which the command starts",
+    "TF_GRPC_REUSE_PORT": "true, for tasks with a port",
+    "GRPC_FAIL_FAST": "use_caller, in mode coordinator",
+    "no_proxy": "the addresses of the cluster; also NO_PROXY and no_grpc_proxy",
+    "RANK": "in mode plain, with WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
+    "MASTER_PORT and the others that torchrun sets",
+    "TFDEPLOY_DATA_<NAME>_PART": "which part of a split data set the task has, from 0",
+    "TFDEPLOY_DATA_<NAME>_PARTS": "how many parts there are",
+    "TFDEPLOY_TASK_RUN_ID": "the run",
+    "TFDEPLOY_TASK_JOB": "the job",
+    "TFDEPLOY_TASK_ROLE": "the role, such as worker",
+    "TFDEPLOY_TASK_INDEX": "the number in the role, from 0",
+    "TFDEPLOY_TASK_HOST": "the host's name in the inventory",
+    "TFDEPLOY_TASK_ATTEMPT": "1, and one more after each restart",
+}
+_INTERNAL = {
+    "TFDEPLOY_TASK_MODE": "the mode, for tfdeploy's runtime",
+    "TFDEPLOY_TASK_TRAITS": "what the runtime changes in the program",
+    "TFDEPLOY_TASK_COMPAT": "whether a program of TensorFlow 1 runs on TensorFlow 2",
+    "TFDEPLOY_TASK_CLUSTER": "whether a cluster written into the program gives way",
+    "TFDEPLOY_TASK_TF_CONFIG": "the planned TF_CONFIG",
+    "TFDEPLOY_TASK_WRITTEN_HOST": "an address written into the program",
+    "TFDEPLOY_TASK_LOG": "the task's log",
+    "TFDEPLOY_TASK_FOLDER": "the host's folder of the run",
+    "TFDEPLOY_TENSORBOARD_PATH": "the secret path of TensorBoard",
+    "TFDEPLOY_DESCRIPTORS": "ports that a process hands on",
+    "TFDEPLOY_LAB": "marks the processes of a lab",
+}
+
+
+def topic_sections(topic: str) -> list[TopicSection]:
+    """Return what `tfdeploy docs TOPIC` prints, for one of TOPICS."""
+    if topic == "modes":
+        return _mode_sections()
+    if topic == "exit-codes":
+        codes = {str(code): text for code, text in EXIT_CODES.items()}
+        return [_section("EXIT CODES  of several at once: 130, 2, 5, 4, 3, 1", codes)]
+    if topic != "environment":
+        return reference_sections()[topic]
+    options = {
+        f"TFDEPLOY_{each.name.upper()}": f"as {each.metadata['names'][-1]}: "
+        f"{each.metadata['options']['help']}"
+        for each in fields(CommonFlags)
+        if each.metadata
+    }
+    return [
+        _section("READ HERE  on this machine", options | _READ_HERE),
+        _section("READ ON A HOST  in its login environment", _READ_ON_A_HOST),
+        _section("SET FOR TASKS  before the job's env, whose names win", _SET_FOR_TASKS),
+        _section("BETWEEN TFDEPLOY'S PROCESSES  do not set these", _INTERNAL),
+    ]
+
+
+def _section(title: str, texts: dict[str, str]) -> TopicSection:
+    return {"title": title, "rows": plain_rows(texts)}
+
+
+def _mode_sections() -> list[TopicSection]:
+    texts: dict[str, Callable[[Rules], str]] = {
+        "MODES  mode: in the job file, or --mode": lambda rules: rules.program,
+        "ROLES": lambda rules: f"{_listed(rules.takes)}; needed: {_listed(rules.needs)}",
+        "RESTARTS": lambda rules: (
+            f"if a {' or '.join(rules.breaks)} dies, all of {_listed(rules.gang)}; else it alone"
+            if rules.breaks
+            else "the task that died"
+        ),
+        "DEATHS  what TensorFlow does by itself": lambda rules: rules.on_death,
+    }
+    return [
+        _section(title, {mode: describe(rules) for mode, rules in RULES.items()})
+        for title, describe in texts.items()
+    ]
+
+
+def _listed(names: Iterable[str]) -> str:
+    return ", ".join(names)
