@@ -21,6 +21,7 @@ _READ_HERE = {
     "NO_COLOR": "no colours, unless --color says otherwise",
     "TERM": "dumb: neither colours nor a dashboard",
     "COLUMNS": "the width of --help",
+    "SHELL": "the shell of `tfdeploy completion`",
     "HOME": "the folder that ~ stands for",
     "PATH": "where ssh, rsync, git and ansible-inventory are found; relative folders do not count",
     "XDG_STATE_HOME": "where tfdeploy/ remembers runs and labs; default: ~/.local/state",

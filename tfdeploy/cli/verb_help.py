@@ -63,6 +63,8 @@ tfdeploy lab boot n2  power it on again
 tfdeploy lab boot n2 --name second  in another lab
 tfdeploy lab down  remove the lab
 tfdeploy lab down --name second  another one
+tfdeploy completion bash  the script for bash
+tfdeploy completion fish  the script for fish
 tfdeploy docs  the keys of both files, and the placeholders
 tfdeploy docs exit-codes  one topic
 """

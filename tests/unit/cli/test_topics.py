@@ -60,7 +60,7 @@ def test_docs_of_both_files_are_what_docs_prints(capsys: pytest.CaptureFixture[s
 def test_an_unknown_topic_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "enviroment"]) == 2
     error = capsys.readouterr().err
-    assert "there is no 'enviroment'" in error and "did you mean environment?" in error
+    assert "TOPIC: there is no 'enviroment'" in error and "did you mean environment?" in error
 
 
 def test_the_topics_have_all_modes_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
