@@ -67,6 +67,12 @@ def test_with_a_job_its_own_ports_are_tried(
     assert [each["check"] for unreachable in unable.values() for each in unreachable] == [
         "protect"
     ] * len(few_hosts.hosts), unable
+    write_job(operator, "ports", "ddp.py")
+    refused = wrong(operator.json("check", exit_code=1))["n1"]
+    launched = operator.json("launch", "--dry-run", exit_code=3)["error"]
+    said = {"check": "plan", "detail": launched["what"], "fix": launched["next"]}
+    assert "which mode async does not support" in launched["what"]
+    assert any(said.items() <= each.items() for each in refused), refused
     write_job(operator, "ports", "quick.py", roles={"ps": {"count": 400}})
     refused = [
         each

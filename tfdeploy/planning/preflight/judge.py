@@ -154,7 +154,7 @@ def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> Non
     """Add the problems that only a comparison of several hosts shows, as checks "address".
 
     They replace a passed check "address" of the host. If no plan can be made, and no failed check
-    explains that, the reason is added as a check "plan".
+    of the host in question explains that, the reason is added as a check "plan".
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}
@@ -165,11 +165,7 @@ def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> Non
     if probed.refused is None or not checks_by_host:
         return
     named = together.named_host(probed.refused, checks_by_host)
-    if not any(
-        each.is_error
-        for checks in ([checks_by_host[named]] if named else checks_by_host.values())
-        for each in checks
-    ):
+    if named is None or not any(each.is_error for each in checks_by_host[named]):
         checks_by_host[named or next(iter(checks_by_host))].append(
             Check("plan", False, "error", probed.refused.what, probed.refused.next)
         )
