@@ -8,7 +8,11 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
+import sys
+from collections.abc import Mapping
+from importlib.util import find_spec
 
 from tfdeploy.errors import Refused
 
@@ -16,6 +20,32 @@ _ASK = (
     "import json, sys; print(json.dumps([sys.prefix, sys.base_prefix, sys.exec_prefix, "
     "sys.base_exec_prefix]))"
 )
+
+_HAS_TENSORFLOW = (
+    "import sys; from importlib.util import find_spec; sys.exit(not find_spec('tensorflow'))"
+)
+
+
+def find_python(environ: Mapping[str, str]) -> str | None:
+    """Return an interpreter that has TensorFlow, or None.
+
+    The first choice is the interpreter of this process, then that of the active environment
+    (VIRTUAL_ENV), then python3 and python on PATH.
+    """
+    if find_spec("tensorflow"):
+        return sys.executable
+    active = environ.get("VIRTUAL_ENV")
+    paths = [*([f"{active}/bin"] if active else []), environ.get("PATH", "")]
+    found = (shutil.which(name, path=path) for path in paths for name in ("python3", "python"))
+    return next(filter(_has_tensorflow, filter(None, found)), None)
+
+
+def _has_tensorflow(python: str) -> bool:
+    try:
+        done = subprocess.run([python, "-I", "-c", _HAS_TENSORFLOW], timeout=60, check=False)
+    except (OSError, subprocess.SubprocessError):
+        return False
+    return done.returncode == 0
 
 
 def _links(path: str) -> list[str]:

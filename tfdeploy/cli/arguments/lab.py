@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import sys
 from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
@@ -57,11 +56,11 @@ class UpFlags(LabFlags):
     between: str | None = option(
         "--between", metavar="RATE", help="bandwidth between sites (default: no limit)"
     )
-    python: str = option(
+    python: str | None = option(
         "--python",
-        default=sys.executable,
         metavar="PATH",
-        help="the Python of the hosts (default: the one that runs tfdeploy)",
+        help="the Python of the hosts (default: the first of these that has TensorFlow: the one "
+        "that runs tfdeploy, the active environment, python3 on PATH)",
     )
     shared_workdir: bool = switch(
         "--shared-workdir", help="share one ~/tfdeploy among all hosts, like an NFS home"

@@ -25,7 +25,7 @@ def run(flags: LabFlags) -> int:
             flags.kind,
             flags.count,
             rate=flags.rate,
-            python=flags.python,
+            python=flags.python or _choose_python(flags.name),
             shared_workdir=flags.shared_workdir,
             gpus=flags.gpus,
             sites=flags.sites,
@@ -48,6 +48,24 @@ def run(flags: LabFlags) -> int:
             print_json(gone)
         return 0
     return _run_on_existing_lab(flags, lab.load(flags.name))
+
+
+def _choose_python(name: str) -> str:
+    """Return the Python of the lab's hosts: that of the existing lab, or one that has TensorFlow.
+
+    Prints a note if it is not the interpreter of this process, or if none has TensorFlow.
+    """
+    if name in lab.names():
+        return lab.load(name).state.python
+    python = lab.find_python(os.environ)
+    if python is None:
+        print_message(
+            f"the hosts get {sys.executable}, which has no TensorFlow, as no Python here has: "
+            "--python PATH names another one"
+        )
+    elif python != sys.executable:
+        print_message(f"the hosts get {python}, because tfdeploy's own Python has no TensorFlow")
+    return python or sys.executable
 
 
 def _run_on_existing_lab(flags: LabFlags, current_lab: Lab) -> int:

@@ -26,12 +26,13 @@ from tfdeploy.transport.ssh.target import Target
 # Milliseconds. A connection ends if the peer does not acknowledge sent bytes for this time.
 USER_TIMEOUT_MS = 15_000
 HURRIED_TIMEOUT_MS = 4_000  # the same time-out after `hurry`, in milliseconds
+# Not every system has each option.
 _TCP_OPTIONS = {
-    socket.TCP_NODELAY: 1,
-    socket.TCP_KEEPIDLE: 5,
-    socket.TCP_KEEPINTVL: 5,
-    socket.TCP_KEEPCNT: 3,
-    socket.TCP_USER_TIMEOUT: USER_TIMEOUT_MS,
+    "TCP_NODELAY": 1,
+    "TCP_KEEPIDLE": 5,
+    "TCP_KEEPINTVL": 5,
+    "TCP_KEEPCNT": 3,
+    "TCP_USER_TIMEOUT": USER_TIMEOUT_MS,
 }
 TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
@@ -112,17 +113,17 @@ class Link:
             self.greeting = (self.greeting + got)[:512]
             if self.received > self.budget:
                 return b""  # paramiko takes this for the end of the stream
-        self._set_tcp_option(socket.TCP_QUICKACK, 1)
+        self._set_tcp_option("TCP_QUICKACK", 1)
         return got
 
     def hurry(self) -> None:
         """From now on, end the link after 4 s of a silent network, instead of 15 s."""
-        self._set_tcp_option(socket.TCP_USER_TIMEOUT, HURRIED_TIMEOUT_MS)
+        self._set_tcp_option("TCP_USER_TIMEOUT", HURRIED_TIMEOUT_MS)
 
-    def _set_tcp_option(self, option: int, value: int) -> None:
-        if self._tcp:
+    def _set_tcp_option(self, name: str, value: int) -> None:
+        if self._tcp and hasattr(socket, name):
             with contextlib.suppress(OSError):
-                self._under.setsockopt(socket.IPPROTO_TCP, option, value)
+                self._under.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def getpeername(self) -> Any:
         return self._under.getpeername()
@@ -222,8 +223,9 @@ def _connect(
 def _tune(sock: socket.socket) -> None:
     """Set keepalive and the options in _TCP_OPTIONS."""
     sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option, value in _TCP_OPTIONS.items():
-        sock.setsockopt(socket.IPPROTO_TCP, option, value)
+    for name, value in _TCP_OPTIONS.items():
+        if hasattr(socket, name):
+            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _spawn(command: str) -> Link:
