@@ -19,12 +19,11 @@ sys.path.insert(0, str(ROOT))
 
 from tfdeploy import __version__  # noqa: E402
 from tfdeploy.cli.command import make_parser  # noqa: E402
+from tfdeploy.cli.verb_help import examples_of, exit_codes_of  # noqa: E402
 from tfdeploy.cli.verb_table import VERBS  # noqa: E402
+from tfdeploy.errors import EXIT_CODES  # noqa: E402
 
-_MORE = """.SH EXIT STATUS
-0 success, 1 the run or the verb failed, 2 wrong usage or configuration, 3 refused, 4 a host could
-not be reached, 5 processes survived a stop, 70 a bug, 130 interrupted.
-.SH ENVIRONMENT
+_ENVIRONMENT = """.SH ENVIRONMENT
 Common options are also read from TFDEPLOY_ and the name of the option, such as TFDEPLOY_INVENTORY.
 """
 
@@ -59,7 +58,9 @@ def make_page(parser: argparse.ArgumentParser, summary: str, see: Sequence[str])
             *_format_text(parser.description),
             *_format_groups(parser),
             *_format_text(parser.epilog),
-            _MORE.rstrip(),
+            *_format_exit_codes(parser.prog),
+            _ENVIRONMENT.rstrip(),
+            *_format_examples(parser.prog),
             ".SH SEE ALSO",
             ",\n".join(related),
             "",
@@ -97,6 +98,20 @@ def _format_inner_verb(parser: argparse.ArgumentParser) -> Iterator[str]:
     for action in parser._actions:
         yield from _format(parser, action)
     yield ".RE"
+
+
+def _format_exit_codes(prog: str) -> Iterator[str]:
+    yield ".SH EXIT STATUS"
+    for code in exit_codes_of(prog.split()[1]) if " " in prog else EXIT_CODES:
+        yield from (".TP", str(code), _escape(EXIT_CODES[code]))
+
+
+def _format_examples(prog: str) -> Iterator[str]:
+    """Yield the examples of a verb; none for tfdeploy itself."""
+    if " " in prog:
+        yield ".SH EXAMPLES"
+        for command, text in examples_of(prog):
+            yield from (".TP", rf"\fB{_escape(command)}\fR", _escape(text.strip()))
 
 
 def _verbs_of(parser: argparse.ArgumentParser) -> Iterator[argparse._SubParsersAction[Any]]:
