@@ -171,7 +171,7 @@ FAULTS = (
         "--limit n3 -- /usr/local/bin/with-tensorflow -m pip install tensorflow==2.21.0 "
         "tf_keras==2.21.0",
     ),
-    Fault("n4", "python", "there is no program python9", "write `python: PATH` of n4"),
+    Fault("n4", "python", "there is no program python9", "set `python:` ("),
     Fault("n4", "rsync", "rsync is missing", "apt-get install -y rsync"),
     Fault("n4", "shared memory", "has 64 MiB free", "remount,size="),
     Fault("n4", "temporary files", "cannot write in /tmp", "chmod 1777 /tmp"),

@@ -151,6 +151,19 @@ def test_a_full_disk_on_one_host_is_named_and_the_others_complete(
         on_host(operator.lab, host, f"rm -rf {FOLDER}", root=True)
 
 
+@pytest.mark.fault("20 a disk that is full before the agent is there")
+def test_a_full_disk_is_named_with_its_folder_and_what_the_agent_needs(operator: Tfdeploy) -> None:
+    set_inventory(operator, hosts={"n2": {"workdir": f"{FOLDER}/tfdeploy"}})
+    fill = f"head -c 12m /dev/zero > {FOLDER}/theirs || true"
+    with host_changed_by_scripts(
+        operator.lab, "n2", f"{FULL}\n{fill}", f"umount {FOLDER}; rm -rf {FOLDER}"
+    ):
+        [row] = operator.json("check", "--limit", "n2", exit_code=1)["hosts"]
+        [failed] = [each for each in row["checks"] if not each["ok"]]
+        form = rf"no room for the agent, which needs \S+ KiB: n2 says: \"{FOLDER}/.*, 0 KiB free\""
+        assert re.fullmatch(form, failed["detail"]), failed
+
+
 @pytest.mark.long
 @pytest.mark.fault("20 a disk that fills up while files arrive")
 def test_a_disk_that_fills_up_while_files_arrive(operator: Tfdeploy) -> None:
