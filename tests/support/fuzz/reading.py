@@ -116,7 +116,10 @@ def _escaped(value: object) -> object:
 
 def _without_places(inventory: Inventory) -> Inventory:
     return replace(
-        inventory, source="", hosts=tuple(replace(host, source="") for host in inventory.hosts)
+        inventory,
+        source="",
+        notes=(),
+        hosts=tuple(replace(host, source="") for host in inventory.hosts),
     )
 
 
