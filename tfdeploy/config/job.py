@@ -184,11 +184,13 @@ def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSou
 def _places(given: dict[str, Given]) -> dict[str, str]:
     """Return key of the job file -> its location, "file:line:key".
 
-    The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME` and `metrics.NAME` for each
-    entry.
+    The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME`, `metrics.NAME` and
+    `roles.NAME` for each entry.
     """
     lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
-    keys = ((key, given[key].node.keys) for key in ("env", "data", "metrics") if key in given)
+    keys = (
+        (key, given[key].node.keys) for key in ("env", "data", "metrics", "roles") if key in given
+    )
     return lists | {
         f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()
     }

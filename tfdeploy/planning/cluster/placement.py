@@ -203,7 +203,7 @@ class _RolePlacement:
             where=f"host {name}",
             next=f"ask for fewer under {self._asked_by(name)}"
             if self.had.get(name)
-            else f"write `gpus: 0` below `roles: {request.role}` of the job file, to train on CPUs",
+            else f"write `gpus: 0` below `roles: {request.role}` ({request.place}), to train on CPUs",
         )
 
     def _asked_by(self, name: str) -> str:

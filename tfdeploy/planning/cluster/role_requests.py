@@ -37,6 +37,7 @@ class RoleRequest:
     of: str
     consecutive: bool  # whether the tasks of one host get consecutive numbers
     slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
+    place: str = "job file"  # the location of the role in the job file
 
     def number_on(self, host: str) -> int | None:
         """Return the number of tasks that the job requests for the host, else the inventory.
@@ -99,7 +100,8 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str,
     for role in (role for role in ROLES if role in mode.takes):
         request = _request(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
         if request.hosts or request.total or request.per_host:
-            requests[role] = request
+            place = job.places.get(f"roles.{role}", request.place)
+            requests[role] = replace(request, place=place)
     return _chief_apart(requests) if mode.all_decide else requests
 
 
