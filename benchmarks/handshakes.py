@@ -93,7 +93,7 @@ def knock(where: tuple[str, int], certs: dict[str, str], a_second: float, second
 def first_message(certs: dict[str, str]) -> bytes:
     outgoing = ssl.MemoryBIO()
     try:
-        tls.contexts(certs)[1].wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
+        tls.make_contexts(certs)[1].wrap_bio(ssl.MemoryBIO(), outgoing).do_handshake()
     except ssl.SSLWantReadError:
         pass
     return outgoing.read()

@@ -102,7 +102,7 @@ class News:
     def _learn(self, host: int, now: float) -> None:
         if host not in self._knows:
             self._knows[host] = now
-            self._schedules[host].note_change(False, now)
+            self._schedules[host].schedule_change(False, now)
             self._schedule_poll(host, now)
 
     def _digest(self, host: int) -> str:
@@ -110,7 +110,7 @@ class News:
 
     def _send(self, host: int, now: float) -> None:
         schedule, concerned = self._schedules[host], list(self._peers[host].values())
-        chosen = schedule.due(concerned, self._digest(host), now)
+        chosen = schedule.choose_due_peers(concerned, self._digest(host), now)
         for peer in chosen:
             peer.busy, peer.tried = True, now
             other = self._number[host][id(peer)]
@@ -128,7 +128,7 @@ class News:
         mine = self._peers[host][str(other)]
         mine.busy = False
         if other >= self._alive:
-            self._schedules[host].missed(mine, False, now)
+            self._schedules[host].record_failure(mine, False, now)
             return
         if NEW in (self._digest(host), self._digest(other)):
             self._learn(host, now)

@@ -172,11 +172,11 @@ def test_a_minder_that_takes_over_leaves_it_to_the_task_that_is_about_to_bind_it
 ) -> None:
     cluster = hosts("n1")
     launched(cluster, "own_port", lasts=True)
-    minder = task_processes.minder(cluster.hosts["n1"].paths("r1"))
+    minder = task_processes.read_minder(cluster.hosts["n1"].paths("r1"))
     processes.send_signal(minder, signal.SIGKILL)
     cluster.wait_until(lambda: "bound" in cluster.log("r1", "worker:0"))
     cluster.wait_until(
-        lambda: task_processes.minder(cluster.hosts["n1"].paths("r1")) not in (None, minder)
+        lambda: task_processes.read_minder(cluster.hosts["n1"].paths("r1")) not in (None, minder)
     )
     assert cluster.status("r1", "worker:0").state in ("starting", "running")
 

@@ -13,7 +13,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tfdeploy.agent.log import silent_tasks, tf_messages
-from tfdeploy.agent.log.redact import Mask
+from tfdeploy.agent.log.redact import SecretMask
 from tfdeploy.agent.metric_lines import find_standard_metrics, parse_number, strip_cpp_message
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.agent.metric_reader import compile_patterns
@@ -52,7 +52,7 @@ TEXTS = st.tuples(
 
 def messages_of_tensorflow(text: str) -> object:
     line = text.encode()
-    return tf_messages.parse(line + b"\n"), silent_tasks.silent_tasks(line)
+    return tf_messages.parse_messages(line + b"\n"), silent_tasks.find_silent_tasks(line)
 
 
 READERS: dict[str, Callable[[str], object]] = {
@@ -62,7 +62,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "messages of TensorFlow": messages_of_tensorflow,
     "the sanitiser": clean_line,
     "errors in short": short_error,
-    "masks of secrets": lambda text: Mask(SECRETS).feed(0, text.encode()),
+    "masks of secrets": lambda text: SecretMask(SECRETS).mask_chunk(0, text.encode()),
     "what rsync says": lambda text: messages.shrank(23, text.encode()),
     **{
         name: pattern.search
@@ -116,11 +116,11 @@ def test_a_chunk_costs_the_same_however_long_its_line_is_already() -> None:
 
 def test_numbers_of_any_length_are_no_tasks_and_no_steps() -> None:
     long = b"1" * 5000
-    assert tf_messages.parse(
+    assert tf_messages.parse_messages(
         b"Still waiting for response from worker: /job:worker/task:" + long + b"\n"
     )[0]
     assert (
-        silent_tasks.silent_tasks(
+        silent_tasks.find_silent_tasks(
             b"unhealthy (stopped sending heartbeats): /job:worker/replica:0/task:" + long
         )
         is not None

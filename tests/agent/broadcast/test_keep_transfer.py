@@ -89,7 +89,7 @@ def carried(
         def give() -> None:
             there, back = socket.socketpair()
             with there, back, back.makefile("rb") as arriving:
-                keep_transfer._send(there, str(path.parent), [file])  # type: ignore[arg-type]
+                keep_transfer._send_files(there, str(path.parent), [file])  # type: ignore[arg-type]
                 there.shutdown(socket.SHUT_WR)
                 ours.sendall(change(arriving.read()))
             ours.shutdown(socket.SHUT_WR)
@@ -97,7 +97,9 @@ def carried(
         giving = threading.Thread(daemon=True, target=give)
         giving.start()
         try:
-            for piece, content, target in keep_transfer._received(theirs, str(folder), [file]):  # type: ignore[arg-type]
+            for piece, content, target in keep_transfer._receive_pieces(
+                theirs, str(folder), [file]
+            ):  # type: ignore[arg-type]
                 target.write(piece, content)
         finally:
             giving.join()
@@ -134,4 +136,4 @@ def test_what_was_cut_short_since_it_was_listed_is_not_sent(tmp_path: Path) -> N
     (tmp_path / "model").write_bytes(b"x" * 10)
     ours, theirs = socket.socketpair()
     with ours, theirs, pytest.raises(OSError, match="shorter by now"):
-        keep_transfer._send(ours, str(tmp_path), [("model", 11, 0)])  # type: ignore[arg-type]
+        keep_transfer._send_files(ours, str(tmp_path), [("model", 11, 0)])  # type: ignore[arg-type]

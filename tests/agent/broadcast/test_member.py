@@ -212,11 +212,11 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
         world.roots()
         leaves = world.leaves[0]
         with pytest.raises(WrongSum):
-            world.members["n1"].accept_from_here(0, leaves[:-1] + b"?")
+            world.members["n1"].accept_from_control(0, leaves[:-1] + b"?")
         with pytest.raises(WrongSum):
             # The member has not accepted the checksums of this piece yet, so it refuses the piece.
-            world.members["n1"].put_from_here(0, 0, world.piece(0, 0))
-        world.members["n1"].accept_from_here(0, leaves)
+            world.members["n1"].put_from_control(0, 0, world.piece(0, 0))
+        world.members["n1"].accept_from_control(0, leaves)
         for segment, index, content in (
             (0, 0, world.piece(0, 1)),
             (0, 999, b""),
@@ -224,7 +224,7 @@ def test_wrong_sums_are_refused(tmp_path: Path) -> None:
             (0, 0, b""),
         ):
             with pytest.raises(WrongSum):
-                world.members["n1"].put_from_here(segment, index, content)
+                world.members["n1"].put_from_control(segment, index, content)
         assert world.members["n1"].holdings.have_bytes == 0
 
 
@@ -234,9 +234,9 @@ def test_strangers_learn_nothing(tmp_path: Path) -> None:
         world.roots()
         world.feed("n1")
         stranger = make_certs(["n2"])["n2"]
-        _, client = tls.contexts(stranger)  # type: ignore[arg-type]
+        _, client = tls.make_contexts(stranger)  # type: ignore[arg-type]
         client.verify_mode = ssl.CERT_NONE
-        for token in ("x", handshake_gate.token(world.certs["n1"]["ca"], "n1")):
+        for token in ("x", handshake_gate.server_name_token(world.certs["n1"]["ca"], "n1")):
             with pytest.raises(OSError):  # noqa: SIM117 - either call may see the end first
                 with socket.create_connection(("127.0.0.1", world.ports["n1"]), timeout=5) as plain:
                     with client.wrap_socket(plain, server_hostname=token) as channel:

@@ -20,7 +20,7 @@ from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.network import tcp_diag
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.log.tf_messages import Messages, parse
+from tfdeploy.agent.log.tf_messages import Messages, parse_messages
 from tfdeploy.agent.run.folder import RunPaths
 
 WAITING = (
@@ -59,7 +59,7 @@ SAID = {
 @pytest.mark.parametrize("case", SAID)
 def test_what_a_task_says(case: str) -> None:
     text, said, rest = SAID[case]
-    assert parse(text) == (said, rest)
+    assert parse_messages(text) == (said, rest)
 
 
 class Patient:

@@ -56,9 +56,9 @@ def dribbling(listener: socket.socket, certs: Any, every_s: float) -> Iterator[N
         plain, _ = listener.accept()
         with (
             contextlib.suppress(OSError),
-            tls.contexts(certs)[0].wrap_socket(plain, server_side=True) as channel,
+            tls.make_contexts(certs)[0].wrap_socket(plain, server_side=True) as channel,
         ):
-            mesh_listener.receive(channel)
+            mesh_listener.receive_message(channel)
             while not over.wait(every_s):
                 channel.sendall(b" ")
         listener.close()
@@ -133,12 +133,14 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(
     ours, theirs = socket.socketpair()
 
     def give() -> None:
-        with tls.contexts(cluster.certs["n2"])[0].wrap_socket(theirs, server_side=True) as channel:
+        with tls.make_contexts(cluster.certs["n2"])[0].wrap_socket(
+            theirs, server_side=True
+        ) as channel:
             channel.sendall(listing + b"contents")
 
     giving = threading.Thread(daemon=True, target=give)
     giving.start()
-    with tls.contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
+    with tls.make_contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
         channel.settimeout(keep_transfer.PATIENCE_S)
         assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0, 1) == listing
         assert channel.recv(8) == b"contents" and channel.gettimeout() == keep_transfer.PATIENCE_S

@@ -17,7 +17,7 @@ import pytest
 from tfdeploy.agent.log import format
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.log.reader import LogReader, Piece
-from tfdeploy.agent.log.seek import start_of_last, start_of_since
+from tfdeploy.agent.log.seek import first_offset_since, last_lines_offset
 
 
 def read_all(folder: Path, offset: int = 0, limit: int = 1 << 18) -> list[Piece]:
@@ -243,9 +243,9 @@ def test_last_lines(tmp_path: Path, end: bytes, max_bytes: int) -> None:
     for at in range(0, len(text), 100):
         writer.append(text[at : at + 100], 0, 1, float(at))
     for count in (0, 1, 2, 100, 3000):
-        got = joined(read_all(tmp_path, start_of_last(str(tmp_path), count)))
+        got = joined(read_all(tmp_path, last_lines_offset(str(tmp_path), count)))
         assert got.splitlines() == lines[len(lines) - count :]
-    assert joined(read_all(tmp_path, start_of_last(str(tmp_path), 10**6))) == joined(
+    assert joined(read_all(tmp_path, last_lines_offset(str(tmp_path), 10**6))) == joined(
         read_all(tmp_path)
     )
 
@@ -254,7 +254,7 @@ def test_last_lines_of_an_endless_line_are_bounded(tmp_path: Path) -> None:
     writer = LogWriter(str(tmp_path), 1 << 26)
     for _ in range(20):
         writer.append(b"x" * (1 << 20), 0, 1, 1.0)
-    assert 8 << 20 <= writer.end - start_of_last(str(tmp_path), 1) < 9 << 20
+    assert 8 << 20 <= writer.end - last_lines_offset(str(tmp_path), 1) < 9 << 20
 
 
 def test_since_begins_with_the_line_of_that_time(tmp_path: Path) -> None:
@@ -263,11 +263,11 @@ def test_since_begins_with_the_line_of_that_time(tmp_path: Path) -> None:
         writer.append(b"be", 0, 1, 100.0 + number)
         writer.append(b"gin %d\n" % number, 0, 1, 100.5 + number)
     assert (
-        joined(read_all(tmp_path, start_of_since(str(tmp_path), 600.2))).splitlines()[0]
+        joined(read_all(tmp_path, first_offset_since(str(tmp_path), 600.2))).splitlines()[0]
         == b"begin 500"
     )
-    assert start_of_since(str(tmp_path), 0.0) == 0
-    assert start_of_since(str(tmp_path), 1e9) == writer.end
+    assert first_offset_since(str(tmp_path), 0.0) == 0
+    assert first_offset_since(str(tmp_path), 1e9) == writer.end
 
 
 def test_a_cursor_beyond_what_a_power_cut_left_goes_on_with_what_comes_next(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tfdeploy.agent.log import unseen
-from tfdeploy.agent.log.redact import MOST_HELD, Mask
-from tfdeploy.agent.log.secret_forms import forms
+from tfdeploy.agent.log.redact import MOST_HELD, SecretMask
+from tfdeploy.agent.log.secret_forms import printed_forms
 
 KEYS = ["hunter2!", "hunter2!-and-more", "abab", "a line\nof a longer one", "xyz"]
 AWKWARD = "p&s/w+rd? <\"it's\\é>\t~ end"
@@ -28,8 +28,8 @@ PEM = (
 
 
 def masked(pieces: list[bytes], secrets: list[str] = KEYS) -> bytes:
-    mask = Mask(secrets)
-    return b"".join([mask.feed(0, piece) for piece in pieces] + [mask.rest(0)])
+    mask = SecretMask(secrets)
+    return b"".join([mask.mask_chunk(0, piece) for piece in pieces] + [mask.mask_rest(0)])
 
 
 @pytest.mark.parametrize(
@@ -66,11 +66,13 @@ def test_cuts_change_nothing_and_no_form_remains(
     pieces = [
         *(piece.translate(bytes(b"ab."[value % 3] for value in range(256))) for piece in noise)
     ]
-    pieces += [form for form in forms(secrets) if data.draw(st.booleans())]
+    pieces += [form for form in printed_forms(secrets) if data.draw(st.booleans())]
     pieces = data.draw(st.permutations(pieces))
     whole = b"".join(pieces)
     shown = masked([whole], secrets)
-    assert masked(pieces, secrets) == shown and not any(form in shown for form in forms(secrets))
+    assert masked(pieces, secrets) == shown and not any(
+        form in shown for form in printed_forms(secrets)
+    )
     cuts = sorted(data.draw(st.lists(st.integers(0, len(whole)), max_size=6)))
     assert (
         masked([whole[a:b] for a, b in itertools.pairwise([0, *cuts, len(whole)])], secrets)
@@ -79,11 +81,11 @@ def test_cuts_change_nothing_and_no_form_remains(
 
 
 def test_what_is_held_is_never_longer_than_the_longest_form() -> None:
-    mask, longest = Mask(["abab"]), len(forms(["abab"])[0])
-    out = b"".join(mask.feed(0, b"ab") for _ in range(1000)) + mask.rest(0)
+    mask, longest = SecretMask(["abab"]), len(printed_forms(["abab"])[0])
+    out = b"".join(mask.mask_chunk(0, b"ab") for _ in range(1000)) + mask.mask_rest(0)
     assert out == b"***"
     for _ in range(1000):
-        mask.feed(1, b"ab")
+        mask.mask_chunk(1, b"ab")
         assert len(mask._held.get(1, (b"", 0))[0]) < longest
 
 
@@ -133,15 +135,15 @@ def test_each_line_of_a_key_is_masked_in_all_forms() -> None:
 
 
 def test_streams_do_not_mix() -> None:
-    mask = Mask(KEYS)
-    assert mask.feed(0, b"hunt") == b"" and mask.feed(1, b"er2!") == b"er2!"
-    assert mask.feed(0, b"er2!x") == b"***x"
-    assert (mask.rest(0), mask.rest(1)) == (b"", b"")
+    mask = SecretMask(KEYS)
+    assert mask.mask_chunk(0, b"hunt") == b"" and mask.mask_chunk(1, b"er2!") == b"er2!"
+    assert mask.mask_chunk(0, b"er2!x") == b"***x"
+    assert (mask.mask_rest(0), mask.mask_rest(1)) == (b"", b"")
 
 
 def test_without_secrets_nothing_is_touched_or_held() -> None:
-    mask = Mask(["", "abc"])
-    assert mask.feed(0, b"abc") == b"abc" and mask.rest(0) == b""
+    mask = SecretMask(["", "abc"])
+    assert mask.mask_chunk(0, b"abc") == b"abc" and mask.mask_rest(0) == b""
 
 
 COLOURED = "S3C\x1b[1;31mRET\x1b]8;;http://x\x07VALUE\x1b[0m9"
@@ -202,7 +204,7 @@ def test_what_is_seen_never_holds_a_secret_however_it_is_cut(
 
 
 def test_colours_without_end_are_not_held_back() -> None:
-    mask, written = Mask(["abab"]), 0
+    mask, written = SecretMask(["abab"]), 0
     for _ in range(200):
-        written += len(mask.feed(0, b"a" + b"\x1b[31m" * 200))
-    assert written > 200 * 1000 - 2 * MOST_HELD and b"abab" not in mask.rest(0)
+        written += len(mask.mask_chunk(0, b"a" + b"\x1b[31m" * 200))
+    assert written > 200 * 1000 - 2 * MOST_HELD and b"abab" not in mask.mask_rest(0)

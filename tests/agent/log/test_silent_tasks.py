@@ -47,14 +47,14 @@ def test_the_silent_ones_are_named(
     tmp_path: Path, said: bytes, own: str, blamed: str | None
 ) -> None:
     (tmp_path / LOG).write_bytes(b"step 1 loss 0.5\n" + said)
-    assert silent_tasks.blame(str(tmp_path), own, len(said)) == blamed
+    assert silent_tasks.describe_silent_tasks(str(tmp_path), own, len(said)) == blamed
 
 
 def test_what_an_earlier_attempt_said_blames_nobody(tmp_path: Path) -> None:
     own = b"ValueError: of this attempt\n"
     (tmp_path / LOG).write_bytes(ERROR + own)
-    assert silent_tasks.blame(str(tmp_path), "worker:0", len(own)) is None
+    assert silent_tasks.describe_silent_tasks(str(tmp_path), "worker:0", len(own)) is None
 
 
 def test_no_log_is_no_blame(tmp_path: Path) -> None:
-    assert silent_tasks.blame(str(tmp_path), "worker:0", 100) is None
+    assert silent_tasks.describe_silent_tasks(str(tmp_path), "worker:0", 100) is None

@@ -30,7 +30,7 @@ def peers(count: int) -> dict[str, MeshPeer]:
 
 def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[MeshPeer]:
     """Mark all peers that are due now as informed, and return them."""
-    chosen = made.due(list(those.values()), NEW, now)
+    chosen = made.choose_due_peers(list(those.values()), NEW, now)
     for peer in chosen:
         peer.digest, peer.last_message = NEW, now
     return chosen
@@ -47,7 +47,7 @@ def lacking(those: dict[str, MeshPeer]) -> int:
 def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int) -> None:
     those = peers(count)
     made = GossipSchedule(those, 0.0)
-    made.note_change(False, 0.0)
+    made.schedule_change(False, 0.0)
     assert len(due(made, those, 0.0)) == at_once
 
 
@@ -58,7 +58,7 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(
     monkeypatch.setattr(gossip_schedule, "EXCHANGE_S", 1e6)
     those = peers(40)
     made = GossipSchedule(those, 0.0)
-    made.note_change(False, 0.0)
+    made.schedule_change(False, 0.0)
     due(made, those, 0.0)
     when: list[float] = []
     now = 0.0
@@ -74,12 +74,12 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(
 def test_endings_after_the_end_go_out_together_and_to_one() -> None:
     those = peers(63)
     made = GossipSchedule(those, 0.0)
-    made.note_change(True, 0.0)
+    made.schedule_change(True, 0.0)
     latest = gossip_schedule.LATE_S * 63
     assert not due(made, those, 0.1)
     # A second change must not delay the message about the first change: continuous changes would
     # then delay it forever.
-    made.note_change(True, 0.2)
+    made.schedule_change(True, 0.2)
     assert 0 < made.pause_s(list(those.values()), NEW, 0.2) <= latest
     assert len(due(made, those, latest)) == 1
 
@@ -87,27 +87,27 @@ def test_endings_after_the_end_go_out_together_and_to_one() -> None:
 def test_what_matters_does_not_wait_for_them() -> None:
     those = peers(63)
     made = GossipSchedule(those, 0.0)
-    made.note_change(True, 0.0)
-    made.note_change(False, 0.1)
+    made.schedule_change(True, 0.0)
+    made.schedule_change(False, 0.1)
     assert len(due(made, those, 0.1)) == gossip_schedule.FANOUT
 
 
 def test_a_few_hear_of_late_endings_at_once_too() -> None:
     those = peers(3)
     made = GossipSchedule(those, 0.0)
-    made.note_change(True, 0.0)
+    made.schedule_change(True, 0.0)
     assert len(due(made, those, 0.0)) == 3
 
 
 def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
     those = peers(1)
     made, peer = GossipSchedule(those, 0.0), those["n1"]
-    made.note_change(False, 0.0)
+    made.schedule_change(False, 0.0)
     asked, now = [], 0.0
     while now < 60.0:
-        if made.due([peer], NEW, now):
+        if made.choose_due_peers([peer], NEW, now):
             asked.append(now)
-            made.missed(peer, False, now)
+            made.record_failure(peer, False, now)
         now += made.pause_s([peer], NEW, now)
     assert 6 <= len(asked) <= 30 and asked[3] < 5.0
 
@@ -115,7 +115,7 @@ def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
 def test_nobody_goes_unasked_for_longer_than_attended() -> None:
     those = peers(3)
     made = GossipSchedule(those, 0.0)
-    assert made.ask_every(1.0) and not made.ask_every(1.0)
+    assert made.connect_every(1.0) and not made.connect_every(1.0)
     now, seen = 0.0, dict.fromkeys(those, 0.0)
     while now < 20.0:
         for peer in due(made, those, now):
@@ -143,16 +143,16 @@ def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
         for me in random.sample(range(count), count):
             if ends[me] <= now and me not in knows[me]:
                 knows[me].add(me)
-                schedules[me].note_change(True, now)
+                schedules[me].schedule_change(True, now)
             concerned = [peer for peer in tables[me].values() if peer.address.port not in knows[me]]
-            for peer in schedules[me].due(concerned, str(sorted(knows[me])), now):
+            for peer in schedules[me].choose_due_peers(concerned, str(sorted(knows[me])), now):
                 other = peer.address.port
                 talks += 1
                 both = knows[me] | knows[other]
                 for one, told in ((me, other), (other, me)):
                     if knows[one] != both:
                         knows[one] = set(both)
-                        schedules[one].note_change(True, now)
+                        schedules[one].schedule_change(True, now)
                     tables[one][f"n{told}"].digest = str(sorted(both))
         now += 0.05
     assert talks < 2500

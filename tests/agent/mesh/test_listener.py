@@ -34,7 +34,7 @@ def channel_to(
 ) -> Iterator[ssl.SSLSocket]:
     """Yield a connection to the mesh of host n1."""
     plain = socket.create_connection(("127.0.0.1", meshes.hosts["n1"].mesh_port), timeout=10)
-    with plain, tls.contexts(certs)[1].wrap_socket(plain, server_hostname=token) as channel:
+    with plain, tls.make_contexts(certs)[1].wrap_socket(plain, server_hostname=token) as channel:
         yield channel
 
 
@@ -159,7 +159,7 @@ class Flood:
         self.begun = 0
         self._over = threading.Event()
         self._context, self._where = (
-            tls.contexts(certs)[1],
+            tls.make_contexts(certs)[1],
             ("127.0.0.1", meshes.hosts["n1"].mesh_port),
         )
         self._threads = [
@@ -217,7 +217,7 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        one = handshake_gate.Gate(listener, "wanted", lambda plain: plain.close())
+        one = handshake_gate.HandshakeGate(listener, "wanted", lambda plain: plain.close())
         stack.callback(one.close)
         look = one._admit_waiting
         one._admit_waiting = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
@@ -243,9 +243,9 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
     monkeypatch.setattr(handshake_gate, "STRANGERS", (0.0, 0.0))
     one, two = three.join("n1"), three.join("n2")
     assert (
-        handshake_gate.token("ca", "n1")
-        != handshake_gate.token("ca", "n2")
-        != handshake_gate.token("other", "n2")
+        handshake_gate.server_name_token("ca", "n1")
+        != handshake_gate.server_name_token("ca", "n2")
+        != handshake_gate.server_name_token("other", "n2")
     )
     # A message without the token of the run gets no answer here.
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""
@@ -265,7 +265,10 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
     """Call `speak` with the token of the run. The token allows a TLS handshake from any address."""
     return speak(
-        meshes, meshes.certs[host], line, handshake_gate.token(meshes.certs["n1"]["ca"], "n1")
+        meshes,
+        meshes.certs[host],
+        line,
+        handshake_gate.server_name_token(meshes.certs["n1"]["ca"], "n1"),
     )
 
 
@@ -336,7 +339,9 @@ def test_from_an_address_that_is_no_hosts_only_members_begin_a_handshake() -> No
     admitted: list[socket.socket] = []
     with socket.create_server(("127.0.0.1", 0)) as listener:
         where = listener.getsockname()
-        gate = handshake_gate.Gate(listener.dup(), "mtoken", admitted.append, lambda address: False)
+        gate = handshake_gate.HandshakeGate(
+            listener.dup(), "mtoken", admitted.append, lambda address: False
+        )
         with (
             socket.create_connection(where, timeout=10) as stranger,
             socket.create_connection(where, timeout=10) as member,

@@ -23,7 +23,7 @@ def test_news_reach_everybody_and_are_acknowledged(three: Meshes) -> None:
     all_of = [three.join(name) for name in NAMES]
     all_of[0].share(Knowledge(committed=True))
     three.wait_until(lambda: all(one.known().committed for one in all_of), 5.0)
-    three.wait_until(lambda: all(one.all_know() for one in all_of), 5.0)
+    three.wait_until(lambda: all(one.do_all_peers_know() for one in all_of), 5.0)
 
 
 def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Meshes) -> None:
@@ -55,7 +55,7 @@ def test_threads_do_not_pile_up(three: Meshes) -> None:
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
     assert threading.active_count() <= before + 2 + 2
-    assert not one.all_know()
+    assert not one.do_all_peers_know()
 
 
 def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
@@ -65,8 +65,8 @@ def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     two.close()
     # As far as n1 knows, n2 and n3 have live tasks. But no mesh listens on these hosts.
     one.share(ended("worker:0"))
-    assert not one.all_know()
-    three.wait_until(one.all_know, 20.0)
+    assert not one.do_all_peers_know()
+    three.wait_until(one.do_all_peers_know, 20.0)
 
 
 def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
@@ -172,7 +172,7 @@ def test_no_exception_ends_a_conversation_for_good(
 ) -> None:
     one, two = three.join("n1"), three.join("n2")
     target, name = {
-        "speaking": (one._schedule, "due"),
+        "speaking": (one._schedule, "choose_due_peers"),
         "answering": (two._listener, "_answer"),
         "taking in": (two._listener._gate, "_accept"),
         "a word": (one, "_message"),

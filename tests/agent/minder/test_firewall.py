@@ -75,7 +75,7 @@ def test_what_is_closed_where() -> None:
         mesh=mesh,
     )
     part.allowed = ["10.0.0.1", "10.0.0.2"]
-    closed = firewall.closed(RunPaths("/w/j/runs/r/hosts/n1"), part)
+    closed = firewall.ports_to_close(RunPaths("/w/j/runs/r/hosts/n1"), part)
     assert closed.ports == (2222, 2230, 2299) and closed.user == os.geteuid()
     assert closed.allowed == ("10.0.0.1", "10.0.0.2")
     assert set(closed.elsewhere) == {
@@ -204,7 +204,9 @@ def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
     imports = "from tfdeploy.agent.host.network import nft_program as p"
     if subprocess.run([*as_user, imports], capture_output=True, env=env).returncode:
         pytest.skip("another account cannot run this Python, or cannot read this checkout")
-    program = imports + "; import sys; sys.stdout.write(str(p.read(p.start())))"
+    program = (
+        imports + "; import sys; sys.stdout.write(str(p.find_working_command(p.start_checks())))"
+    )
     said = subprocess.run(
         [*as_user, program], capture_output=True, text=True, check=True, env=env
     ).stdout

@@ -200,7 +200,7 @@ def test_an_abort_of_what_its_minder_is_just_removing_is_no_error(
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
-    minder = task_processes.minder(paths)
+    minder = task_processes.read_minder(paths)
     assert minder is not None and processes.send_signal(minder, signal.SIGKILL)
 
     def is_gone_with_the_folder(lock: str) -> bool:
@@ -247,7 +247,7 @@ def test_a_killed_supervisor_takes_its_task_along(hosts: NewCluster) -> None:
     cluster.launch("r1", {"worker:0": ("n1", ["sh", "-c", orphan]), "ps:0": ("n1", FOREVER)})
     cluster.wait_state("r1", "worker:0", "running")
     assert processes.send_signal(
-        task_processes.supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL
+        task_processes.read_supervisor(cluster.hosts["n1"].paths("r1"), "worker:0"), signal.SIGKILL
     )
     state = cluster.wait_ended("r1")["n1"]
     status = cluster.status("r1", "worker:0")
@@ -308,7 +308,7 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     cluster.wait_state("r1", "ps:0", "running")
     away = cluster.hosts["n3"].paths("r1")
     state = away.state()
-    assert processes.send_signal(task_processes.supervisor(away, "worker:1"), signal.SIGSTOP)
+    assert processes.send_signal(task_processes.read_supervisor(away, "worker:1"), signal.SIGSTOP)
     assert processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGSTOP,
@@ -316,7 +316,7 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
     Path(cluster.hosts["n2"].paths("r1").cwd, "go").touch()
     cluster.wait_ended("r1", "n1", "n2")
     assert cluster.status("r1", "ps:0").outcome == "stopped"
-    processes.send_signal(task_processes.supervisor(away, "worker:1"), signal.SIGCONT)
+    processes.send_signal(task_processes.read_supervisor(away, "worker:1"), signal.SIGCONT)
     processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks),
         signal.SIGCONT,
@@ -334,7 +334,7 @@ def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
     paths = cluster.hosts["n1"].paths("r1")
-    minder = task_processes.minder(paths)
+    minder = task_processes.read_minder(paths)
     assert minder is not None
     for each in os.listdir(paths.host_dir):
         remove(paths.file(each))
@@ -357,5 +357,5 @@ def test_the_folder_of_a_run_that_was_removed_is_not_made_again(hosts: NewCluste
     with pytest.raises(OSError):
         supervisors.start("worker:0", 1, 1)
     with pytest.raises(OSError):
-        reap.reap(paths, "worker:0", "failed", "its supervisor died")
+        reap.reap_task(paths, "worker:0", "failed", "its supervisor died")
     assert not os.path.lexists(paths.run_dir)

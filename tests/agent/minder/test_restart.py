@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, ending_of, from_json
+from tfdeploy.agent.mesh.shared_state import MAX_ROUND, Knowledge, from_json, make_ending
 from tfdeploy.agent.minder.actions import (
     Action,
     EndTask,
@@ -28,8 +28,8 @@ from tfdeploy.agent.minder.restart import (
     count_failure,
     failures_before,
     new_round,
-    reasons,
-    recover,
+    restart_reasons,
+    restart_tasks,
 )
 from tfdeploy.agent.wire import HostPart, Peer, TaskSpec, TaskStatus
 
@@ -221,7 +221,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_rule(name: str) -> None:
     given, expected = CASES[name]
-    assert recover(given) == expected
+    assert restart_tasks(given) == expected
 
 
 @pytest.mark.parametrize(
@@ -294,7 +294,7 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
         round=last,
         stands={"n1": (MAX_ROUND, SERVED), "n2": (MAX_ROUND, SERVED)},
     )
-    assert recover(seen) == [
+    assert restart_tasks(seen) == [
         GiveUp("ps:0", "killed by signal 9, and no round follows number 1000000")
     ]
     status = TaskStatus(
@@ -309,17 +309,17 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     )
     count = count_failure(last, status, [1.0, 60.0], 1.0)
     told = Knowledge(
-        ended={"ps:0": ending_of(status)}, round=new_round(NewRound(2, "ps:0"), status, count)
+        ended={"ps:0": make_ending(status)}, round=new_round(NewRound(2, "ps:0"), status, count)
     )
     assert from_json(json.loads(json.dumps(told.as_json())), view().part) == told
 
 
 def test_words_for_what_starts_again() -> None:
-    assert reasons(view(w1=DEAD)) == {"worker:1": "starts again: killed by signal 9"}
-    assert reasons(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
+    assert restart_reasons(view(w1=DEAD)) == {"worker:1": "starts again: killed by signal 9"}
+    assert restart_reasons(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
         ("ps:0", "worker:1"), "the gang starts again: ps:0 on n1 killed"
     )
-    waits = reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
+    waits = restart_reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert (
         waits
         == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
@@ -327,11 +327,11 @@ def test_words_for_what_starts_again() -> None:
     gone = view(
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
     )
-    assert reasons(gone)["ps:0"].endswith(
+    assert restart_reasons(gone)["ps:0"].endswith(
         "; waits for n2, where nobody minds it, as long as restart.wait allows"
     )
-    assert reasons(view(w1=DONE)) == {}
+    assert restart_reasons(view(w1=DONE)) == {}
     # The count includes only earlier attempts. The death of the present attempt is not counted yet.
     used_up = dict(COUNT, attempt=0, count=3)
-    assert reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
-    assert reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}
+    assert restart_reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
+    assert restart_reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

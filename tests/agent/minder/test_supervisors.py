@@ -14,7 +14,7 @@ from support.agent.cluster import NewCluster
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder.actions import View
-from tfdeploy.agent.minder.restart import recover
+from tfdeploy.agent.minder.restart import restart_tasks
 from tfdeploy.agent.minder.supervisors import Supervisors
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
@@ -46,7 +46,7 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
     ].supervised
     known = Knowledge(committed=True, round=ROUND, stands={"n1": (2, 3)})
     assert (
-        recover(
+        restart_tasks(
             View(
                 part=paths.part(),
                 phase="committed",

@@ -118,7 +118,7 @@ def test_what_is_said_of_hosts_where_nobody_minds_the_run(seen: View, actions: l
 
 
 def test_what_is_given_up_fails_the_run_in_words() -> None:
-    known = AWAY.join(Knowledge(ended=unminded.lost(PART, AWAY, "n3")))
+    known = AWAY.join(Knowledge(ended=unminded.lost_endings(PART, AWAY, "n3")))
     (abort,) = decide(view(known))
     words = (
         "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h "
@@ -141,7 +141,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     assert actions == [ReportUnminded("n1", most), ReportLost("n3")]
     for action in actions:
         assert isinstance(action, (ReportUnminded, ReportLost))
-        known = unminded.learn(PART, known, action, 100.0)
+        known = unminded.add_report(PART, known, action, 100.0)
     assert known.ended["worker:1"]["outcome"] == "lost"
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
@@ -170,9 +170,9 @@ def test_a_member_of_the_gang_is_given_up_though_it_had_done_its_part() -> None:
     part = wire.replace(PART, peers=peers)
     round_two = {"n": 2, "time": 70.0, "task": "worker:0", "count": 1, "quick": 1, "delay_s": 1.0}
     known = AWAY.join(Knowledge(ended={"worker:1": dict(DONE, attempt=3)}))
-    assert unminded.lost(part, known, "n3") == {}
+    assert unminded.lost_endings(part, known, "n3") == {}
     again = known.join(Knowledge(round=round_two))
-    assert unminded.lost(part, again, "n3")["worker:1"]["attempt"] == 4
+    assert unminded.lost_endings(part, again, "n3")["worker:1"]["attempt"] == 4
 
 
 # --- real processes
@@ -194,7 +194,7 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
     }
     everyone = [
         who
-        for pid in ours | task_processes.members(paths, tasks)[0]
+        for pid in ours | task_processes.find_members(paths, tasks)[0]
         if (who := processes.read_identity(pid))
     ]
     # All processes are stopped before they are killed, so that none of them can react to the end of

@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from tfdeploy.agent.run.attempts import MOST_ATTEMPTS, MOST_BYTES, attempts_of
+from tfdeploy.agent.run.attempts import MOST_ATTEMPTS, MOST_BYTES, list_attempts
 
 
 class Paths(SimpleNamespace):
@@ -30,7 +30,7 @@ def line(what: str, attempt: Any, at: float, **more: Any) -> str:
 
 def parse_journal(folder: Path, *lines: str) -> list[Any]:
     (folder / "journal").write_text("\n".join(lines) + "\n")
-    return attempts_of(Paths(folder=folder), "worker:0")  # type: ignore[arg-type]
+    return list_attempts(Paths(folder=folder), "worker:0")  # type: ignore[arg-type]
 
 
 def test_starts_and_ends_by_the_clock_of_the_run(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_what_is_torn_or_strange_is_left_out(tmp_path: Path) -> None:
     )
     assert (row["exit_code"], row["reason"]) == (None, None)
     (tmp_path / "journal").unlink()
-    assert attempts_of(Paths(folder=tmp_path), "worker:0") == []  # type: ignore[arg-type]
+    assert list_attempts(Paths(folder=tmp_path), "worker:0") == []  # type: ignore[arg-type]
 
 
 def test_a_long_journal_gives_its_newest(tmp_path: Path) -> None:

@@ -207,13 +207,16 @@ def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host:
     session.call("run.start", run="r1", job=host.cluster.job)
     paths = host.cluster.hosts["n1"].paths("r1")
     for who in (
-        task_processes.supervisor(paths, "worker:0"),
-        task_processes.minder(paths),
-        task_processes.supervisor(paths, "worker:0"),
+        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.read_minder(paths),
+        task_processes.read_supervisor(paths, "worker:0"),
     ):
         if who is not None:
             processes.send_signal(who, signal.SIGSTOP)
-    for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
+    for who in (
+        task_processes.read_minder(paths),
+        task_processes.read_supervisor(paths, "worker:0"),
+    ):
         assert who is not None and processes.send_signal(who, signal.SIGKILL)
     host.session()
     host.cluster.wait_until(lambda: paths.state().phase == "ended", what="swept")
@@ -253,8 +256,8 @@ def test_a_session_sweeps_nothing_that_is_minded_or_committed(host: Host) -> Non
     part = host.cluster.parts("r1", TASKS)["n1"]
     session.call("run.prepare", part=part, plan={}, secrets=SECRET, certs=host.cluster.certs["n1"])
     paths = host.cluster.hosts["n1"].paths("r1")
-    minder = task_processes.minder(paths)
-    assert host.session().call("ping")["value"] and task_processes.minder(paths) == minder
+    minder = task_processes.read_minder(paths)
+    assert host.session().call("ping")["value"] and task_processes.read_minder(paths) == minder
     for verb in ("run.start", "run.commit"):
         assert "value" in session.call(verb, run="r1", job=host.cluster.job)
     host.cluster.wait_until(

@@ -114,8 +114,8 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
     at = cluster.hosts["n1"].paths("r1")
     cluster.wait_until(lambda: Path(at.cwd, "wiped").exists())
     killed = [
-        task_processes.supervisor(at, "worker:0"),
-        *([task_processes.minder(at)] if who == "all" else []),
+        task_processes.read_supervisor(at, "worker:0"),
+        *([task_processes.read_minder(at)] if who == "all" else []),
     ]
     for one in killed:
         processes.send_signal(one, signal.SIGKILL)
@@ -230,7 +230,7 @@ class Left:
                 os.utime(self.place / name, (at, at))
 
     def restore(self) -> str:
-        return "\n".join(keep_links.restore(self.paths, ["logs"]))
+        return "\n".join(keep_links.restore_links(self.paths, ["logs"]))
 
     def aside(self) -> list[Any]:
         beside = sorted(each for each in self.keep.iterdir() if each.name.startswith("logs.aside-"))
@@ -297,7 +297,7 @@ def test_a_link_elsewhere_is_not_followed(left: Left, tmp_path: Path) -> None:
 def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     Path(left.paths.cwd, "out").symlink_to(tmp_path / "elsewhere")
-    said = keep_links.restore(left.paths, ["out/logs"])[0]
+    said = keep_links.restore_links(left.paths, ["out/logs"])[0]
     assert "cannot be taken into `keep`: " in said and "a link is in the way" in said
     assert list((tmp_path / "elsewhere").iterdir()) == []
 

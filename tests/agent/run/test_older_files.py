@@ -40,14 +40,17 @@ def workdir(tmp_path: Path) -> str:
 
 @pytest.fixture
 def paths(workdir: str) -> RunPaths:
-    paths_found = find.run_paths(workdir, "house", "house-1", "n3")
-    assert paths_found is not None and check_files.wrong(workdir, "house", "house-1", "n3") is None
+    paths_found = find.find_run_paths(workdir, "house", "house-1", "n3")
+    assert (
+        paths_found is not None
+        and check_files.find_damage(workdir, "house", "house-1", "n3") is None
+    )
     return paths_found
 
 
 @pytest.fixture
 def stopped() -> RunPaths:
-    paths_found = find.run_paths(str(FILES / "stopped"), "house", "house-1", "n3")
+    paths_found = find.find_run_paths(str(FILES / "stopped"), "house", "house-1", "n3")
     assert paths_found is not None
     return paths_found
 
@@ -148,7 +151,7 @@ def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
 
 
 def test_the_plan(paths: RunPaths) -> None:
-    plan = shown_plan.read(paths.workdir, "house", "house-1")
+    plan = shown_plan.read_plan(paths.workdir, "house", "house-1")
     assert plan == {"operator": "ann@desk", "created": 1795381416.1932528, "data": ["numbers"]}
     assert shown_plan.planned_python(paths.workdir, "house", "house-1", "n3") == "/usr/bin/python3"
     assert shown_plan.planned_python(paths.workdir, "house", "house-1", "n9") is None
@@ -239,7 +242,7 @@ def test_a_run_is_damaged_or_has_defaults(
     paths: RunPaths, file: str, fields: dict[str, Any], said: str | None
 ) -> None:
     damage(paths, file, **fields)
-    assert check_files.wrong(paths.workdir, "house", "house-1", "n3") == said
+    assert check_files.find_damage(paths.workdir, "house", "house-1", "n3") == said
 
 
 def test_a_minder_forgets_what_has_another_shape(paths: RunPaths) -> None:

@@ -47,7 +47,7 @@ class Reader:
         with self.path.open("ab") as file:
             file.write(b"".join(added))
         about = self.path.stat()
-        grown = self.one.grown(str(self.path), (about.st_dev, about.st_ino))
+        grown = self.one.has_grown(str(self.path), (about.st_dev, about.st_ino))
         return {tag: written[0] for tag, written in self.one.read().items()} if grown else {}
 
 
@@ -177,13 +177,13 @@ def test_no_file_is_none_to_read(tmp_path: Path, kind: str) -> None:
     elif kind == "folder":
         path.mkdir()
     one = EventFile()
-    one.grown(str(path), (1, 1))
+    one.has_grown(str(path), (1, 1))
     assert one.read() == {}
 
 
 def test_a_file_that_took_the_place_of_the_one_that_was_found_is_not_read(reader: Reader) -> None:
     reader.path.write_bytes(scalar("a", 1))
-    assert reader.one.grown(str(reader.path), (0, 0))
+    assert reader.one.has_grown(str(reader.path), (0, 0))
     assert reader.one.read() == {}
 
 
@@ -223,7 +223,7 @@ def test_the_file_of_a_later_attempt_has_the_last_word(paths: RunPaths) -> None:
     assert metrics.read_new_values() == {"logs/loss": 7, "logs/only old": 5}
     write(paths, "logs", 200, scalar("loss", 6))
     assert metrics.read_new_values() == {"logs/loss": 6} and metrics.read_new_values() == {}
-    assert metrics.known == {"logs/loss": 6, "logs/only old": 5}
+    assert metrics.known_values == {"logs/loss": 6, "logs/only old": 5}
 
 
 def test_folders_have_names_of_their_own(paths: RunPaths) -> None:
@@ -250,7 +250,7 @@ def test_a_hundred_thousand_tags_and_long_ones(paths: RunPaths) -> None:
             record(event(*(simple_value(f"t{begin + each}", 1) for each in range(1000)))) * 10,
         )
         metrics.read_new_values()
-    assert len(metrics.known) == MOST_METRICS and "l/first" in metrics.known
+    assert len(metrics.known_values) == MOST_METRICS and "l/first" in metrics.known_values
     write(paths, "l", 100, scalar("first", 2))
     assert metrics.read_new_values() == {"l/first": 2}
 
@@ -264,10 +264,10 @@ def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> Non
     ]
     write(paths, "l", 100, *(scalar(tag, 1) for tag in many))
     metrics.read_new_values()
-    assert len(metrics.known) == MOST_METRICS
+    assert len(metrics.known_values) == MOST_METRICS
     write(paths, "l", 100, scalar("loss", 0.5), scalar("learning_rate", 0.25), scalar(many[-1], 2))
     assert metrics.read_new_values() == {"l/loss": 0.5, "l/learning_rate": 0.25}
-    assert len(metrics.known) == MOST_METRICS and metrics.scalars["l/loss"].step == 1
+    assert len(metrics.known_values) == MOST_METRICS and metrics.scalars["l/loss"].step == 1
 
 
 def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(
@@ -278,7 +278,7 @@ def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(
     for number in range(3):
         write(paths, f"l{number}", 100, scalar("a", 1))
     looks = [metrics.read_new_values() for _ in range(4)]
-    assert [len(values) for values in looks] == [1, 1, 1, 0] and len(metrics.known) == 3
+    assert [len(values) for values in looks] == [1, 1, 1, 0] and len(metrics.known_values) == 3
 
 
 def test_damage_is_told_once_for_each_file(

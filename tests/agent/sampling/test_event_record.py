@@ -28,7 +28,7 @@ from tfdeploy.agent.sampling.event_record import (
     data_length,
     is_whole,
     masked_crc,
-    scalars,
+    parse_scalars,
 )
 
 WRITTEN = Path(__file__).with_name("event_files")
@@ -49,7 +49,7 @@ CRCS = {"": 2726488792, "a": 686059128, "123456789": 3347755237}
 
 def read(path: Path) -> dict[str, float]:
     about, one = path.stat(), EventFile()
-    assert one.grown(str(path), (about.st_dev, about.st_ino))
+    assert one.has_grown(str(path), (about.st_dev, about.st_ino))
     values = one.read()
     assert not one.damaged
     return {tag: value for tag, (value, _step, _time) in values.items()}
@@ -134,7 +134,7 @@ TENSOR = {
 @pytest.mark.parametrize("tensor", TENSOR)
 def test_tensors(tensor: bytes) -> None:
     expected = TENSOR[tensor]
-    assert scalars(event(TAG + length_delimited(8, tensor))) == (
+    assert parse_scalars(event(TAG + length_delimited(8, tensor))) == (
         {} if expected is None else {"t": expected}
     )
 
@@ -147,7 +147,7 @@ def test_the_last_value_of_a_tag_counts_and_what_is_not_finite_is_left_out() -> 
         simple_value("c", float("-inf")),
         simple_value("", 1),
     ]
-    assert scalars(event(*values)) == {"a": 2}
+    assert parse_scalars(event(*values)) == {"a": 2}
 
 
 def test_only_scalars_of_the_plugin_of_scalars_or_of_none() -> None:
@@ -156,16 +156,18 @@ def test_only_scalars_of_the_plugin_of_scalars_or_of_none() -> None:
             9, length_delimited(1, length_delimited(1, name))
         )
 
-    assert set(scalars(event(of_plugin(b"scalars"), of_plugin(b"hparams"), of_plugin(b"")))) == {
+    assert set(
+        parse_scalars(event(of_plugin(b"scalars"), of_plugin(b"hparams"), of_plugin(b"")))
+    ) == {
         "scalars",
         "none",
     }
 
 
 def test_a_tag_that_is_no_text_is_a_name_nevertheless() -> None:
-    assert list(scalars(event(length_delimited(1, b"\xff\x1b[2J") + simple_value("", 1)[2:]))) == [
-        "\ufffd\x1b[2J"
-    ]
+    assert list(
+        parse_scalars(event(length_delimited(1, b"\xff\x1b[2J") + simple_value("", 1)[2:]))
+    ) == ["\ufffd\x1b[2J"]
 
 
 @pytest.mark.parametrize(
@@ -173,7 +175,7 @@ def test_a_tag_that_is_no_text_is_a_name_nevertheless() -> None:
 )
 def test_what_is_no_event(data: bytes) -> None:
     with pytest.raises(ValueError, match=r"field|number"):
-        scalars(data)
+        parse_scalars(data)
 
 
 def messages(inner: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
@@ -209,7 +211,7 @@ def test_any_bytes_are_scalars_or_a_value_error(data: bytes) -> None:
         length_delimited(5, length_delimited(1, TAG + length_delimited(8, data))),
     ):
         try:
-            values = scalars(wrapped)
+            values = parse_scalars(wrapped)
         except ValueError:
             continue
         assert all(abs(value) <= 1e308 for value in values.values())

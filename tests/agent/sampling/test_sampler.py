@@ -35,7 +35,9 @@ while :; do echo "0, 87, 1024, 81559"; echo "1, [N/A], [N/A], [N/A]"; sleep 0.1;
 
 
 def taken(cluster: Cluster, task: str = "worker:0", host: str = "n1") -> list[dict[str, Any]]:
-    return series.read(os.path.join(cluster.hosts[host].paths("r1").task_dir(task), layout.SAMPLES))
+    return series.read_rows(
+        os.path.join(cluster.hosts[host].paths("r1").task_dir(task), layout.SAMPLES)
+    )
 
 
 def known_now(cluster: Cluster) -> dict[str, Any]:
@@ -48,7 +50,7 @@ def known_now(cluster: Cluster) -> dict[str, Any]:
 
 
 def of_host(cluster: Cluster) -> list[dict[str, Any]]:
-    return series.read(cluster.hosts["n1"].paths("r1").file(layout.SAMPLES))
+    return series.read_rows(cluster.hosts["n1"].paths("r1").file(layout.SAMPLES))
 
 
 def samplers(cluster: Cluster) -> list[int]:
@@ -262,14 +264,14 @@ def test_the_minder_takes_a_death_by_cpu_time_as_a_pattern_that_does_not_end(
     part = wire.HostPart(run="r1", job="j", mode="async", host="n1", plan_digest="", release="")
     (tmp_path / "n1").mkdir()
     one = sampling.Sampling(sampling.RunPaths(str(tmp_path / "n1")), part)
-    one.keep(1000.0, {})
+    one.keep_running(1000.0, {})
     assert one._child is not None
     one._child.send_signal(signal.SIGPROF)
     pid, status = os.waitpid(one._child.pid, 0)
-    one.keep(1001.0, {pid: status})
+    one.keep_running(1001.0, {pid: status})
     # A sampler that has ended is not started again at once.
     assert len(started) == 1
-    one.keep(1000.0 + sampling.AGAIN_S, {})
+    one.keep_running(1000.0 + sampling.AGAIN_S, {})
     assert [words[-1] == "unread" for words in started] == [False, True]
     one._child.send_signal(signal.SIGTERM)
     one.end()

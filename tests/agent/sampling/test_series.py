@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.agent.sampling import series
-from tfdeploy.agent.sampling.series import Series, read, thin
+from tfdeploy.agent.sampling.series import Series, read_rows, thin_rows
 
 
 def times(rows: list[dict[str, float]], now: float) -> list[float]:
@@ -23,8 +23,8 @@ def test_the_last_hour_stays_and_older_ones_are_halved_again_and_again() -> None
     for second in range(0, 8 * 3600, 10):
         rows.append({"time": now + second})
         if second % 3600 == 0:
-            rows = thin(rows, now + second, 10.0)
-    ages = times(thin(rows, now + 8 * 3600, 10.0), now + 8 * 3600)
+            rows = thin_rows(rows, now + second, 10.0)
+    ages = times(thin_rows(rows, now + 8 * 3600, 10.0), now + 8 * 3600)
     within = [
         sum(low < age <= high for age in ages)
         for low, high in ((0, 3600), (3600, 7200), (7200, 14400), (14400, 28800))
@@ -46,7 +46,7 @@ def test_a_week_fits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             }
         )
     assert (tmp_path / "samples").stat().st_size <= series.MOST_BYTES
-    rows = read(str(tmp_path / "samples"))
+    rows = read_rows(str(tmp_path / "samples"))
     assert rows[0]["time"] <= 1e9 + 2 * 86400 and rows[-1]["time"] == 1e9 + 10 * (7 * 8640 - 1)
 
 
@@ -57,15 +57,15 @@ def test_large_samples_are_thinned_to_the_bound(tmp_path: Path) -> None:
             {"time": 1e9 + 10 * number, "printed": {f"metric{each}": 1.5 for each in range(32)}}
         )
     assert (tmp_path / "samples").stat().st_size <= 20_000
-    assert read(str(tmp_path / "samples"))[-1]["time"] == 1e9 + 2990
+    assert read_rows(str(tmp_path / "samples"))[-1]["time"] == 1e9 + 2990
 
 
 def test_lines_that_are_no_samples_are_left_out(tmp_path: Path) -> None:
     (tmp_path / "samples").write_bytes(
         b'{"time": 1}\nnonsense\n[1]\n{"time": "x"}\n{"cpu": 1}\n\xff\n{"time": 2}\n{"time": 3'
     )
-    assert [row["time"] for row in read(str(tmp_path / "samples"))] == [1, 2]
-    assert read(str(tmp_path / "none")) == []
+    assert [row["time"] for row in read_rows(str(tmp_path / "samples"))] == [1, 2]
+    assert read_rows(str(tmp_path / "none")) == []
 
 
 def test_a_full_disk_or_no_folder_ends_nothing(tmp_path: Path) -> None:

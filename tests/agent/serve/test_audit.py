@@ -107,7 +107,7 @@ def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
 @pytest.fixture
 def marked(ended: Cluster) -> Iterator[subprocess.Popen[bytes]]:
     """Yield a process that has the marker of run r1 in its environment."""
-    marks = task_processes.markers(ended.hosts["n1"].paths("r1"), "worker:0")
+    marks = task_processes.environment_markers(ended.hosts["n1"].paths("r1"), "worker:0")
     process = subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **marks, "TFDEPLOY_TASK_JOB": ended.job}
     )
@@ -132,7 +132,10 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
 ) -> None:
     cluster.launch("r1", TASKS, secrets=SECRETS)
     paths = cluster.hosts["n1"].paths("r1")
-    supervisor, minder = task_processes.supervisor(paths, "worker:0"), task_processes.minder(paths)
+    supervisor, minder = (
+        task_processes.read_supervisor(paths, "worker:0"),
+        task_processes.read_minder(paths),
+    )
     assert supervisor is not None and minder is not None
     for who in (minder, supervisor):
         processes.send_signal(who, signal.SIGKILL)
@@ -164,7 +167,7 @@ def test_a_stop_removes_secrets_that_the_end_could_not(ended: Cluster) -> None:
 def test_a_launch_that_did_not_end_is_named(cluster: Cluster) -> None:
     cluster.prepare("r1", TASKS, secrets=SECRETS)
     paths = cluster.hosts["n1"].paths("r1")
-    minder = task_processes.minder(paths)
+    minder = task_processes.read_minder(paths)
     assert minder is not None and in_doubt.is_in_doubt(paths)
     processes.send_signal(minder, signal.SIGKILL)
     cluster.wait_until(lambda: not processes.is_alive(minder))

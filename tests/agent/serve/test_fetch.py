@@ -105,7 +105,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
 ) -> None:
     (keep / "checkpoint").write_text("names one")
     (keep / "model-1").write_text("1")
-    real_row_of, seen = keep_folders.row_of, []
+    real_row_of, seen = keep_folders.make_row, []
 
     def replacing(root: str, path: str) -> Any:
         row = real_row_of(root, path)
@@ -119,7 +119,7 @@ def test_a_record_that_is_replaced_during_the_look_is_looked_at_again(
             (keep / "model-1").unlink()
         return row
 
-    monkeypatch.setattr(keep_folders, "row_of", replacing)
+    monkeypatch.setattr(keep_folders, "make_row", replacing)
     items, _ = ask("fetch.list", what="keep", keep=["ckpt"])
     listed_rows = rows(items)
     assert set(listed_rows) == {"ckpt/checkpoint", "ckpt/model-2"}

@@ -25,7 +25,7 @@ def cluster(hosts: NewCluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 
 def kill_minder(cluster: Cluster) -> None:
     paths = cluster.hosts["n1"].paths("r1")
-    minder = task_processes.minder(paths)
+    minder = task_processes.read_minder(paths)
     assert minder is not None
     os.kill(minder.pid, signal.SIGKILL)
     wait_until(lambda: not is_locked(paths.minder_lock))

@@ -210,7 +210,7 @@ def test_whatever_hinders_the_search_for_a_cause_the_end_can_be_written(
     imported = builtins.__import__
     supervisor = object.__new__(Supervisor)
     monkeypatch.setattr(builtins, "__import__", refuse)
-    supervisor._explain()
+    supervisor._add_reason()
 
 
 def test_killed_by_a_signal(hosts: NewCluster) -> None:
@@ -313,7 +313,7 @@ def test_watch_ends_when_nobody_is_left(hosts: NewCluster) -> None:
     processes.send_signal(
         processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks), 9
     )
-    processes.send_signal(task_processes.supervisor(paths, "worker:0"), 9)
+    processes.send_signal(task_processes.read_supervisor(paths, "worker:0"), 9)
     items: list[Any] = []
     run_control.VERBS["run.watch"](
         Call(

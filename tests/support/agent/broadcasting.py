@@ -13,7 +13,7 @@ from support.agent.certificates import make_certs
 from tfdeploy.agent import pieces
 from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.broadcast.member import Member
-from tfdeploy.agent.broadcast.piece_files import Moved, PieceFiles
+from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
 from tfdeploy.agent.broadcast.receive import Parent
 from tfdeploy.agent.mesh import handshake_gate
 from tfdeploy.agent.pieces import Pieces
@@ -65,7 +65,7 @@ class Members:
             (before / path).write_bytes(text)
         new = self.folder / name / "new"
         moved = [
-            Moved(
+            BroadcastFile(
                 path.encode(),
                 len(text),
                 7_000_000_000,
@@ -84,7 +84,7 @@ class Members:
         return member
 
     def parent(self, name: str, stripes: int = 1, *wanted: int) -> Parent:
-        token = handshake_gate.token(self.certs[name]["ca"], name)
+        token = handshake_gate.server_name_token(self.certs[name]["ca"], name)
         return Parent(
             name=name,
             address="127.0.0.1",
@@ -119,11 +119,11 @@ class Members:
         sent = 0
         for segment, leaves in enumerate(self.leaves):
             for index in pieces.marked_numbers(
-                self.members[name].accept_from_here(segment, leaves)
+                self.members[name].accept_from_control(segment, leaves)
             ):
                 if sent >= most:
                     return sent
-                self.members[name].put_from_here(segment, index, self.piece(segment, index))
+                self.members[name].put_from_control(segment, index, self.piece(segment, index))
                 sent += 1
         return sent
 

@@ -238,7 +238,9 @@ class Cluster:
         return [
             pid
             for host in self.hosts.values()
-            for pid in processes.find_marked(task_processes.markers(host.paths(run)), table)
+            for pid in processes.find_marked(
+                task_processes.environment_markers(host.paths(run)), table
+            )
         ]
 
     def clean(self) -> None:
@@ -248,7 +250,7 @@ class Cluster:
                 self._stop(run, host)
         for run in self.runs:
             for host in self.hosts.values():
-                who = task_processes.minder(host.paths(run))
+                who = task_processes.read_minder(host.paths(run))
                 if who is not None:
                     processes.send_signal(who, signal.SIGKILL)
                     wait_until(lambda who=who: not processes.is_alive(who))

@@ -214,7 +214,9 @@ class NearFleet:
         table = processes.all_processes()
         pids_by_host = {
             name: sorted(
-                processes.find_marked(task_processes.markers(self.paths(name, job, run)), table)
+                processes.find_marked(
+                    task_processes.environment_markers(self.paths(name, job, run)), table
+                )
             )
             for name in self.contexts
         }

@@ -94,7 +94,7 @@ class Holdings:
             self._looking[segment] = True
             self._leaves[segment] = leaves
             self.known.append(segment)
-        self._tell()
+        self._notify_listeners()
         try:
             everything = (1 << self.cut.count_pieces(segment)) - 1
             held_pieces = (
@@ -110,9 +110,9 @@ class Holdings:
             with self._changed:
                 self._looking[segment] = False
                 self._changed.notify_all()
-        self._tell()
+        self._notify_listeners()
 
-    def leaves_here(self, segment: int) -> Optional[bytes]:
+    def compute_leaves(self, segment: int) -> Optional[bytes]:
         """Return the leaves of a segment, computed from this host's files. Return None if a file
         cannot be read."""
         try:
@@ -122,7 +122,7 @@ class Holdings:
         except OSError:
             return None
 
-    def knows(self, segment: int) -> bool:
+    def has_leaves(self, segment: int) -> bool:
         """True if the leaves of the segment are known. In that case this host has begun to search
         its files for the pieces of the segment; the search may have ended."""
         return segment in self._leaves
@@ -132,7 +132,7 @@ class Holdings:
 
     # --- pieces that this host has
 
-    def lacking(self, segment: int) -> int:
+    def lacking_pieces(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
         return ((1 << self.cut.count_pieces(segment)) - 1) & ~self._have[segment]
 
@@ -164,7 +164,7 @@ class Holdings:
         finally:
             with self._changed:
                 self._writing.discard((segment, index))
-        self._tell()
+        self._notify_listeners()
 
     def set_stripes(self, stripes: int) -> None:
         """Set the number of stripes of the broadcast. The number must not change after the first
@@ -212,9 +212,9 @@ class Holdings:
             self.ended = True
             self._changed.notify_all()
         self._files.close()
-        self._tell()
+        self._notify_listeners()
 
-    def _tell(self) -> None:
+    def _notify_listeners(self) -> None:
         with self._changed:
             listeners = list(self._listeners)
         for each in listeners:

@@ -22,7 +22,7 @@ from tfdeploy.agent import layout, pieces, wire
 from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
 from tfdeploy.agent.broadcast.messages import receive_into
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
-from tfdeploy.agent.broadcast.piece_files import Moved, PieceFiles
+from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.pieces import Piece, Pieces
@@ -54,10 +54,10 @@ class KeepOffer:
         if not isinstance(question, dict) or "keep" not in question:
             raise ValueError("an unknown question")
         root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
-        files = _files(self._paths, self._part)
+        files = _list_files(self._paths, self._part)
         channel.settimeout(PATIENCE_S)
         channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        _send(channel, root, _chosen(_read(channel), files))
+        _send_files(channel, root, _choose_files(_read_message(channel), files))
 
 
 class KeepFetch:
@@ -116,11 +116,11 @@ class KeepFetch:
     def _fetch_round(self, number: int) -> None:
         paths, source = self._paths, self._part.supply_from
         address = next(one for one in self._part.mesh if one.host == source)
-        with self._mesh.call(address) as channel:
-            self._mesh.ask(channel, {"keep": number})
+        with self._mesh.connect(address) as channel:
+            self._mesh.send_question(channel, {"keep": number})
             channel.settimeout(PATIENCE_S)
-            files = _checked(_read(channel), self._part.keep)
-            have = {path: (size, at) for path, size, at in _files(paths, self._part)}
+            files = _check_files(_read_message(channel), self._part.keep)
+            have = {path: (size, at) for path, size, at in _list_files(paths, self._part)}
             lacking = [
                 n for n, (path, size, at) in enumerate(files) if have.get(path) != (size, at)
             ]
@@ -130,11 +130,11 @@ class KeepFetch:
             ]
             chosen = [files[n] for n in lacking]
             with self._while_wanted(number):
-                folder = keep_receive.make_room(
+                folder = keep_receive.make_incoming_folder(
                     paths.workdir, paths.job, sum(size for _, size, _ in chosen)
                 )
             channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
-            for piece, content, target in _received(channel, folder, chosen):
+            for piece, content, target in _receive_pieces(channel, folder, chosen):
                 with self._while_wanted(number):
                     target.write(piece, content)
         with self._while_wanted(number):
@@ -143,11 +143,11 @@ class KeepFetch:
             raise ValueError("%s did not come whole" % missing[0])
 
 
-def _read(channel: ssl.SSLSocket) -> Any:
+def _read_message(channel: ssl.SSLSocket) -> Any:
     return bounded_json.parse(tls.read_line(channel, MOST_LINE_BYTES, LISTING_S), _MOST_VALUES)
 
 
-def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:
+def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
     rows = keep_rows(paths.workdir, paths.job, part.keep)
     return [
         (path, size, at)
@@ -156,15 +156,15 @@ def _files(paths: RunPaths, part: wire.HostPart) -> List[File]:
     ]
 
 
-def _chosen(value: Any, files: List[File]) -> List[File]:
+def _choose_files(value: Any, files: List[File]) -> List[File]:
     numbers = value.get("send") if isinstance(value, dict) else None
     if not isinstance(numbers, list) or len(numbers) > len(files):
         raise ValueError("not a choice of files")
-    which = bounded_json.integer(0, len(files) - 1)
+    which = bounded_json.integer_check(0, len(files) - 1)
     return [files[which(each)] for each in numbers]
 
 
-def _checked(value: Any, keep: List[str]) -> List[File]:
+def _check_files(value: Any, keep: List[str]) -> List[File]:
     files: List[File] = []
     rows = value.get("files") if isinstance(value, dict) else None
     if not isinstance(rows, list) or not all(
@@ -172,19 +172,19 @@ def _checked(value: Any, keep: List[str]) -> List[File]:
     ):
         raise ValueError("not a list of files")
     for path, size, at in rows:
-        files.append((keep_receive.inside(path, keep), _count(size), _count(at)))
+        files.append((keep_receive.check_inside(path, keep), _count(size), _count(at)))
     return files
 
 
-_count = bounded_json.integer(0, (1 << 63) - 1)
+_count = bounded_json.integer_check(0, (1 << 63) - 1)
 
 
-def _received(
+def _receive_pieces(
     channel: ssl.SSLSocket, folder: str, files: List[File]
 ) -> Iterator[Tuple[Piece, memoryview, PieceFiles]]:
     """Yield (piece, content, the object that writes the piece to files below `folder`). Raises
     ValueError if the content does not match its hash, and EOFError if the connection ends first."""
-    moved = [Moved(os.fsencode(path), size, at) for path, size, at in files]
+    moved = [BroadcastFile(os.fsencode(path), size, at) for path, size, at in files]
     target = PieceFiles(moved, folder, folder)
     leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
     try:
@@ -199,7 +199,7 @@ def _received(
         target.close()
 
 
-def _send(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
+def _send_files(channel: ssl.SSLSocket, root: str, files: List[File]) -> None:
     """Send the content of the files in pieces. Raises OSError if a file has become shorter."""
     source = OfferedFiles([os.fsencode(path) for path, _, _ in files], root)
     for piece in Pieces([size for _, size, _ in files]):

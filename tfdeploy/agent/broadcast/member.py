@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 HERE = ""
 
 
-class Failure(Exception):
+class MemberFailure(Exception):
     """This host cannot continue with the broadcast."""
 
 
@@ -57,7 +57,7 @@ class Member:
         no limit."""
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
-        self._server, self._client = tls.contexts(certs)
+        self._server, self._client = tls.make_contexts(certs)
         self._to, self._from = RateLimit(rate), RateLimit(rate)
         self._lock = threading.Lock()
         self._parents: Dict[str, Receiver] = {}
@@ -85,7 +85,7 @@ class Member:
                 bound = sockets.bind_exclusively(port)
             except OSError:
                 continue
-            token = handshake_gate.token(self._certs["ca"], self.name)
+            token = handshake_gate.server_name_token(self._certs["ca"], self.name)
             self._listener = MeshListener(bound, self._server, self._members, self._feed, token)
             return port
         return None
@@ -119,25 +119,25 @@ class Member:
                     )
             alone, self._alone = self._alone, not parents and not control_stripes
         if self._alone and not alone:
-            threading.Thread(target=self._look_here, daemon=True).start()
+            threading.Thread(target=self._search_own_files, daemon=True).start()
 
     def _failed(self, parent: str, failure: str, reason: str) -> None:
         with self._lock:
             self._parents.pop(parent, None)
         self.reports.put((parent, failure, reason))
 
-    def _look_here(self) -> None:
+    def _search_own_files(self) -> None:
         """Hash this host's files, so that this host can send them to others. By size and time the
         files seem to be complete. If a segment differs from its root hash, report it and stop.
         Segments whose leaves are known already are skipped."""
         segment = 0
         while self._alone and segment < self.holdings.cut.segments:
-            if self.holdings.knows(segment):
+            if self.holdings.has_leaves(segment):
                 segment += 1
                 continue
             try:
                 self.holdings.root(segment, ROOT_S)
-                leaves = self.holdings.leaves_here(segment)
+                leaves = self.holdings.compute_leaves(segment)
                 self.holdings.accept(segment, leaves or b"", ROOT_S, own=True)
             except BroadcastEnded:
                 return
@@ -148,15 +148,15 @@ class Member:
 
     # --- pieces from the control machine
 
-    def accept_from_here(self, segment: int, leaves: bytes) -> int:
+    def accept_from_control(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces
         that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
         self.holdings.accept(segment, leaves, ROOT_S)
-        return self.holdings.lacking(segment) & messages.in_stripes(
+        return self.holdings.lacking_pieces(segment) & messages.in_stripes(
             self._stripes, self._here, segment
         )
 
-    def put_from_here(self, segment: int, index: int, content: bytes) -> None:
+    def put_from_control(self, segment: int, index: int, content: bytes) -> None:
         """Store a piece from the control machine. Raises WrongSum, OSError."""
         self._from.wait_for_bytes(len(content))
         try:

@@ -26,24 +26,24 @@ MOST = {
 HELLO_BYTES = 4096  # limits the length of the child's first line
 
 
-class NotOurs(ValueError):
+class InvalidMessage(ValueError):
     """The received bytes are not a valid message of this broadcast."""
 
 
-def head(kind: bytes, segment: int, index: int, count: int) -> bytes:
+def encode_head(kind: bytes, segment: int, index: int, count: int) -> bytes:
     return HEAD.pack(kind, segment, index, count)
 
 
-def want(segment: int, bitmap: int) -> bytes:
+def encode_request(segment: int, bitmap: int) -> bytes:
     content = pieces.bitmap_bytes(bitmap)
-    return head(WANT, segment, 0, len(content)) + content
+    return encode_head(WANT, segment, 0, len(content)) + content
 
 
 def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
     """Return the fields of the head of a message. Raises NotOurs if the head is invalid."""
     kind, segment, index, count = HEAD.unpack(content)
     if count > MOST.get(kind, -1):
-        raise NotOurs("no message of a broadcast")
+        raise InvalidMessage("no message of a broadcast")
     return kind, segment, index, count
 
 

@@ -23,7 +23,7 @@ _ZEROS = bytes(_BLOCK)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
-class Moved:
+class BroadcastFile:
     """One file of the broadcast. `path`: the path relative to the data set. `lacking`: True if this
     host must receive the file. `partial`: True if an earlier broadcast left part of the file in the
     staging folder. `old`: the size in bytes of the file that the data set has now at this path."""
@@ -53,7 +53,7 @@ class PieceFiles:
 
     def __init__(
         self,
-        files: Sequence[Moved],
+        files: Sequence[BroadcastFile],
         old: str,
         new: str,
         make_room: Callable[[int], None] = lambda count: None,
@@ -77,9 +77,11 @@ class PieceFiles:
     def read(self, piece: Piece) -> bytes:
         """Return the content of a piece. Raises OSError, for example if a file is shorter than
         expected."""
-        return b"".join([self._read_moved(self._moved(extent[0]), extent) for extent in piece])
+        return b"".join(
+            [self._read_moved(self._broadcast_file(extent[0]), extent) for extent in piece]
+        )
 
-    def _read_moved(self, moved: Moved, extent: Extent) -> bytes:
+    def _read_moved(self, moved: BroadcastFile, extent: Extent) -> bytes:
         folders = [self._new, *self._placed] if moved.lacking else [self._old]
         for folder in folders[:-1]:
             try:
@@ -89,7 +91,7 @@ class PieceFiles:
                 continue
         return pieces.read_extent(os.path.join(folders[-1], moved.path), extent)
 
-    def _moved(self, file: int) -> Moved:
+    def _broadcast_file(self, file: int) -> BroadcastFile:
         moved = self._files[file]
         if file in self._differing:
             moved.lacking = moved.partial = True
@@ -97,20 +99,20 @@ class PieceFiles:
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
         """Return the bitmap of those pieces of the segment that this host already has."""
-        new, present_pieces = self._changed_throughout(segment, leaves), 0
+        new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self.find(piece, pieces.leaf_at(leaves, index), in_old=piece[0][0] not in new):
                 present_pieces |= 1 << index
         return present_pieces
 
-    def _changed_throughout(self, segment: List[Piece], leaves: bytes) -> Set[int]:
+    def _find_wholly_changed(self, segment: List[Piece], leaves: bytes) -> Set[int]:
         """Return the files that seem to have only new content: several of their pieces, spread over
         the segment, were compared with the old file, and all of them differ. The other pieces of
         such a file are not compared, because reading and hashing them would delay the first piece
         for all hosts."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
-            moved = self._moved(piece[0][0])
+            moved = self._broadcast_file(piece[0][0])
             if len(piece) == 1 and moved.lacking and moved.old:
                 of_file.setdefault(piece[0][0], []).append(index)
         changed = set()
@@ -123,7 +125,7 @@ class PieceFiles:
             )
             if probes and not any(
                 self._content_if_right(
-                    segment[each], self._place_of_old, pieces.leaf_at(leaves, each)
+                    segment[each], self._old_path_of, pieces.leaf_at(leaves, each)
                 )
                 for each in probes
             ):
@@ -134,11 +136,11 @@ class PieceFiles:
         """True if this host already has the piece: in a partial file, as a hole in a sparse file,
         or in the old file at the same position. A piece of the old file is copied to the staging
         folder. `in_old`: whether to compare the old files too."""
-        moved = [self._moved(extent[0]) for extent in piece]
+        moved = [self._broadcast_file(extent[0]) for extent in piece]
         if not any(each.lacking for each in moved):
             return self._check_old(piece, leaf)
         if leaf == self._zero_leaf and all(each.sparse and not each.partial for each in moved):
-            return self._hole(piece)
+            return self._create_hole(piece)
         if (
             all(each.partial or not each.lacking for each in moved)
             and self._content_if_right(piece, self._path_of, leaf) is not None
@@ -146,10 +148,10 @@ class PieceFiles:
             self._count(piece)
             return True
         if in_old and all(
-            not self._moved(file).lacking or self._moved(file).old >= at + length
+            not self._broadcast_file(file).lacking or self._broadcast_file(file).old >= at + length
             for file, at, length in piece
         ):
-            content = self._content_if_right(piece, self._place_of_old, leaf)
+            content = self._content_if_right(piece, self._old_path_of, leaf)
             if content is not None:
                 self.write(piece, memoryview(content))
                 return True
@@ -163,7 +165,7 @@ class PieceFiles:
             self._count(piece)
             return True
         for file, _, _ in piece:
-            moved = self._moved(file)
+            moved = self._broadcast_file(file)
             partial = os.path.join(self._new, moved.path)
             os.makedirs(os.path.dirname(partial), mode=0o700, exist_ok=True)
             try:
@@ -173,7 +175,7 @@ class PieceFiles:
             self._differing.add(file)
         return False
 
-    def _hole(self, piece: Piece) -> bool:
+    def _create_hole(self, piece: Piece) -> bool:
         """Create the files of a piece that contains only zeros, and return True. In a sparse file,
         such a piece takes no space on the disk."""
         for file, _, _ in piece:
@@ -185,39 +187,44 @@ class PieceFiles:
         """Write a piece whose hash has been checked. Raises OSError."""
         at = 0
         for file, offset, length in piece:
-            if self._moved(file).lacking:
+            if self._broadcast_file(file).lacking:
                 self._write(file, offset, content[at : at + length])
             at += length
         self._count(piece)
 
     # --- reading and writing one file
 
-    def _path_of(self, moved: Moved) -> bytes:
+    def _path_of(self, moved: BroadcastFile) -> bytes:
         return os.path.join(self._new if moved.lacking else self._old, moved.path)
 
-    def _place_of_old(self, moved: Moved) -> bytes:
+    def _old_path_of(self, moved: BroadcastFile) -> bytes:
         return os.path.join(self._old, moved.path)
 
     def _content_if_right(
-        self, piece: Piece, path_of: Callable[[Moved], bytes], leaf: bytes
+        self, piece: Piece, path_of: Callable[[BroadcastFile], bytes], leaf: bytes
     ) -> Optional[bytes]:
         """Return the content of the piece, read from the file paths that `path_of` returns. Return
         None if the content cannot be read or does not match the hash `leaf`."""
         try:
             content = b"".join(
-                [pieces.read_extent(path_of(self._moved(extent[0])), extent) for extent in piece]
+                [
+                    pieces.read_extent(path_of(self._broadcast_file(extent[0])), extent)
+                    for extent in piece
+                ]
             )
         except OSError:
             return None
         return content if pieces.hash_piece(content) == leaf else None
 
     def _write(self, file: int, offset: int, content: memoryview) -> None:
-        moved = self._moved(file)
+        moved = self._broadcast_file(file)
         self._make_room(len(content))
         opened = self._open(file)
         try:
             for start, length in (
-                islands(content) if moved.sparse and not moved.partial else ((0, len(content)),)
+                split_at_holes(content)
+                if moved.sparse and not moved.partial
+                else ((0, len(content)),)
             ):
                 write_all(opened, content[start : start + length], offset + start)
         finally:
@@ -225,7 +232,7 @@ class PieceFiles:
 
     def _open(self, file: int) -> int:
         """Open the file for writing, and set its final size."""
-        moved = self._moved(file)
+        moved = self._broadcast_file(file)
         path = self._path_of(moved)
         try:
             opened = os.open(path, _NEW, 0o600)
@@ -244,7 +251,7 @@ class PieceFiles:
         """Count the piece as present. A file that is complete now gets its modification time, by
         which it is recognised as complete later."""
         for file, _, length in piece:
-            moved = self._moved(file)
+            moved = self._broadcast_file(file)
             with self._lock:
                 left = self._left.pop(file, moved.size) - length
                 if left:
@@ -254,10 +261,10 @@ class PieceFiles:
                 path = self._path_of(moved)
                 if whole:
                     os.utime(path, ns=(moved.mtime_ns, moved.mtime_ns))
-                self._write_back.wrote(path, length, whole=whole, size=moved.size)
+                self._write_back.note_write(path, length, whole=whole, size=moved.size)
 
 
-def islands(content: memoryview) -> "List[tuple[int, int]]":
+def split_at_holes(content: memoryview) -> "List[tuple[int, int]]":
     """Return (start, length) of the ranges that are not all zeros. Ranges begin and end at block
     boundaries."""
     islands: "List[tuple[int, int]]" = []

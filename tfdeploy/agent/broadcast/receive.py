@@ -133,7 +133,7 @@ class Receiver:
             elif kind == messages.LEAVES:
                 self._accept(channel, segment, bytes(room[:count]))
             else:
-                raise messages.NotOurs("no message of a parent")
+                raise messages.InvalidMessage("no message of a parent")
 
     def _put(self, segment: int, index: int, content: memoryview) -> None:
         try:
@@ -146,10 +146,10 @@ class Receiver:
             self._holdings.accept(segment, leaves, ROOT_S)
         except OSError as error:
             raise _Disk() from error
-        wanted = self._holdings.lacking(segment)
+        wanted = self._holdings.lacking_pieces(segment)
         wanted &= messages.in_stripes(self.parent.stripes, self.parent.wanted, segment)
         if wanted:
-            channel.sendall(messages.want(segment, wanted))
+            channel.sendall(messages.encode_request(segment, wanted))
 
 
 class _Disk(OSError):

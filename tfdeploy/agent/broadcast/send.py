@@ -44,7 +44,7 @@ class Sender:
             self._holdings.listen(self._changed)
             self._channel.settimeout(STALLED_S)
             while not self._holdings.ended:
-                self._step()
+                self._send_some()
         finally:
             self._holdings.forget(self._changed)
             os.close(self._seen)
@@ -54,7 +54,7 @@ class Sender:
     def _greet(self, id_: str) -> None:
         hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S, 1))
         if not isinstance(hello, dict) or hello.get("broadcast") != id_:
-            raise messages.NotOurs("of another broadcast")
+            raise messages.InvalidMessage("of another broadcast")
 
     def _changed(self) -> None:
         try:
@@ -62,19 +62,21 @@ class Sender:
         except (BlockingIOError, OSError):
             pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
 
-    def _step(self) -> None:
+    def _send_some(self) -> None:
         known = self._holdings.known
         if self._told < len(known):
             segment = known[self._told]
             self._told += 1
             leaves = self._holdings.leaves(segment)
-            self._channel.sendall(messages.head(messages.LEAVES, segment, 0, len(leaves)) + leaves)
-        piece = self._next()
+            self._channel.sendall(
+                messages.encode_head(messages.LEAVES, segment, 0, len(leaves)) + leaves
+            )
+        piece = self._choose_piece()
         if piece is not None:
             self._send(*piece)
         self._wait_for_requests(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
 
-    def _next(self) -> Optional[Tuple[int, int]]:
+    def _choose_piece(self) -> Optional[Tuple[int, int]]:
         """Return (segment, index) of the first piece that the child has requested and this host
         has."""
         for segment in sorted(self._wanted):
@@ -86,7 +88,9 @@ class Sender:
     def _send(self, segment: int, index: int) -> None:
         content = self._holdings.read(segment, index)
         self._limit.wait_for_bytes(len(content))
-        self._channel.sendall(messages.head(messages.PIECE, segment, index, len(content)) + content)
+        self._channel.sendall(
+            messages.encode_head(messages.PIECE, segment, index, len(content)) + content
+        )
         self._wanted[segment] &= ~(1 << index)
         if not self._wanted[segment]:
             del self._wanted[segment]
@@ -104,16 +108,16 @@ class Sender:
                     pass
             if self._channel not in ready:
                 return
-        self._hear()
+        self._read_request()
 
-    def _hear(self) -> None:
+    def _read_request(self) -> None:
         room = memoryview(bytearray(messages.HEAD.size))
         messages.receive_into(self._channel, room)
         kind, segment, _, count = messages.read_head(bytes(room))
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
-            raise messages.NotOurs("no wish of a child")
+            raise messages.InvalidMessage("no wish of a child")
         self._wanted[segment] = pieces.bitmap_from(content) & (
             (1 << self._holdings.cut.count_pieces(segment)) - 1
         )

@@ -22,7 +22,7 @@ class WriteBack:
         self._unflushed: Dict[bytes, int] = {}
         threading.Thread(target=self._run, daemon=True).start()
 
-    def wrote(self, path: bytes, count: int, *, whole: bool, size: int) -> None:
+    def note_write(self, path: bytes, count: int, *, whole: bool, size: int) -> None:
         if size < SMALL_BYTES:
             return
         total = self._unflushed.get(path, 0) + count

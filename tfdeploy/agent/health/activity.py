@@ -73,7 +73,7 @@ class TaskActivity:
         passed_s, self._looked = max(now - self._looked, 0.001), now
         messages = self._messages.read_new()
         listens: Optional[bool] = None
-        busy = messages.own
+        busy = messages.has_own_output
         if busy:
             self._usage, self._moved = {}, None
         else:
@@ -87,7 +87,7 @@ class TaskActivity:
                 listens, busy = self._observe_network(inodes, read_traffic(), passed_s)
         if busy:
             self._alive = now
-        self._update_waits(messages.waits, messages.own, now)
+        self._update_waits(messages.waits, messages.has_own_output, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
         return Sign(
             now - self._alive,

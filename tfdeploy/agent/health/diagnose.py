@@ -11,7 +11,7 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional, Set
 from tfdeploy.agent.health.activity import Sign
-from tfdeploy.agent.mesh.shared_state import is_final, serves
+from tfdeploy.agent.mesh.shared_state import is_final, is_server
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
@@ -188,7 +188,7 @@ def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
     if (
         sign is not None
         and sign.listens is False
-        or (port == CLOSED and (is_named or serves(peer)))
+        or (port == CLOSED and (is_named or is_server(peer)))
     ):
         return "its port %s is closed: nobody listens there" % peer.address.rpartition(":")[2]
     return None
@@ -219,7 +219,7 @@ def _describe_ending(end: Ending) -> str:
 def is_training(peer: wire.Peer) -> bool:
     """True if the task is expected to make progress all the time. This is not true for servers,
     which wait for work, and evaluators, which wait for checkpoints."""
-    return not serves(peer) and peer.role != "evaluator"
+    return not is_server(peer) and peer.role != "evaluator"
 
 
 def _is_working(facts: Facts, task: str) -> bool:

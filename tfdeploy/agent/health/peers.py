@@ -57,8 +57,8 @@ def _ask_host(
     mesh: Mesh, part: wire.HostPart, address: wire.MeshHost
 ) -> Tuple[Dict[str, Sign], str]:
     try:
-        with mesh.call(address) as channel:
-            mesh.ask(channel, {"signs": True})
+        with mesh.connect(address) as channel:
+            mesh.send_question(channel, {"signs": True})
             return _check_answer(
                 bounded_json.parse(tls.read_line(channel, _MOST_BYTES, listener.TIMEOUT_S)),
                 part,
@@ -73,7 +73,7 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
     Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
     own = {peer.task for peer in part.peers if peer.host == host}
-    received = bounded_json.fields(value, {"signs": bounded_json.mapping}, ("signs",))
+    received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
     return {
         task: _check_sign(fields, tasks)
         for task, fields in received["signs"].items()
@@ -83,7 +83,7 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
 
 def _check_sign(value: Any, tasks: Set[str]) -> Sign:
     return Sign(
-        **bounded_json.fields(
+        **bounded_json.check_fields(
             value, {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}, ("still_s",)
         )
     )
@@ -97,14 +97,14 @@ def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
     return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
 
 
-_pid, _seconds = bounded_json.integer(0, 1 << 31), bounded_json.number(0.0, 1e12)
+_pid, _seconds = bounded_json.integer_check(0, 1 << 31), bounded_json.number_check(0.0, 1e12)
 _CHECKS: Dict[str, bounded_json.Check] = {
     "still_s": _seconds,
     "waiting_s": _seconds,
     "stopped": _pid,
     "disk": _pid,
-    "listens": bounded_json.truth,
-    "starting": bounded_json.truth,
+    "listens": bounded_json.check_bool,
+    "starting": bounded_json.check_bool,
 }
 
 

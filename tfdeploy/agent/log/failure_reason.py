@@ -12,7 +12,7 @@ import re
 from tfdeploy.agent.annotations import Dict, FrozenSet, List, Optional, Sequence, Tuple
 from tfdeploy.agent.log import tracebacks
 from tfdeploy.agent.log.reader import LogReader
-from tfdeploy.agent.log.tracebacks import THREAD, Raised
+from tfdeploy.agent.log.tracebacks import THREAD, RaisedException
 from tfdeploy.agent.metric_lines import CPP_PREFIX, last_bar_state
 from tfdeploy.agent.record import NamedTuple
 
@@ -39,19 +39,19 @@ _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[I
 _USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
 
 
-def _names(words: str) -> FrozenSet[str]:
+def _split_names(words: str) -> FrozenSet[str]:
     return frozenset(words.split())
 
 
 # These exceptions are consequences of what another thread, task or process did. If an exception
 # that is not listed here was printed too, that one is the cause.
-_CONSEQUENCES = _names(
+_CONSEQUENCES = _split_names(
     """CancelledError OutOfRangeError AbortedError UnavailableError KeyboardInterrupt BrokenPipeError EOFError
     Empty ConnectionResetError ConnectionRefusedError SystemExit"""
 )
 # Exceptions that a restart may avoid, because they depend on other tasks and processes, the
 # network, memory or disks.
-_PASSING = _CONSEQUENCES | _names(
+_PASSING = _CONSEQUENCES | _split_names(
     """DeadlineExceededError FailedPreconditionError InternalError UnknownError DataLossError ResourceExhaustedError
     MemoryError OutOfMemoryError TimeoutError ConnectionError ConnectionAbortedError OSError IOError BlockingIOError
     InterruptedError URLError HTTPError SSLError gaierror timeout ProxyError ConnectTimeout ReadTimeout DistNetworkError
@@ -65,7 +65,7 @@ _PASSING_TEXT = re.compile(
     r"|uninitialized|not known|grpc|input/output error|stale file|barrier|\bpeer\b|lock(?:ed)?\b"
 )
 # Exceptions that are always mistakes in the program, whatever their message says.
-_MISTAKES = _names(
+_MISTAKES = _split_names(
     """AttributeError NameError UnboundLocalError TypeError ImportError ModuleNotFoundError SyntaxError
     IndentationError TabError NotImplementedError"""
 )
@@ -102,16 +102,16 @@ def explain_exit(
 ) -> Optional[FailureReason]:
     """Return why a program exited with a failure, or None if its output does not say. `roots`: the
     program's folders, which are cut from the front of file names."""
-    usage = _usage_error(err)
+    usage = _find_usage_error(err)
     if usage is not None:
-        return FailureReason(_shortened(usage), usage)
+        return FailureReason(_shorten(usage), usage)
     reason = (
         _explain_exception(err, roots)
         or _explain_exception(out, roots)
         or explain_crash(err, roots)
     )
     last = _last_line(err) if reason is None and exit_code in _EXPLAINED_EXITS else ""
-    return FailureReason(_shortened(last)) if last else reason
+    return FailureReason(_shorten(last)) if last else reason
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
@@ -124,8 +124,8 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
         if prefix is not None:
             message = line[prefix.end() :] if _FATAL.search(prefix.group()) else message
         elif line.startswith("Fatal Python error: "):
-            frames = tracebacks.frames_of(lines[number + 1 : number + _STACK_LINES])
-            message = line[20:] + tracebacks.location(frames[::-1], roots)
+            frames = tracebacks.parse_frames(lines[number + 1 : number + _STACK_LINES])
+            message = line[20:] + tracebacks.find_location(frames[::-1], roots)
         elif _ABORTED.match(line):
             what = (
                 lines[number + 1].strip()
@@ -133,10 +133,10 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
                 else ""
             )
             message = "%s, %s" % (line, what) if what.startswith("what()") else line
-    return None if not message else FailureReason(_shortened(message.strip()))
+    return None if not message else FailureReason(_shorten(message.strip()))
 
 
-def _usage_error(err: str) -> Optional[str]:
+def _find_usage_error(err: str) -> Optional[str]:
     """Return the program's message about wrong arguments, or None if the output does not end with
     such a message."""
     lines = [
@@ -160,13 +160,15 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     source = max(each.source for each in exceptions)
     last = [each for each in exceptions if each.source == source][-1]
     if last.kind in _CONSEQUENCES:
-        last = _cause(last, exceptions, text.split("\n")[-tracebacks.MOST_LINES :])
-    line = _shortened(": ".join(part for part in (last.kind, last.message) if part)) + last.location
-    repeats = last.location and not _may_pass(last)
+        last = _find_cause(last, exceptions, text.split("\n")[-tracebacks.MOST_LINES :])
+    line = _shorten(": ".join(part for part in (last.kind, last.message) if part)) + last.location
+    repeats = last.location and not _can_pass(last)
     return FailureReason(line, (last.kind or last.message) + last.location if repeats else "")
 
 
-def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
+def _find_cause(
+    last: RaisedException, exceptions: List[RaisedException], lines: List[str]
+) -> RaisedException:
     """Return the exception that led to `last`, which is only a consequence. Return `last` if no
     other exception was printed."""
     ran_out = [match.group() for match in map(_RAN_OUT.search, lines) if match]
@@ -175,12 +177,14 @@ def _cause(last: Raised, exceptions: List[Raised], lines: List[str]) -> Raised:
     reported = [match.groups() for match in map(_REPORTED.search, lines) if match]
     failed = [match.groups() for match in map(_STATUS.search, lines) if match]
     others = [each for each in exceptions if each.source == THREAD or each.chain == last.chain]
-    others += [Raised(tracebacks.short_name(kind), text, "", THREAD, 0) for kind, text in reported]
+    others += [
+        RaisedException(tracebacks.short_name(kind), text, "", THREAD, 0) for kind, text in reported
+    ]
     others += [last._replace(kind=kind, message=text) for kind, text in failed[:1]]
     return next((each for each in others if each.kind not in _CONSEQUENCES), last)
 
 
-def _may_pass(raised: Raised) -> bool:
+def _can_pass(raised: RaisedException) -> bool:
     """Return whether a restart may avoid the exception."""
     return raised.kind in _PASSING or (
         raised.kind not in _MISTAKES and _PASSING_TEXT.search(raised.message) is not None
@@ -197,5 +201,5 @@ def _last_line(err: str) -> str:
     return "" if _NOISE.match(last) or CPP_PREFIX.search(last) else last.strip()
 
 
-def _shortened(text: str) -> str:
+def _shorten(text: str) -> str:
     return text if len(text) <= MESSAGE_CHARS else text[: MESSAGE_CHARS - 3] + "..."

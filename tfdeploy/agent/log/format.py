@@ -66,7 +66,7 @@ class LogWriter:
         self._last: Optional[Record] = None
         self._looked = 0.0  # when the log's file was last looked for, in UTC seconds
         try:
-            self._resume()
+            self._resume_segment()
         except OSError:
             pass  # the disk is full or fails; append tries again
 
@@ -75,7 +75,7 @@ class LogWriter:
         error. `now`: UTC seconds."""
         view = memoryview(chunk)
         try:
-            self._follow_removal(now)
+            self._reopen_if_removed(now)
             while view:
                 if self._is_full(len(view)):
                     self._rotate()
@@ -115,11 +115,11 @@ class LogWriter:
         self._index_bytes += RECORD.size
         self._last = record
 
-    def _is_full(self, coming: int) -> bool:
+    def _is_full(self, new_bytes: int) -> bool:
         used = self._log_bytes + self._index_bytes
         return (
             self._log_bytes > 0
-            and used + RECORD.size + min(coming, self._segment_max // 2) > self._segment_max
+            and used + RECORD.size + min(new_bytes, self._segment_max // 2) > self._segment_max
         )
 
     def _rotate(self) -> None:
@@ -143,7 +143,7 @@ class LogWriter:
                 raise
         return self._fds
 
-    def _follow_removal(self, now: float) -> None:
+    def _reopen_if_removed(self, now: float) -> None:
         if self._fds is None or 0 <= now - self._looked < _LOOK_EVERY_S:
             return
         self._looked = now
@@ -153,7 +153,7 @@ class LogWriter:
             self._remove_segment()
             self._begin_segment()
 
-    def _resume(self) -> None:
+    def _resume_segment(self) -> None:
         """Continue where the previous writer of this folder stopped, even if it stopped in the
         middle of a rotation."""
         begin = first_record(self._index_path)
@@ -187,7 +187,7 @@ def _size(path: str) -> int:
         return 0
 
 
-def unpack(block: bytes) -> List[Record]:
+def unpack_records(block: bytes) -> List[Record]:
     """Return the complete records in `block`."""
     whole = len(block) // RECORD.size * RECORD.size
     return [Record(*fields) for fields in RECORD.iter_unpack(block[:whole])]

@@ -10,7 +10,7 @@ import os
 import time
 
 from tfdeploy.agent.annotations import List, Optional
-from tfdeploy.agent.log.format import INDEX, LOG, OLD, RECORD, Record, unpack
+from tfdeploy.agent.log.format import INDEX, LOG, OLD, RECORD, Record, unpack_records
 from tfdeploy.agent.record import NamedTuple
 
 PIECE_BYTES = 256 << 10
@@ -60,7 +60,7 @@ def open_segments(task_dir: str) -> List[Segment]:
     for attempt in range(_TRIES):
         paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
         opened = {path: _open(path) for path in paths}
-        moved = any(not _is_at(fd, path) for path, fd in opened.items())
+        moved = any(not _is_file_at(fd, path) for path, fd in opened.items())
         log, index, old_log, old_index = fds = list(opened.values())
         rotating = _size(log) > 0 and _size(index) < RECORD.size
         if (moved or rotating) and attempt < _TRIES - 1:
@@ -69,8 +69,8 @@ def open_segments(task_dir: str) -> List[Segment]:
             continue
         if rotating:  # the writer died during the rotation: see format.py
             _close([index, old_log])
-            return _pair(log, old_index)
-        return _pair(old_log, old_index) + _pair(log, index)
+            return _open_segment(log, old_index)
+        return _open_segment(old_log, old_index) + _open_segment(log, index)
     raise AssertionError("not reached")
 
 
@@ -91,12 +91,14 @@ class LogReader:
         """Return the next piece, of up to `limit` bytes, or None if there is nothing to read
         now."""
         if self._segment is None:
-            return self._next_piece(limit) if self._attach() else None
+            return self._next_piece(limit) if self._open_segment_at_offset() else None
         piece = self._next_piece(limit)
         # If the log was rotated, this segment no longer grows. Its rest is read first, and then the
         # next segment.
         if piece is None and self._is_superseded():
-            piece = self._next_piece(limit) or (self._next_piece(limit) if self._attach() else None)
+            piece = self._next_piece(limit) or (
+                self._next_piece(limit) if self._open_segment_at_offset() else None
+            )
         return piece
 
     def end(self) -> int:
@@ -113,7 +115,7 @@ class LogReader:
             self._segment.close()
             self._segment = None
 
-    def _attach(self) -> bool:
+    def _open_segment_at_offset(self) -> bool:
         """Open the segment that has the byte at `offset`, or else the first segment after it.
         Return False if the log has no segment."""
         self.close()
@@ -131,7 +133,7 @@ class LogReader:
         self._gone += skipped
         self.offset += skipped
         self._records = []
-        self._position = max(0, find(self._segment, self.offset) - 1)
+        self._position = max(0, count_records_until(self._segment, self.offset) - 1)
         return True
 
     def _is_superseded(self) -> bool:
@@ -155,7 +157,7 @@ class LogReader:
         blob = os.pread(segment.log, min(limit, end - self.offset), self.offset - segment.base)
         if not blob:  # the log was truncated meanwhile
             return None
-        records = self._describe(segment, self.offset + len(blob), end)
+        records = self._records_until(segment, self.offset + len(blob), end)
         if len(records) > PIECE_RECORDS:
             blob = blob[: int(records[PIECE_RECORDS][0])]
             del records[PIECE_RECORDS:]
@@ -164,7 +166,7 @@ class LogReader:
         self.offset += len(blob)
         return piece
 
-    def _describe(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
+    def _records_until(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
         """Return the records of the bytes from `self.offset` to `end`, in the form of
         Piece.records. `known_end`: as in _read_index."""
         described: List[List[float]] = []
@@ -186,7 +188,7 @@ class LogReader:
         """Read more records from the index. Return False if there are none. A record at or after
         `known_end` has no bytes yet and may still be replaced, so a later call reads it."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
-        records = unpack(block)
+        records = unpack_records(block)
         while records and records[-1].offset >= known_end:
             records.pop()
         self._position += len(records)
@@ -194,7 +196,7 @@ class LogReader:
         return bool(records)
 
 
-def find(segment: Segment, offset: int) -> int:
+def count_records_until(segment: Segment, offset: int) -> int:
     """Return how many records in the segment's index begin at or before `offset`."""
     low, high = 0, segment.count
     while low < high:
@@ -213,7 +215,7 @@ def _open(path: str) -> Optional[int]:
         return None
 
 
-def _is_at(fd: Optional[int], path: str) -> bool:
+def _is_file_at(fd: Optional[int], path: str) -> bool:
     try:
         file_stat = os.stat(path)
     except FileNotFoundError:
@@ -231,7 +233,7 @@ def _close(fds: List[Optional[int]]) -> None:
             os.close(fd)
 
 
-def _pair(log: Optional[int], index: Optional[int]) -> List[Segment]:
+def _open_segment(log: Optional[int], index: Optional[int]) -> List[Segment]:
     if log is None or index is None or _size(log) == 0 or _size(index) < RECORD.size:
         _close([log, index])
         return []

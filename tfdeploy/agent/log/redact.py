@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from tfdeploy.agent.annotations import Dict, Iterable, List, Optional, Tuple
 from tfdeploy.agent.log import unseen
-from tfdeploy.agent.log.secret_forms import SHORTEST, forms
+from tfdeploy.agent.log.secret_forms import SHORTEST, printed_forms
 from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
@@ -24,12 +24,12 @@ _HEAD = 32  # this many first bytes are compared before the whole form
 Span = Tuple[int, int]
 
 
-class Mask:
+class SecretMask:
     """Masks the secrets in the output streams of one task. Secrets that overlap get one mask. The
     result does not depend on how a stream is cut into chunks."""
 
     def __init__(self, texts: Iterable[str]) -> None:
-        plain = forms(texts)
+        plain = printed_forms(texts)
         visible = {form for form in map(unseen.strip_invisible, plain) if len(form) >= SHORTEST}
         self._forms = sorted(visible.union(plain), key=lambda form: (-len(form), form))
         self._longest = len(self._forms[0]) if self._forms else 0
@@ -43,27 +43,29 @@ class Mask:
         # already written)
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
-    def feed(self, stream: int, chunk: bytes) -> bytes:
+    def mask_chunk(self, stream: int, chunk: bytes) -> bytes:
         """Return the bytes that may be written now, with secrets masked."""
         if not self._forms:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
         whole = held + chunk if held else chunk
-        visible = unseen.visible_text(whole)
-        return self._written(stream, whole, masked, self._cut(whole, visible), visible)
+        visible = unseen.find_visible_text(whole)
+        return self._mask_until(
+            stream, whole, masked, self._find_incomplete(whole, visible), visible
+        )
 
-    def rest(self, stream: int) -> bytes:
+    def mask_rest(self, stream: int) -> bytes:
         """At the end of the stream, return the bytes that were held back, with secrets masked."""
         held, masked = self._held.pop(stream, (b"", 0))
-        return self._written(stream, held, masked, len(held), unseen.visible_text(held))
+        return self._mask_until(stream, held, masked, len(held), unseen.find_visible_text(held))
 
-    def _written(
+    def _mask_until(
         self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
         """Return `whole` up to `cut`, masked, and hold back the rest. `masked`: how many bytes at
         the beginning of `whole` belong to a secret whose mask is already written. `visible`: None
         if all of `whole` is visible."""
-        spans = self._spans(whole, masked, visible)
+        spans = self._find_secrets(whole, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
             has_mask = masked > 0 and begin == 0
@@ -75,13 +77,15 @@ class Mask:
             self._held[stream] = (whole[cut:], max(0, at - cut))
         return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
 
-    def _spans(self, whole: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
+    def _find_secrets(
+        self, whole: bytes, masked: int, visible: Optional[VisibleText]
+    ) -> List[Span]:
         """Return (begin, end) of each secret in `whole`, in order. Secrets that overlap are joined.
         The first `masked` bytes of `whole` belong to a secret."""
         covered: List[Span] = [(0, masked)] if masked else []
-        covered += self._occurrences(whole)
+        covered += self._find_forms(whole)
         if visible is not None:
-            spans = self._occurrences(visible.text)
+            spans = self._find_forms(visible.text)
             covered += [
                 (visible.begin_in_whole(begin), visible.end_in_whole(end)) for begin, end in spans
             ]
@@ -96,7 +100,7 @@ class Mask:
                 joined.append((begin, end))
         return joined
 
-    def _occurrences(self, text: bytes) -> List[Span]:
+    def _find_forms(self, text: bytes) -> List[Span]:
         """Return (begin, end) of each occurrence in the text of a form of a secret.
 
         Overlapping occurrences of the same form count as one: in a long row of `a`, the form `aaaa`
@@ -114,17 +118,17 @@ class Mask:
                 at = text.find(form, end)
         return occurrences
 
-    def _cut(self, whole: bytes, visible: Optional[VisibleText]) -> int:
+    def _find_incomplete(self, whole: bytes, visible: Optional[VisibleText]) -> int:
         """Return the position at which the earliest incomplete secret may begin, or the length of
         `whole` if there is none."""
-        cut = self._begin_of_incomplete(whole)
+        cut = self._find_incomplete_form(whole)
         if visible is not None:
-            begin = self._begin_of_incomplete(visible.text)
+            begin = self._find_incomplete_form(visible.text)
             if begin < len(visible.text):
                 cut = min(cut, visible.begin_in_whole(begin))
         return max(cut, len(whole) - max(MOST_HELD, self._longest))
 
-    def _begin_of_incomplete(self, whole: bytes) -> int:
+    def _find_incomplete_form(self, whole: bytes) -> int:
         """Return the first position in `whole` such that all bytes from there to the end are the
         beginning of a form. Return the length of `whole` if there is no such position."""
         size = len(whole)

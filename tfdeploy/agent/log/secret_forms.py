@@ -21,13 +21,15 @@ _UNRESERVED = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.
 _SAFE = (_UNRESERVED, _UNRESERVED + b"/", _UNRESERVED + b"!'()*", b"")
 
 
-def forms(texts: Iterable[str]) -> List[bytes]:
+def printed_forms(texts: Iterable[str]) -> List[bytes]:
     """Return all forms in which these secrets may be printed, the longest form first."""
-    encoded = {form for text in texts for piece in _pieces(text) for form in _encodings(piece)}
+    encoded = {
+        form for text in texts for piece in _parts_to_mask(text) for form in _encodings(piece)
+    }
     return sorted(encoded, key=lambda form: (-len(form), form))
 
 
-def _pieces(text: str) -> Iterator[str]:
+def _parts_to_mask(text: str) -> Iterator[str]:
     """Yield the value, the value without surrounding white space, and each line of a value with
     several lines. Leaves out pieces that are too short."""
     lines = [line.strip() for line in text.splitlines()]
@@ -40,12 +42,12 @@ def _pieces(text: str) -> Iterator[str]:
 def _encodings(text: str) -> Iterator[bytes]:
     raw = text.encode("utf-8", "surrogateescape")
     yield raw
-    yield from _base64(raw)
+    yield from _base64_forms(raw)
     for table in _percent_tables():
         encoded = b"".join(map(table.__getitem__, raw))
         yield encoded
         yield encoded.replace(b"%20", b"+")
-    for escaped in _escaped(text, raw):
+    for escaped in _escaped_forms(text, raw):
         yield escaped.encode("utf-8", "surrogateescape")
 
 
@@ -59,7 +61,7 @@ def _percent_tables() -> List[List[bytes]]:
     ]
 
 
-def _base64(raw: bytes) -> Iterator[bytes]:
+def _base64_forms(raw: bytes) -> Iterator[bytes]:
     """Yield the base64 forms of a secret that is part of a longer text. Base64 encodes groups of
     three bytes, and the secret may begin at any byte of a group, so there are three forms.
     Characters at both ends that also depend on neighbouring bytes are left out."""
@@ -71,7 +73,7 @@ def _base64(raw: bytes) -> Iterator[bytes]:
             yield own.replace(b"+", b"-").replace(b"/", b"_")
 
 
-def _escaped(text: str, raw: bytes) -> Iterator[str]:
+def _escaped_forms(text: str, raw: bytes) -> Iterator[str]:
     for ascii_only in (True, False):
         in_json = json.dumps(text, ensure_ascii=ascii_only)[1:-1]
         yield in_json

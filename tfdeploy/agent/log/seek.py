@@ -14,18 +14,18 @@ _LEAST_BYTES = 8 << 20
 _LINE_BYTES = 4 << 10
 
 
-def start_of_last(task_dir: str, lines: int) -> int:
+def last_lines_offset(task_dir: str, lines: int) -> int:
     """Return the offset at which the last `lines` lines of the log begin. Lines may be endless, so
     the search stops about 8 MiB + 4 KiB per line before the end, and returns the offset there."""
     segments = open_segments(task_dir)
     try:
-        return _start_of_last(segments, lines)
+        return _last_lines_offset(segments, lines)
     finally:
         for segment in segments:
             segment.close()
 
 
-def _start_of_last(segments: List[Segment], lines: int) -> int:
+def _last_lines_offset(segments: List[Segment], lines: int) -> int:
     end = segments[-1].end if segments else 0
     if lines <= 0:
         return end
@@ -38,27 +38,27 @@ def _start_of_last(segments: List[Segment], lines: int) -> int:
             block = os.pread(segment.log, at - begin, begin - segment.base)
             newlines = block.count(b"\n")
             if newlines >= missing:
-                return begin + _nth_last(block, missing) + 1
+                return begin + _nth_last_newline(block, missing) + 1
             missing, at = missing - newlines, begin
             if at <= floor:
                 return at
     return segments[0].base if segments else 0
 
 
-def _nth_last(block: bytes, count: int) -> int:
+def _nth_last_newline(block: bytes, count: int) -> int:
     at = len(block)
     for _ in range(count):
         at = block.rindex(b"\n", 0, at)
     return at
 
 
-def start_of_since(task_dir: str, since: float) -> int:
+def first_offset_since(task_dir: str, since: float) -> int:
     """Return the offset of the first line that has a byte written at or after `since` (UTC seconds
     of this host's clock)."""
     segments = open_segments(task_dir)
     try:
         for segment in segments:
-            position = _first_since(segment, since)
+            position = _first_record_since(segment, since)
             if position < segment.count:
                 return _line_start(segment, segment.record(position).offset)
         return segments[-1].end if segments else 0
@@ -67,7 +67,7 @@ def start_of_since(task_dir: str, since: float) -> int:
             segment.close()
 
 
-def _first_since(segment: Segment, since: float) -> int:
+def _first_record_since(segment: Segment, since: float) -> int:
     low, high = 0, segment.count
     while low < high:
         middle = (low + high) // 2

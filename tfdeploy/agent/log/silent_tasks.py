@@ -21,21 +21,21 @@ _UNHEALTHY = re.compile(
 _TASK = re.compile(rb"/job:(\w+)/replica:\d+/task:(\d{1,9})")
 
 
-def blame(task_dir: str, own: str, said_bytes: int) -> Optional[str]:
+def describe_silent_tasks(task_dir: str, own_task: str, output_bytes: int) -> Optional[str]:
     """Return a sentence such as "TensorFlow heard nothing more of worker:1", or None if the log has
-    no such message. `said_bytes`: the size of this attempt's output, which is the end of the
+    no such message. `output_bytes`: the size of this attempt's output, which is the end of the
     log."""
     try:
         with open(os.path.join(task_dir, LOG), "rb") as stream:
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, said_bytes)))
-            silent = [task for task in silent_tasks(stream.read()) if task != own]
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - min(TAIL_BYTES, output_bytes)))
+            silent = [task for task in find_silent_tasks(stream.read()) if task != own_task]
     except OSError:
         return None
     return "TensorFlow heard nothing more of %s" % ", ".join(silent) if silent else None
 
 
-def silent_tasks(said: bytes) -> List[str]:
+def find_silent_tasks(output: bytes) -> List[str]:
     """Return the names of the tasks in TensorFlow's last message about stopped heartbeats."""
-    messages = _UNHEALTHY.findall(said)
+    messages = _UNHEALTHY.findall(output)
     named = _TASK.findall(messages[-1]) if messages else []
     return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})

@@ -26,11 +26,11 @@ _ENDS = re.compile(rb"[\r\n\b]+")
 
 
 class Messages(NamedTuple):
-    own: bool  # the task printed something other than messages about waiting
+    has_own_output: bool  # the task printed something other than messages about waiting
     waits: Tuple[str, ...] = ()  # the tasks for which the task waits, as its messages say
 
 
-def parse(text: bytes) -> Tuple[Messages, bytes]:
+def parse_messages(text: bytes) -> Tuple[Messages, bytes]:
     """Return two values: what the complete lines of the text say, and the incomplete line at the
     end of the text."""
     *lines, rest = _ENDS.split(text)
@@ -68,10 +68,10 @@ class MessageReader:
             self._rest = b""
             return Messages(True)
         held, new = self._rest, self._read(before[1], about.st_size - before[1])
-        messages, self._rest = parse(held + new)
+        messages, self._rest = parse_messages(held + new)
         # The task prints progress dots without a line end.
         grows = bool(held and new) and not _ENDS.search(new)
-        return messages._replace(own=messages.own or grows)
+        return messages._replace(has_own_output=messages.has_own_output or grows)
 
     def _read(self, offset: int, count: int) -> bytes:
         try:

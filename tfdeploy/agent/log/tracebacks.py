@@ -47,7 +47,7 @@ PROGRAM, THREAD, FINALISER = 2, 1, 0
 Frames = List[Tuple[str, str]]  # (file, line), the innermost last
 
 
-class Raised(NamedTuple):
+class RaisedException(NamedTuple):
     """One exception. `location`: " (train.py:88)"; "" if no line of the program's own code is
     known. `source`: PROGRAM, THREAD or FINALISER. `chain`: a number that all exceptions of one
     chain share; each of them was raised while the previous one was handled."""
@@ -59,7 +59,7 @@ class Raised(NamedTuple):
     chain: int
 
 
-def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
+def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException]:
     """Yield the exceptions in the order of the log. `roots`: the program's folders, which are cut
     from the front of file names."""
     lines = _program_lines(text)
@@ -75,15 +75,17 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[Raised]:
         prefix = line[: line.index(_HEAD)] if syntax is None else ""
         frames = [] if syntax is None else [(syntax.group(1), syntax.group(2))]
         if not any(link in before for link in _LINKS):
-            source, chain = _source(before), chain + 1
-        raised, number = _read_one(lines, number, prefix, frames)
+            source, chain = _classify_source(before), chain + 1
+        raised, number = _read_traceback(lines, number, prefix, frames)
         if raised is not None:
             kind, message, more = raised
-            yield Raised(short_name(kind), message, location(frames + more, roots), source, chain)
+            yield RaisedException(
+                short_name(kind), message, find_location(frames + more, roots), source, chain
+            )
         before = ""
 
 
-def location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
+def find_location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
     """Return the innermost line of the program's own code, such as " (train.py:88)"; "" if there is
     none."""
     for path, line in reversed(frames):
@@ -95,7 +97,7 @@ def location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> str:
     return ""
 
 
-def frames_of(lines: Iterable[str]) -> Frames:
+def parse_frames(lines: Iterable[str]) -> Frames:
     """Return the stack frames in these lines of a traceback, in the same order."""
     return [(each.group(1), each.group(2)) for each in map(_FRAME.match, lines) if each]
 
@@ -112,29 +114,32 @@ def _program_lines(text: str) -> List[str]:
     ]
 
 
-def _source(before: str) -> int:
-    """Return where an exception was raised. `before`: the last line before its traceback."""
-    if before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
+def _classify_source(line_before: str) -> int:
+    """Return where an exception was raised. `line_before`: the last line before its traceback."""
+    if line_before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
         return FINALISER
-    return THREAD if "Exception in thread" in before else PROGRAM
+    return THREAD if "Exception in thread" in line_before else PROGRAM
 
 
-def _read_one(
-    lines: List[str], number: int, prefix: str, frames: Frames
+def _read_traceback(
+    lines: List[str], line_number: int, prefix: str, frames: Frames
 ) -> Tuple[Optional[Tuple[str, str, Frames]], int]:
     """Read one traceback, and add its frames to `frames`. Return two values: the exception, and the
     number of the line at which reading continues. The exception is (name, message, the frames that
     the message names), or None if the traceback ends without one."""
-    while number < len(lines) and _HEAD not in lines[number]:
-        text = _without(lines[number], prefix)
-        number += 1
+    while line_number < len(lines) and _HEAD not in lines[line_number]:
+        text = _strip_prefix(lines[line_number], prefix)
+        line_number += 1
         exception = _EXCEPTION.match(text)
         if _FRAME.match(text):
-            frames.extend(frames_of([text]))
+            frames.extend(parse_frames([text]))
         elif exception is not None and exception.group(1) not in _LEVELS and not text[:1].isspace():
-            rest = [_without(line, prefix) for line in lines[number : number + _MESSAGE_LINES]]
-            return (exception.group(1), *_read_message(exception.group(2) or "", rest)), number
-    return None, number
+            rest = [
+                _strip_prefix(line, prefix)
+                for line in lines[line_number : line_number + _MESSAGE_LINES]
+            ]
+            return (exception.group(1), *_read_message(exception.group(2) or "", rest)), line_number
+    return None, line_number
 
 
 def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
@@ -155,7 +160,7 @@ def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
     rest = rest[: min(ends, default=len(rest))]
     if first.startswith("in user code:"):
         inner = [match.group(2) for match in map(_IN_USER_CODE.match, rest) if match]
-        return (inner[-1] if inner else ""), frames_of(rest)
+        return (inner[-1] if inner else ""), parse_frames(rest)
     for line in rest:
         root = _ROOT_ERROR.match(line)
         if root is not None:
@@ -165,5 +170,5 @@ def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
     return first.strip().rstrip(": "), []
 
 
-def _without(line: str, prefix: str) -> str:
+def _strip_prefix(line: str, prefix: str) -> str:
     return line[len(prefix) :] if prefix and line.startswith(prefix) else line

@@ -65,17 +65,17 @@ class VisibleText:
     def begin_in_whole(self, position: int) -> int:
         """Return the position in `whole` of the byte `text[position]`. For the end of `text`,
         return the end of `whole`."""
-        return position + self._shift(position) if position < len(self.text) else self._size
+        return position + self._shift_at(position) if position < len(self.text) else self._size
 
     def end_in_whole(self, end: int) -> int:
         """For a slice of `text` that ends at `end` > 0, return where the slice ends in `whole`."""
-        return end + self._shift(end - 1)
+        return end + self._shift_at(end - 1)
 
-    def _shift(self, position: int) -> int:
+    def _shift_at(self, position: int) -> int:
         return self._shifts[bisect.bisect_right(self._begins, position) - 1]
 
 
-def visible_text(whole: bytes) -> Optional[VisibleText]:
+def find_visible_text(whole: bytes) -> Optional[VisibleText]:
     """Return the visible part of the bytes, or None if all of them are visible.
 
     An incomplete sequence at the end counts as invisible, because the next bytes may complete it.

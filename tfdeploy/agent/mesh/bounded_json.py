@@ -41,26 +41,28 @@ def parse(text: bytes, most_values: int = MAX_VALUES) -> Any:
     return _DECODER.decode(text.decode("ascii"))
 
 
-def _integer(digits: str) -> int:
+def _parse_integer(digits: str) -> int:
     if len(digits) > _MAX_DIGITS:
         raise ValueError("too large a number")
     return int(digits)
 
 
-def _finite(digits: str) -> float:
+def _parse_finite(digits: str) -> float:
     number = float(digits)
     if not math.isfinite(number):
         raise ValueError("not a finite number")
     return number
 
 
-_DECODER = json.JSONDecoder(parse_int=_integer, parse_float=_finite, parse_constant=_finite)
+_DECODER = json.JSONDecoder(
+    parse_int=_parse_integer, parse_float=_parse_finite, parse_constant=_parse_finite
+)
 
 
 # --- checks: each returns the value converted to one type, or raises ValueError
 
 
-def number(least: float, most: float) -> Check:
+def number_check(least: float, most: float) -> Check:
     """Return a check for a number from `least` to `most`. The check returns a float, never -0.0, so
     that equal numbers have the same JSON."""
 
@@ -76,7 +78,7 @@ def number(least: float, most: float) -> Check:
     return check
 
 
-def integer(least: int, most: int) -> Check:
+def integer_check(least: int, most: int) -> Check:
     def check(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
             raise ValueError("not an integer from %d to %d" % (least, most))
@@ -85,7 +87,7 @@ def integer(least: int, most: int) -> Check:
     return check
 
 
-def word(allowed: Collection[str]) -> Check:
+def choice_check(allowed: Collection[str]) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str) or value not in allowed:
             raise ValueError("an unknown word")
@@ -94,7 +96,7 @@ def word(allowed: Collection[str]) -> Check:
     return check
 
 
-def text(most_chars: int) -> Check:
+def text_check(most_chars: int) -> Check:
     """Return a check for a string. The check shortens the string to `most_chars` characters."""
 
     def check(value: Any) -> str:
@@ -105,7 +107,7 @@ def text(most_chars: int) -> Check:
     return check
 
 
-def pair(first: Check, second: Check) -> Check:
+def pair_check(first: Check, second: Check) -> Check:
     def check(value: Any) -> Tuple[Any, Any]:
         if not isinstance(value, (list, tuple)) or len(value) != 2:
             raise ValueError("not a pair")
@@ -114,30 +116,30 @@ def pair(first: Check, second: Check) -> Check:
     return check
 
 
-def truth(value: Any) -> bool:
+def check_bool(value: Any) -> bool:
     if not isinstance(value, bool):
         raise ValueError("neither true nor false")
     return value
 
 
-_instant = number(-1e12, 1e12)
+_instant = number_check(-1e12, 1e12)
 
 
-def time(value: Any) -> float:
+def check_time(value: Any) -> float:
     """Return `value` as UTC seconds between the years 1970 and 9999. A time outside of this range
     is changed to its nearest end, so that a message from a host with a wrong clock is still
     accepted."""
     return float(min(max(_instant(value), 0.0), _LATEST))
 
 
-def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
+def check_fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> Any:
     """Return the checked fields of a JSON object. `checks`: field name -> check. `needed`: the
     fields that must be present. Raises ValueError.
 
     A field that is null counts as missing. Fields without a check are dropped, because the sender
     may have a later version with more fields.
     """
-    received = mapping(value)
+    received = check_object(value)
     checked = {
         name: check(received[name])
         for name, check in checks.items()
@@ -148,14 +150,14 @@ def fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...]) -> 
     return checked
 
 
-def mapping(value: Any) -> Unchecked:
+def check_object(value: Any) -> Unchecked:
     if not isinstance(value, dict):
         raise ValueError("not an object")
     return value
 
 
-def table(value: Any, names: Collection[str]) -> Unchecked:
+def check_table(value: Any, names: Collection[str]) -> Unchecked:
     """Return the JSON object. Raises ValueError if one of its keys is not in `names`."""
-    if not all(name in names for name in mapping(value)):
+    if not all(name in names for name in check_object(value)):
         raise ValueError("not a table of these names")
-    return mapping(value)
+    return check_object(value)

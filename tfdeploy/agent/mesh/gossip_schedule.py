@@ -27,7 +27,7 @@ SLOW_S = 2.0
 LATE_S = 0.01
 AT_ONCE = 16  # limits how many connections that this minder has opened are open at the same time
 EXCHANGE_S = 10.0  # the pause between two exchanges with a random peer, in seconds
-# After `ask_seldom`: the pause between two exchanges with a random peer, and the longest pause
+# After `connect_seldom`: the pause between two exchanges with a random peer, and the longest pause
 # after a failure.
 SELDOM_S = 60.0
 _BACKOFF_S = (0.2, 8.0)  # the first and the longest pause after a failure
@@ -71,36 +71,38 @@ class GossipSchedule:
         )
         self._next_exchange = now + self._exchange_s * random.random()
 
-    def note_change(self, late: bool, now: float) -> None:
-        """Schedule the sending of the changed state. `late`: True if the run was over before, and
+    def schedule_change(self, is_late: bool, now: float) -> None:
+        """Schedule the sending of the changed state. `is_late`: True if the run was over before, and
         the only news is that a task has ended."""
-        late = late and not self._are_few
-        self._at_once = max(self._at_once, 1 if late else self.fanout)
+        is_late = is_late and not self._are_few
+        self._at_once = max(self._at_once, 1 if is_late else self.fanout)
         self._slow_s = SLOW_S
-        if not late:
+        if not is_late:
             self._not_before = 0.0
         elif not self._not_before:
             self._not_before = now + LATE_S * len(self._peers) * random.uniform(0.5, 1.0)
         for peer in self._peers.values():
             peer.failures, peer.not_before = 0, 0.0
 
-    def ask_every(self, every_s: float) -> bool:
+    def connect_every(self, every_s: float) -> bool:
         """From now on, connect to each peer with running tasks at least once in `every_s` seconds.
         Return False if this interval was set already."""
         changed = self._ask_every_s != every_s
         self._ask_every_s = every_s
         return changed
 
-    def ask_seldom(self) -> None:
+    def connect_seldom(self) -> None:
         """From now on, connect to peers less often. SELDOM_S becomes the pause between two
         exchanges with a random peer, and the longest pause after a failure."""
         self._ask_every_s, self._exchange_s, self.longest_pause_s = None, SELDOM_S, SELDOM_S
 
-    def due(self, concerned: List[MeshPeer], digest: str, now: float) -> List[MeshPeer]:
-        """Return the peers to which to connect now. `concerned`: the peers with running tasks.
+    def choose_due_peers(
+        self, running_peers: List[MeshPeer], digest: str, now: float
+    ) -> List[MeshPeer]:
+        """Return the peers to which to connect now. `running_peers`: the peers with running tasks.
         `digest`: the digest of this minder's state."""
-        room = AT_ONCE - self._busy()
-        free = [peer for peer in concerned if not peer.busy]
+        room = AT_ONCE - self._count_busy()
+        free = [peer for peer in running_peers if not peer.busy]
         random.shuffle(free)
         lacking = [
             peer
@@ -123,12 +125,12 @@ class GossipSchedule:
             chosen += [peer for peer in free if peer not in chosen][:1]
         return chosen[: max(room, 0)]
 
-    def pause_s(self, concerned: List[MeshPeer], digest: str, now: float) -> float:
+    def pause_s(self, running_peers: List[MeshPeer], digest: str, now: float) -> float:
         """Return after how many seconds the next peer is due if nothing changes. Infinity means
         that no peer is due before an open connection ends."""
-        if self._busy() >= AT_ONCE:
+        if self._count_busy() >= AT_ONCE:
             return float("inf")
-        free = [peer for peer in concerned if not peer.busy]
+        free = [peer for peer in running_peers if not peer.busy]
         update_due = min(
             (max(peer.not_before, self._not_before) for peer in free if peer.digest != digest),
             default=float("inf"),
@@ -141,7 +143,7 @@ class GossipSchedule:
         )
         return max(0.01, soonest - now)
 
-    def missed(self, peer: MeshPeer, refused: bool, now: float) -> None:
+    def record_failure(self, peer: MeshPeer, refused: bool, now: float) -> None:
         """Record that an exchange with the peer has failed, and schedule another one. `refused`:
         True if the peer's host refused the connection."""
         peer.failures += 1
@@ -149,7 +151,7 @@ class GossipSchedule:
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)
         peer.not_before = now + pause * random.uniform(0.5, 1.0)
 
-    def _busy(self) -> int:
+    def _count_busy(self) -> int:
         return sum(peer.busy for peer in self._peers.values())
 
     def _ask_again_at(self, peer: MeshPeer) -> float:

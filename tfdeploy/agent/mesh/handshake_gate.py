@@ -34,7 +34,7 @@ _PAUSE_S = 0.01
 _AT_ONCE = 256  # limits the connections that are accepted in one poll
 
 
-def token(authority: str, host: str) -> str:
+def server_name_token(authority: str, host: str) -> str:
     """Return the server name (SNI) that members of the run use to connect to `host`. `authority`:
     the certificate of the run's CA in PEM. The certificate is never sent, so strangers cannot
     compute this name."""
@@ -48,7 +48,7 @@ def _address_of(plain: socket.socket) -> str:
         return ""
 
 
-class Gate:
+class HandshakeGate:
     """Admits connections that `listener` accepts. `close` also closes the listener.
 
     `admit(connection)` is called on the gate's thread for each admitted connection. It must not
@@ -60,11 +60,11 @@ class Gate:
     def __init__(
         self,
         listener: socket.socket,
-        wanted: str,
+        token: str,
         admit: Callable[[socket.socket], None],
         is_known: Callable[[str], bool] = lambda address: True,
     ) -> None:
-        self._listener, self._wanted, self._admit = listener, wanted.encode("ascii"), admit
+        self._listener, self._wanted, self._admit = listener, token.encode("ascii"), admit
         self._is_known = is_known
         now = time.monotonic()
         self._members, self._strangers = TokenBucket(*MEMBERS, now), TokenBucket(*STRANGERS, now)
@@ -107,7 +107,7 @@ class Gate:
                 self._accept()
             elif descriptor in self._waiting:
                 plain, _ = self._waiting[descriptor]
-                self._decide(plain)
+                self._admit_or_close(plain)
         self._drop_late(time.monotonic() - WAIT_S)
         if self._crowded:
             time.sleep(_PAUSE_S)
@@ -119,13 +119,13 @@ class Gate:
             except (BlockingIOError, InterruptedError, ConnectionError):
                 return
             plain.setblocking(False)
-            self._decide(plain)
+            self._admit_or_close(plain)
 
-    def _decide(self, plain: socket.socket) -> None:
+    def _admit_or_close(self, plain: socket.socket) -> None:
         """Admit the connection, close it, or wait until its first message is complete."""
         bucket = self._bucket_for(plain)
         if bucket is None:
-            self._wait_for(plain)
+            self._wait_for_handshake(plain)
             return
         self._stop_waiting(plain)
         if bucket.try_acquire(time.monotonic()):
@@ -153,7 +153,7 @@ class Gate:
             return None
         return self._strangers if self._is_known(_address_of(plain)) else self._refused
 
-    def _wait_for(self, plain: socket.socket) -> None:
+    def _wait_for_handshake(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:
             # More bytes have arrived, but the first TLS message is still not complete.
             self._crowded = True
@@ -173,6 +173,6 @@ class Gate:
             # The kernel removes a closed socket from the epoll set.
             self._waiting.pop(descriptor)[0].close()
 
-    def _drop_late(self, began: float) -> None:
-        while self._waiting and next(iter(self._waiting.values()))[1] <= began:
+    def _drop_late(self, began_before: float) -> None:
+        while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
             self._drop_oldest()

@@ -38,7 +38,7 @@ class MeshListener:
         context: ssl.SSLContext,
         members: List[str],
         answer: Callable[[str, ssl.SSLSocket], None],
-        wanted: str,
+        token: str,
         is_known: Callable[[str], bool] = lambda address: True,
     ) -> None:
         self._context = context
@@ -51,7 +51,7 @@ class MeshListener:
         # example to transfer a checkpoint.
         self._of_members: Dict[int, str] = {}
         listener.listen(1024)
-        self._gate = handshake_gate.Gate(listener, wanted, self._accept, is_known)
+        self._gate = handshake_gate.HandshakeGate(listener, token, self._accept, is_known)
 
     def close(self) -> None:
         self._gate.close()
@@ -96,7 +96,7 @@ class MeshListener:
                 plain.settimeout(TIMEOUT_S)
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
-                    if host in self._members and self._count_member(str(host), number):
+                    if host in self._members and self._can_register_member(str(host), number):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # the client is a stranger, or a member that will try again
@@ -105,7 +105,7 @@ class MeshListener:
         finally:
             self._close(number)
 
-    def _count_member(self, host: str, number: int) -> bool:
+    def _can_register_member(self, host: str, number: int) -> bool:
         with self._lock:
             if list(self._of_members.values()).count(host) >= MOST_OF_ONE:
                 return False
@@ -113,13 +113,13 @@ class MeshListener:
             return True
 
 
-def message(part: wire.HostPart, **fields: object) -> bytes:
+def encode_message(part: wire.HostPart, **fields: object) -> bytes:
     """Return a message from this host to another host of the run. It is one line of JSON."""
     body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
     return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
 
 
-def receive(channel: ssl.SSLSocket) -> Any:
+def receive_message(channel: ssl.SSLSocket) -> Any:
     """Receive one line, and return its JSON value. Raises OSError if the line does not arrive
     within TIMEOUT_S or the connection fails, and ValueError if the line is invalid."""
     return bounded_json.parse(tls.read_line(channel, MAX_MESSAGE_BYTES, TIMEOUT_S))

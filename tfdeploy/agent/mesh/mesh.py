@@ -58,7 +58,7 @@ class Mesh:
     `close` closes it.
 
     `changed` is called from any thread when a peer has sent something new. `offers(host, question,
-    channel)` must answer the questions that peers send with `ask`.
+    channel)` must answer the questions that peers send with `send_question`.
     """
 
     def __init__(
@@ -74,7 +74,7 @@ class Mesh:
         import encodings.idna  # noqa: F401 - a later, implicit import could fail for lack of memory
 
         self._part = part
-        server, self._client = tls.contexts(certs)
+        server, self._client = tls.make_contexts(certs)
         self._changed = changed
         self._offers = offers
         self._guarded = guarded
@@ -94,7 +94,7 @@ class Mesh:
             server,
             list(self._peers),
             self._answer,
-            handshake_gate.token(self._authority, part.host),
+            handshake_gate.server_name_token(self._authority, part.host),
             guarded.is_admitted if guarded is not None else lambda address: True,
         )
         threading.Thread(target=self._send_loop, daemon=True).start()
@@ -114,29 +114,30 @@ class Mesh:
                 return False
             late = joined.is_over and joined == self._known._replace(ended=joined.ended)
             self._known, self._digest = joined, joined.digest()
-            self._schedule.note_change(late, time.monotonic())
+            self._schedule.schedule_change(late, time.monotonic())
             self._lock.notify_all()
             return True
 
-    def all_know(self) -> bool:
+    def do_all_peers_know(self) -> bool:
         """True if all peers with running tasks have the same state as this minder. Peers whose
         minder has ended do not count."""
         with self._lock:
             return all(
-                peer.digest == self._digest or self._is_gone(peer) for peer in self._concerned()
+                peer.digest == self._digest or self._has_minder_ended(peer)
+                for peer in self._running_peers()
             )
 
-    def _is_gone(self, peer: MeshPeer) -> bool:
+    def _has_minder_ended(self, peer: MeshPeer) -> bool:
         """True if the minder of the peer has ended. If the run is not committed yet, a peer that
         has never sent a message counts as late, not as ended."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
         return refused and (peer.last_message is not None or self._known.committed)
 
-    def in_touch(self) -> bool:
+    def is_in_touch(self) -> bool:
         """True if this minder has received a message from any peer, or if no peer has running
         tasks."""
         with self._lock:
-            return not self._concerned() or any(
+            return not self._running_peers() or any(
                 peer.last_message is not None for peer in self._peers.values()
             )
 
@@ -161,17 +162,17 @@ class Mesh:
                 host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()
             }
 
-    def ask_every(self, every_s: float) -> None:
+    def connect_every(self, every_s: float) -> None:
         """From now on, connect to each peer with running tasks at least once in `every_s`
         seconds."""
         with self._lock:
-            if self._schedule.ask_every(every_s):
+            if self._schedule.connect_every(every_s):
                 self._lock.notify_all()
 
-    def ask_seldom(self) -> None:
+    def connect_seldom(self) -> None:
         """From now on, connect to peers less often. Questions of peers are answered as before."""
         with self._lock:
-            self._schedule.ask_seldom()
+            self._schedule.connect_seldom()
 
     def notify(self) -> None:
         """Wake the minder, so that it takes a step now."""
@@ -209,13 +210,13 @@ class Mesh:
 
     # --- the shared state
 
-    def _concerned(self) -> List[MeshPeer]:
+    def _running_peers(self) -> List[MeshPeer]:
         """Return the peers whose host has a task that may still run, as far as this minder
         knows."""
-        running = {peer.host for peer in self._part.peers if self._may_change(peer)}
+        running = {peer.host for peer in self._part.peers if self._can_task_run(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
-    def _may_change(self, peer: wire.Peer) -> bool:
+    def _can_task_run(self, peer: wire.Peer) -> bool:
         fields = self._known.ended.get(peer.task)
         if fields is None or not shared_state.is_final(fields):
             return True
@@ -256,8 +257,8 @@ class Mesh:
         state has changed."""
         with self._lock:
             now = time.monotonic()
-            concerned = self._concerned()
-            chosen = self._schedule.due(concerned, self._digest, now)
+            concerned = self._running_peers()
+            chosen = self._schedule.choose_due_peers(concerned, self._digest, now)
             if not chosen and not self._closed:
                 self._lock.wait(
                     min(
@@ -272,14 +273,14 @@ class Mesh:
             try:
                 threading.Thread(target=self._send_to, args=(peer,), daemon=True).start()
             except (RuntimeError, MemoryError):  # this user cannot start more threads now
-                self._missed(peer, refused=False)
+                self._record_failure(peer, refused=False)
         time.sleep(SETTLE_S)
 
     def _send_to(self, peer: MeshPeer) -> None:
         try:
-            self._exchange(peer)
+            self._exchange_state(peer)
         except (OSError, ValueError) as error:
-            self._missed(
+            self._record_failure(
                 peer,
                 isinstance(
                     error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)
@@ -287,25 +288,25 @@ class Mesh:
             )
         except Exception:  # noqa: BLE001 - for example no memory is left: the exchange is retried
             thread_errors.report_once("a word to a peer")
-            self._missed(peer, refused=False)
+            self._record_failure(peer, refused=False)
         finally:
             with self._lock:
                 peer.busy = False
                 self._lock.notify_all()
 
-    def _missed(self, peer: MeshPeer, refused: bool) -> None:
+    def _record_failure(self, peer: MeshPeer, refused: bool) -> None:
         with self._lock:
             peer.busy = False
-            self._schedule.missed(peer, refused, time.monotonic())
+            self._schedule.record_failure(peer, refused, time.monotonic())
 
-    def _exchange(self, peer: MeshPeer) -> None:
-        with self.call(peer.address) as channel:
+    def _exchange_state(self, peer: MeshPeer) -> None:
+        with self.connect(peer.address) as channel:
             addresses = stated.addresses_to_state(channel)
             with self._lock:
                 sent, message = self._digest, self._message(addresses)
             channel.sendall(message)
-            value = mesh_listener.receive(channel)
-        self._receive(peer.address.host, self._body(value, peer.address.host))
+            value = mesh_listener.receive_message(channel)
+        self._receive(peer.address.host, self._checked_state(value, peer.address.host))
         with self._lock:
             # The peer received this state, but the state in its answer still differs. The peer may
             # have another version, so the exchange is not repeated soon.
@@ -313,7 +314,7 @@ class Mesh:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
     @contextmanager
-    def call(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
+    def connect(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
         """Open a connection to the minder of the host at `address`. Raises OSError, ValueError, and
         WrongPeer if a different process answers."""
         with socket.create_connection(
@@ -321,16 +322,17 @@ class Mesh:
         ) as plain:
             plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             with self._client.wrap_socket(
-                plain, server_hostname=handshake_gate.token(self._authority, address.host)
+                plain,
+                server_hostname=handshake_gate.server_name_token(self._authority, address.host),
             ) as channel:
                 if tls.peer_name(channel) != address.host:
                     raise WrongPeer("another host answers there")
                 yield channel
 
-    def ask(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
+    def send_question(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
         """Send a question instead of the state. The peer answers it with its `offers`."""
         channel.sendall(
-            mesh_listener.message(
+            mesh_listener.encode_message(
                 self._part, addresses=stated.addresses_to_state(channel), ask=question
             )
         )
@@ -340,9 +342,9 @@ class Mesh:
         states as its own. An answer contains none."""
         with self._lock:
             known = self._known.as_json()
-        return mesh_listener.message(self._part, known=known, addresses=list(addresses))
+        return mesh_listener.encode_message(self._part, known=known, addresses=list(addresses))
 
-    def _body(self, value: Any, host: str) -> Any:
+    def _checked_state(self, value: Any, host: str) -> Any:
         if (
             not isinstance(value, dict)
             or value.get("run") != self._part.run
@@ -352,25 +354,27 @@ class Mesh:
         return value.get("known")
 
     def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
-        value = mesh_listener.receive(channel)
-        known = self._body(value, host)
-        source, is_admitted = self._admit(host, channel, value.get("addresses"))
+        value = mesh_listener.receive_message(channel)
+        known = self._checked_state(value, host)
+        source, is_admitted = self._admit_address(host, channel, value.get("addresses"))
         question = value.get("ask")
         if isinstance(question, dict) and stated.SEEN_AS in question:
-            channel.sendall(mesh_listener.message(self._part, seen=source, admitted=is_admitted))
+            channel.sendall(
+                mesh_listener.encode_message(self._part, seen=source, admitted=is_admitted)
+            )
         elif "ask" in value and self._offers is not None:
             self._offers(host, question, channel)
         else:
             self._receive(host, known)
             channel.sendall(self._message())
 
-    def _admit(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
+    def _admit_address(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
         """Return (source address of the member's connection, True if the task ports of this host
         admit this address).
 
         If the member states the address as its own, the ports admit it from now on.
         """
-        source, is_its_own = stated.source_address(channel, addresses)
+        source, is_its_own = stated.check_source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):
             return source, True
         try:

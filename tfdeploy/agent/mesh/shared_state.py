@@ -123,7 +123,12 @@ def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
     return min(
         first,
         second,
-        key=lambda fields: (-_attempt(fields), not is_final(fields), fields["time"], _text(fields)),
+        key=lambda fields: (
+            -_attempt_number(fields),
+            not is_final(fields),
+            fields["time"],
+            _text(fields),
+        ),
     )
 
 
@@ -135,7 +140,7 @@ def _later_round(first: Optional[GangRound], second: Optional[GangRound]) -> Opt
     return min(first, second, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
 
 
-def _attempt(ending: Ending) -> int:
+def _attempt_number(ending: Ending) -> int:
     return ending.get("attempt", 1)
 
 
@@ -143,29 +148,29 @@ def is_final(ending: Ending) -> bool:
     return ending.get("final", True)
 
 
-_count, _seconds = bounded_json.integer(0, MAX_ROUND), bounded_json.number(0.0, 1e9)
-_text_check = bounded_json.text(MAX_TEXT)
-_STAGE = bounded_json.pair(_count, bounded_json.integer(0, 3))
-_ABSENCE = bounded_json.pair(_count, bounded_json.time)
+_count, _seconds = bounded_json.integer_check(0, MAX_ROUND), bounded_json.number_check(0.0, 1e9)
+_text_check = bounded_json.text_check(MAX_TEXT)
+_STAGE = bounded_json.pair_check(_count, bounded_json.integer_check(0, 3))
+_ABSENCE = bounded_json.pair_check(_count, bounded_json.check_time)
 _ABORT = {
-    "kind": bounded_json.word(ABORT_KINDS),
+    "kind": bounded_json.choice_check(ABORT_KINDS),
     "reason": _text_check,
-    "time": bounded_json.time,
+    "time": bounded_json.check_time,
     "grace_s": _seconds,
 }
 _ENDING = {
     **dict.fromkeys(("attempt", "round"), _count),
-    **dict.fromkeys(("final", "again", "up"), bounded_json.truth),
-    "outcome": bounded_json.word(wire.OUTCOMES),
-    "time": bounded_json.time,
-    "exit_code": bounded_json.integer(-(1 << 31), 1 << 31),
-    "signal": bounded_json.integer(0, 256),
+    **dict.fromkeys(("final", "again", "up"), bounded_json.check_bool),
+    "outcome": bounded_json.choice_check(wire.OUTCOMES),
+    "time": bounded_json.check_time,
+    "exit_code": bounded_json.integer_check(-(1 << 31), 1 << 31),
+    "signal": bounded_json.integer_check(0, 256),
     "reason": _text_check,
 }
 _NEEDED_OF_ROUND = ("n", "time", "task", "count", "quick", "delay_s")
 _ROUND = {
     **dict.fromkeys(("n", "count", "quick", "same"), _count),
-    "time": bounded_json.time,
+    "time": bounded_json.check_time,
     "reason": _text_check,
     "delay_s": _seconds,
     "error": _text_check,
@@ -177,29 +182,30 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
     the value is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
     hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
-    fields, word = bounded_json.fields, bounded_json.word
+    fields, word = bounded_json.check_fields, bounded_json.choice_check
 
     def ending(task: str, received: Any) -> Any:
         return fields(received, {**_ENDING, "host": word((tasks[task].host,))}, ("outcome", "time"))
 
     def by_host(check: bounded_json.Check) -> bounded_json.Check:
         return lambda received: {
-            host: check(one) for host, one in bounded_json.table(received, hosts).items()
+            host: check(one) for host, one in bounded_json.check_table(received, hosts).items()
         }
 
     checks: Dict[str, bounded_json.Check] = {
-        "committed": bounded_json.truth,
+        "committed": bounded_json.check_bool,
         "abort": lambda received: fields(
             received, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")
         ),
         "ended": lambda received: {
-            task: ending(task, one) for task, one in bounded_json.table(received, tasks).items()
+            task: ending(task, one)
+            for task, one in bounded_json.check_table(received, tasks).items()
         },
         "round": lambda received: fields(
             received, {**_ROUND, "task": word(tasks)}, _NEEDED_OF_ROUND
         ),
         "stands": by_host(_STAGE),
-        "decided": bounded_json.time,
+        "decided": bounded_json.check_time,
         "unminded": by_host(_ABSENCE),
     }
     return Knowledge(**fields(value, checks, ()))
@@ -217,14 +223,14 @@ def next_attempt(known: Knowledge, task: str) -> int:
     return next_count(0 if ending is None else ending.get("attempt", 0))
 
 
-def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) -> Ending:
-    """Return the ending of an attempt, in the form of the shared state. `final`: False if the task
+def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = False) -> Ending:
+    """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the task
     restarts. `again`: True if the task would restart, but the run was over before; then its death
     does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
-        "final": final,
+        "final": is_final,
         "outcome": status.outcome or "lost",
         "time": status.ended if status.ended is not None else status.started or 0.0,
         "host": status.host,
@@ -241,7 +247,7 @@ def ending_of(status: wire.TaskStatus, final: bool = True, again: bool = False) 
     return ending
 
 
-def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
+def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
     """Return when all deciding tasks had succeeded (UTC seconds). Return None if not all have
     succeeded yet."""
     if known.decided is not None:
@@ -253,7 +259,7 @@ def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
             if (
                 fields is None
                 or fields["outcome"] != "succeeded"
-                or too_early(peer, fields)
+                or is_too_early(peer, fields)
                 or is_outdated(peer, fields, known)
             ):
                 return None
@@ -261,7 +267,7 @@ def decided(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
     return max(times) if times else None
 
 
-def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
+def select_run_end(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
     """Return only the fields of `known` that say why the run is over. They are enough for another
     host to end its tasks."""
     death = first_death(peers, known)
@@ -272,7 +278,7 @@ def end_of(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
 
 def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
     """Return the earliest ending that makes the run fail, or None."""
-    limit = decided(peers, known)
+    limit = decision_time(peers, known)
     deaths: List[Death] = []
     for peer in peers:
         fields = known.ended.get(peer.task)
@@ -284,11 +290,11 @@ def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
         ):
             continue  # After all deciding tasks have succeeded, no ending counts as a failure.
         if is_death(peer, fields):
-            deaths.append(death_of(fields, peer.task, peer.host))
+            deaths.append(make_death(fields, peer.task, peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
 
 
-def death_of(ending: Ending, task: str, host: str) -> Death:
+def make_death(ending: Ending, task: str, host: str) -> Death:
     return {**ending, "task": task, "host": host}
 
 
@@ -300,21 +306,23 @@ def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
     """True if this ending means that the task has failed. A task that was stopped has not
     failed."""
-    return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or too_early(peer, ending)
+    return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or is_too_early(
+        peer, ending
+    )
 
 
-def too_early(peer: wire.Peer, ending: Ending) -> bool:
+def is_too_early(peer: wire.Peer, ending: Ending) -> bool:
     """True if the task exited with code 0, but this counts as a failure. A server must not end by
     itself, and any other task must have been up before it ends."""
-    return ending["outcome"] == "succeeded" and (serves(peer) or not ending.get("up"))
+    return ending["outcome"] == "succeeded" and (is_server(peer) or not ending.get("up"))
 
 
-def serves(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
+def is_server(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
     """True if the task is a server, which does not end by itself. Every ps is a server."""
     return task.serves or task.role == "ps"
 
 
-def in_words(death: Death) -> str:
+def describe_death(death: Death) -> str:
     """Return text such as "worker:1 on n2 failed with exit code 3"."""
     ending = wire.ending_in_words(
         death["outcome"], death.get("exit_code"), death.get("signal"), death.get("reason")

@@ -29,7 +29,7 @@ def addresses_to_state(channel: socket.socket) -> List[str]:
     return list(dict.fromkeys(local + own_addresses()))[:MOST_STATED]
 
 
-def source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
+def check_source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
     """Return (source address of the connection, True if the list `stated` from the peer contains
     this address).
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
 
-def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
+def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return (TLS context of a server, TLS context of a client). Raises ssl.SSLError."""
     server, client = (
         ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER),
@@ -32,13 +32,13 @@ def contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
         context.minimum_version = ssl.TLSVersion.TLSv1_2
         context.verify_mode = ssl.CERT_REQUIRED
         context.load_verify_locations(cadata=certs["ca"])
-        with _file(certs["cert"] + "\n" + certs["key"]) as path:
+        with _certificate_file(certs["cert"] + "\n" + certs["key"]) as path:
             context.load_cert_chain(path)
     return server, client
 
 
 @contextmanager
-def _file(text: str) -> Iterator[str]:
+def _certificate_file(text: str) -> Iterator[str]:
     """Yield the path of a file that contains `text`, for load_cert_chain. It is a file in memory if
     the kernel supports that, otherwise a temporary file with mode 0600."""
     content = text.encode("ascii")
@@ -68,7 +68,7 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
     return None
 
 
-def wait_until(channel: ssl.SSLSocket, deadline: float) -> None:
+def set_deadline(channel: ssl.SSLSocket, deadline: float) -> None:
     """Set the timeout of the next operation on `channel` so that it ends at `deadline` (monotonic
     seconds). Raises socket.timeout if the deadline has passed already."""
     left_s = deadline - time.monotonic()
@@ -89,7 +89,7 @@ def read_line(
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()
     while not text.endswith(b"\n"):
-        wait_until(channel, deadline)
+        set_deadline(channel, deadline)
         block = channel.recv(block_bytes)
         text += block
         if not block or len(text) > most_bytes:

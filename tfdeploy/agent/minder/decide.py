@@ -10,12 +10,12 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List
 from tfdeploy.agent.mesh.shared_state import (
-    decided,
+    decision_time,
+    describe_death,
     first_death,
-    in_words,
     is_final,
+    is_server,
     next_attempt,
-    serves,
 )
 from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.minder.actions import (
@@ -45,10 +45,10 @@ def decide(view: View) -> List[Action]:
     """Return the actions to take now. Called after each change, and also regularly."""
     if view.phase == "ended":
         return []
-    conclusions = _own_conclusions(view)
+    conclusions = _conclude_from_own_facts(view)
     if conclusions:
         return conclusions
-    reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _orphaned(own)]
+    reaping: List[Action] = [_reap(view, own) for own in view.own.values() if _is_orphaned(own)]
     # Do not wait until the tasks of dead supervisors are reaped, because a task that cannot be
     # killed must not delay the others.
     return reaping + _after_reaping(view)
@@ -63,11 +63,11 @@ def _after_reaping(view: View) -> List[Action]:
             if "start" in view.control_words
             else []
         )
-    if view.phase == "committed" and _all_over(view):
+    if view.phase == "committed" and _is_all_over(view):
         return [Phase("ended")]
     if view.rejoining:
         # The run may be over. So nothing starts until another host has answered.
-        return [AbortRun("abort", ALONE)] if _since(view, "back") >= REJOIN_S else []
+        return [AbortRun("abort", ALONE)] if _seconds_since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
         Start(task, next_attempt(view.known, task), number)
@@ -76,10 +76,15 @@ def _after_reaping(view: View) -> List[Action]:
     ]
     if view.phase != "committed":
         return actions
-    return actions + unminded.report(view) + restart.recover(view) + _finish(view)
+    return (
+        actions
+        + unminded.report_unminded(view)
+        + restart.restart_tasks(view)
+        + _end_undecided_tasks(view)
+    )
 
 
-def _own_conclusions(view: View) -> List[Action]:
+def _conclude_from_own_facts(view: View) -> List[Action]:
     """Return the actions that follow from facts that perhaps only this host knows: to commit the
     run, or to end it for some reason. This host tells the other hosts about these actions."""
     part, control_words, known = view.part, view.control_words, view.known
@@ -91,28 +96,28 @@ def _own_conclusions(view: View) -> List[Action]:
         return [AbortRun("abort", control_words["abort"].get("reason") or "rolled back")]
     death = first_death(part.peers, known)
     if death is not None:
-        return [AbortRun("failed", in_words(death))]
+        return [AbortRun("failed", describe_death(death))]
     if (
         view.phase == "prepared"
         and "start" not in control_words
-        and _since(view, "prepared") >= part.start_within_s
+        and _seconds_since(view, "prepared") >= part.start_within_s
     ):
         return [AbortRun("abort", "prepared, but not started within %g s" % part.start_within_s)]
     if view.phase == "started":
         if known.committed or "commit" in control_words:
             return [Commit(), Phase("committed")]
-        if _since(view, "started") >= part.commit_within_s:
+        if _seconds_since(view, "started") >= part.commit_within_s:
             return [
                 AbortRun("abort", "started, but not committed within %g s" % part.commit_within_s)
             ]
     return []
 
 
-def _since(view: View, mark: str) -> float:
+def _seconds_since(view: View, mark: str) -> float:
     return view.now - view.marks.get(mark, view.now)
 
 
-def _orphaned(own: OwnTask) -> bool:
+def _is_orphaned(own: OwnTask) -> bool:
     return own.status.state in ("starting", "running") and not own.supervised
 
 
@@ -125,24 +130,24 @@ def _reap(view: View, own: OwnTask) -> Reap:
     return Reap(task, "lost", "its supervisor was killed", *which)
 
 
-def _all_ended(view: View) -> bool:
+def _have_all_ended(view: View) -> bool:
     return all(
         own.status.state in ("ended", "lost") and not own.supervised for own in view.own.values()
     )
 
 
-def _all_over(view: View) -> bool:
+def _is_all_over(view: View) -> bool:
     """True if all tasks of this host have ended and none of them will restart."""
-    if not _all_ended(view):
+    if not _have_all_ended(view):
         return False
-    if decided(view.part.peers, view.known) is not None:
+    if decision_time(view.part.peers, view.known) is not None:
         return True
     last = all(task in view.known.ended and is_final(view.known.ended[task]) for task in view.own)
     return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
 
 
 def _end_all(view: View, abort: Abort) -> List[Action]:
-    if _all_ended(view):
+    if _have_all_ended(view):
         return [Phase("ended")]
     # A stop that comes later may shorten the grace time.
     graces = [abort.get("grace_s"), view.control_words.get("stop", {}).get("grace_s")]
@@ -156,32 +161,32 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
     return actions
 
 
-def _finish(view: View) -> List[Action]:
+def _end_undecided_tasks(view: View) -> List[Action]:
     """Called after the deciding tasks have succeeded. First end each other task, except servers,
     once its grace time has passed; then end the servers."""
     part = view.part
-    if decided(part.peers, view.known) is None:
+    if decision_time(part.peers, view.known) is None:
         return []
     actions: List[Action] = []
-    waited = _since(view, "decided")
-    done = all(_is_done(view, peer, waited) for peer in part.peers if not serves(peer))
+    waited = _seconds_since(view, "decided")
+    done = all(_has_task_ended(view, peer, waited) for peer in part.peers if not is_server(peer))
     for spec in part.tasks:
         own = view.own[spec.task]
         if own.status.state in ("ended", "lost") and not own.supervised:
             continue
-        over = min(waited, own.quiet_s) >= part.finish_grace_s or _waits_for_ended(view, own)
-        if done if serves(spec) else over:
+        over = min(waited, own.quiet_s) >= part.finish_grace_s or _is_waiting_for_ended(view, own)
+        if done if is_server(spec) else over:
             actions.append(EndTask(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 
-def _waits_for_ended(view: View, own: OwnTask) -> bool:
+def _is_waiting_for_ended(view: View, own: OwnTask) -> bool:
     """True if the task waits for a task that has ended for good. In this case the session of the
     waiting task can never start."""
     return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
 
 
-def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
+def _has_task_ended(view: View, peer: wire.Peer, waited_s: float) -> bool:
     """True if the task of any host has ended. A task also counts as ended if its host has been
     silent for longer than it can take to end the task."""
     fields = view.known.ended.get(peer.task)
@@ -190,4 +195,4 @@ def _is_done(view: View, peer: wire.Peer, waited: float) -> bool:
     if peer.task in view.own:
         return False
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
-    return min(waited, view.silent_s.get(peer.host, 0.0)) >= longest_s
+    return min(waited_s, view.silent_s.get(peer.host, 0.0)) >= longest_s

@@ -76,7 +76,7 @@ class Effects:
         if "decided" not in self._store.state.marks:
             return
         if self._mesh is not None:
-            self._mesh.ask_every((self._part.finish_grace_s + self._part.stop_grace_s) / 4)
+            self._mesh.connect_every((self._part.finish_grace_s + self._part.stop_grace_s) / 4)
         if not self._programs_told:
             self._programs_told = True
             self._tell_programs()
@@ -113,10 +113,10 @@ class Effects:
         return False
 
     def _reap(self, action: actions.Reap) -> bool:
-        return reap.reap(self._paths, *action)
+        return reap.reap_task(self._paths, *action)
 
     def _give_up(self, action: actions.GiveUp) -> bool:
-        return reap.give_up(self._paths, action.task, action.reason)
+        return reap.mark_given_up(self._paths, action.task, action.reason)
 
     def _supply(self, action: actions.Supply) -> bool:
         if self._mesh is None:
@@ -147,7 +147,9 @@ class Effects:
         return True
 
     def _learn_of_host(self, action: Union[actions.ReportUnminded, actions.ReportLost]) -> bool:
-        self.learn(unminded.learn(self._part, self._store.known, action, clock.now(self._part)))
+        self.learn(
+            unminded.add_report(self._part, self._store.known, action, clock.now(self._part))
+        )
         return True
 
     def _commit(self, action: actions.Commit) -> bool:
@@ -178,7 +180,7 @@ class Effects:
         if action.phase == "ended":
             self._release()
             leftovers.restore_links(self._paths)
-            state.left_files = leftovers.left_files(self._paths, self._part)
+            state.left_files = leftovers.list_new_files(self._paths, self._part)
             state.ended = clock.now(self._part)
         state.phase = action.phase
         self._store.note_change()

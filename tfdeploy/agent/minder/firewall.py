@@ -31,7 +31,7 @@ _TRIES = 2  # The first try may fail because another program changes tables at t
 _QUIT = b"\nquit\n"
 
 
-def closed(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
+def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
     """Return which ports the firewall closes on this host, and who may still use them."""
     own = [spec.port or spec.own_port for spec in part.tasks]
     own += [minder.port for minder in part.mesh if minder.host == part.host]
@@ -42,7 +42,7 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
         end
         for minder in part.mesh
         if minder.host != part.host
-        for end in _ends(part, minder)
+        for end in _endpoints_of(part, minder)
         if end[0] not in own_addresses
     ]
     ports = tuple(port for port in own if port is not None)
@@ -50,7 +50,7 @@ def closed(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
     return nft.ClosedPorts(name, os.geteuid(), ports, tuple(part.allowed), tuple(elsewhere))
 
 
-def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
+def _endpoints_of(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
     """Return the (address, port) pairs of the run on another host. This host may have some of these
     addresses too, because container bridges often use the same addresses."""
     ports = {minder.port} | {
@@ -61,7 +61,7 @@ def _ends(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
     return [(address, port) for address in minder.addresses for port in sorted(ports)]
 
 
-def stand(
+def start_firewall(
     paths: RunPaths, part: wire.HostPart, takes_over: bool, journal: Callable[..., None]
 ) -> Firewall:
     """Create the run's table before any port listens. Raises FirewallRefused.
@@ -70,7 +70,7 @@ def stand(
     and tries again later.
     """
     try:
-        made = Firewall(paths, closed(paths, part))
+        made = Firewall(paths, ports_to_close(paths, part))
     except (OSError, ValueError) as error:
         raise FirewallRefused(str(error)) from error
     try:
@@ -103,9 +103,9 @@ class Firewall:
     def begin(self) -> None:
         """Return once the table exists. An earlier minder may have created it; otherwise create it.
         Raises FirewallRefused, OSError."""
-        if self._has_reader() and not self._find_way() and self._stands():
+        if self._has_reader() and not self._find_command() and self._has_table():
             return
-        self._make(WITHIN_S)
+        self._create_table(WITHIN_S)
 
     def restore(self) -> str:
         """If the nft process that owns the table was killed, create the table again. Only root
@@ -119,7 +119,7 @@ class Firewall:
             return ""
         self._next_try = now + PAUSE_S
         try:
-            self._make(AGAIN_WITHIN_S)
+            self._create_table(AGAIN_WITHIN_S)
         except (FirewallRefused, OSError) as error:
             return "the table was removed, and cannot be made again: %s" % error
         return "the table was removed, and stands again"
@@ -140,28 +140,28 @@ class Firewall:
 
     # --- controlling the nft process
 
-    def _make(self, within_s: float) -> None:
+    def _create_table(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        wrong = self._find_way()
+        wrong = self._find_command()
         if wrong:
             raise FirewallRefused(wrong)
         for _ in range(_TRIES):
-            began = self._start()
+            began = self._start_nft()
             # The table gets a new name each time, because an old nft process may not have ended yet
             # and still own a table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.build_table(self._closed._replace(name=name)).encode("ascii")
-            wrong = self._say(text, deadline) or self._wrong(name, began, deadline)
+            wrong = self._write_to_nft(text, deadline) or self._await_table(name, began, deadline)
             if not wrong:
                 return
             # The process that reads the FIFO may be an nft that a dead minder started and
             # supervisors keep alive.
-            self._say(_QUIT, deadline)
+            self._write_to_nft(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
         raise FirewallRefused("nft: " + wrong)
 
-    def _find_way(self) -> str:
+    def _find_command(self) -> str:
         """Find the command line that starts nft, if it was not found before. Return why there is
         none, or ""."""
         refused = ""
@@ -170,7 +170,7 @@ class Firewall:
             self._way = way or []
         return refused
 
-    def _start(self) -> int:
+    def _start_nft(self) -> int:
         """Start nft with the FIFO as its input. Return the position in the log at which its output
         begins. nft does not end with this process.
 
@@ -179,7 +179,7 @@ class Firewall:
         """
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            self._drain(reading)
+            self._drain_fifo(reading)
             os.set_blocking(reading, True)
             with open(self._log, "ab") as log:
                 self._nft = subprocess.Popen(
@@ -195,7 +195,7 @@ class Firewall:
         finally:
             os.close(reading)
 
-    def _drain(self, reading: int) -> None:
+    def _drain_fifo(self, reading: int) -> None:
         """Discard data in the FIFO that an earlier nft did not read, so that the new nft does not
         read it."""
         try:
@@ -204,7 +204,7 @@ class Firewall:
         except BlockingIOError:
             pass
 
-    def _say(self, text: bytes, deadline: float) -> str:
+    def _write_to_nft(self, text: bytes, deadline: float) -> str:
         """Write the whole text to the FIFO. Return what went wrong, or ""."""
         assert self._held is not None
         while text:
@@ -218,13 +218,13 @@ class Firewall:
                 return "it has ended"
         return ""
 
-    def _wrong(self, name: str, began: int, deadline: float) -> str:
+    def _await_table(self, table: str, log_begin: int, deadline: float) -> str:
         """Wait until the table exists, then return "". Return the reason if nft reports an error,
         ends, or takes too long."""
         while True:
-            if "flags owner" in self._listing("table", "inet", name):
+            if "flags owner" in self._list_tables("table", "inet", table):
                 return ""
-            output = self._output(began)
+            output = self._read_output(log_begin)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
             if nft_program.first_error(output) or ended or late:
                 last = (
@@ -234,13 +234,15 @@ class Firewall:
                 return nft_program.first_error(output) or last
             time.sleep(_LOOK_S)
 
-    def _stands(self) -> bool:
+    def _has_table(self) -> bool:
         return (
-            re.search(r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._listing("tables", "inet"))
+            re.search(
+                r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._list_tables("tables", "inet")
+            )
             is not None
         )
 
-    def _listing(self, *arguments: str) -> str:
+    def _list_tables(self, *arguments: str) -> str:
         """Return the output of a separate nft process that lists tables. The nft that owns the
         table is not used for this, because it may lose its netlink socket, and then the table would
         be removed."""
@@ -248,9 +250,9 @@ class Firewall:
             self._way + ["list", *arguments], env=nft_program.nft_environment()
         ).read_output()[1]
 
-    def _output(self, began: int) -> str:
+    def _read_output(self, log_begin: int) -> str:
         with open(self._log, "rb") as log:
-            log.seek(began)
+            log.seek(log_begin)
             return log.read(1 << 16).decode("utf-8", "replace")
 
     def _has_reader(self) -> bool:

@@ -30,14 +30,14 @@ class PortTaken(Exception):
         self.port = port
 
 
-def hold(part: wire.HostPart, may_be_bound: bool) -> List[socket.socket]:
+def hold_ports(part: wire.HostPart, may_be_bound: bool) -> List[socket.socket]:
     """Return one socket for each port of this host's tasks. The sockets are bound, so that no other
     program can take these ports. `may_be_bound`: True if the tasks may have bound their ports
     already. Raises PortTaken."""
-    return [_hold(spec.port, may_be_bound) for spec in part.tasks if spec.port is not None]
+    return [_hold_port(spec.port, may_be_bound) for spec in part.tasks if spec.port is not None]
 
 
-def guard(
+def guard_ports(
     paths: RunPaths, part: wire.HostPart, may_be_bound: bool, state: wire.HostRunState
 ) -> Optional[GuardedPorts]:
     """Hold the ports of this host's tasks, and close them to strangers. Return None if the run does
@@ -58,7 +58,7 @@ def guard(
             guarded.guard_port(
                 port,
                 given.get(port),
-                partial(_hold, port, may_be_bound),
+                partial(_hold_port, port, may_be_bound),
                 paths.status(task).guard_inode,
             )
         except OSError as error:
@@ -67,7 +67,7 @@ def guard(
     return guarded
 
 
-def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
+def find_open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
     addresses = guarded.find_open_to_all()
     reason = (
@@ -81,7 +81,7 @@ def open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str]:
     }
 
 
-def _hold(port: int, may_be_bound: bool) -> socket.socket:
+def _hold_port(port: int, may_be_bound: bool) -> socket.socket:
     try:
         return sockets.hold_port(port, may_be_bound=may_be_bound)
     except OSError as error:
@@ -103,7 +103,7 @@ class OwnPorts:
     def hold(self) -> None:
         """Hold all these ports. Called before any task has started. Raises PortTaken."""
         for task, port in self._ports.items():
-            self._held[task] = _hold(port, may_be_bound=False)
+            self._held[task] = _hold_port(port, may_be_bound=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
         """Hold the ports of those tasks that are not alive. If another process has taken such a
@@ -116,7 +116,7 @@ class OwnPorts:
                 self.release(task)
             elif task not in self._held:
                 try:
-                    self._held[task] = _hold(port, may_be_bound=False)
+                    self._held[task] = _hold_port(port, may_be_bound=False)
                 except PortTaken:
                     pass
 
@@ -132,7 +132,7 @@ class OwnPorts:
         self._ports = {}
 
 
-def claim(port: int, takes_over: bool) -> socket.socket:
+def bind_mesh_port(port: int, takes_over: bool) -> socket.socket:
     """Return the socket on which the mesh listens later. `takes_over`: True if this minder replaces
     a dead one; then wait until the dead minder's connections no longer use the port. Raises
     PortTaken."""

@@ -42,5 +42,9 @@ class Linger:
             self._until = min(self._until, now + TOLD_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
             self.tick_s = SELDOM_S
-            self._mesh.ask_seldom()
-        return now < self._until and not self._mesh.all_know() and not self._paths.was_removed()
+            self._mesh.connect_seldom()
+        return (
+            now < self._until
+            and not self._mesh.do_all_peers_know()
+            and not self._paths.was_removed()
+        )

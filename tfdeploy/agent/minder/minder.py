@@ -50,7 +50,7 @@ OPEN_S = 1.5  # the pause between two checks for ports that are open to everybod
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 
-class Seen(NamedTuple):
+class Observation(NamedTuple):
     """What the minder observed in one step. `received`: the state that other minders and the
     control machine have sent. `now`: monotonic seconds."""
 
@@ -58,7 +58,7 @@ class Seen(NamedTuple):
     own: Dict[str, OwnTask]
     control_words: Dict[str, Word]
     received: Knowledge
-    in_touch: bool  # the result of Mesh.in_touch; True if there is no mesh
+    in_touch: bool  # the result of Mesh.is_in_touch; True if there is no mesh
 
 
 class Minder:
@@ -97,12 +97,12 @@ class Minder:
         if self.part.protect == "firewall":
             from tfdeploy.agent.minder import firewall
 
-            self.firewall = firewall.stand(
+            self.firewall = firewall.start_firewall(
                 self.paths, self.part, self.takes_over, self.store.journal
             )
         may_be_bound = self.takes_over and not self.rebooted
-        self.guarded = held_ports.guard(self.paths, self.part, may_be_bound, self.state)
-        holders = held_ports.hold(self.part, may_be_bound) if self.guarded is None else []
+        self.guarded = held_ports.guard_ports(self.paths, self.part, may_be_bound, self.state)
+        holders = held_ports.hold_ports(self.part, may_be_bound) if self.guarded is None else []
         self.supervisors.guarded = self.guarded
         if not self.takes_over:
             self.own_ports.hold()
@@ -128,12 +128,18 @@ class Minder:
         certs = self.paths.certificates()
         if own is None or len(self.part.mesh) < 2 or not certs:
             return None
-        listener = held_ports.claim(own.port, self.takes_over)
+        listener = held_ports.bind_mesh_port(own.port, self.takes_over)
         return Mesh(
-            self.part, certs, listener, self.store.known, self.wake, self._answer, self.guarded
+            self.part,
+            certs,
+            listener,
+            self.store.known,
+            self.wake,
+            self._answer_question,
+            self.guarded,
         )
 
-    def _answer(self, host: str, question: Any, channel: SSLSocket) -> None:
+    def _answer_question(self, host: str, question: Any, channel: SSLSocket) -> None:
         """Answer the question of another minder: about the signs of life of this host's tasks, or
         for its `keep` folders. If OSError or ValueError is raised, the other minder tries again."""
         if isinstance(question, dict) and "signs" in question:
@@ -164,8 +170,8 @@ class Minder:
             boot_name(),
         )
         state.marks.setdefault("prepared", now)
-        for host in unminded.hosts(self.store.known):
-            state.marks.setdefault(unminded.mark(host), now)
+        for host in unminded.unminded_hosts(self.store.known):
+            state.marks.setdefault(unminded.mark_name(host), now)
         if self.rejoining:
             state.marks["back"] = now
         self.store.note_change()
@@ -187,21 +193,21 @@ class Minder:
         while (
             self.state.phase != "ended" or not self.store.saved
         ) and not self.paths.was_removed():
-            if not self._try():
+            if not self._try_step():
                 busy = self.state.phase != "committed" or "decided" in self.state.marks
                 self._wait(fifo, _BUSY_TICK_S if busy else _IDLE_TICK_S)
             self.store.save()
         self.sampling.end()
         if self.firewall is not None:
             self.firewall.close()
-        self._linger(fifo)
-        if self._never_began():
-            leftovers.remove(self.paths)
+        self._linger_until_known(fifo)
+        if self._has_never_begun():
+            leftovers.remove_run(self.paths)
         else:
-            leftovers.remove_half_words(self.paths)
+            leftovers.remove_partial_orders(self.paths)
             leftovers.forget_doubt(self.paths)
 
-    def _never_began(self) -> bool:
+    def _has_never_begun(self) -> bool:
         """True if the run was prepared on this host but never started, and was not rolled back. No
         task has ever run, so the folder of the run is useless."""
         ended = self.paths.word("abort") or self.paths.word("stop")
@@ -209,15 +215,15 @@ class Minder:
             self.state.started is None
             and not self.store.known.committed
             and not ended
-            and self._is_ours()
+            and self._holds_lock()
         )
 
-    def _is_ours(self) -> bool:
+    def _holds_lock(self) -> bool:
         """True if the folder still belongs to this run. A later run with the same name may have
         replaced it."""
         return self.lock is not None and self.lock.is_held()
 
-    def _try(self) -> bool:
+    def _try_step(self) -> bool:
         """Take a step, and return whether it changed something. An error does not end the minder;
         the next step tries again, because there may be no other process that could start a new
         minder."""
@@ -235,8 +241,8 @@ class Minder:
     def step(self) -> bool:
         """Observe, decide, act and save once. Return False if this changed nothing."""
         seen = self._observe()
-        self._take_in(seen)
-        view = self._view(seen)
+        self._update_shared_state(seen)
+        view = self._make_view(seen)
         self._note_restarts(view)
         self.store.save()
         self.effects.share()
@@ -247,7 +253,7 @@ class Minder:
                 self.sampling.end()  # the last sample is written before the phase says "ended"
             changed = self.effects.carry_out(action) or changed
         self._update_health()
-        self._look_at_ports(seen.now)
+        self._check_ports(seen.now)
         self.store.save()
         return changed
 
@@ -260,10 +266,10 @@ class Minder:
 
     # --- observing the run
 
-    def _observe(self) -> Seen:
+    def _observe(self) -> Observation:
         self._reap()
         own = self.supervisors.observe_tasks("decided" in self.state.marks)
-        received = told_end.take_told_end(self.paths, self.part)
+        received = told_end.take_run_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
         control_words = {
@@ -271,52 +277,52 @@ class Minder:
             for name, word in ((name, self.paths.word(name)) for name in WORDS)
             if word is not None
         }
-        return Seen(
+        return Observation(
             time.monotonic(),
             own,
             control_words,
             received,
-            self.mesh is None or self.mesh.in_touch(),
+            self.mesh is None or self.mesh.is_in_touch(),
         )
 
     def _reap(self) -> None:
         ended = self.supervisors.reap()
         if self.state.phase == "committed":
-            self.sampling.keep(time.monotonic(), ended)
+            self.sampling.keep_running(time.monotonic(), ended)
 
-    def _take_in(self, seen: Seen) -> None:
+    def _update_shared_state(self, observed: Observation) -> None:
         """Add to the shared state how tasks of this host have ended, and what other hosts have
         sent. Record the times of control files as marks. Write nothing to disk."""
-        known = self.store.known.join(seen.received)
+        known = self.store.known.join(observed.received)
         ended = {}
-        for task, one in seen.own.items():
+        for task, one in observed.own.items():
             if one.status.state in restart.OVER and not one.supervised and task in self.peers:
-                following = restart.after_attempt(self.part, self.peers[task], known, one.status)
-                ended[task] = shared_state.ending_of(
-                    one.status, following.is_final, following.what != restart.LAST
+                following = restart.decide_next_step(self.part, self.peers[task], known, one.status)
+                ended[task] = shared_state.make_ending(
+                    one.status, following.is_final, following.kind != restart.LAST
                 )
         known = known.join(Knowledge(ended=ended))
-        self.store.learn(known._replace(decided=shared_state.decided(self.part.peers, known)))
+        self.store.learn(known._replace(decided=shared_state.decision_time(self.part.peers, known)))
         for task in ended:
-            self.store.count_death(self.peers[task], seen.own[task].status)
-        self._note_words(seen)
+            self.store.count_death(self.peers[task], observed.own[task].status)
+        self._note_control_words(observed)
         if "decided" not in self.state.marks and self.store.known.decided is not None:
             self.store.note_change()
-            self.state.marks["decided"] = seen.now
-        self.rejoining = self.rejoining and not seen.in_touch
+            self.state.marks["decided"] = observed.now
+        self.rejoining = self.rejoining and not observed.in_touch
 
-    def _note_words(self, seen: Seen) -> None:
-        if "stop" in seen.control_words and not self.state.stop_requested:
+    def _note_control_words(self, observed: Observation) -> None:
+        if "stop" in observed.control_words and not self.state.stop_requested:
             self.store.note_change()
             self.state.stop_requested = True
-        signs = seen.control_words.get("start"), seen.control_words.get("renew")
+        signs = observed.control_words.get("start"), observed.control_words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
             # The launcher is alive and waits for other hosts, so the time limit for the current
             # phase starts again.
-            self.state.marks[self.state.phase] = seen.now
+            self.state.marks[self.state.phase] = observed.now
         self.launcher = signs
 
-    def _view(self, seen: Seen) -> View:
+    def _make_view(self, seen: Observation) -> View:
         mesh, marks = self.mesh, self.state.marks
         return View(
             part=self.part,
@@ -339,7 +345,7 @@ class Minder:
         waiting = {
             task: reason for task, reason in self.state.again.items() if not view.own[task].written
         }
-        again = {**waiting, **restart.reasons(view)}
+        again = {**waiting, **restart.restart_reasons(view)}
         refused = self.effects.keep_refused()
         if again and refused:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
@@ -368,18 +374,18 @@ class Minder:
 
     # --- access to the ports
 
-    def _look_at_ports(self, now: float) -> None:
+    def _check_ports(self, now: float) -> None:
         if self.firewall is not None and self.state.phase != "ended":
             self.firewall.keep(self.store.journal)
         if self.guarded is not None and now >= self.next_open:
             self.next_open = now + OPEN_S
-            self.store.note_open_ports(held_ports.open_tasks(self.part, self.guarded))
+            self.store.note_open_ports(held_ports.find_open_tasks(self.part, self.guarded))
         if self.guarded is not None:
             self.store.note_callers(self.guarded.learned, self.guarded.turned_away)
 
     # --- after the end of the run
 
-    def _linger(self, fifo: int) -> None:
+    def _linger_until_known(self, fifo: int) -> None:
         """Stay until the hosts with unfinished tasks know how the run has ended."""
         if self.mesh is None:
             return

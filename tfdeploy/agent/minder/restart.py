@@ -1,7 +1,7 @@
 """Decide which tasks restart, and in which order the tasks of a gang restart. The input is the plan
 for this host, the shared state, the tasks of this host and the clock; the output is actions. Pure.
 
-`after_attempt` alone decides whether and when a task restarts.
+`decide_next_step` alone decides whether and when a task restarts.
 
 A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together.
 A minder announces a new round (start of the gang); then every host ends its tasks of the old round
@@ -18,15 +18,15 @@ from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     MAX_TEXT,
     Knowledge,
-    death_of,
-    decided,
-    ending_of,
-    in_words,
+    decision_time,
+    describe_death,
     is_final,
     is_outdated,
+    is_server,
+    is_too_early,
+    make_death,
+    make_ending,
     next_count,
-    serves,
-    too_early,
 )
 from tfdeploy.agent.minder.actions import (
     Action,
@@ -67,7 +67,7 @@ AT = "at"  # the task restarts later
 NOW = "now"  # the task restarts now
 
 
-class Following(NamedTuple):
+class NextStep(NamedTuple):
     """What follows an attempt that has ended.
 
     `reason`: how the attempt ended; with GIVE_UP, why the task does not restart. `at`: with AT, the
@@ -75,17 +75,17 @@ class Following(NamedTuple):
     gang restarts; this is the current round if the restart has begun already.
     """
 
-    what: str
+    kind: str
     reason: str = ""
     at: float = 0.0
     round: int = 0
 
     @property
     def is_final(self) -> bool:
-        return self.what in (LAST, RUN_OVER)
+        return self.kind in (LAST, RUN_OVER)
 
 
-def after_attempt(
+def decide_next_step(
     part: wire.HostPart,
     peer: wire.Peer,
     known: Knowledge,
@@ -93,44 +93,42 @@ def after_attempt(
     count: Optional[RestartCount] = None,
     now: float = 0.0,
     not_before: float = 0.0,
-) -> Following:
+) -> NextStep:
     """Return what follows the attempt. `count`: the failed starts of the task, including this one.
     None: this one is not counted yet. `now`, `not_before`: monotonic seconds."""
-    how, number = how_it_ended(status), known.round_number
-    if not _recovers(part, peer, known, status):
-        return Following(LAST, how)
-    if known.abort is not None or decided(part.peers, known) is not None:
-        return Following(RUN_OVER, how)
+    how, number = describe_ending(status), known.round_number
+    if not _is_restarted(part, peer, known, status):
+        return NextStep(LAST, how)
+    if known.abort is not None or decision_time(part.peers, known) is not None:
+        return NextStep(RUN_OVER, how)
     if peer.gang and status.round < number:
-        return Following(GANG, how, round=number)
+        return NextStep(GANG, how, round=number)
     if count is not None and count["count"] > part.restart_max:
         restarts = "%d restart%s" % (part.restart_max, "s" * (part.restart_max != 1))
-        return Following(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
+        return NextStep(GIVE_UP, "%s, after %s (restart.max)" % (how, restarts))
     if part.same_error_ends and count is not None and count.get("same", 0) >= SAME_ERRORS:
-        return Following(
-            GIVE_UP, "failed twice with the same error before its first step: %s" % how
-        )
+        return NextStep(GIVE_UP, "failed twice with the same error before its first step: %s" % how)
     if peer.on_death == "gang" or _is_left_alone(part, known, peer):
         if number >= MAX_ROUND:
-            return Following(GIVE_UP, "%s, and no round follows number %d" % (how, MAX_ROUND))
-        return Following(GANG, how, round=number + 1)
-    return Following(AT, how, at=not_before) if now < not_before else Following(NOW, how)
+            return NextStep(GIVE_UP, "%s, and no round follows number %d" % (how, MAX_ROUND))
+        return NextStep(GANG, how, round=number + 1)
+    return NextStep(AT, how, at=not_before) if now < not_before else NextStep(NOW, how)
 
 
-def _recovers(
+def _is_restarted(
     part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
 ) -> bool:
     """True if the task restarts after this attempt, unless the run ends before."""
-    if not known.committed or not _may_recover(part, peer):
+    if not known.committed or not _can_restart(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
         return True
     return status.outcome != "gave_up" and (
-        status.outcome != "succeeded" or too_early(peer, ending_of(status))
+        status.outcome != "succeeded" or is_too_early(peer, make_ending(status))
     )
 
 
-def _may_recover(part: wire.HostPart, peer: wire.Peer) -> bool:
+def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
     return part.restart_max > 0 and peer.on_death != ""
 
 
@@ -152,7 +150,7 @@ def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bo
     )
 
 
-def how_it_ended(status: wire.TaskStatus) -> str:
+def describe_ending(status: wire.TaskStatus) -> str:
     """Return how the attempt ended, in a few words."""
     return wire.ending_in_short(status.outcome, status.exit_code, status.signal, status.reason)
 
@@ -209,7 +207,7 @@ def count_failure(
     counted: RestartCount = {
         "attempt": status.attempt,
         "round": status.round,
-        "how": how_it_ended(status)[:MAX_TEXT],
+        "how": describe_ending(status)[:MAX_TEXT],
         "count": next_count(count),
         "quick": quick,
         "delay_s": delay_s,
@@ -224,12 +222,12 @@ def count_failure(
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
     """Return the next round of the gang. The death of this attempt is its cause."""
-    death = death_of(ending_of(status), action.task, status.host)
+    death = make_death(make_ending(status), action.task, status.host)
     started: GangRound = {
         "n": action.n,
         "time": death["time"],
         "task": action.task,
-        "reason": in_words(death)[:MAX_TEXT],
+        "reason": describe_death(death)[:MAX_TEXT],
         "count": count["count"],
         "quick": count["quick"],
         "delay_s": count["delay_s"],
@@ -239,18 +237,20 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
     return started
 
 
-def recover(view: View) -> List[Action]:
+def restart_tasks(view: View) -> List[Action]:
     """Return the actions that restart and end tasks of this host and report stages, for a run that
     is committed. Return none after all deciding tasks have succeeded."""
-    if decided(view.part.peers, view.known) is not None:
+    if decision_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
-    for spec, peer in _own(view):
+    for spec, peer in _own_tasks(view):
         own, number = view.own[spec.task], view.known.round_number
         if peer.gang and own.status.round < number:
             if own.status.state not in OVER:
                 actions.append(
-                    EndTask(spec.task, _why_gang(view), min(view.part.stop_grace_s, GANG_GRACE_S))
+                    EndTask(
+                        spec.task, _gang_reason(view), min(view.part.stop_grace_s, GANG_GRACE_S)
+                    )
                 )
         elif own.status.state in OVER and not own.supervised:
             actions += _after_death(view, peer, own)
@@ -260,10 +260,10 @@ def recover(view: View) -> List[Action]:
 def waits_for_gang(view: View) -> bool:
     """True if a restart of the gang may need this host again, even if all of its tasks have
     ended."""
-    return any(peer.gang and _may_recover(view.part, peer) for _, peer in _own(view))
+    return any(peer.gang and _can_restart(view.part, peer) for _, peer in _own_tasks(view))
 
 
-def _own(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
+def _own_tasks(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
     peers = {peer.task: peer for peer in view.part.peers}
     return [(spec, peers[spec.task]) for spec in view.part.tasks if spec.task in peers]
 
@@ -273,17 +273,19 @@ def _after_death(view: View, peer: wire.Peer, own: OwnTask) -> List[Action]:
     if count is None or count["attempt"] != own.status.attempt:
         return []
     not_before = view.marks.get("again " + peer.task, 0.0)
-    following = after_attempt(view.part, peer, view.known, own.status, count, view.now, not_before)
-    if following.what == GIVE_UP:
+    following = decide_next_step(
+        view.part, peer, view.known, own.status, count, view.now, not_before
+    )
+    if following.kind == GIVE_UP:
         return [GiveUp(peer.task, following.reason)]
-    if following.what == GANG:
+    if following.kind == GANG:
         return [NewRound(following.round, peer.task)]
-    if following.what == NOW:
+    if following.kind == NOW:
         return [Start(peer.task, own.status.attempt + 1, view.known.round_number)]
     return []
 
 
-def _why_gang(view: View) -> str:
+def _gang_reason(view: View) -> str:
     return "the gang starts again: %s" % (
         "" if view.known.round is None else view.known.round.get("reason", "")
     )
@@ -293,17 +295,17 @@ def _advance_gang(view: View) -> List[Action]:
     """Return the next actions of this host in a restart of the gang."""
     number, members = (
         view.known.round_number,
-        [(spec, peer) for spec, peer in _own(view) if peer.gang],
+        [(spec, peer) for spec, peer in _own_tasks(view) if peer.gang],
     )
     if number == 1 or not members:
         return []
     host, part = view.part.host, view.part
-    mine = _stage(view, host, number)
-    slowest = min(_stage(view, peer.host, number) for peer in part.peers if peer.gang)
+    mine = _gang_stage(view, host, number)
+    slowest = min(_gang_stage(view, peer.host, number) for peer in part.peers if peer.gang)
     if mine < CLEARED:
         return (
             [ReportStage(number, CLEARED)]
-            if all(_cleared(view.own[spec.task], number) for spec, _ in members)
+            if all(_is_cleared(view.own[spec.task], number) for spec, _ in members)
             else []
         )
     if mine < SUPPLIED:
@@ -311,66 +313,66 @@ def _advance_gang(view: View) -> List[Action]:
             return []
         needs = part.supply_from not in (None, host) and view.supplied < number
         return [Supply(number)] if needs else [ReportStage(number, SUPPLIED)]
-    servers = [spec for spec, _ in members if serves(spec)]
+    servers = [spec for spec, _ in members if is_server(spec)]
     if mine < SERVED and all(_is_up(view.own[spec.task], number) for spec in servers):
         return [ReportStage(number, SERVED)]
     if view.now < view.marks.get("round %d" % number, 0.0):
         return []
-    ready = [spec for spec, _ in members if serves(spec) or slowest >= SERVED]
+    ready = [spec for spec, _ in members if is_server(spec) or slowest >= SERVED]
     # Servers start at once. The other tasks start after all hosts have reported SERVED.
     return [
         Start(spec.task, view.own[spec.task].status.attempt + 1, number)
         for spec in ready
-        if _cleared(view.own[spec.task], number)
+        if _is_cleared(view.own[spec.task], number)
         and view.own[spec.task].status.round < number
         and slowest >= CLEARED
     ]
 
 
-def _stage(view: View, host: str, number: int) -> int:
+def _gang_stage(view: View, host: str, round_number: int) -> int:
     at, stage = view.known.stands.get(host, (1, SERVED))
-    return stage if at == number else SERVED if at > number else 0
+    return stage if at == round_number else SERVED if at > round_number else 0
 
 
-def _cleared(own: OwnTask, number: int) -> bool:
-    return own.status.round >= number or (own.status.state in OVER and not own.supervised)
+def _is_cleared(own: OwnTask, round_number: int) -> bool:
+    return own.status.round >= round_number or (own.status.state in OVER and not own.supervised)
 
 
-def _is_up(own: OwnTask, number: int) -> bool:
-    return own.status.round >= number and (own.status.up or own.status.state in OVER)
+def _is_up(own: OwnTask, round_number: int) -> bool:
+    return own.status.round >= round_number and (own.status.up or own.status.state in OVER)
 
 
-def reasons(view: View) -> Dict[str, str]:
+def restart_reasons(view: View) -> Dict[str, str]:
     """Return task -> why it will restart soon, for tasks of this host."""
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task
-    for spec, peer in _own(view):
+    for spec, peer in _own_tasks(view):
         status = view.own[spec.task].status
         if status.state not in OVER:
             continue
         count = count_death(view.part, peer, view.known, view.counts.get(peer.task), status)
-        following = after_attempt(view.part, peer, view.known, status, count)
-        if following.is_final or following.what == GIVE_UP:
+        following = decide_next_step(view.part, peer, view.known, status, count)
+        if following.is_final or following.kind == GIVE_UP:
             continue
         first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
         reason_by_task[spec.task] = (
-            _why_gang(view) + _awaited(view)
+            _gang_reason(view) + _describe_awaited_hosts(view)
             if under_way
             else "%sstarts again: %s" % (first, following.reason)
         )
     return reason_by_task
 
 
-def _awaited(view: View) -> str:
+def _describe_awaited_hosts(view: View) -> str:
     """Return a text that names the hosts for which the restart of the gang still waits. Return ""
     if it waits for no host, or if this host itself is not ready."""
     number = view.known.round_number
-    if _stage(view, view.part.host, number) < CLEARED:
+    if _gang_stage(view, view.part.host, number) < CLEARED:
         return ""
     hosts = sorted({peer.host for peer in view.part.peers if peer.gang})
-    late = [host for host in hosts if _stage(view, host, number) < CLEARED]
+    late = [host for host in hosts if _gang_stage(view, host, number) < CLEARED]
     gone = [host for host in late if view.known.unminded.get(host, (0, 0.0))[0] % 2]
     if gone:
         return "; waits for %s, where nobody minds it, as long as restart.wait allows" % ", ".join(

@@ -22,7 +22,7 @@ class Sampling:
         self._next = 0.0  # the earliest time of the next start, in monotonic seconds
         self._reads = True
 
-    def keep(self, now: float, ended: Mapping[int, int]) -> None:
+    def keep_running(self, now: float, ended: Mapping[int, int]) -> None:
         """Start the sampler if it is not alive. `ended`: pid -> wait status, for the children that
         the minder has reaped."""
         child = self._child

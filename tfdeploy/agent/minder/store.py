@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
 
-def tidy(paths: RunPaths) -> None:
+def remove_partial_files(paths: RunPaths) -> None:
     """Remove temporary files that a minder left when it was killed while it wrote. Only the process
     that holds the minder's lock may call this."""
     for path in (paths.known_file, paths.state_file):
@@ -44,8 +44,8 @@ class StateStore:
     def load(self) -> None:
         """Load the state that an earlier minder has left. An invalid file is ignored, and this is
         recorded in the journal."""
-        tidy(self.paths)
-        wrong = check_files.mismatch(wire.HostRunState, wire.to_wire(self.state))
+        remove_partial_files(self.paths)
+        wrong = check_files.find_mismatch(wire.HostRunState, wire.to_wire(self.state))
         if wrong is not None:
             # The other hosts will send their state again. Counts start again from zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
@@ -76,19 +76,19 @@ class StateStore:
         self.note_change()
 
     def _note_unminded(self, known: Knowledge) -> None:
-        before, now = unminded.hosts(self.known), unminded.hosts(known)
+        before, now = unminded.unminded_hosts(self.known), unminded.unminded_hosts(known)
         for host in now.keys() - before.keys():
-            self.state.marks[unminded.mark(host)] = time.monotonic()
+            self.state.marks[unminded.mark_name(host)] = time.monotonic()
             self.journal("unminded", host=host)
         for host in before.keys() - now.keys():
-            self.state.marks.pop(unminded.mark(host), None)
+            self.state.marks.pop(unminded.mark_name(host), None)
             self.journal("minded again", host=host)
 
     def count_death(self, peer: wire.Peer, status: wire.TaskStatus) -> None:
         """Count the death of an attempt, but only once, and set the earliest time at which the task
         may restart."""
         before = self.state.restarts.get(peer.task)
-        following = restart.after_attempt(self.part, peer, self.known, status)
+        following = restart.decide_next_step(self.part, peer, self.known, status)
         count = restart.count_death(self.part, peer, self.known, before, status, random.random())
         of_an_old_round = following.round == self.known.round_number
         if count is before or of_an_old_round or following.is_final:
@@ -163,11 +163,13 @@ class StateStore:
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round
-        state.unminded = unminded.hosts(known)
+        state.unminded = unminded.unminded_hosts(known)
         if abort is not None:
             state.stop_requested = state.stop_requested or abort["kind"] == "stop"
             if abort["kind"] == "failed":
-                state.abort_reason = shared_state.in_words(death) if death is not None else None
+                state.abort_reason = (
+                    shared_state.describe_death(death) if death is not None else None
+                )
             elif abort["kind"] == "abort":
                 state.abort_reason = abort["reason"]
         self.paths.write_known(known.as_json())

@@ -51,11 +51,11 @@ class Supervisors:
         remove(self._paths.stop_file(task))  # the previous attempt may have left this file
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
-        self._children[task] = start_agent(log, *arguments, **self._left(task))
+        self._children[task] = start_agent(log, *arguments, **self._inherit_sockets(task))
         self._begun[task] = attempt, round_number
         return True
 
-    def _left(self, task: str) -> Dict[str, Any]:
+    def _inherit_sockets(self, task: str) -> Dict[str, Any]:
         """Return arguments for Popen, by which the supervisor inherits the sockets that guard the
         ports."""
         if self.guarded is None:
@@ -88,9 +88,9 @@ class Supervisors:
         deciding tasks have succeeded; then also read the new log lines of the tasks, which extend
         their grace time."""
         now = time.monotonic()
-        return {spec.task: self._own(spec.task, now, decided) for spec in self._part.tasks}
+        return {spec.task: self._observe_task(spec.task, now, decided) for spec in self._part.tasks}
 
-    def _own(self, task: str, now: float, decided: bool) -> OwnTask:
+    def _observe_task(self, task: str, now: float, decided: bool) -> OwnTask:
         # The lock must be checked before the status is read, because a supervisor writes its last
         # status before it releases the lock.
         child = self._children.get(task)
@@ -121,7 +121,7 @@ class Supervisors:
         messages, before = self._readers[task].read_new(), self._output[task]
         self._output[task] = (
             LastOutput(now)
-            if messages.own
+            if messages.has_own_output
             else LastOutput(before.own, tuple(dict.fromkeys(before.waits + messages.waits)))
         )
         return self._output[task]
@@ -145,6 +145,6 @@ def tell_supervisor(
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
             pass  # the disk is full; SIGTERM without the file also ends the task
-    who = task_processes.supervisor(paths, task)
+    who = task_processes.read_supervisor(paths, task)
     if who is not None:
         processes.send_signal(who, signal.SIGTERM)

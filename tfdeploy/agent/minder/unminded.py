@@ -14,7 +14,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
 from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     Knowledge,
-    decided,
+    decision_time,
     is_final,
     is_outdated,
     next_attempt,
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 NOBODY = "nobody minds it"
 
 
-def report(view: View) -> List[Action]:
+def report_unminded(view: View) -> List[Action]:
     """Return reports about hosts that have lost their minder or have one again. Return none if the
     run is aborted or all deciding tasks have succeeded."""
     part, known = view.part, view.known
-    if known.abort is not None or decided(part.peers, known) is not None:
+    if known.abort is not None or decision_time(part.peers, known) is not None:
         return []
     actions: List[Action] = []
     for host in sorted({peer.host for peer in part.peers if _is_needed(peer, known)} | {part.host}):
@@ -39,41 +39,41 @@ def report(view: View) -> List[Action]:
         if host == part.host:
             actions += [ReportUnminded(host, number + 1)] if number % 2 else []
         elif number % 2:
-            waited = view.now - view.marks.get(mark(host), view.now)
+            waited = view.now - view.marks.get(mark_name(host), view.now)
             actions += [ReportLost(host)] if waited >= part.restart_wait_s else []
         elif refused_s >= part.unminded_after_s and number < MAX_ROUND:
             actions.append(ReportUnminded(host, number + 1, refused_s))
     return actions
 
 
-def mark(host: str) -> str:
+def mark_name(host: str) -> str:
     """Return the key in View.marks for the time at which this host learned that `host` has no
     minder."""
     return "unminded " + host
 
 
-def hosts(known: Knowledge) -> Dict[str, float]:
+def unminded_hosts(known: Knowledge) -> Dict[str, float]:
     """Return host -> since when it has had no minder (UTC seconds). Hosts with a minder are
     missing."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
-def learn(
+def add_report(
     part: wire.HostPart, known: Knowledge, action: Union[ReportUnminded, ReportLost], now: float
 ) -> Knowledge:
     """Return `known` joined with what the action reports. `now`: UTC seconds."""
     if isinstance(action, ReportLost):
-        return known.join(Knowledge(ended=lost(part, known, action.host)))
+        return known.join(Knowledge(ended=lost_endings(part, known, action.host)))
     return known.join(Knowledge(unminded={action.host: (action.n, now - action.for_s)}))
 
 
-def lost(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
+def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
     """Return task -> ending "lost", for tasks of `host`. The ending belongs to the attempt after
     the last one that is known to have ended, because that attempt may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
         NOBODY,
-        _in_words(part.restart_wait_s),
+        _format_seconds(part.restart_wait_s),
     )
     return {
         peer.task: {
@@ -95,7 +95,7 @@ def _is_needed(peer: wire.Peer, known: Knowledge) -> bool:
     return fields is None or not is_final(fields) or is_outdated(peer, fields, known)
 
 
-def _in_words(seconds: float) -> str:
+def _format_seconds(seconds: float) -> str:
     for unit, size in (("h", 3600), ("min", 60)):
         if seconds >= size and seconds % size == 0:
             return "%d %s" % (seconds // size, unit)

@@ -19,12 +19,12 @@ MOST_ATTEMPTS = 100  # only this many attempts, the newest ones, are returned
 _OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
-def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
+def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
     """Return the attempts of the task, ordered by their numbers. Times are UTC seconds of the run's
     clock. Invalid lines are skipped, because a full disk may have truncated them."""
     part = paths.part()
     attempts: Dict[int, Answer] = {}
-    for line in _lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
+    for line in _read_last_lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
             entry = json.loads(line)
             number, time, what = (
@@ -50,14 +50,14 @@ def attempts_of(paths: RunPaths, task: str) -> List[Answer]:
             row = attempts[number]
             row["ended"], row["outcome"] = time, entry["outcome"]
             row["exit_code"], row["signal"] = (
-                _number(entry.get("exit_code")),
-                _number(entry.get("signal")),
+                _integer_or_none(entry.get("exit_code")),
+                _integer_or_none(entry.get("signal")),
             )
             row["reason"] = entry["reason"] if isinstance(entry.get("reason"), str) else None
     return [attempts[number] for number in sorted(attempts)[-MOST_ATTEMPTS:]]
 
 
-def _lines(path: str) -> List[bytes]:
+def _read_last_lines(path: str) -> List[bytes]:
     try:
         with open(path, "rb") as file:
             file.seek(max(0, os.fstat(file.fileno()).st_size - MOST_BYTES))
@@ -66,5 +66,5 @@ def _lines(path: str) -> List[bytes]:
         return []
 
 
-def _number(value: object) -> Optional[int]:
+def _integer_or_none(value: object) -> Optional[int]:
     return value if isinstance(value, int) and not isinstance(value, bool) else None

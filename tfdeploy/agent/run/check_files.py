@@ -39,7 +39,7 @@ OPTIONAL: Dict[str, Dict[str, str]] = {
 }
 
 
-def wrong(workdir: str, job: str, run: str, host: str) -> Optional[str]:
+def find_damage(workdir: str, job: str, run: str, host: str) -> Optional[str]:
     """Return what is wrong with the files that a host has of a run, as a text that begins with the
     name of a file. Return None if nothing is wrong."""
     folder = layout.host_dir(workdir, job, run, host)
@@ -70,11 +70,11 @@ def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Uncheck
         return "%s: %s" % (name, error.strerror), None
     except (ValueError, RecursionError):
         return "%s: is damaged" % name, None
-    field = mismatch(record, fields)
+    field = find_mismatch(record, fields)
     return ("%s: %s" % (name, field) if field else None), fields
 
 
-def mismatch(record: Any, fields: Any) -> Optional[str]:
+def find_mismatch(record: Any, fields: Any) -> Optional[str]:
     """Return why `from_wire` cannot make an object of the class `record` from `fields`, or None if
     it can."""
     if not isinstance(fields, dict):
@@ -83,28 +83,28 @@ def mismatch(record: Any, fields: Any) -> Optional[str]:
         if name not in fields:
             if name in record.REQUIRED:
                 return "%s is missing" % name
-        elif not _fits(kind, fields[name], record.FIELDS[name].get("of")) or not _known(
+        elif not _has_type(kind, fields[name], record.FIELDS[name].get("of")) or not _is_known_word(
             name, fields[name]
         ):
             return "%s is wrong" % name
     return None
 
 
-def _known(name: str, value: Any) -> bool:
+def _is_known_word(name: str, value: Any) -> bool:
     return value is None or name not in _WORDS or value in _WORDS[name]
 
 
-def _fits(kind: str, value: Any, of: Any) -> bool:
+def _has_type(kind: str, value: Any, of: Any) -> bool:
     if kind.startswith("Optional["):
-        return value is None or _fits(kind[9:-1], value, of)
+        return value is None or _has_type(kind[9:-1], value, of)
     if kind.startswith("List["):
-        return isinstance(value, list) and all(_fits(kind[5:-1], each, of) for each in value)
+        return isinstance(value, list) and all(_has_type(kind[5:-1], each, of) for each in value)
     if kind.startswith("Dict[str, "):
         return isinstance(value, dict) and all(
-            _fits(kind[10:-1], each, of) for each in value.values()
+            _has_type(kind[10:-1], each, of) for each in value.values()
         )
     if of is not None:
-        return mismatch(of, value) is None
+        return find_mismatch(of, value) is None
     if kind in NEEDED:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN:
@@ -118,7 +118,7 @@ def _has_shape(kind: str, fields: Unchecked) -> bool:
     """Return whether the fields have the types in NEEDED and OPTIONAL. Keys that a later version
     adds are not checked; null counts as missing."""
     needed = all(
-        _fits(type_name, fields.get(name), None) and _known(name, fields[name])
+        _has_type(type_name, fields.get(name), None) and _is_known_word(name, fields[name])
         for name, type_name in NEEDED[kind].items()
     )
     more = (
@@ -126,4 +126,4 @@ def _has_shape(kind: str, fields: Unchecked) -> bool:
         for name, type_name in OPTIONAL[kind].items()
         if fields.get(name) is not None
     )
-    return needed and all(_fits(type_name, value, None) for type_name, value in more)
+    return needed and all(_has_type(type_name, value, None) for type_name, value in more)

@@ -30,13 +30,13 @@ def boot_name() -> str:
     return agent_name({"boot": boot_id().encode("ascii"), "sees": b"%d" % sees})[:16]
 
 
-def origin() -> Origin:
-    """Return the fields by which this machine later recognises a file as its own: see is_own."""
+def own_origin() -> Origin:
+    """Return the fields by which this machine later recognises a file as its own: see is_own_file."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
 
 
 def read_origin(path: str) -> Origin:
-    """Return what a file says about the machine that wrote it (see `origin`). Fields that the file
+    """Return what a file says about the machine that wrote it (see `own_origin`). Fields that the file
     lacks are left out. Raises OSError."""
     fields = atomic.read_json(path) or {}
     origin: Origin = {}
@@ -49,16 +49,16 @@ def read_origin(path: str) -> Origin:
     return origin
 
 
-def is_own(said: Origin, host: str, told: str) -> bool:
-    """Return whether this machine, under the name `host`, wrote the file whose origin is `said`.
-    `told`: this machine's name in the session's inventory, or "" if the session did not say."""
-    if said.get("place") == boot_name():
+def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
+    """Return whether this machine, under the name `host`, wrote the file whose origin is `file_origin`.
+    `inventory_name`: this machine's name in the session's inventory, or "" if the session did not say."""
+    if file_origin.get("place") == boot_name():
         return True
-    if said.get("place") and said.get("boot_id") == boot_id():
+    if file_origin.get("place") and file_origin.get("boot_id") == boot_id():
         return False  # another container on this machine wrote it
-    if said.get("hostname") is None:
-        return said.get("boot_id") == boot_id()
-    return said.get("hostname") == os.uname().nodename and told in ("", host)
+    if file_origin.get("hostname") is None:
+        return file_origin.get("boot_id") == boot_id()
+    return file_origin.get("hostname") == os.uname().nodename and inventory_name in ("", host)
 
 
 def job_names(workdir: str) -> List[str]:
@@ -87,7 +87,7 @@ def host_names(workdir: str, job: str, run: str) -> List[str]:
     return [name for name in names if os.path.exists(layout.part_file(workdir, job, run, name))]
 
 
-def damaged(workdir: str, job: str, run: str) -> Optional[str]:
+def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
     """Return what is wrong with the files of a run in this workdir. Return None if the files of at
     least one host are intact, or if no host has files of the run."""
     folder = layout.run_dir(workdir, job, run)
@@ -95,42 +95,50 @@ def damaged(workdir: str, job: str, run: str) -> Optional[str]:
         return "%s is no folder" % folder if os.path.lexists(folder) else None
     problem = None
     for name in host_names(workdir, job, run):
-        wrong = check_files.wrong(workdir, job, run, name)
+        wrong = check_files.find_damage(workdir, job, run, name)
         if wrong is None:
             return None
         problem = problem or "%s: %s" % (folder, wrong)
     return problem
 
 
-def own_host(workdir: str, job: str, run: str, told: str = "") -> Optional[str]:
+def find_own_host(workdir: str, job: str, run: str, inventory_name: str = "") -> Optional[str]:
     """Return this machine's name in the inventory of that run. Return None if this machine has no
-    files of the run, or only damaged ones. `told`: as in is_own."""
+    files of the run, or only damaged ones. `inventory_name`: as in is_own."""
     names = host_names(workdir, job, run)
     own = (
-        names if len(names) == 1 else _own(workdir, job, run, names, told if told in names else "")
+        names
+        if len(names) == 1
+        else _own_hosts(workdir, job, run, names, inventory_name if inventory_name in names else "")
     )
-    return next((name for name in own if check_files.wrong(workdir, job, run, name) is None), None)
+    return next(
+        (name for name in own if check_files.find_damage(workdir, job, run, name) is None), None
+    )
 
 
-def _own(workdir: str, job: str, run: str, names: List[str], told: str) -> Iterator[str]:
+def _own_hosts(
+    workdir: str, job: str, run: str, names: List[str], inventory_name: str
+) -> Iterator[str]:
     """Yield the hosts whose folders this machine wrote, the most likely one first. A thousand hosts
     may share the workdir, so only one file of each folder is read, and the folder of the host
-    `told` is read first."""
+    `inventory_name` is read first."""
     this_boot, before = boot_name(), []
-    for name in sorted(names, key=lambda name: name != told):
+    for name in sorted(names, key=lambda name: name != inventory_name):
         try:
             file_origin = read_origin(layout.state_file(workdir, job, run, name))
         except OSError:
             continue
         if file_origin.get("place") == this_boot:
             yield name
-        elif is_own(file_origin, name, told):
+        elif is_own_file(file_origin, name, inventory_name):
             before.append(name)
     yield from before
 
 
-def run_paths(workdir: str, job: str, run: str, told: str = "") -> Optional[RunPaths]:
-    """Return the paths of this host's folder of a run, or None if there is no such folder. `told`:
+def find_run_paths(
+    workdir: str, job: str, run: str, inventory_name: str = ""
+) -> Optional[RunPaths]:
+    """Return the paths of this host's folder of a run, or None if there is no such folder. `inventory_name`:
     as in own_host."""
-    host = own_host(workdir, job, run, told)
+    host = find_own_host(workdir, job, run, inventory_name)
     return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))

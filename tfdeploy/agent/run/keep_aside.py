@@ -22,7 +22,7 @@ from tfdeploy.agent.run.find import host_names, list_names
 from tfdeploy.agent.run.folder import RunPaths
 
 
-def set_aside(paths: RunPaths, keep: List[str]) -> None:
+def rename_keep(paths: RunPaths, keep: List[str]) -> None:
     """Rename the `keep` folders that hold a file. Of the hosts that share the workdir, only the
     first one renames them. Raises OSError."""
     with keep_links.keep_lock(paths.workdir, paths.job):
@@ -35,7 +35,7 @@ def set_aside(paths: RunPaths, keep: List[str]) -> None:
         _rename(paths.workdir, paths.job, names)
 
 
-def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
+def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
     """Rename the `keep` folders on a host that has no task of the committed run. Return {path: new
     name}.
 
@@ -50,8 +50,8 @@ def set_aside_beside(workdir: str, job: str, run: str, keep: List[str]) -> Dict[
         return names
 
 
-def put_back(paths: RunPaths) -> None:
-    """If the launch was rolled back, give the folders that `set_aside` has renamed their old names
+def put_keep_back(paths: RunPaths) -> None:
+    """If the launch was rolled back, give the folders that `rename_keep` has renamed their old names
     again. A second call changes nothing. Raises OSError.
 
     Of several hosts that share the workdir, only the host whose tasks end last does this.
@@ -65,7 +65,7 @@ def put_back(paths: RunPaths) -> None:
                 _put_back(paths, path, aside)
 
 
-def pending(workdir: str, job: str) -> Dict[str, str]:
+def pending_renames(workdir: str, job: str) -> Dict[str, str]:
     """Return {path: current name} of the keep folders that a launch has renamed and may still
     rename back."""
     moves: Dict[str, str] = {}
@@ -77,7 +77,7 @@ def pending(workdir: str, job: str) -> Dict[str, str]:
                 {
                     path: aside
                     for path, aside in names.items()
-                    if os.path.isdir(_keep(workdir, job, aside))
+                    if os.path.isdir(_keep_path(workdir, job, aside))
                 }
             )
     return moves
@@ -86,7 +86,7 @@ def pending(workdir: str, job: str) -> Dict[str, str]:
 def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
     names = {}
     for path in keep:
-        folder = _keep(workdir, job, path)
+        folder = _keep_path(workdir, job, path)
         if os.path.lexists(folder):
             check_made_by_us(folder, workdir)
             if not keep_links.is_empty(folder):
@@ -96,22 +96,22 @@ def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str
 
 def _rename(workdir: str, job: str, names: Dict[str, str]) -> None:
     for path, aside in names.items():
-        os.rename(_keep(workdir, job, path), _keep(workdir, job, aside))
+        os.rename(_keep_path(workdir, job, path), _keep_path(workdir, job, aside))
 
 
 def _put_back(paths: RunPaths, path: str, aside: str) -> None:
-    folder, before = (_keep(paths.workdir, paths.job, name) for name in (path, aside))
+    folder, before = (_keep_path(paths.workdir, paths.job, name) for name in (path, aside))
     if not os.path.lexists(before):
         return  # an earlier call has put it back
-    if os.path.lexists(folder) and not keep_links.removed_empty(folder):
+    if os.path.lexists(folder) and not keep_links.remove_if_empty(folder):
         undone = _free_name(paths.workdir, paths.job, "%s.undone-%s" % (path, paths.run))
-        os.rename(folder, _keep(paths.workdir, paths.job, undone))
+        os.rename(folder, _keep_path(paths.workdir, paths.job, undone))
     os.rename(before, folder)
 
 
 def _free_name(workdir: str, job: str, wanted: str) -> str:
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
-    return next(name for name in names if not os.path.lexists(_keep(workdir, job, name)))
+    return next(name for name in names if not os.path.lexists(_keep_path(workdir, job, name)))
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
@@ -160,5 +160,5 @@ def _read_names(paths: RunPaths) -> Dict[str, str]:
     return {path: aside for path, aside in names.items() if isinstance(aside, str)}
 
 
-def _keep(workdir: str, job: str, path: str) -> str:
+def _keep_path(workdir: str, job: str, path: str) -> str:
     return layout.keep_dir(workdir, job, path)

@@ -41,13 +41,13 @@ def keep_facts(
     """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: {path:
     current name} of folders that a launch has renamed. Raises VerbError bad_name."""
     facts: List[Answer] = []
-    for path in check_keep(paths):
-        kept = kept_files(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
+    for path in check_keep_paths(paths):
+        kept = scan_keep_folder(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
         if kept.newest is not None:
             record = kept.record
             checkpoint = _checkpoint(record) if record else None
-            step = _step(checkpoint) if checkpoint else None
-            recorded = _changed(record) if checkpoint and record else None
+            step = _parse_step(checkpoint) if checkpoint else None
+            recorded = _modified_at(record) if checkpoint and record else None
             fact: Answer = {
                 "path": path,
                 "newest": kept.newest,
@@ -61,7 +61,7 @@ def keep_facts(
     return facts
 
 
-def _step(checkpoint: str) -> Optional[int]:
+def _parse_step(checkpoint: str) -> Optional[int]:
     """Return the step in a checkpoint's name. Return None if the name ends in no number, or in one
     that is too large for a step."""
     match = _STEP.search(checkpoint)
@@ -69,14 +69,14 @@ def _step(checkpoint: str) -> Optional[int]:
     return None if step is None or step > _MOST_STEPS else step
 
 
-def _changed(path: str) -> Optional[float]:
+def _modified_at(path: str) -> Optional[float]:
     try:
         return os.lstat(path).st_mtime
     except OSError:
         return None
 
 
-def check_keep(paths: Any) -> List[str]:
+def check_keep_paths(paths: Any) -> List[str]:
     """Return the paths, or raise VerbError bad_name if one of them leads out of the code's
     folder."""
     for path in paths or []:
@@ -95,7 +95,7 @@ class KeptFiles(NamedTuple):
     bytes: int
 
 
-def kept_files(folder: str) -> KeptFiles:
+def scan_keep_folder(folder: str) -> KeptFiles:
     """Count the files below `folder` and their bytes, and find the newest ones. TensorFlow's
     temporary folders of workers other than the chief are left out."""
     latest, latest_record, record, files, size = None, -1.0, None, 0, 0
@@ -126,22 +126,24 @@ def _checkpoint(record: str) -> Optional[str]:
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
     """Return a row for each file and link in a job's keep folders. In each folder, the `checkpoint`
     record comes first. Raises VerbError bad_name."""
-    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep(keep)
-    return listed(root, lambda: (path for top in wanted for path in walk(root, top)))
+    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep_paths(keep)
+    return list_stable_rows(
+        root, lambda: (path for top in wanted for path in walk_files(root, top))
+    )
 
 
-def listed(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
+def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]:
     """Return a row for each of the paths. If a `checkpoint` record changes meanwhile, list the
     paths again, up to TRIES times."""
     rows: List[Row] = []
     for _ in range(TRIES):
-        rows = [row for row in (row_of(root, path) for path in paths()) if row is not None]
-        if all(row_of(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
+        rows = [row for row in (make_row(root, path) for path in paths()) if row is not None]
+        if all(make_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
             break
     return rows
 
 
-def walk(root: str, top: str) -> Iterator[str]:
+def walk_files(root: str, top: str) -> Iterator[str]:
     """Yield the path of each file and link below `top`, relative to `root`. In each folder, the
     `checkpoint` record comes first, so that it is read before the files that it names."""
     for folder, folders, names in os.walk(os.path.join(root, top)):
@@ -151,7 +153,7 @@ def walk(root: str, top: str) -> Iterator[str]:
             yield os.path.relpath(os.path.join(folder, name), root)
 
 
-def row_of(root: str, path: str) -> Optional[Row]:
+def make_row(root: str, path: str) -> Optional[Row]:
     """Return the row of a path, or None if it is neither a file nor a link, or was removed
     meanwhile."""
     whole = os.path.join(root, path)

@@ -20,9 +20,9 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.run.find import run_names, run_paths
+from tfdeploy.agent.run.find import find_run_paths, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.keep_folders import kept_files
+from tfdeploy.agent.run.keep_folders import scan_keep_folder
 from tfdeploy.agent.run.liveness import is_live
 
 # How long to wait for the lock; another task of the host may be moving large folders.
@@ -30,7 +30,7 @@ WITHIN_S = 60.0
 _ARRIVING = ".tfdeploy-arriving"  # name in `keep` of an unfinished copy from another file system
 
 
-def restore(paths: RunPaths, keep: List[str]) -> List[str]:
+def restore_links(paths: RunPaths, keep: List[str]) -> List[str]:
     """Move into `keep` what a program put in place of its links to `keep`, and restore the links.
     Return a sentence for each path. Does nothing if the run is not committed, because a failed
     launch must not replace the checkpoints of an earlier run."""
@@ -39,36 +39,37 @@ def restore(paths: RunPaths, keep: List[str]) -> List[str]:
     with keep_lock(paths.workdir, paths.job) as lock:
         if not lock.is_held():
             return []  # the next task that ends tries again
-        return [_restored(paths, path) for path in paths.replaced_links(keep)]
+        return [_restore_link(paths, path) for path in paths.replaced_links(keep)]
 
 
-def log_restored(log: LogWriter, attempt: int, said: List[str]) -> None:
-    """Write the sentences that `restore` has returned to a task's log, one per line."""
-    for each in said:
+def log_restored(log: LogWriter, attempt: int, sentences: List[str]) -> None:
+    """Write the sentences that `restore_links` has returned to a task's log, one per line."""
+    for each in sentences:
         log.append(
             ("tfdeploy: %s\n" % each).encode("utf-8", "backslashreplace"), 1, attempt, time.time()
         )
 
 
-def restore_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
+def restore_links_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
     """Restore the links for a task whose supervisor is dead or has ended. Writes what was done to
     the task's log. If `task` is "", the log of the first task is used."""
-    sentences = restore(paths, part.keep)
+    sentences = restore_links(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
         log = LogWriter(paths.task_dir(spec.task), spec.log_max_bytes)
         log_restored(log, paths.status(spec.task).attempt, sentences)
         log.close()
 
 
-def of_dead_runs(workdir: str, job: str, told: str = "") -> List[str]:
+def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "") -> List[str]:
     """In all runs of the job that are no longer live, restore the links to `keep`. Return a
     sentence for each link. The caller holds the job's lock."""
     links: List[str] = []
     for run in run_names(workdir, job):
-        paths = run_paths(workdir, job, run, told)
+        paths = find_run_paths(workdir, job, run, inventory_name)
         if paths is not None and paths.is_whole() and not is_live(paths):
             links += [
-                "run %s: %s" % (run, sentence) for sentence in restore(paths, paths.part().keep)
+                "run %s: %s" % (run, sentence)
+                for sentence in restore_links(paths, paths.part().keep)
             ]
     return links
 
@@ -89,12 +90,12 @@ def keep_lock(workdir: str, job: str) -> FileLock:
     return lock
 
 
-def _restored(paths: RunPaths, path: str) -> str:
+def _restore_link(paths: RunPaths, path: str) -> str:
     link, target = os.path.join(paths.cwd, path), layout.keep_dir(paths.workdir, paths.job, path)
     try:
-        _way_to(paths.cwd, path)
+        _make_parents(paths.cwd, path)
         make_private_folder(os.path.dirname(target))
-        change = _take_in(link, target)
+        change = _move_into_keep(link, target)
         make_private_folder(target)
         os.symlink(target, link)
     except OSError as error:
@@ -102,7 +103,7 @@ def _restored(paths: RunPaths, path: str) -> str:
     return "%s was %s; it is a link to `keep` again" % (path, change)
 
 
-def _way_to(cwd: str, path: str) -> None:
+def _make_parents(cwd: str, path: str) -> None:
     """Make the missing folders above `path`. Raises OSError if one of the folders above `path` is a
     link."""
     folder = cwd
@@ -114,27 +115,27 @@ def _way_to(cwd: str, path: str) -> None:
             os.mkdir(folder, 0o700)
 
 
-def _take_in(place: str, target: str) -> str:
-    """Move what is at `place` to `target`, or beside it under a name with the date. Return a text
+def _move_into_keep(source: str, target: str) -> str:
+    """Move what is at `source` to `target`, or beside it under a name with the date. Return a text
     that says what it was and where it is now."""
     try:
-        kind = os.lstat(place).st_mode
+        kind = os.lstat(source).st_mode
     except FileNotFoundError:
         return "removed by the program"
     if not stat.S_ISDIR(kind):
-        what = "a link to %s" % os.readlink(place) if stat.S_ISLNK(kind) else "a file"
-        return "replaced by %s, which now is %s" % (what, _move(place, _dated_name(target)))
-    new, old = kept_files(place).newest, kept_files(target).newest
+        what = "a link to %s" % os.readlink(source) if stat.S_ISLNK(kind) else "a file"
+        return "replaced by %s, which now is %s" % (what, _move(source, _dated_name(target)))
+    new, old = scan_keep_folder(source).newest, scan_keep_folder(target).newest
     if old is not None and (new is None or new < old):
-        if new is None and removed_empty(place):
+        if new is None and remove_if_empty(source):
             return "replaced by an empty folder, and `keep` stays as it was"
         return "replaced by an older folder than the one in `keep`: it now is %s" % _move(
-            place, _dated_name(target)
+            source, _dated_name(target)
         )
     aside = ""
-    if os.path.lexists(target) and not removed_empty(target):
+    if os.path.lexists(target) and not remove_if_empty(target):
         aside = _move(target, _dated_name(target))
-    _move(place, target)
+    _move(source, target)
     return "replaced by a folder of the program, which was taken into `keep`" + (
         aside and ", and the old one is %s" % aside
     )
@@ -147,7 +148,7 @@ def _dated_name(target: str) -> str:
     return next(name for name in names if not os.path.lexists(name))
 
 
-def removed_empty(folder: str) -> bool:
+def remove_if_empty(folder: str) -> bool:
     """Remove the folder if it holds no file. Return True if it was removed."""
     if not is_empty(folder):
         return False

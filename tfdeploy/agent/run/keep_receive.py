@@ -23,10 +23,10 @@ _INCOMING = ".tfdeploy-incoming"
 _SECOND_NS = 10**9
 
 
-def make_room(workdir: str, job: str, needed: int) -> str:
+def make_incoming_folder(workdir: str, job: str, needed: int) -> str:
     """Make an empty folder for the files that will arrive, and return its path. Raises VerbError
     disk if there is no space for `needed` bytes."""
-    folder = incoming(workdir, job)
+    folder = incoming_path(workdir, job)
     shutil.rmtree(folder, ignore_errors=True)
     make_private_folder(folder)
     require_space(folder, "`keep`", needed)
@@ -39,7 +39,7 @@ def put_in_place(
     """Move the received files into `keep`. `files`: (path, size, mtime_ns) of each. `aside`:
     `checkpoint` records to rename. If files are incomplete, move nothing and return their paths.
     Raises VerbError in_the_way."""
-    folder, root = incoming(workdir, job), layout.keep_dir(workdir, job, "")
+    folder, root = incoming_path(workdir, job), layout.keep_dir(workdir, job, "")
     for path, size, mtime_ns in files:
         if not size:  # an empty file is not sent
             _make_empty(os.path.join(folder, path), mtime_ns)
@@ -64,12 +64,12 @@ def put_in_place(
     return []
 
 
-def incoming(workdir: str, job: str) -> str:
+def incoming_path(workdir: str, job: str) -> str:
     """Return the folder in which files of another host are received."""
     return layout.keep_dir(workdir, job, _INCOMING)
 
 
-def inside(path: Any, keep: List[str]) -> str:
+def check_inside(path: Any, keep: List[str]) -> str:
     """Return the path, or raise VerbError bad_name if it is not below one of the keep folders."""
     steps: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
     plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in steps)

@@ -16,7 +16,7 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 # A file with this suffix, beside the file that marks a run as in doubt, makes a prepare of that run
 # stop.
 ABORT = "@abort"
-_MAX_NAMED = 100  # limit of the paths that `left_files` returns
+_MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
 _HALF_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
 _FOLDERS_S = 10.0  # how long to wait for folders_lock
@@ -41,10 +41,10 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
         # Imported here because it is seldom needed and would slow down the start of each minder.
         from tfdeploy.agent.run import keep_links
 
-        keep_links.restore_after(paths, part, task)
+        keep_links.restore_links_after(paths, part, task)
 
 
-def remove_half_words(paths: RunPaths) -> None:
+def remove_partial_orders(paths: RunPaths) -> None:
     """Remove temporary files that a session left when it ended while it wrote an order for the
     minder. A file younger than _HALF_S stays, because its writer may still be alive."""
     try:
@@ -76,10 +76,10 @@ def put_back_keep(paths: RunPaths) -> None:
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # imported only here, because it is seldom needed
 
-        keep_aside.put_back(paths)
+        keep_aside.put_keep_back(paths)
 
 
-def remove(paths: RunPaths) -> None:
+def remove_run(paths: RunPaths) -> None:
     """Remove this host's folder of a run. If no other host has a folder of the run, remove the
     run's folder too."""
     import shutil  # imported only here, because it would delay the start of each minder by 1 ms
@@ -123,12 +123,12 @@ def folders_lock(paths: RunPaths) -> FileLock:
     return lock
 
 
-def left_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
-    """Return the first 100 paths that `left_paths` yields."""
-    return list(itertools.islice(left_paths(paths, part), _MAX_NAMED))
+def list_new_files(paths: RunPaths, part: wire.HostPart) -> List[str]:
+    """Return the first 100 paths that `find_new_paths` yields."""
+    return list(itertools.islice(find_new_paths(paths, part), _MAX_NAMED))
 
 
-def left_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
+def find_new_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
     """Yield the paths of files in cwd/ that are new or differ from the release from which cwd/ was
     copied. Files in keep folders are left out. The files of each folder are sorted."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)

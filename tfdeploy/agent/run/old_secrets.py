@@ -18,7 +18,7 @@ def forget_superseded(paths: RunPaths) -> None:
         if (
             run == paths.run
             or not secret_files(other)
-            or check_files.wrong(paths.workdir, paths.job, run, paths.host)
+            or check_files.find_damage(paths.workdir, paths.job, run, paths.host)
         ):
             continue
         if not liveness.is_live(other):

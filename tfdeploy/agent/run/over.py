@@ -17,7 +17,7 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
-from tfdeploy.agent.run.find import is_own, list_names, read_origin
+from tfdeploy.agent.run.find import is_own_file, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 # If an interrupted operation left an entry, the entry's name begins with one of these texts.
@@ -28,7 +28,7 @@ OF_RUN = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
 _WAITS = "its minder still tells other hosts of its end"
 
 
-class Standing(NamedTuple):
+class RunStanding(NamedTuple):
     """The state of one run. `ended`: when the run ended, in UTC seconds; None if it has not ended,
     or if no host has complete files of it. `stays`: why the run may not be removed, or "". `live`:
     whether a process of the run is alive, or may be alive on another host."""
@@ -38,24 +38,26 @@ class Standing(NamedTuple):
     live: bool
 
 
-def standing(workdir: str, job: str, run: str, told: str, marked: Set[str]) -> Standing:
-    """Return the state of a run. `told`: as in find.is_own. `marked`: what `marked_runs` has
+def find_standing(
+    workdir: str, job: str, run: str, inventory_name: str, marked: Set[str]
+) -> RunStanding:
+    """Return the state of a run. `inventory_name`: as in find.is_own. `marked`: what `marked_runs` has
     returned."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None
     damaged = ""
-    for host in _hosts(folder):
-        one = _part(RunPaths(os.path.join(folder, "hosts", host)), told)
+    for host in _list_hosts(folder):
+        one = _host_standing(RunPaths(os.path.join(folder, "hosts", host)), inventory_name)
         if one.live:
             return one
         damaged = damaged or one.stays
         ended = one.ended if ended is None else max(ended, one.ended or 0.0)
     if run in marked:
-        return Standing(None, "processes of it are alive", True)
-    return Standing(ended, damaged or _not_ours(workdir, job, run, folder), False)
+        return RunStanding(None, "processes of it are alive", True)
+    return RunStanding(ended, damaged or _find_foreign(workdir, job, run, folder), False)
 
 
-def is_half(name: str) -> bool:
+def is_incomplete_name(name: str) -> bool:
     """Return whether tfdeploy gives this name to an incomplete entry. Such a name begins with a
     dot; names that users choose do not."""
     return name.startswith(HALVES) or (name.startswith(".") and name.endswith(".tmp"))
@@ -66,7 +68,7 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
     process names its run. One search covers all runs."""
     within = os.path.realpath(layout.runs_dir(workdir, job)) + os.sep
     environments = (
-        processes.read_environment(pid) for pid in task_processes.strays(workdir, job)[0]
+        processes.read_environment(pid) for pid in task_processes.find_strays(workdir, job)[0]
     )
     return {
         marks.get(task_processes.FOLDER_MARKER, "")[len(within) :].split(os.sep)[0]
@@ -74,7 +76,7 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
     }
 
 
-def strange(folder: str) -> List[str]:
+def find_unknown_paths(folder: str) -> List[str]:
     """Return the paths in a run's folder that tfdeploy has not made."""
     names = list_names(folder)
     return [
@@ -84,7 +86,7 @@ def strange(folder: str) -> List[str]:
     ]
 
 
-def _part(paths: RunPaths, told: str) -> Standing:
+def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
     host = paths.host
     if not paths.is_whole():
         if (
@@ -92,38 +94,40 @@ def _part(paths: RunPaths, told: str) -> Standing:
             or in_doubt.is_in_doubt(paths)
             or is_locked(_prepare_lock(paths))
         ):
-            return Standing(None, "it is being prepared on %s" % host, True)
-        return Standing(None, "", False)
-    wrong = check_files.wrong(paths.workdir, paths.job, paths.run, host)
+            return RunStanding(None, "it is being prepared on %s" % host, True)
+        return RunStanding(None, "", False)
+    wrong = check_files.find_damage(paths.workdir, paths.job, paths.run, host)
     if wrong is not None:
-        return Standing(
+        return RunStanding(
             None, "it is damaged on %s: %s" % (host, wrong), is_locked(paths.minder_lock)
         )
     state = paths.state()
     if state.phase == "ended":
         lingers = is_locked(paths.minder_lock)
-        return Standing(state.ended or 0.0, _WAITS if lingers else "", lingers)
+        return RunStanding(state.ended or 0.0, _WAITS if lingers else "", lingers)
     locks = [paths.minder_lock, *(paths.supervisor_lock(spec.task) for spec in paths.part().tasks)]
     if liveness.is_live(paths) or any(is_locked(lock) for lock in locks):
-        return Standing(None, "it is alive on %s" % host, True)
-    is_here = told == host or is_own(read_origin(paths.state_file), host, told)
-    return Standing(None, "it has not ended on %s" % host, not is_here)
+        return RunStanding(None, "it is alive on %s" % host, True)
+    is_here = inventory_name == host or is_own_file(
+        read_origin(paths.state_file), host, inventory_name
+    )
+    return RunStanding(None, "it has not ended on %s" % host, not is_here)
 
 
 def _prepare_lock(paths: RunPaths) -> str:
     return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
 
 
-def _not_ours(workdir: str, job: str, run: str, folder: str) -> str:
+def _find_foreign(workdir: str, job: str, run: str, folder: str) -> str:
     try:
         check_owners(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
     except NotOurs as error:
         return str(error)
-    reason = strange(folder)
+    reason = find_unknown_paths(folder)
     return "%s is not tfdeploy's" % reason[0] if reason else ""
 
 
-def _hosts(folder: str) -> List[str]:
+def _list_hosts(folder: str) -> List[str]:
     names = list_names(os.path.join(folder, "hosts"))
     return [
         name

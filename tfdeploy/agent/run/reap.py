@@ -15,7 +15,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.leftovers import restore_links
 
 
-def reap(
+def reap_task(
     paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
 ) -> bool:
     """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt that
@@ -38,12 +38,12 @@ def reap(
             )
         if status.state in ("ended", "lost"):
             return True
-        if task_processes.end(paths, [task], 0.0):
+        if task_processes.end_tasks(paths, [task], 0.0):
             return False
         restore_links(paths, task)
         status.state = "lost" if outcome == "lost" else "ended"
         status.outcome, status.reason, status.ended = outcome, reason, clock.now(paths.part())
-        status.lived_s = _lived_s(paths, status)
+        status.lived_s = _estimate_lifetime_s(paths, status)
         try:
             paths.write_status(status)
         except OSError:
@@ -51,7 +51,7 @@ def reap(
         return True
 
 
-def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
+def _estimate_lifetime_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
     """Return the seconds from the attempt's start to the last line in its log: the attempt lived at
     least that long. Return None if that is not known. The result may be wrong if the host's clock
     was set in between."""
@@ -64,7 +64,7 @@ def _lived_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[float]:
     return None if status.started is None else round(max(0.0, last - status.started), 3)
 
 
-def give_up(paths: RunPaths, task: str, reason: str) -> bool:
+def mark_given_up(paths: RunPaths, task: str, reason: str) -> bool:
     """Record in the status of an ended task that its restarts are used up. Return False if the
     caller must try again."""
     with FileLock(paths.supervisor_lock(task)) as lock:

@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import ShownPlan, Unchecked
 
 
-def write(workdir: str, job: str, run: str, plan: Unchecked) -> None:
+def write_plan(workdir: str, job: str, run: str, plan: Unchecked) -> None:
     """Write the plan of a run to plan.json. Raises OSError."""
     write_json(layout.plan_file(workdir, job, run), plan, durable=True)
 
 
-def content(workdir: str, job: str, run: str) -> bytes:
+def read_plan_bytes(workdir: str, job: str, run: str) -> bytes:
     """Return the content of plan.json, unchanged. Raises OSError."""
     with open(layout.plan_file(workdir, job, run), "rb") as file:
         return file.read()
 
 
-def read(workdir: str, job: str, run: str) -> ShownPlan:
+def read_plan(workdir: str, job: str, run: str) -> ShownPlan:
     """Return the fields of the plan that are shown to people. A field that is missing or damaged
     gets its default. Raises OSError."""
     plan = read_json(layout.plan_file(workdir, job, run)) or {}

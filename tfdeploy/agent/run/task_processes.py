@@ -34,7 +34,7 @@ FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"
 _PATIENCE_S = 5.0  # how long processes may take to end after KILL
 
 
-def markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
+def environment_markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
     """Return the environment variables by which every process of the run on this host is
     recognised. If `task` is given, return those of the task's processes."""
     variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
@@ -47,7 +47,7 @@ def supervisor_lock(paths: RunPaths, task: str) -> str:
     return paths.supervisor_lock(task)
 
 
-def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
+def read_supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
     """Return the identity of a task's supervisor, or None if the supervisor is not alive. The
     supervisor writes its identity to its lock file. If a full disk prevented that, the pid in the
     task's status is used."""
@@ -66,7 +66,7 @@ def supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
     )
 
 
-def minder(paths: RunPaths) -> Optional[processes.Identity]:
+def read_minder(paths: RunPaths) -> Optional[processes.Identity]:
     """Return the identity of the run's minder process, which the run's state names. Return None if
     the minder is not alive."""
     state = paths.state()
@@ -76,7 +76,7 @@ def minder(paths: RunPaths) -> Optional[processes.Identity]:
     return who if processes.is_alive(who) else None
 
 
-def sign(lock: FileLock) -> None:
+def write_own_identity(lock: FileLock) -> None:
     """Write the identity of this process, which is a supervisor, into the lock file that it
     holds."""
     who = processes.read_identity(os.getpid())
@@ -84,14 +84,16 @@ def sign(lock: FileLock) -> None:
         lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
 
 
-def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+def find_members(
+    paths: RunPaths, tasks: Iterable[str]
+) -> Tuple[Set[int], Dict[int, processes.Entry]]:
     """Return the ids of the live processes of these tasks, and the process table in which they were
     found."""
     roots: Set[int] = set()
     supervisors: Set[int] = set()
     names = list(tasks)
     for task in names:
-        its_supervisor = supervisor(paths, task)
+        its_supervisor = read_supervisor(paths, task)
         if its_supervisor is not None:
             supervisors.add(its_supervisor.pid)
         main = main_process(paths.status(task))
@@ -99,30 +101,30 @@ def members(paths: RunPaths, tasks: Iterable[str]) -> Tuple[Set[int], Dict[int, 
             roots.add(main.pid)
     table = processes.all_processes()
     if len(supervisors) < len(names):
-        roots |= _orphans(paths, table)
+        roots |= _find_orphans(paths, table)
     pids = processes.descendants(supervisors | roots, table) | {
         pid for pid in roots if pid in table and table[pid].alive
     }
     for task in names:
-        pids |= processes.find_marked(markers(paths, task), table)
+        pids |= processes.find_marked(environment_markers(paths, task), table)
     return pids - supervisors - {os.getpid()}, table
 
 
-def _orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
+def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
     """Return the processes that the minder has adopted from dead supervisors. These are all
     children of the minder that are not processes of the agent."""
-    who = minder(paths)
+    who = read_minder(paths)
     children = [
         one for one in table.values() if who is not None and one.parent == who.pid and one.alive
     ]
-    return {one.pid for one in children if not _is_helper(paths, one)}
+    return {one.pid for one in children if not _is_agent_process(paths, one)}
 
 
-def _is_helper(paths: RunPaths, one: processes.Entry) -> bool:
+def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
     """Return whether a process, by the folder in its command line, belongs to the agent and not to
     a task. Return True also if the process has ended meanwhile."""
     # A supervisor that is being started has no command line for a moment.
-    command_line = processes.await_command_line(one)
+    command_line = processes.await_command_line(process)
     if command_line is None:
         return True
     folders = (os.fsdecode(word) for word in command_line.split(b"\0") if word.startswith(b"/"))
@@ -137,22 +139,22 @@ def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     return who if processes.is_alive(who) else None
 
 
-def end(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
+def end_tasks(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
     """End the processes of tasks that have no live supervisor: send TERM, then KILL after `grace_s`
     seconds. Return the survivors."""
     names = list(tasks)
-    return _end(lambda: members(paths, names), grace_s)
+    return _end_processes(lambda: find_members(paths, names), grace_s)
 
 
 def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[List[Answer]]:
     """End the processes of a run whose folder was removed, including its supervisors. Return the
     survivors, or None if there were no processes."""
-    if not strays(workdir, job, run)[0]:
+    if not find_strays(workdir, job, run)[0]:
         return None
-    return _end(lambda: strays(workdir, job, run), grace_s)
+    return _end_processes(lambda: find_strays(workdir, job, run), grace_s)
 
 
-def strays(
+def find_strays(
     workdir: str, job: str, run: Optional[str] = None
 ) -> Tuple[Set[int], Dict[int, processes.Entry]]:
     """Return the ids of the live processes of a run in this workdir, and the process table. The
@@ -172,7 +174,7 @@ def strays(
     }, table
 
 
-def _end(
+def _end_processes(
     find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float
 ) -> List[Answer]:
     pids, table = find()
@@ -184,10 +186,10 @@ def _end(
             processes.send_signals(pids, table, signal.SIGKILL)
         time.sleep(0.05)
         pids, table = find()
-    return survivors(pids, table)
+    return describe_survivors(pids, table)
 
 
-def survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Answer]:
+def describe_survivors(pids: Iterable[int], table: Dict[int, processes.Entry]) -> List[Answer]:
     return [
         {"pid": pid, "state": table[pid].state, "command": table[pid].command}
         for pid in sorted(pids)

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 
-def releases(workdir: str, job: str) -> Iterator[str]:
+def releases_in_use(workdir: str, job: str) -> Iterator[str]:
     """Yield the names of the releases that unended runs of the job use. Raises OSError if a run
     cannot be read, because that run may use any release."""
-    return (str(part.get("release")) for part in _parts(workdir, job, _read))
+    return (str(part.get("release")) for part in _read_parts(workdir, job, _read))
 
 
-def path_prepends(workdir: str, job: str) -> Iterator[str]:
+def path_prepends_in_use(workdir: str, job: str) -> Iterator[str]:
     """Yield the folders that come first on PATH for the tasks of the job's unended runs."""
-    for part in _parts(workdir, job, _read_or_nothing):
-        for task in _list(part.get("tasks")):
-            paths = _list(task.get("path_prepend")) if isinstance(task, dict) else []
+    for part in _read_parts(workdir, job, _read_or_nothing):
+        for task in _list_or_empty(part.get("tasks")):
+            paths = _list_or_empty(task.get("path_prepend")) if isinstance(task, dict) else []
             yield from (path for path in paths if isinstance(path, str))
 
 
@@ -47,7 +47,7 @@ def has_unreadable(workdir: str, job: str) -> bool:
     return False
 
 
-def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
+def data_sets_in_use(workdir: str, job: str) -> Optional[Set[str]]:
     """Return the data sets that unended runs of the job read, or None if that is not known for one
     of these runs. Raises OSError."""
     names: Set[str] = set()
@@ -57,14 +57,14 @@ def data_sets(workdir: str, job: str) -> Optional[Set[str]]:
             for host in host_names(workdir, job, run)
         )
         if any(state.get("phase") != "ended" for state in states):
-            named = shown_plan.read(workdir, job, run)["data"]
+            named = shown_plan.read_plan(workdir, job, run)["data"]
             if named is None:
                 return None
             names.update(named)
     return names
 
 
-def _parts(workdir: str, job: str, read: Callable[[str], Unchecked]) -> Iterator[Unchecked]:
+def _read_parts(workdir: str, job: str, read: Callable[[str], Unchecked]) -> Iterator[Unchecked]:
     for run in run_names(workdir, job):
         for host in host_names(workdir, job, run):
             if read(layout.state_file(workdir, job, run, host)).get("phase") != "ended":
@@ -82,5 +82,5 @@ def _read_or_nothing(path: str) -> Unchecked:
         return {}
 
 
-def _list(value: object) -> List[object]:
+def _list_or_empty(value: object) -> List[object]:
     return value if isinstance(value, list) else []

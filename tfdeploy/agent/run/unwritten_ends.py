@@ -21,7 +21,7 @@ WORDS = (
 _known: Set[Tuple[str, str, int]] = set()
 
 
-def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
+def resolve_status(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     """Return the current status of a task whose supervisor is alive. The status is `lost` if the
     task's process has ended and no status says how."""
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
@@ -30,18 +30,18 @@ def resolved(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     if which not in _known:
         from tfdeploy.agent.run import task_processes
 
-        if task_processes.members(paths, [status.task])[0]:
+        if task_processes.find_members(paths, [status.task])[0]:
             return status  # the supervisor is still ending processes that the task left behind
         until = time.monotonic() + PATIENCE_S
-        while time.monotonic() < until and not _changed(paths, status):
+        while time.monotonic() < until and not _replacement_status(paths, status):
             time.sleep(0.05)
-    now = _changed(paths, status)
+    now = _replacement_status(paths, status)
     if now is not None:
         return now
     _known.add(which)
     return replace(status, state="lost", outcome="lost", up=False, reason=WORDS)
 
 
-def _changed(paths: RunPaths, status: wire.TaskStatus) -> Optional[wire.TaskStatus]:
+def _replacement_status(paths: RunPaths, status: wire.TaskStatus) -> Optional[wire.TaskStatus]:
     now = paths.status(status.task)
     return now if (now.state, now.attempt) != (status.state, status.attempt) else None

@@ -27,15 +27,15 @@ def make_cwd(
     release: str,
     keep: List[str],
     links: Dict[str, str],
-    wanted: Callable[[], None],
+    check_wanted: Callable[[], None],
 ) -> None:
-    """Make the run's working directory, unless it exists. Calls `wanted` before each file. Raises
-    OSError, or the error that `wanted` raises when the directory is no longer needed."""
+    """Make the run's working directory, unless it exists. Calls `check_wanted` before each file. Raises
+    OSError, or the error that `check_wanted` raises when the directory is no longer needed."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
     try:
-        _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, wanted)
+        _copy_tree(layout.release_dir(paths.workdir, paths.job, release), temporary, check_wanted)
         for path in keep:
             target = layout.keep_dir(paths.workdir, paths.job, path)
             # The mode is not checked: a program may have made the folder writable for others, but
@@ -43,9 +43,13 @@ def make_cwd(
             if os.path.lexists(target):
                 check_made_by_us(target, paths.workdir)
             make_private_folder(target)
-            _link(temporary, path, target, seed=True)
+            _replace_by_link(temporary, path, target, seed=True)
         for path, name in links.items():
-            _link(temporary, path, _data(layout.data_dir(paths.workdir, paths.job, name), path))
+            _replace_by_link(
+                temporary,
+                path,
+                _newest_data_path(layout.data_dir(paths.workdir, paths.job, name), path),
+            )
         os.rename(temporary, paths.cwd)
     except OSError as error:
         if error.errno not in (errno.EEXIST, errno.ENOTEMPTY) or not os.path.isdir(paths.cwd):
@@ -54,7 +58,7 @@ def make_cwd(
         shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _data(folder: str, path: str) -> str:
+def _newest_data_path(folder: str, path: str) -> str:
     """Return the path to which a link to a data set points. This is the folder of the data set, or
     the only file in it if that file has the name of the link."""
     file = os.path.join(folder, os.path.basename(path))
@@ -63,7 +67,7 @@ def _data(folder: str, path: str) -> str:
     )
 
 
-def _link(root: str, path: str, target: str, seed: bool = False) -> None:
+def _replace_by_link(root: str, path: str, target: str, seed: bool = False) -> None:
     """Make `path` below `root` a link to `target`. `seed`: if the target is empty, first move the
     files that are at `path` into it."""
     link = os.path.join(root, path)
@@ -85,17 +89,17 @@ def _move(source: str, target: str) -> None:
         raise OSError(errno.EEXIST, str(error), target) from error
 
 
-def _copy_tree(source: str, target: str, wanted: Callable[[], None]) -> None:
+def _copy_tree(source: str, target: str, check_wanted: Callable[[], None]) -> None:
     os.mkdir(target, 0o700)
     clone = True
     with os.scandir(source) as entries:
         for entry in entries:
-            wanted()
+            check_wanted()
             copy = os.path.join(target, entry.name)
             if entry.is_symlink():
                 os.symlink(os.readlink(entry.path), copy)
             elif entry.is_dir():
-                _copy_tree(entry.path, copy, wanted)
+                _copy_tree(entry.path, copy, check_wanted)
             else:
                 clone = _copy_file(entry.path, copy, clone)
 

@@ -25,14 +25,14 @@ class Machine(NamedTuple):
     written: Optional[int]  # bytes written to all disks
 
 
-def of_machine() -> Machine:
-    memory, total = _memory()
-    received, sent = _network()
-    read, written = _disks()
-    return Machine(_busy(), memory, total, received, sent, read, written)
+def read_machine() -> Machine:
+    memory, total = _read_memory()
+    received, sent = _read_network()
+    read, written = _read_disks()
+    return Machine(_read_busy_s(), memory, total, received, sent, read, written)
 
 
-def _busy() -> Optional[float]:
+def _read_busy_s() -> Optional[float]:
     for columns in _split_lines("/proc/stat", 1):
         try:
             ticks = list(map(int, columns[1:9]))
@@ -44,7 +44,7 @@ def _busy() -> Optional[float]:
     return None
 
 
-def _memory() -> Tuple[Optional[int], Optional[int]]:
+def _read_memory() -> Tuple[Optional[int], Optional[int]]:
     fields = {
         columns[0]: columns[1] for columns in _split_lines("/proc/meminfo", 8) if len(columns) > 1
     }
@@ -55,7 +55,7 @@ def _memory() -> Tuple[Optional[int], Optional[int]]:
         return None, None
 
 
-def _network() -> Tuple[Optional[int], Optional[int]]:
+def _read_network() -> Tuple[Optional[int], Optional[int]]:
     """Return (received, sent) bytes of the network cards. If there are no cards, return those of
     all interfaces except loopback. Other interfaces are left out because traffic over a bridge also
     passes a card, and must not be counted twice."""
@@ -73,7 +73,7 @@ def _network() -> Tuple[Optional[int], Optional[int]]:
     return sum(rows[name][0] for name in cards), sum(rows[name][1] for name in cards)
 
 
-def _disks() -> Tuple[Optional[int], Optional[int]]:
+def _read_disks() -> Tuple[Optional[int], Optional[int]]:
     disks = []
     for columns in _split_lines("/proc/diskstats"):
         name = os.fsdecode(columns[2]) if len(columns) > 9 else ""

@@ -23,8 +23,8 @@ from tfdeploy.agent.sampling.event_record import (
     TAIL_BYTES,
     data_length,
     is_whole,
-    moment,
-    scalars,
+    parse_scalars,
+    parse_step_and_time,
 )
 from tfdeploy.agent.sampling.printed import MOST_METRICS, MOST_NAME_CHARS
 
@@ -65,7 +65,7 @@ class EventFile:
         # record is not complete yet.
         self._lost = self._waits = False
 
-    def grown(self, path: str, inode: Tuple[int, int]) -> bool:
+    def has_grown(self, path: str, inode: Tuple[int, int]) -> bool:
         """Return True if the file has content that was not read yet. A file that was replaced or
         became shorter is read from its beginning again."""
         try:
@@ -97,18 +97,18 @@ class EventFile:
             os.close(file)
 
     def _read(self, file: int, end: int) -> Dict[str, Written]:
-        self._search(file, end)
-        records = self._hop(file, end)
+        self._find_record_head(file, end)
+        records = self._skip_records(file, end)
         if len(records) >= HOPS and end - self._at > WINDOW_BYTES:
             self._at, self._lost = end - WINDOW_BYTES, True
-            self._search(file, end)
-            records += self._hop(file, end)
+            self._find_record_head(file, end)
+            records += self._skip_records(file, end)
         scalars: Dict[str, Written] = {}
-        for at, size in sorted(_chosen(records)):
+        for at, size in sorted(_choose_records(records)):
             scalars.update(self._scalars(file, at, size))
         return scalars
 
-    def _hop(self, file: int, end: int) -> List[Record]:
+    def _skip_records(self, file: int, end: int) -> List[Record]:
         """Return (offset, size) of up to HOPS complete records, beginning at the current position.
         Only the heads of the records are read."""
         records: List[Record] = []
@@ -133,13 +133,15 @@ class EventFile:
             self.damaged = True
             return {}
         try:
-            step, when = moment(content[:size])
-            return {tag: (value, step, when) for tag, value in scalars(content[:size]).items()}
+            step, when = parse_step_and_time(content[:size])
+            return {
+                tag: (value, step, when) for tag, value in parse_scalars(content[:size]).items()
+            }
         except ValueError:  # the data of the record are not an Event
             self.damaged = True
             return {}
 
-    def _search(self, file: int, end: int) -> None:
+    def _find_record_head(self, file: int, end: int) -> None:
         """If the position is not at the head of a record, move it to the next one."""
         if not self._lost:
             return
@@ -149,7 +151,7 @@ class EventFile:
             begin = next(
                 (
                     begin
-                    for begin in _possible(part)
+                    for begin in _possible_heads(part)
                     if data_length(part[begin : begin + HEAD_BYTES]) is not None
                 ),
                 None,
@@ -158,14 +160,14 @@ class EventFile:
             self._at += max(1, len(part) - HEAD_BYTES + 1) if begin is None else begin
 
 
-def _possible(part: bytes) -> Iterator[int]:
+def _possible_heads(part: bytes) -> Iterator[int]:
     """Yield offsets in `part` at which the head of a record may begin: its length has at most three
     bytes that are not zero, then five zeros. Only the first TRIES runs of zeros are examined."""
     for zeros in islice(_ZEROS.finditer(part), TRIES):
         yield from range(max(0, zeros.start() - 3), zeros.start())
 
 
-def _chosen(records: List[Record]) -> List[Record]:
+def _choose_records(records: List[Record]) -> List[Record]:
     """Choose the records to read: short ones before long ones, and newer ones before older ones.
     Stop at FILE_BYTES and FILE_RECORDS."""
     left = FILE_BYTES
@@ -190,7 +192,7 @@ class EventMetrics:
         self._priorities: Dict[str, int] = {}
 
     @property
-    def known(self) -> Dict[str, float]:
+    def known_values(self) -> Dict[str, float]:
         return {name: each.value for name, each in self.scalars.items()}
 
     def read_new_values(self) -> Dict[str, float]:
@@ -200,7 +202,7 @@ class EventMetrics:
         at = self._folders.find_files()
         self._files = {path: self._files.get(path) or EventFile() for path in at}
         read: List[Tuple[int, str, Dict[str, Written]]] = []
-        for path in self._grown(at):
+        for path in self._list_grown(at):
             if read and time.process_time() - began > LOOK_CPU_S:
                 break
             self._files[path].looked = self._looks
@@ -210,12 +212,12 @@ class EventMetrics:
         for _, path, values in sorted(read, key=lambda each: each[:2]):
             for tag, written in values.items():
                 name = "%s/%s" % (at[path].name, tag)
-                if len(name) <= MOST_NAME_CHARS and self._make_room(name):
+                if len(name) <= MOST_NAME_CHARS and self._can_keep_metric(name):
                     figures[name] = written[0]
                     self.scalars[name] = Scalar(at[path].name, tag, *written)
         return {name: value for name, value in figures.items() if name in self.scalars}
 
-    def _make_room(self, name: str) -> bool:
+    def _can_keep_metric(self, name: str) -> bool:
         """Return True if values of this metric are kept. If there are MOST_METRICS metrics already,
         the new one replaces a metric of lower priority, or is not kept."""
         if name in self._priorities:
@@ -229,10 +231,10 @@ class EventMetrics:
         self._priorities[name] = own
         return True
 
-    def _grown(self, files: Dict[str, FoundEventFile]) -> List[str]:
+    def _list_grown(self, files: Dict[str, FoundEventFile]) -> List[str]:
         """Return the files with content that was not read yet. Files that have waited longest come
         first."""
-        grown = [path for path in files if self._files[path].grown(path, files[path].inode)]
+        grown = [path for path in files if self._files[path].has_grown(path, files[path].inode)]
         return sorted(grown, key=lambda path: (self._files[path].looked, files[path].born, path))
 
     def _read(self, path: str) -> Dict[str, Written]:

@@ -68,14 +68,14 @@ class EventFolders:
         self._since = 0.0
         self._files: Dict[str, FoundEventFile] = {}
         self._names: Dict[PathParts, str] = {}
-        self._walk = self._walked()
+        self._walk = self._walk_step_by_step()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
         """Return path -> event file. One call examines at most LOOK_ENTRIES folder entries, so it
         may take several calls to find the files in large folders."""
         for _ in range(LOOK_ENTRIES):
             if next(self._walk, self) is self:
-                self._walk = self._walked()
+                self._walk = self._walk_step_by_step()
                 break
         owned = {folder_files.folder for folder_files in self._files.values() if folder_files.own}
         return {
@@ -84,7 +84,7 @@ class EventFolders:
             if folder_files.own or folder_files.folder not in owned
         }
 
-    def _walked(self) -> Iterator[None]:
+    def _walk_step_by_step(self) -> Iterator[None]:
         """Walk through the folders and record their event files, one folder entry per step. Links
         are not followed."""
         if not self._since:
@@ -136,8 +136,8 @@ class EventFolders:
             for path in kept
         ]
         return [
-            (_real(self._paths.cwd), ()),
-            *((_real(folder), parts) for folder, parts in folders),
+            (_resolve_parents(self._paths.cwd), ()),
+            *((_resolve_parents(folder), parts) for folder, parts in folders),
         ]
 
     def _add_if_event_file(self, path: str, folder: PathParts, entry: os.DirEntry[str]) -> bool:
@@ -157,7 +157,7 @@ class EventFolders:
             or about.st_uid not in self._owners
         ):
             return False
-        name = self._name(folder) if own or not self._own_only else ""
+        name = self._name_folder(folder) if own or not self._own_only else ""
         if not name:
             return False
         if path not in self._files and len(self._files) >= MOST_FILES:
@@ -170,27 +170,27 @@ class EventFolders:
         )
         return True
 
-    def _name(self, folder: PathParts) -> str:
+    def _name_folder(self, folder: PathParts) -> str:
         """Return the FOLDER part of the names of metrics from this folder. Return "" if there are
         too many names already."""
         if folder in self._names or len(self._names) >= MOST_NAMES:
             return self._names.get(folder, "")
-        parts = _named(folder)
+        parts = _without_times(folder)
         tails = ["/".join(parts[-length:]) for length in range(1, len(parts) + 1)] or [TOP]
-        taken = {name for other, name in self._names.items() if _named(other) != parts}
+        taken = {name for other, name in self._names.items() if _without_times(other) != parts}
         self._names[folder] = next(
             (tail for tail in tails if tail not in taken), "%s/%s" % (TOP, tails[-1])
         )
         return self._names[folder]
 
 
-def _real(folder: str) -> str:
+def _resolve_parents(folder: str) -> str:
     """Return the path with the links in its parent folders resolved, because the path of the
     working directory may contain links."""
     return os.path.join(os.path.realpath(os.path.dirname(folder)), os.path.basename(folder))
 
 
-def _named(folder: PathParts) -> PathParts:
+def _without_times(folder: PathParts) -> PathParts:
     return tuple(word for word in folder if not _TIME.match(word))
 
 

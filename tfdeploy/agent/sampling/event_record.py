@@ -48,7 +48,7 @@ _WHOLE, _HALVES = (7, 10, 11, 16, 17), 13
 _Field = Tuple[int, Union[int, bytes]]
 
 
-def _table() -> List[int]:
+def _make_crc_table() -> List[int]:
     table = []
     for value in range(256):
         for _ in range(8):
@@ -57,7 +57,7 @@ def _table() -> List[int]:
     return table
 
 
-_TABLE = _table()
+_TABLE = _make_crc_table()
 
 
 def masked_crc(data: bytes) -> int:
@@ -81,7 +81,7 @@ def is_whole(data: bytes, tail: bytes) -> bool:
     return len(tail) == TAIL_BYTES and bool(_TAIL.unpack(tail)[0] == masked_crc(data))
 
 
-def scalars(data: bytes) -> Dict[str, float]:
+def parse_scalars(data: bytes) -> Dict[str, float]:
     """Return tag -> value, for the scalars in one Event. NaN and infinity are left out. Raises
     ValueError if the data are not an Event."""
     scalars_by_tag: Dict[str, float] = {}
@@ -89,14 +89,14 @@ def scalars(data: bytes) -> Dict[str, float]:
         if number == 5 and isinstance(summary, bytes):
             for inner, value in _fields(summary):
                 if inner == 1 and isinstance(value, bytes):
-                    tag, scalar = _value(value)
+                    tag, scalar = _parse_value(value)
                     # This comparison is false for NaN.
                     if tag and scalar is not None and abs(scalar) <= LARGEST:
                         scalars_by_tag[tag] = scalar
     return scalars_by_tag
 
 
-def moment(data: bytes) -> Tuple[int, float]:
+def parse_step_and_time(data: bytes) -> Tuple[int, float]:
     """Return (step, UTC seconds) of one Event. A value that is missing or invalid is 0. Raises
     ValueError if the data are not an Event."""
     step, time = 0, 0.0
@@ -108,7 +108,7 @@ def moment(data: bytes) -> Tuple[int, float]:
     return (step if step <= MOST_STEPS else 0), (time if 0.0 < time < MOST_TIME else 0.0)
 
 
-def _value(data: bytes) -> Tuple[str, Optional[float]]:
+def _parse_value(data: bytes) -> Tuple[str, Optional[float]]:
     tag, scalar, plugin = "", None, b""
     for number, value in _fields(data):
         if number == 1 and isinstance(value, bytes):
@@ -118,11 +118,11 @@ def _value(data: bytes) -> Tuple[str, Optional[float]]:
         elif number == 8 and isinstance(value, bytes):
             scalar = _scalar_of_tensor(value)
         elif number == 9 and isinstance(value, bytes):
-            plugin = _plugin(value)
+            plugin = _parse_plugin_name(value)
     return tag, scalar if plugin in (b"", _SCALARS) else None
 
 
-def _plugin(metadata: bytes) -> bytes:
+def _parse_plugin_name(metadata: bytes) -> bytes:
     for number, value in _fields(metadata):
         if number == 1 and isinstance(value, bytes):
             for inner, name in _fields(value):
@@ -147,7 +147,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
         elif number == 4 and isinstance(value, bytes):
             content = value
         elif number in _LISTS or number in _WHOLE or number == _HALVES:
-            elements += _elements(number, value, kind)
+            elements += _tensor_elements(number, value, kind)
     if content:
         if kind == _BFLOAT16:
             return _float_of(kind, int.from_bytes(content, "little")) if len(content) == 2 else None
@@ -158,7 +158,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
     return 0.0 if not elements and kind in (*_CONTENT, _BFLOAT16) else None
 
 
-def _elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
+def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
     """Return the elements in one field, which is packed or not. At most two elements are needed,
     because a tensor with two elements is not a scalar."""
     if number in _LISTS:
@@ -179,7 +179,7 @@ def _varints(data: bytes) -> List[int]:
     numbers: List[int] = []
     offset = 0
     while offset < len(data) and len(numbers) < 2:
-        value, offset = _varint(data, offset)
+        value, offset = _read_varint(data, offset)
         numbers.append(value)
     return numbers
 
@@ -210,14 +210,14 @@ def _fields(data: bytes) -> Iterator[_Field]:
     for _ in range(MOST_FIELDS):
         if at >= len(data):
             return
-        key, at = _varint(data, at)
+        key, at = _read_varint(data, at)
         kind = key & 7
         if kind == _VARINT:
-            value, at = _varint(data, at)
+            value, at = _read_varint(data, at)
             yield key >> 3, value
             continue
         if kind == _BYTES:
-            length, at = _varint(data, at)
+            length, at = _read_varint(data, at)
         elif kind in (_FIXED32, _FIXED64):
             length = 4 if kind == _FIXED32 else 8
         else:
@@ -230,14 +230,14 @@ def _fields(data: bytes) -> Iterator[_Field]:
     raise ValueError("a message of too many fields")
 
 
-def _varint(data: bytes, at: int) -> Tuple[int, int]:
+def _read_varint(data: bytes, offset: int) -> Tuple[int, int]:
     """Return (value, offset after the varint). Raises ValueError if the varint has no end."""
     value = shift = 0
-    while shift < 70 and at < len(data):
-        byte = data[at]
+    while shift < 70 and offset < len(data):
+        byte = data[offset]
         value |= (byte & 0x7F) << shift
-        at += 1
+        offset += 1
         if byte < 0x80:
-            return value & 0xFFFFFFFFFFFFFFFF, at
+            return value & 0xFFFFFFFFFFFFFFFF, offset
         shift += 7
     raise ValueError("a number has no end")

@@ -105,7 +105,7 @@ class NvidiaSmi:
             new = b""
         *lines, rest = (self._held + new).split(b"\n")
         self._held = rest[-200:]
-        gpus = {gpu.number: gpu for gpu in map(parse, lines) if gpu is not None}
+        gpus = {gpu.number: gpu for gpu in map(parse_gpu, lines) if gpu is not None}
         return [gpus[index] for index in sorted(gpus)[:MOST_GPUS]]
 
     def close(self) -> None:
@@ -113,7 +113,7 @@ class NvidiaSmi:
         self._process.wait()
 
 
-def parse(line: bytes) -> Optional[Gpu]:
+def parse_gpu(line: bytes) -> Optional[Gpu]:
     """Parse a line such as `0, 87, 10240, 81559` (number, percent, MiB used, MiB in total). `[N/A]`
     stands for a value that the GPU does not report. Return None if the line has another form."""
     columns = [word.strip() for word in line.split(b",")]
@@ -127,7 +127,7 @@ def _bytes(mebibytes: Optional[float]) -> Optional[int]:
     return None if mebibytes is None else int(mebibytes) << 20
 
 
-def start(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
+def start_gpu_sampler(every_s: float) -> Optional[Union[Nvml, NvidiaSmi]]:
     """Return an object that reads samples of GPUs. Return None if neither NVML nor nvidia-smi works
     on this host."""
     try:

@@ -27,7 +27,7 @@ MOST_METRICS, MOST_NAME_CHARS = 32, 64
 _ENDS = re.compile(rb"[\n\r\b]")
 
 
-def compile_all(metrics: Mapping[str, str]) -> MetricPatterns:
+def compile_named(metrics: Mapping[str, str]) -> MetricPatterns:
     """Return the compiled patterns of the metrics whose names have at most MOST_NAME_CHARS
     characters."""
     return compile_patterns(
@@ -75,9 +75,9 @@ class PrintedMetrics:
         self._store(metrics)
         return bool(metrics)
 
-    def take_new(self) -> Dict[str, float]:
+    def take_new_values(self) -> Dict[str, float]:
         """Return name -> newest value, for metrics that were found since the last call of
-        `take_new`. NaN and infinity are left out."""
+        `take_new_values`. NaN and infinity are left out."""
         new, self._new = self._new, {}
         return {name: value for name, value in new.items() if isfinite(value)}
 
@@ -118,7 +118,7 @@ class PrintedMetrics:
         """Return the new complete lines. The newest line comes first."""
         try:
             about = os.stat(self._path)
-            if not ended and self._is_seen(about):
+            if not ended and self._is_unchanged(about):
                 return []
             with open(self._path, "rb") as log:
                 self._seen = about = os.fstat(log.fileno())
@@ -141,7 +141,7 @@ class PrintedMetrics:
         lines = text[: ends[-1]].decode("utf-8", "replace").split("\n")
         return [line for line in reversed(lines) if line.strip()]
 
-    def _is_seen(self, about: os.stat_result) -> bool:
+    def _is_unchanged(self, about: os.stat_result) -> bool:
         seen = self._seen
         return seen is not None and (seen.st_ino, seen.st_size) == (about.st_ino, about.st_size)
 

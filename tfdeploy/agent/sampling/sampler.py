@@ -35,7 +35,7 @@ from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters, gpus
 from tfdeploy.agent.sampling.event_files import EventMetrics
-from tfdeploy.agent.sampling.printed import MOST_METRICS, PrintedMetrics, compile_all
+from tfdeploy.agent.sampling.printed import MOST_METRICS, PrintedMetrics, compile_named
 from tfdeploy.agent.sampling.series import Series
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ MOST_SAMPLED = 2 * MOST_METRICS
 
 class Sampler:
     def __init__(self, paths: RunPaths, part: wire.HostPart, reads: bool = True) -> None:
-        patterns = compile_all(part.metrics)
+        patterns = compile_named(part.metrics)
         self._unread = [] if reads else list(patterns)[:MOST_METRICS]
         self._paths, self._part = paths, part
         self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
@@ -72,7 +72,7 @@ class Sampler:
             if reads
         }
         self._events = EventMetrics(paths, part)
-        self._writer = _writer(part)
+        self._writer = _event_file_writer(part)
         self._cpu_s: Dict[str, float] = {}
         self._attempts: Dict[str, int] = {}  # task -> number of its attempt at the last sample
         self._machine: Optional[counters.Machine] = None
@@ -92,15 +92,17 @@ class Sampler:
         newest: NewestSamples = {"host": self._sample_host(at, passed_s), "tasks": {}}
         for spec in self._part.tasks:
             status = self._paths.status(spec.task)
-            sample = self._sample_task(status, _living(status, table), at, passed_s)
+            sample = self._sample_task(status, _living_processes(status, table), at, passed_s)
             if sample is not None:
                 self._tasks[spec.task].add(sample)
-            self._show(newest, spec.task, sample or {"time": at, "attempt": status.attempt})
+            self._add_to_newest(
+                newest, spec.task, sample or {"time": at, "attempt": status.attempt}
+            )
         self._host.add(newest["host"])
         self._newest = newest
         self._write()
 
-    def look_at_lines(self) -> None:
+    def read_new_lines(self) -> None:
         """Read new lines of the tasks' output, and add the metrics in them to the newest
         samples."""
         newest = self._newest
@@ -110,12 +112,12 @@ class Sampler:
         for task in changed_tasks:
             attempt = self._attempts.get(task, 0)
             empty: TaskSample = {"time": newest["host"]["time"], "attempt": attempt}
-            self._show(newest, task, newest["tasks"].get(task, empty))
+            self._add_to_newest(newest, task, newest["tasks"].get(task, empty))
         self._write()
 
-    def _show(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
+    def _add_to_newest(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
         """Add a task to the newest samples, with the newest values of all of its metrics."""
-        seen = self._with_all_known(task, sample)
+        seen = self._add_known_metrics(task, sample)
         if len(seen) > len(("time", "attempt")):
             newest["tasks"][task] = seen
 
@@ -164,18 +166,18 @@ class Sampler:
         printed: Dict[str, float] = {}
         if task in self._printed:
             self._printed[task].read_new(ended)
-            printed = self._printed[task].take_new()
+            printed = self._printed[task].take_new_values()
         written = self._events.read_new_values() if task == self._writer else {}
-        return _merged(printed, self._figures(task)[0] if written else {}, written)
+        return _merge_metrics(printed, self._read_figures(task)[0] if written else {}, written)
 
-    def _with_all_known(self, task: str, sample: TaskSample) -> TaskSample:
+    def _add_known_metrics(self, task: str, sample: TaskSample) -> TaskSample:
         """Return the sample, extended by the newest value of each metric. The last sample alone may
         lack a metric that the task prints only once in an epoch, or printed before a long
         traceback."""
         reader = self._printed.get(task)
-        figures, time = self._figures(task)
-        written = self._events.known if task == self._writer else {}
-        known = _merged(reader.finite if reader else {}, figures, written)
+        figures, time = self._read_figures(task)
+        written = self._events.known_values if task == self._writer else {}
+        known = _merge_metrics(reader.finite if reader else {}, figures, written)
         more: Dict[str, Any] = {
             "printed": known,
             "not_finite": reader.not_finite if reader else {},
@@ -191,7 +193,7 @@ class Sampler:
         times = reader.step_times.items()
         return {name: round(clock.to_run_time(self._part, time), 3) for name, time in times}
 
-    def _figures(self, task: str) -> Tuple[Dict[str, float], float]:
+    def _read_figures(self, task: str) -> Tuple[Dict[str, float], float]:
         """Return (values of step, loss and accuracy from event files, time of the step). Values
         that the task also prints are left out."""
         if task != self._writer:
@@ -204,7 +206,7 @@ class Sampler:
         ) if metric_values.step_time else 0.0
 
     def _sample_host(self, sampled_at: float, passed_s: float) -> HostSample:
-        before, now = self._machine, counters.of_machine()
+        before, now = self._machine, counters.read_machine()
         self._machine = now
         sample: HostSample = {"time": sampled_at}
         if now.memory is not None:
@@ -213,24 +215,28 @@ class Sampler:
             sample["cpu"] = round(max(0.0, now.busy_s - before.busy_s) / passed_s, 3)
         if before is not None and passed_s:
             rates = {
-                name: _growth(getattr(before, name), getattr(now, name), passed_s) for name in RATES
+                name: _growth_per_s(getattr(before, name), getattr(now, name), passed_s)
+                for name in RATES
             }
             sample["rates"] = {name: rate for name, rate in rates.items() if rate is not None}
-        seen = self._look_at_gpus()
+        seen = self._sample_gpus()
         if seen:
             sample["gpus"] = [list(gpu) for gpu in seen]
         return sample
 
-    def _look_at_gpus(self) -> List[gpus.Gpu]:
+    def _sample_gpus(self) -> List[gpus.Gpu]:
         """Return the GPUs of this host. Return [] if no task of the run uses GPUs on this host."""
         if not any(spec.gpus for spec in self._part.tasks):
             return []
         if not self._asked_for_gpus:
-            self._asked_for_gpus, self._gpus = True, gpus.start(self._part.sample_every_s)
+            self._asked_for_gpus, self._gpus = (
+                True,
+                gpus.start_gpu_sampler(self._part.sample_every_s),
+            )
         return self._gpus.sample() if self._gpus is not None else []
 
 
-def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
+def _merge_metrics(*groups: Dict[str, float]) -> Dict[str, float]:
     """Merge the groups and return name -> value, with at most MOST_SAMPLED names. If a name is in
     several groups, the value in the first of them counts."""
     merged: Dict[str, float] = {}
@@ -244,18 +250,20 @@ def _merged(*groups: Dict[str, float]) -> Dict[str, float]:
 RATES = ("received", "sent", "read", "written")
 
 
-def _writer(part: wire.HostPart) -> str:
+def _event_file_writer(part: wire.HostPart) -> str:
     """Return the task to which the event files on this host belong. This is the deciding task if it
     runs here, otherwise the first task that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
 
-def _growth(before: Optional[int], now: Optional[int], passed_s: float) -> Optional[int]:
+def _growth_per_s(before: Optional[int], now: Optional[int], passed_s: float) -> Optional[int]:
     return None if before is None or now is None else max(0, round((now - before) / passed_s))
 
 
-def _living(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> List[processes.Entry]:
+def _living_processes(
+    status: wire.TaskStatus, table: Dict[int, processes.Entry]
+) -> List[processes.Entry]:
     """Return the living processes of a task. They are all descendants of its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
@@ -265,10 +273,10 @@ def samples_file(paths: RunPaths, task: str) -> str:
     return os.path.join(paths.task_dir(task), layout.SAMPLES)
 
 
-def machine() -> Dict[str, Any]:
+def machine_totals() -> Dict[str, Any]:
     """Return the number of cores and the bytes of memory of this host. Samples are compared with
     these totals."""
-    return {"cores": os.cpu_count() or 1, "memory": counters.of_machine().memory_total}
+    return {"cores": os.cpu_count() or 1, "memory": counters.read_machine().memory_total}
 
 
 def main(argv: List[str]) -> int:
@@ -286,17 +294,17 @@ def main(argv: List[str]) -> int:
     while not ended and os.path.isdir(paths.host_dir):
         if time.monotonic() >= due:
             due = time.monotonic() + _pause_s(
-                _cost_s(sampler.take_sample), COST_SHARE, part.sample_every_s
+                _measure_cpu_s(sampler.take_sample), COST_SHARE, part.sample_every_s
             )
-        pause_s = _pause_s(_cost_s(sampler.look_at_lines), LINES_COST_SHARE, LINES_S)
-        ended = _ends_within(max(0.0, min(pause_s, due - time.monotonic())))
+        pause_s = _pause_s(_measure_cpu_s(sampler.read_new_lines), LINES_COST_SHARE, LINES_S)
+        ended = _is_closed_within(max(0.0, min(pause_s, due - time.monotonic())))
     if ended:
         sampler.take_sample()  # this sample includes the last lines of output
     sampler.close()
     return 0
 
 
-def _cost_s(work: Callable[[], None]) -> float:
+def _measure_cpu_s(work: Callable[[], None]) -> float:
     """Call `work`, and return how many CPU seconds it used. If it uses LOOK_CPU_S seconds, this
     process is killed."""
     began = time.process_time()
@@ -311,7 +319,7 @@ def _pause_s(cost_s: float, share: float, least_s: float) -> float:
     return max(least_s, min(cost_s / share, 10 * least_s))
 
 
-def _ends_within(pause_s: float) -> bool:
+def _is_closed_within(pause_s: float) -> bool:
     """Wait for `pause_s` seconds, or until the minder has closed standard input. Return True in the
     latter case."""
     return bool(select.select([sys.stdin.fileno()], [], [], pause_s)[0])

@@ -48,7 +48,7 @@ class Series:
     def _thin(self, now: float) -> None:
         lines = [
             json_text.dumps(row).encode("ascii") + b"\n"
-            for row in thin(read(self._path), now, self._step_s)
+            for row in thin_rows(read_rows(self._path), now, self._step_s)
         ]
         # Shrink the file to half of its limit, so that it can grow for some time before it must
         # shrink again.
@@ -58,18 +58,18 @@ class Series:
         atomic.write_bytes(self._path, b"".join(lines))
 
 
-def read(path: str) -> List[Row]:
+def read_rows(path: str) -> List[Row]:
     """Return the samples in the file. The oldest comes first. Invalid lines are skipped."""
     try:
         with open(path, "rb") as file:
             content = file.read(4 * MOST_BYTES)
     except OSError:
         return []
-    rows = (_row(line) for line in content.split(b"\n"))
+    rows = (_parse_row(line) for line in content.split(b"\n"))
     return [row for row in rows if row is not None]
 
 
-def _row(line: bytes) -> Optional[Row]:
+def _parse_row(line: bytes) -> Optional[Row]:
     try:
         row = json_text.loads(line)
     except (ValueError, RecursionError):
@@ -77,7 +77,7 @@ def _row(line: bytes) -> Optional[Row]:
     return row if isinstance(row, dict) and isinstance(row.get("time"), (int, float)) else None
 
 
-def thin(rows: List[Row], now: float, step_s: float) -> List[Row]:
+def thin_rows(rows: List[Row], now: float, step_s: float) -> List[Row]:
     """Return those of the samples that must be kept at the time `now`. `step_s`: the interval at
     which samples are taken."""
     kept: List[Row] = []

@@ -16,8 +16,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_names
-from tfdeploy.agent.run.keep_folders import check_keep, listed, walk
-from tfdeploy.agent.run.leftovers import left_paths
+from tfdeploy.agent.run.keep_folders import check_keep_paths, list_stable_rows, walk_files
+from tfdeploy.agent.run.leftovers import find_new_paths
 from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run.status import named_run_paths
 
@@ -37,7 +37,7 @@ def list_files(call: Call) -> Answer:
     Raises VerbError unknown_run, bad_argument, bad_name.
     """
     root, paths = _root_and_paths(call)
-    rows = listed(root, paths)
+    rows = list_stable_rows(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
     sharing = (
@@ -109,12 +109,12 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     what, job = call.args.get("what"), call.name("job")
     if what == "keep":
         root = layout.keep_dir(call.context.workdir, job, "")[:-1]
-        wanted = check_keep(call.args.get("keep"))
-        return root, lambda: (path for top in wanted for path in walk(root, top))
+        wanted = check_keep_paths(call.args.get("keep"))
+        return root, lambda: (path for top in wanted for path in walk_files(root, top))
     if what == "files":
         paths = named_run_paths(call)
         part = paths.part()
-        return paths.cwd, lambda: left_paths(paths, part)
+        return paths.cwd, lambda: find_new_paths(paths, part)
     raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
 
 

@@ -14,8 +14,8 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import find, keep_aside, liveness
 from tfdeploy.agent.run.find import run_names
-from tfdeploy.agent.run.keep_folders import check_keep
-from tfdeploy.agent.run.keep_receive import inside, make_room, put_in_place
+from tfdeploy.agent.run.keep_folders import check_keep_paths
+from tfdeploy.agent.run.keep_receive import check_inside, make_incoming_folder, put_in_place
 from tfdeploy.agent.serve.call import Call, audited, fenced
 
 if TYPE_CHECKING:
@@ -30,7 +30,11 @@ def begin_keep(call: Call) -> Answer:
 
     Raises VerbError disk.
     """
-    return {"folder": make_room(call.context.workdir, call.name("job"), call.integer("bytes"))}
+    return {
+        "folder": make_incoming_folder(
+            call.context.workdir, call.name("job"), call.integer("bytes")
+        )
+    }
 
 
 @fenced
@@ -45,12 +49,12 @@ def put_files(call: Call) -> Answer:
     Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
     newer than the received ones).
     """
-    keep = check_keep(call.args.get("keep"))
+    keep = check_keep_paths(call.args.get("keep"))
     files = [
-        (inside(path, keep), int(size), int(mtime_ns))
+        (check_inside(path, keep), int(size), int(mtime_ns))
         for path, size, mtime_ns in call.rows("files")
     ]
-    records_aside = [inside(path, keep) for path in call.rows("aside")]
+    records_aside = [check_inside(path, keep) for path in call.rows("aside")]
     workdir, job = call.context.workdir, call.name("job")
     _refuse_live_run(workdir, job, call.context.host)
     return {"missing": put_in_place(workdir, job, files, records_aside)}
@@ -67,12 +71,12 @@ def set_aside(call: Call) -> Answer:
     Raises VerbError bad_name, live_run.
     """
     workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
-    keep = check_keep(call.rows("keep"))
+    keep = check_keep_paths(call.rows("keep"))
     check_owners(workdir, *layout.job_folders(job))
     # If this workdir has files of the run, hosts of the run share this workdir.
     if not find.host_names(workdir, job, run):
         _refuse_live_run(workdir, job, call.context.host)
-        keep_aside.set_aside_beside(workdir, job, run, keep)
+        keep_aside.rename_keep_without_task(workdir, job, run, keep)
     return {}
 
 
@@ -80,7 +84,7 @@ def _refuse_live_run(workdir: str, job: str, host: str) -> None:
     """Refuse if a run of the job is alive on this host. This happens if this session stalled and
     lost the job's lock, and another operator has launched since then. Raises VerbError live_run."""
     for run in run_names(workdir, job):
-        paths = find.run_paths(workdir, job, run, host)
+        paths = find.find_run_paths(workdir, job, run, host)
         if paths is not None and paths.is_whole() and liveness.is_live(paths):
             raise VerbError(
                 "live_run",

@@ -11,7 +11,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import inotify
 from tfdeploy.agent.log.reader import PIECE_BYTES, LogReader, Piece
-from tfdeploy.agent.log.seek import start_of_last, start_of_since
+from tfdeploy.agent.log.seek import first_offset_since, last_lines_offset
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_abandoned, is_live
 from tfdeploy.agent.serve import changes
@@ -69,9 +69,9 @@ def _start_offset(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int
     folder, start = paths.task_dir(task), 0
     since = call.number("since")
     if call.args.get("last") is not None:
-        start = start_of_last(folder, call.integer("last"))
+        start = last_lines_offset(folder, call.integer("last"))
     if since is not None:
-        start = max(start, start_of_since(folder, since + ahead_s))
+        start = max(start, first_offset_since(folder, since + ahead_s))
     return start
 
 

@@ -30,7 +30,7 @@ from tfdeploy.agent.host.network.addresses import own_addresses
 from tfdeploy.agent.host.network.free_ports import scan_ports
 from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
-from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run.find import find_damage, find_run_paths, job_names, run_names
 from tfdeploy.agent.run.keep_folders import keep_facts
 from tfdeploy.agent.run.liveness import is_live
 from tfdeploy.agent.serve.call import Call
@@ -82,12 +82,14 @@ def probe_host(call: Call) -> Answer:
     machine = _machine_facts(workdir)
     free_ports, taken_ports = scan_ports(low, high, lambda: _held_ports(workdir, host))
     moved = (
-        keep_links.of_dead_runs(workdir, job, host)
+        keep_links.restore_links_of_dead_runs(workdir, job, host)
         if job and call.flag("keep") and holds_lock(call.context, job)
         else []
     )
     keep = (
-        keep_facts(workdir, job, call.rows("keep"), keep_aside.pending(workdir, job)) if job else []
+        keep_facts(workdir, job, call.rows("keep"), keep_aside.pending_renames(workdir, job))
+        if job
+        else []
     )
     live_runs = _live_runs(workdir, job, host) if job else []
     problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
@@ -250,15 +252,15 @@ def _has_program(name: str, python: Optional[str]) -> bool:
 def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
     runs: List[Answer] = []
     for run in run_names(workdir, job):
-        paths = run_paths(workdir, job, run, host)
+        paths = find_run_paths(workdir, job, run, host)
         if paths is not None and is_live(paths):
-            operator = shown_plan.read(workdir, job, run)["operator"]
+            operator = shown_plan.read_plan(workdir, job, run)["operator"]
             runs.append({"run": run, "who": operator, "started": paths.state().started})
     return runs
 
 
 def _damaged_runs(workdir: str, job: str) -> List[str]:
-    faults = [damaged(workdir, job, run) for run in run_names(workdir, job)]
+    faults = [find_damage(workdir, job, run) for run in run_names(workdir, job)]
     return [
         "an old run cannot be read (%s): remove its folder" % fault for fault in faults if fault
     ][:5]
@@ -270,7 +272,7 @@ def _held_ports(workdir: str, host: str) -> Dict[int, str]:
     held: Dict[int, str] = {}
     for job in job_names(workdir):
         for run in run_names(workdir, job):
-            paths = run_paths(workdir, job, run, host)
+            paths = find_run_paths(workdir, job, run, host)
             if paths is None or not is_live(paths):
                 continue
             part = paths.part()

@@ -43,7 +43,7 @@ def explain_failure(
     attempt lived.
     """
     folder = paths.task_dir(status.task)
-    blamed = silent_tasks.blame(folder, status.task, written_bytes)
+    blamed = silent_tasks.describe_silent_tasks(folder, status.task, written_bytes)
     if blamed is not None or (status.signal is not None and status.signal not in _OWN_FAULT):
         return blamed, ""
     out, err = failure_reason.read_streams(folder, written_bytes)

@@ -33,7 +33,7 @@ class Readiness:
         because of its age, or because it exited with code 0."""
         return self._spec.port is not None and self.tensorflow
 
-    def too_late(self, age_s: float) -> Optional[str]:
+    def explain_timeout(self, age_s: float) -> Optional[str]:
         """Return why a task that is not up yet has failed. Return None if it still has time."""
         if age_s < self._spec.ready_timeout_s:
             return None

@@ -75,12 +75,12 @@ def environment(
 
 
 def spawn(
-    argv: "list[str]", env: Dict[str, str], cwd: str, kept: "tuple[int, ...]" = ()
+    argv: "list[str]", env: Dict[str, str], cwd: str, inherited: "tuple[int, ...]" = ()
 ) -> Tuple[int, int, int]:
     """Start the program in a session of its own. If this process dies, the kernel kills the
     program. Return (pid, descriptor of its standard output, descriptor of its standard error).
 
-    `kept`: descriptors that the program inherits, with the same numbers. Raises OSError.
+    `inherited`: descriptors that the program inherits, with the same numbers. Raises OSError.
     """
     parent = os.getpid()
     process = subprocess.Popen(
@@ -91,7 +91,7 @@ def spawn(
         cwd=cwd,
         env=env,
         start_new_session=True,
-        pass_fds=kept,
+        pass_fds=inherited,
         preexec_fn=lambda: processes.die_with_parent(parent),
         bufsize=0,
     )

@@ -28,7 +28,7 @@ from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, MinderW
 from tfdeploy.agent.supervise.readiness import Readiness
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.log.redact import Mask
+    from tfdeploy.agent.log.redact import SecretMask
 
 
 # Grace time in seconds for the remaining processes of a program that has ended by itself.
@@ -56,8 +56,8 @@ class Supervisor:
         # How many bytes of output earlier attempts have lost.
         self.log.lost_bytes = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
-        self.mask = _mask(self.secrets)
-        left, self.guard = _inherited(self.part, self.spec.port)
+        self.mask = _make_mask(self.secrets)
+        left, self.guard = _inherit_sockets(self.part, self.spec.port)
         self.minder_watch = MinderWatch(paths, self.part, left)
         self.ready = Readiness(self.spec, _inode(self.guard))
         self.status = wire.TaskStatus(
@@ -93,7 +93,7 @@ class Supervisor:
         self._save()
         self._start()
         self.poll.register(wakeup, select.POLLIN)
-        while not self._over():
+        while not self._have_all_ended():
             for descriptor, _ in self.poll.poll(self._wait_ms()):
                 if descriptor == wakeup:
                     os.read(wakeup, 4096)
@@ -102,7 +102,7 @@ class Supervisor:
             if self.term_received:
                 self._stop()
             self._reap()
-            self._tick(time.monotonic())
+            self._do_due_work(time.monotonic())
         self._finish()
 
     def _listen_to_signals(self) -> int:
@@ -149,7 +149,7 @@ class Supervisor:
             return False
         if chunk:
             stream = self.pipes[descriptor]
-            self._write(stream, chunk if self.mask is None else self.mask.feed(stream, chunk))
+            self._write(stream, chunk if self.mask is None else self.mask.mask_chunk(stream, chunk))
             return True
         self.poll.unregister(descriptor)
         os.close(descriptor)
@@ -170,9 +170,9 @@ class Supervisor:
                 return
             self.next_count = 0.0
             if pid == self.status.pid:
-                self._main_ended(code)
+                self._record_main_end(code)
 
-    def _main_ended(self, code: int) -> None:
+    def _record_main_end(self, code: int) -> None:
         self.main_ended = True
         status = self.status
         if os.WIFSIGNALED(code):
@@ -193,27 +193,27 @@ class Supervisor:
         due = min(
             self.next_look,
             self.next_minder,
-            self.next_flush if self._flush_due() else self.next_minder,
+            self.next_flush if self._is_status_outdated() else self.next_minder,
         )
         return max(0, int((due - time.monotonic()) * 1000) + 1)
 
-    def _flush_due(self) -> bool:
+    def _is_status_outdated(self) -> bool:
         return not self.saved or (self.status.log_bytes, self.status.log_lost_bytes) != (
             self.log.end,
             self.log.lost_bytes,
         )
 
-    def _tick(self, now: float) -> None:
+    def _do_due_work(self, now: float) -> None:
         if now >= self.next_look:
-            self._check_orders(now)
-        if now >= self.next_flush and self._flush_due():
+            self._check_readiness(now)
+        if now >= self.next_flush and self._is_status_outdated():
             self._save()
         if now >= self.next_minder:
             self.next_minder = now + CHECK_S
             self.minder_watch.ensure()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
-    def _check_orders(self, now: float) -> None:
+    def _check_readiness(self, now: float) -> None:
         age = now - self.born
         if self.main_ended or self.kill_at is not None:
             self.next_look = now + _LOOK_S
@@ -228,8 +228,8 @@ class Supervisor:
             self.status.up, self.status.state = True, "running"
             self._journal("up")
             self._save()
-        elif self.ready.too_late(age):
-            self.failure = self.ready.too_late(age)
+        elif self.ready.explain_timeout(age):
+            self.failure = self.ready.explain_timeout(age)
             self._end_within(self.part.stop_grace_s)
 
     def _stop(self) -> None:
@@ -249,19 +249,19 @@ class Supervisor:
         self.next_look = min(self.next_look, self.kill_at, time.monotonic() + _LOOK_S)
 
     def _signal_all(self, number: int) -> None:
-        pids, table = task_processes.members(self.paths, [self.spec.task])
+        pids, table = task_processes.find_members(self.paths, [self.spec.task])
         pids |= processes.descendants([os.getpid()], table)
         processes.send_signals(pids, table, number)
 
     # --- the end of the attempt
 
-    def _over(self) -> bool:
+    def _have_all_ended(self) -> bool:
         """True if the program and all other processes of the task have ended."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
         self.next_count = now + _LOOK_S
-        pids, table = task_processes.members(self.paths, [self.spec.task])
+        pids, table = task_processes.find_members(self.paths, [self.spec.task])
         return not (pids | processes.descendants([os.getpid()], table))
 
     def _finish(self) -> None:
@@ -270,7 +270,7 @@ class Supervisor:
                 pass
         if self.mask is not None:
             for stream in (0, 1):
-                self._write(stream, self.mask.rest(stream))
+                self._write(stream, self.mask.mask_rest(stream))
         self._restore_links()
         status = self.status
         if self.stopping:
@@ -282,7 +282,7 @@ class Supervisor:
         elif self.failure is not None:
             status.outcome, status.reason = "failed", self.failure
         elif status.outcome in ("failed", "killed") and status.reason is None:
-            self._explain()
+            self._add_reason()
         status.state, status.ended = "ended", clock.now(self.part)
         status.lived_s = round(time.monotonic() - self.born, 3)
         self.log.close()
@@ -306,7 +306,7 @@ class Supervisor:
             from tfdeploy.agent.run import keep_links
 
             keep_links.log_restored(
-                self.log, self.attempt, keep_links.restore(self.paths, self.part.keep)
+                self.log, self.attempt, keep_links.restore_links(self.paths, self.part.keep)
             )
 
     def _save(self) -> bool:
@@ -323,7 +323,7 @@ class Supervisor:
         self.paths.wake()
         return self.saved
 
-    def _explain(self) -> None:
+    def _add_reason(self) -> None:
         """Add the reason why the program ended, which is found in the log of this attempt. The
         modules for this are imported only here, because only failed tasks need them."""
         try:
@@ -344,17 +344,19 @@ class Supervisor:
             pass  # the disk is full; the status is more important than the journal
 
 
-def _mask(secrets: Dict[str, str]) -> "Optional[Mask]":
+def _make_mask(secrets: Dict[str, str]) -> "Optional[SecretMask]":
     """Return an object that masks secrets in the output of the program. Return None if the task has
     no secrets. The module for this is imported only if it is needed."""
     if not secrets:
         return None
-    from tfdeploy.agent.log.redact import Mask
+    from tfdeploy.agent.log.redact import SecretMask
 
-    return Mask(secrets.values())
+    return SecretMask(secrets.values())
 
 
-def _inherited(part: wire.HostPart, port: Optional[int]) -> Tuple[Dict[str, Any], Optional[int]]:
+def _inherit_sockets(
+    part: wire.HostPart, port: Optional[int]
+) -> Tuple[Dict[str, Any], Optional[int]]:
     """Return two things: the arguments of Popen by which a minder inherits the sockets of guarded
     ports, and the socket that keeps `port` closed to strangers (None if there is none).
 
@@ -385,7 +387,7 @@ def main(argv: List[str]) -> int:
         # An attempt must not be started twice. The run may also have ended on this host meanwhile.
         return 0
     try:
-        task_processes.sign(lock)
+        task_processes.write_own_identity(lock)
     except OSError:
         pass  # the disk is full; the processes of the task can still be found by their environment
     processes.become_subreaper()

@@ -35,7 +35,7 @@ TaskState = Literal["pending", "starting", "running", "ended", "lost"]
 
 
 class Ending(msgspec.Struct):
-    """How one attempt of a task ended, as minders send it to each other: shared_state.ending_of."""
+    """How one attempt of a task ended, as minders send it to each other: shared_state.make_ending."""
 
     outcome: Outcome
     time: Seconds | None = None

@@ -202,8 +202,11 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
     # The supervisor is stopped first, because it would end its task.
-    os.kill(task_processes.supervisor(paths, "worker:0").pid, signal.SIGSTOP)
-    for who in (task_processes.minder(paths), task_processes.supervisor(paths, "worker:0")):
+    os.kill(task_processes.read_supervisor(paths, "worker:0").pid, signal.SIGSTOP)
+    for who in (
+        task_processes.read_minder(paths),
+        task_processes.read_supervisor(paths, "worker:0"),
+    ):
         processes.send_signal(who, signal.SIGKILL)
     said = refusal(cluster)
     # The processes may have ended between the kills and the call.

@@ -40,7 +40,7 @@ def test_hosts_that_have_prepared_reach_each_other(hosts: NewCluster) -> None:
 def test_a_port_that_nobody_minds_is_shut_and_ones_own_is_not_asked(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", TASKS)
-    minder = task_processes.minder(cluster.hosts["n2"].paths("r1"))
+    minder = task_processes.read_minder(cluster.hosts["n2"].paths("r1"))
     assert minder is not None and processes.send_signal(minder, signal.SIGKILL)
     gone = [("n2", "", "closed")]
     cluster.wait_until(

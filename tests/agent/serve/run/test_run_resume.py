@@ -45,7 +45,7 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
     }
     everyone = [
         who
-        for pid in ours | task_processes.members(paths, tasks)[0]
+        for pid in ours | task_processes.find_members(paths, tasks)[0]
         if (who := processes.read_identity(pid))
     ]
     # All processes are stopped before they are killed, so that none of them can react to the end of
@@ -197,7 +197,8 @@ def test_nothing_starts_before_commit(hosts: NewCluster, verbs: tuple[str, ...])
     assert refused.value.code == "ended"
     assert cluster.wait_ended("r1", "n1")["n1"].abort_reason
     assert not processes.find_marked(
-        task_processes.markers(cluster.hosts["n2"].paths("r1")), processes.all_processes()
+        task_processes.environment_markers(cluster.hosts["n2"].paths("r1")),
+        processes.all_processes(),
     )
 
 

@@ -81,7 +81,7 @@ def test_why_there_is_another_attempt(
     tmp_path: Path, gang: bool, attempt: int, of_round: int, died: dict[str, Any], why: str | None
 ) -> None:
     task = make_run(tmp_path, "run", "committed", state="running", attempt=attempt, round=of_round)
-    paths = find.run_paths(str(tmp_path), "job", "run")
+    paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died}, round=ROUND)
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
@@ -116,7 +116,7 @@ def test_a_stopped_task_has_the_error_of_its_attempt_before(tmp_path: Path) -> N
         round=1,
         reason="the run has failed",
     )
-    paths = find.run_paths(str(tmp_path), "job", "run")
+    paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     state = replace(paths.state(), restarts={"worker:0": died(1, 1)})
     (Path(paths.host_dir) / "state.json").write_text(json.dumps(wire.to_wire(state)))
@@ -137,7 +137,7 @@ def test_a_task_that_ends_while_it_is_looked_at_is_not_lost(
         return False
 
     monkeypatch.setattr(run_status, "is_locked", ends_now)
-    paths = find.run_paths(str(tmp_path), "job", "run")
+    paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None and run_status.task_status(paths, "worker:0").outcome == "succeeded"
 
 
@@ -145,7 +145,7 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     task = make_run(tmp_path, "run", "committed", state="ended", outcome="killed", attempt=1)
-    paths = find.run_paths(str(tmp_path), "job", "run")
+    paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     file = Path(paths.host_dir) / "state.json"
     state = paths.state()
@@ -235,8 +235,8 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
         (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
         state = wire.HostRunState(run="run", job="job", host=host, boot_id=boot, hostname=name)
         (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
-    assert find.own_host(str(tmp_path), "job", "run") == "n2"
-    assert find.own_host(str(tmp_path), "job", "none") is None
+    assert find.find_own_host(str(tmp_path), "job", "run") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "none") is None
 
 
 def _state(workdir: Path, host: str, **said: Any) -> None:
@@ -266,56 +266,56 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     its own files of a run by the boot id. After a reboot, it finds them by its name in the
     inventory.
     """
-    own_origin = find.origin()
+    own_origin = find.own_origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)
-    assert find.own_host(str(tmp_path), "job", "run") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "run") == "n2"
     # The boot id decides, even if the session gives the name of the other host.
-    assert find.own_host(str(tmp_path), "job", "run", "n1") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "run", "n1") == "n2"
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
-    assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
-    assert find.own_host(str(tmp_path), "job", "run", "n1") == "n1"
+    assert find.find_own_host(str(tmp_path), "job", "run", "n2") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "run", "n1") == "n1"
     _state(tmp_path, "n1", **{**own_origin, "place": "another container"})
-    assert find.own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
     _state(tmp_path, "n1", **own_origin)
     _state(tmp_path, "n2", **own_origin)  # one machine has two names in the inventory
-    assert find.own_host(str(tmp_path), "job", "run", "n2") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "run", "n2") == "n2"
 
 
 def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    whole, looked = check_files.wrong, []
+    whole, looked = check_files.find_damage, []
     for number in range(50):
         _state(
             tmp_path, f"n{number}", boot_id=f"b{number}", hostname=f"h{number}", place=f"p{number}"
         )
-    _state(tmp_path, "n7", **find.origin())
+    _state(tmp_path, "n7", **find.own_origin())
     monkeypatch.setattr(
-        check_files, "wrong", lambda *args: (looked.append(args[3]), whole(*args))[1]
+        check_files, "find_damage", lambda *args: (looked.append(args[3]), whole(*args))[1]
     )
     for inventory_name in ("n7", "", "as others call it", "n9"):
-        assert find.own_host(str(tmp_path), "job", "run", inventory_name) == "n7"
+        assert find.find_own_host(str(tmp_path), "job", "run", inventory_name) == "n7"
     assert looked == ["n7"] * 4
-    assert find.damaged(str(tmp_path), "job", "run") is None and len(looked) == 5
+    assert find.find_damage(str(tmp_path), "job", "run") is None and len(looked) == 5
     _garbage(Path(layout.host_dir(str(tmp_path), "job", "run", "n0")))
     (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").unlink()
     (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").symlink_to(
         "state.json"
     )
-    assert find.own_host(str(tmp_path), "job", "run") == "n7"
-    assert find.damaged(str(tmp_path), "job", "run") is None
+    assert find.find_own_host(str(tmp_path), "job", "run") == "n7"
+    assert find.find_damage(str(tmp_path), "job", "run") is None
 
 
 def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Path) -> None:
-    own_origin = find.origin()
+    own_origin = find.own_origin()
     _state(tmp_path, "n1", **own_origin)
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b1", "place": "p1"})
-    assert find.own_host(str(tmp_path), "job", "run") == "n2"
+    assert find.find_own_host(str(tmp_path), "job", "run") == "n2"
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n2")))
-    assert find.own_host(str(tmp_path), "job", "run") is None
-    assert "state.json: ended_tasks is wrong" in str(find.damaged(str(tmp_path), "job", "run"))
+    assert find.find_own_host(str(tmp_path), "job", "run") is None
+    assert "state.json: ended_tasks is wrong" in str(find.find_damage(str(tmp_path), "job", "run"))
 
 
 def _garbage(folder: Path) -> None:

@@ -29,7 +29,7 @@ def lines(*attempts: tuple[int, float | None]) -> str:
 
 def test_each_end_is_told_once_also_where_no_status_showed_it(tmp_path: Path) -> None:
     task = make_run(tmp_path, "run", "committed", state="running", attempt=1)
-    paths = find.run_paths(str(tmp_path), "job", "run")
+    paths = find.find_run_paths(str(tmp_path), "job", "run")
     assert paths is not None
     ends = AttemptEnds(paths)
 

@@ -12,7 +12,7 @@ import stat
 
 from tfdeploy.agent import bitmap, layout
 from tfdeploy.agent.annotations import List, Sequence, Tuple
-from tfdeploy.agent.broadcast.piece_files import Moved
+from tfdeploy.agent.broadcast.piece_files import BroadcastFile
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
@@ -27,7 +27,7 @@ class BroadcastFiles(NamedTuple):
     which new content is received. `later`: folders in which that content may be after its
     installation."""
 
-    files: Sequence[Moved]
+    files: Sequence[BroadcastFile]
     old: str
     new: str
     later: List[str]
@@ -77,7 +77,7 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
             _make_empty(os.path.join(folder, path), mtime_ns)
         old = _stat_regular_file(os.path.join(before, path)) if before != folder else None
         files.append(
-            Moved(
+            BroadcastFile(
                 os.fsencode(path), size, mtime_ns, partial=is_partial, old=old.st_size if old else 0
             )
         )
@@ -88,20 +88,20 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
 def _locate_keep_files(call: Call) -> BroadcastFiles:
     """Return the files that the call names in keep folders. If this host has a file with the same
     size and the same time in whole seconds, that file is not received again."""
-    from tfdeploy.agent.run.keep_folders import check_keep
-    from tfdeploy.agent.run.keep_receive import incoming, inside
+    from tfdeploy.agent.run.keep_folders import check_keep_paths
+    from tfdeploy.agent.run.keep_receive import check_inside, incoming_path
 
-    keep = check_keep(call.rows("keep"))
+    keep = check_keep_paths(call.rows("keep"))
     root = layout.keep_dir(call.context.workdir, call.name("job"), "")
     files = []
     for path, size, mtime_ns in _file_rows(call):
-        current = _stat_regular_file(os.path.join(root, inside(path, keep)))
+        current = _stat_regular_file(os.path.join(root, check_inside(path, keep)))
         same = current is not None and (current.st_size, current.st_mtime_ns // _SECOND_NS) == (
             size,
             mtime_ns // _SECOND_NS,
         )
         files.append(
-            Moved(
+            BroadcastFile(
                 os.fsencode(path),
                 size,
                 mtime_ns,
@@ -109,7 +109,7 @@ def _locate_keep_files(call: Call) -> BroadcastFiles:
                 old=current.st_size if current else 0,
             )
         )
-    return BroadcastFiles(files, root, incoming(call.context.workdir, call.name("job")), [])
+    return BroadcastFiles(files, root, incoming_path(call.context.workdir, call.name("job")), [])
 
 
 def _file_rows(call: Call) -> List[Tuple[str, int, int]]:

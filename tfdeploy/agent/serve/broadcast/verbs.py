@@ -157,7 +157,7 @@ def set_feeds(call: Call) -> Answer:
         if not isinstance(row, (list, tuple)) or len(row) != 4:
             raise VerbError("bad_argument", "%.200r is no parent" % (row,))
         name, address, port, wanted = row
-        token = handshake_gate.token(member.authority, str(name))
+        token = handshake_gate.server_name_token(member.authority, str(name))
         parents[str(name)] = Parent(
             str(name), str(address), int(port), token, stripes, _stripe_set(wanted)
         )
@@ -191,7 +191,7 @@ def accept_leaves(call: Call) -> Answer:
     """
     member = _find_member(call)
     try:
-        wanted = member.accept_from_here(call.integer("segment"), call.blob)
+        wanted = member.accept_from_control(call.integer("segment"), call.blob)
     except (BroadcastEnded, WrongSum) as error:
         raise VerbError("wrong_sum", str(error) or "it has ended") from error
     return {"wanted": bitmap.pack(bitmap_bytes(wanted))}
@@ -205,7 +205,9 @@ def store_piece(call: Call) -> Answer:
     Raises VerbError wrong_sum, disk.
     """
     try:
-        _find_member(call).put_from_here(call.integer("segment"), call.integer("index"), call.blob)
+        _find_member(call).put_from_control(
+            call.integer("segment"), call.integer("index"), call.blob
+        )
     except WrongSum as error:
         raise VerbError("wrong_sum", str(error)) from error
     return {}
@@ -220,7 +222,7 @@ def sum_segment(call: Call) -> Answer:
     Raises VerbError not_begun, changed.
     """
     holdings = _find_member(call).holdings
-    leaves = holdings.leaves_here(_checked_index(call, "segment", holdings.cut.segments))
+    leaves = holdings.compute_leaves(_checked_index(call, "segment", holdings.cut.segments))
     if leaves is None:
         raise VerbError("changed", "a file of the source is gone, or shorter")
     return {"leaves": leaves.hex()}

@@ -139,7 +139,7 @@ def find_run(scope: Scope, run: str) -> Optional[Item]:
     path = layout.run_dir(scope.workdir, scope.job, run)
     if not _is_folder(path):
         return None
-    now = over.standing(scope.workdir, scope.job, run, scope.host, scope.marked)
+    now = over.find_standing(scope.workdir, scope.job, run, scope.host, scope.marked)
     if now.ended is None and not now.stays:
         return Item("half", scope.job, "runs/" + run, path)
     return Item("run", scope.job, run, path, now.ended, now.stays, now.live)
@@ -156,7 +156,7 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
         name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)
     }
     in_use = (
-        with_secret.intersection(unended.releases(scope.workdir, scope.job))
+        with_secret.intersection(unended.releases_in_use(scope.workdir, scope.job))
         if with_secret
         else set()
     )
@@ -188,7 +188,7 @@ def _list_secret_copies(scope: Scope) -> Iterator[Item]:
 def _list_data_sets(scope: Scope) -> Iterator[Item]:
     if scope.named is None:
         return
-    read = unended.data_sets(scope.workdir, scope.job)
+    read = unended.data_sets_in_use(scope.workdir, scope.job)
     for name in list_names(os.path.join(scope.job_dir, "data")):
         path = layout.data_dir(scope.workdir, scope.job, name)
         if (
@@ -230,7 +230,9 @@ def _list_partials_in(
 ) -> Iterator[Item]:
     for name in list_names(folder):
         path = os.path.join(folder, name)
-        is_partial = name.startswith(beginnings) or (bool(scope.job) and over.is_half(name))
+        is_partial = name.startswith(beginnings) or (
+            bool(scope.job) and over.is_incomplete_name(name)
+        )
         if is_partial and not os.path.islink(path):
             yield Item("half", scope.job, above + name, path)
 
@@ -363,9 +365,9 @@ def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
     folder = layout.runs_dir(workdir, job)
     for name in list_names(folder):
         path = os.path.join(folder, name)
-        if not is_ours(path) or not (NAME.match(name) or over.is_half(name)):
+        if not is_ours(path) or not (NAME.match(name) or over.is_incomplete_name(name)):
             continue
-        foreign = [] if over.is_half(name) else over.strange(path)
+        foreign = [] if over.is_incomplete_name(name) else over.find_unknown_paths(path)
         if not foreign:
             yield Item("run", job, name, path)
         for inner in list_names(path) if foreign else ():

@@ -14,7 +14,7 @@ import stat
 from tfdeploy.agent import layout, listing
 from tfdeploy.agent.annotations import TYPE_CHECKING, Tuple
 from tfdeploy.agent.bitmap import marked_numbers
-from tfdeploy.agent.broadcast.piece_files import islands, write_all
+from tfdeploy.agent.broadcast.piece_files import split_at_holes, write_all
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
@@ -140,7 +140,9 @@ def _copy_content(reading: int, writing: int, size: int, sparse: bool) -> None:
         content = os.pread(reading, min(PIECE_BYTES, size - at), at)
         if not content:
             break  # the file has shrunk; the commit detects that
-        for start, length in islands(memoryview(content)) if sparse else ((0, len(content)),):
+        for start, length in (
+            split_at_holes(memoryview(content)) if sparse else ((0, len(content)),)
+        ):
             write_all(writing, memoryview(content)[start : start + length], at + start)
         at += len(content)
 

@@ -15,7 +15,7 @@ from array import array
 from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import Any, Iterator, Sequence, Tuple
 from tfdeploy.agent.bitmap import is_marked, mark, marked_numbers
-from tfdeploy.agent.broadcast.piece_files import Moved
+from tfdeploy.agent.broadcast.piece_files import BroadcastFile
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.disk import require_space
@@ -68,7 +68,7 @@ class Staging:
                 "not_begun", "no data set was begun in %s" % self.folder, where=self.folder
             ) from error
 
-    def moved(self, moved: bytes) -> Sequence[Moved]:
+    def moved(self, moved: bytes) -> Sequence[BroadcastFile]:
         """Return the files that a broadcast moves. `moved`: a bitmap of their rows in the listing.
         Raises VerbError not_begun, bad_listing."""
         wanted = self.listing()
@@ -123,7 +123,7 @@ class Staging:
         return total
 
 
-class MovedRows(Sequence[Moved]):
+class MovedRows(Sequence[BroadcastFile]):
     """The files that a broadcast moves, as a sequence. The objects in it are created on access,
     because a million of them would take 300 MB. `halves`, `olds`: for each row of the listing, the
     size of its staged file and of its old file, or -1 if there is no such file."""
@@ -150,7 +150,7 @@ class MovedRows(Sequence[Moved]):
     def __getitem__(self, number: Any) -> Any:
         index = self._rows[number]
         row = self._wanted[index]
-        return Moved(
+        return BroadcastFile(
             row.path,
             row.size,
             row.mtime_ns,

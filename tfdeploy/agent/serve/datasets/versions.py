@@ -74,7 +74,7 @@ def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, Show
     other hosts that share the workdir count too. Therefore locks show whether a run is alive, and
     not this host's boot id."""
     for run in run_names(workdir, job):
-        plan = shown_plan.read(workdir, job, run)
+        plan = shown_plan.read_plan(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:
             continue
         for paths in _host_parts(workdir, job, run):
@@ -85,7 +85,7 @@ def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, Show
 
 def _host_parts(workdir: str, job: str, run: str) -> Iterator[RunPaths]:
     for host in host_names(workdir, job, run):
-        if not check_files.wrong(workdir, job, run, host):
+        if not check_files.find_damage(workdir, job, run, host):
             yield RunPaths(layout.host_dir(workdir, job, run, host))
 
 
@@ -96,4 +96,6 @@ def _is_alive(paths: RunPaths) -> bool:
         return False
     tasks = [spec.task for spec in paths.part().tasks]
     locks = [paths.minder_lock, *(paths.supervisor_lock(task) for task in tasks)]
-    return any(is_locked(lock) for lock in locks) or bool(task_processes.members(paths, tasks)[0])
+    return any(is_locked(lock) for lock in locks) or bool(
+        task_processes.find_members(paths, tasks)[0]
+    )

@@ -90,5 +90,7 @@ def names_in_use(workdir: str) -> Set[str]:
     """Return the names of the environments of all runs in this workdir that have not ended, of any
     job and host."""
     root = layout.envs_dir(workdir) + os.sep
-    folders = (path for job in job_names(workdir) for path in unended.path_prepends(workdir, job))
+    folders = (
+        path for job in job_names(workdir) for path in unended.path_prepends_in_use(workdir, job)
+    )
     return {path[len(root) :].split(os.sep)[0] for path in folders if path.startswith(root)}

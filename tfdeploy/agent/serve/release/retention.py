@@ -34,7 +34,7 @@ def list_surplus(workdir: str, job: str, keep: int) -> Set[str]:
 
 
 def _surplus_of(workdir: str, job: str, newest: List[str], keep: int) -> Set[str]:
-    return set(newest[keep:]) - set(unended.releases(workdir, job))
+    return set(newest[keep:]) - set(unended.releases_in_use(workdir, job))
 
 
 def _releases_and_staging(folder: str) -> Tuple[List[str], Dict[str, float]]:

@@ -147,12 +147,12 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
     certs = paths.certificates()
     if not certs or not ports:
         return {}
-    client = tls.contexts(certs)[1]
+    client = tls.make_contexts(certs)[1]
     peers: Dict[str, _Peer] = {}
 
     def identify(port: _Port) -> None:
         peers[port.host] = _identify(
-            port, client, handshake_gate.token(certs["ca"], port.host), part
+            port, client, handshake_gate.server_name_token(certs["ca"], port.host), part
         )
 
     call_for_each(identify, ports, 2 * ANSWER_S)
@@ -173,11 +173,11 @@ def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Pe
             if peer_name != asked.host:
                 return _Peer("%s answers" % peer_name)
             channel.sendall(
-                listener.message(
+                listener.encode_message(
                     part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}
                 )
             )
-            answer = listener.receive(channel)
+            answer = listener.receive_message(channel)
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
         return _Peer("no host of this run answers" if foreign else "")

@@ -102,7 +102,7 @@ def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
     because /proc shows a held port only as a socket of some Python process, or not at all."""
     for job in job_names(paths.workdir):
         for run in run_names(paths.workdir, job):
-            other = find.run_paths(paths.workdir, job, run, paths.host)
+            other = find.find_run_paths(paths.workdir, job, run, paths.host)
             if (
                 other is None
                 or run == paths.run

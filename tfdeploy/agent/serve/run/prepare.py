@@ -29,7 +29,7 @@ from tfdeploy.agent.run import (
     task_processes,
 )
 from tfdeploy.agent.run import workdir as run_workdir
-from tfdeploy.agent.run.find import damaged, host_names, run_names
+from tfdeploy.agent.run.find import find_damage, host_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.datasets import parts as data_parts
@@ -132,10 +132,10 @@ def clear_away(paths: RunPaths) -> None:
     deadline = time.monotonic() + PEERS_INFORMED_S
     while is_locked(paths.minder_lock) and time.monotonic() < deadline:
         time.sleep(0.02)
-    minder = task_processes.minder(paths)
+    minder = task_processes.read_minder(paths)
     if minder is not None:
         processes.send_signal(minder, signal.SIGKILL)
-    leftovers.remove(paths)
+    leftovers.remove_run(paths)
 
 
 def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
@@ -167,7 +167,7 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
                     else not liveness.was_committed(other)
                 ):
                     break
-                leftovers.remove(other)
+                leftovers.remove_run(other)
                 return
             if digest is None:
                 # That host has removed its old folder, and prepares a new one for this launch.
@@ -182,11 +182,11 @@ def refuse_live_run(paths: RunPaths) -> None:
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
             run == paths.run
-            or check_files.wrong(paths.workdir, paths.job, run, paths.host)
+            or check_files.find_damage(paths.workdir, paths.job, run, paths.host)
             or not _is_alive(other)
         ):
             continue
-        plan = shown_plan.read(paths.workdir, paths.job, run)
+        plan = shown_plan.read_plan(paths.workdir, paths.job, run)
         details = {"run": run, "who": plan["operator"], "when": plan["created"]}
         what = "run %s of job %s is alive on this host, launched by %s" % (
             run,
@@ -203,9 +203,9 @@ def _refuse_strays(paths: RunPaths) -> None:
     whole = [
         run
         for run in run_names(paths.workdir, paths.job)
-        if not damaged(paths.workdir, paths.job, run)
+        if not find_damage(paths.workdir, paths.job, run)
     ]
-    for pid in sorted(task_processes.strays(paths.workdir, paths.job)[0]):
+    for pid in sorted(task_processes.find_strays(paths.workdir, paths.job)[0]):
         run = processes.read_environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # None: the process has ended
             what = (
@@ -223,7 +223,7 @@ def _is_alive(paths: RunPaths) -> bool:
         return True
     # The minder and the supervisors may have been killed, but not the processes of the tasks.
     return paths.state().phase != "ended" and bool(
-        task_processes.members(paths, [spec.task for spec in paths.part().tasks])[0]
+        task_processes.find_members(paths, [spec.task for spec in paths.part().tasks])[0]
     )
 
 
@@ -264,15 +264,15 @@ def _prepare_folder(
     try:
         _make_host_folder(paths)
         if part.fresh:
-            keep_aside.set_aside(paths, part.keep)
+            keep_aside.rename_keep(paths, part.keep)
         _make_folders(paths, part, given, check_wanted)
         check_wanted()
         _write_secrets(paths, part, given)
         start_minder(paths, part, check_wanted)
         check_wanted()
     except BaseException as error:
-        minder = task_processes.minder(paths)
-        leftovers.remove(paths)
+        minder = task_processes.read_minder(paths)
+        leftovers.remove_run(paths)
         if minder is not None:
             processes.send_signal(
                 minder, signal.SIGKILL
@@ -299,7 +299,7 @@ def _make_folders(
     for spec in part.tasks:
         make_private_folder(paths.task_dir(spec.task))
     _check_programs(paths, part)
-    shown_plan.write(paths.workdir, paths.job, paths.run, given.plan)
+    shown_plan.write_plan(paths.workdir, paths.job, paths.run, given.plan)
     paths.reserve_space(part)
     try:
         os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)

@@ -59,7 +59,7 @@ def _later_run(paths: RunPaths) -> Optional[str]:
     own = paths.prepared()
     for run in find.run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if run == paths.run or check_files.wrong(paths.workdir, paths.job, run, paths.host):
+        if run == paths.run or check_files.find_damage(paths.workdir, paths.job, run, paths.host):
             continue
         if other.prepared() > own:
             return run

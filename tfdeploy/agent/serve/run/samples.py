@@ -12,7 +12,7 @@ import os
 from tfdeploy.agent import frames, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.host.atomic import read_json
-from tfdeploy.agent.run.attempts import attempts_of
+from tfdeploy.agent.run.attempts import list_attempts
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters
 from tfdeploy.agent.sampling.series import MOST_BYTES
@@ -40,10 +40,10 @@ def send_samples(call: Call) -> Answer:
         except FileNotFoundError:
             continue
         call.item({"task": task}, frames.compress(content))
-    attempts = {spec.task: attempts_of(paths, spec.task) for spec in paths.part().tasks}
+    attempts = {spec.task: list_attempts(paths, spec.task) for spec in paths.part().tasks}
     return {
         "cores": os.cpu_count() or 1,
-        "memory": counters.of_machine().memory_total,
+        "memory": counters.read_machine().memory_total,
         "attempts": attempts,
     }
 

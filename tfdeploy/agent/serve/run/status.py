@@ -15,7 +15,7 @@ from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import shown_plan, unwritten_ends
-from tfdeploy.agent.run.find import damaged, job_names, run_names, run_paths
+from tfdeploy.agent.run.find import find_damage, find_run_paths, job_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.liveness import is_abandoned, is_live, was_committed
 from tfdeploy.agent.serve.call import Call
@@ -33,8 +33,8 @@ def named_run_paths(call: Call) -> RunPaths:
     """For the run that a call names, return the paths of this host's folder. Raises VerbError
     unknown_run."""
     job, run = call.name("job"), call.name("run")
-    paths = run_paths(call.context.workdir, job, run, call.context.host)
-    if paths is None and (fault := damaged(call.context.workdir, job, run)):
+    paths = find_run_paths(call.context.workdir, job, run, call.context.host)
+    if paths is None and (fault := find_damage(call.context.workdir, job, run)):
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, fault)
         raise VerbError("unknown_run", what, advice="remove_damaged_run")
     if paths is None or not paths.is_whole():
@@ -68,7 +68,7 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         )
     if status.state == "pending" and is_abandoned(paths):
         return _lost_status(status, NOBODY)
-    status = unwritten_ends.resolved(paths, status)
+    status = unwritten_ends.resolve_status(paths, status)
     return (
         status if status.state in OVER else _with_health(_with_restart(paths, status, state), state)
     )
@@ -172,7 +172,7 @@ def list_runs(call: Call) -> List[Answer]:
     rows: List[Tuple[float, Answer, wire.HostRunState]] = []
     for job in jobs:
         for run in run_names(workdir, job):
-            paths = run_paths(workdir, job, run, call.context.host)
+            paths = find_run_paths(workdir, job, run, call.context.host)
             if paths is not None:
                 state = paths.state()
                 rows.append(
@@ -182,7 +182,7 @@ def list_runs(call: Call) -> List[Answer]:
                         state,
                     )
                 )
-            elif damaged(workdir, job, run):
+            elif find_damage(workdir, job, run):
                 rows.append((0.0, *_damaged_row(workdir, job, run)))
     rows.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
     _shorten_endings([(row, state) for _, row, state in rows if not row["live"]], call)
@@ -194,7 +194,7 @@ def _shorten_endings(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -
     for row, state in rows:
         endings += len(state.ended_tasks) + len(state.left_files)
         if endings > MOST_ENDINGS and state.ended_tasks:
-            paths = run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
+            paths = find_run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
             deciding = (
                 [peer.task for peer in paths.part().peers if peer.deciding]
                 if paths is not None
@@ -213,7 +213,7 @@ def _damaged_row(workdir: str, job: str, run: str) -> Tuple[Answer, wire.HostRun
     row: Answer = {
         "run": run,
         "job": job,
-        "damaged": damaged(workdir, job, run),
+        "damaged": find_damage(workdir, job, run),
         "host_state": wire.to_wire(state),
         "tasks": [],
         "live": False,
@@ -245,7 +245,7 @@ def run_plan(call: Call) -> Answer:
 
     paths = named_run_paths(call)
     try:
-        plan = shown_plan.content(paths.workdir, paths.job, paths.run)
+        plan = shown_plan.read_plan_bytes(paths.workdir, paths.job, paths.run)
     except OSError as error:
         what = "the plan of run %s cannot be read here: %s" % (paths.run, error.strerror)
         raise VerbError("unknown_run", what, where=paths.run_dir) from error

@@ -26,7 +26,7 @@ def sweep_runs(workdir: str, host: str = "") -> None:
     A run that cannot be cleaned up, because it is not ours or is damaged, stays and is reported on
     standard error.
     """
-    for paths in in_doubt.of_this_host(workdir, host):
+    for paths in in_doubt.list_in_doubt(workdir, host):
         try:
             _sweep_one(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
@@ -52,7 +52,7 @@ def _end_or_remove(paths: RunPaths) -> None:
         return  # the run's minder is alive, and waits for the launch or ends the run
     if not liveness.was_committed(paths):
         if not whole or paths.state().started is None:
-            leftovers.remove(paths)
+            leftovers.remove_run(paths)
         elif paths.state().phase != "ended":
             run_control.end_without_minder(paths, 0.0, WHY)
         else:

@@ -33,7 +33,7 @@ def report_end(call: Call) -> Answer:
         return {"known": None}
     return {
         "known": json.dumps(
-            shared_state.end_of(part.peers, knowledge).as_json(), separators=(",", ":")
+            shared_state.select_run_end(part.peers, knowledge).as_json(), separators=(",", ":")
         )
     }
 
@@ -55,7 +55,7 @@ def store_end(call: Call) -> Answer:
     except ValueError as error:
         raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
     if paths.state().phase != "ended":
-        told_end.tell(paths, end)
+        told_end.leave_run_end(paths, end)
     return {}
 
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.errors import NAME, VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.layout import HostPartMissing
-from tfdeploy.agent.mesh.shared_state import ending_of
+from tfdeploy.agent.mesh.shared_state import make_ending
 from tfdeploy.agent.minder import store
 from tfdeploy.agent.minder.decide import STOPPED_BY_OPERATOR
 from tfdeploy.agent.minder.supervisors import tell_supervisor
@@ -168,7 +168,7 @@ def _stop_preparing(call: Call) -> None:
     )
     if not in_doubt.is_in_doubt(paths):
         return
-    in_doubt.abort(paths, digest)
+    in_doubt.request_abort(paths, digest)
     with prepare_lock.hold(paths, digest):
         in_doubt.forget_abort(paths)
 
@@ -202,7 +202,7 @@ def stop_run(call: Call) -> Answer:
             "had_ended": False,
         }
     tasks = [spec.task for spec in paths.part().tasks]
-    had_ended = _phase(paths) == "ended" and not task_processes.members(paths, tasks)[0]
+    had_ended = _phase(paths) == "ended" and not task_processes.find_members(paths, tasks)[0]
     grace_s = paths.part().stop_grace_s if given is None else given
     if _phase(paths) != "ended" or _has_minder(paths):
         before = paths.word("stop")
@@ -296,23 +296,23 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
         pause = min(pause * 1.5, POLL_S)
-    pids = task_processes.members(paths, tasks)
+    pids = task_processes.find_members(paths, tasks)
     deadline = max(deadline, time.monotonic() + ENDING_S)
     while pids[0] and time.monotonic() < deadline:
         time.sleep(pause)
-        pids = task_processes.members(paths, tasks)
+        pids = task_processes.find_members(paths, tasks)
     if not pids[0]:
         # The minder may not have done this yet, or may have failed to do it.
         leftovers.put_back_keep(paths)
-    return task_processes.survivors(*pids)
+    return task_processes.describe_survivors(*pids)
 
 
 def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_number: int) -> None:
     """Send the signal to each process of the run's minder and supervisors that is suspended (state
     T or t). SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
     agents = [
-        task_processes.minder(paths),
-        *(task_processes.supervisor(paths, task) for task in tasks),
+        task_processes.read_minder(paths),
+        *(task_processes.read_supervisor(paths, task) for task in tasks),
     ]
     for agent in (agent for agent in agents if agent is not None):
         process = processes.read_entry(agent.pid)
@@ -325,7 +325,7 @@ def _is_alive(paths: RunPaths, tasks: List[str]) -> bool:
     waits to write the task's end does not count."""
     pending = [task for task in tasks if paths.status(task).state == "pending"]
     return any(is_locked(paths.supervisor_lock(task)) for task in pending) or bool(
-        task_processes.members(paths, tasks)[0]
+        task_processes.find_members(paths, tasks)[0]
     )
 
 
@@ -345,14 +345,14 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             "run %s is not known here: %s is gone" % (paths.run, paths.minder_lock)
         ) from error
     with lock:
-        store.tidy(paths)
+        store.remove_partial_files(paths)
         part = paths.part()
         tasks = [spec.task for spec in part.tasks]
         _end_supervisors(paths, tasks, grace_s, reason)
-        task_processes.end(paths, tasks, grace_s)
+        task_processes.end_tasks(paths, tasks, grace_s)
         rebooted = paths.state().boot_id not in (None, processes.boot_id())
         outcome = ("lost", "host rebooted") if rebooted else ("stopped", reason)
-        reaped = [reap.reap(paths, task, *outcome) for task in tasks]
+        reaped = [reap.reap_task(paths, task, *outcome) for task in tasks]
         if all(reaped):
             leftovers.forget_secrets(paths)
             state = paths.state()
@@ -361,8 +361,8 @@ def end_without_minder(paths: RunPaths, grace_s: float, reason: str) -> bool:
             if paths.word("abort") is not None:
                 state.abort_reason = state.abort_reason or reason
             leftovers.restore_links(paths)
-            state.left_files = leftovers.left_files(paths, part)
-            state.ended_tasks.update({task: ending_of(paths.status(task)) for task in tasks})
+            state.left_files = leftovers.list_new_files(paths, part)
+            state.ended_tasks.update({task: make_ending(paths.status(task)) for task in tasks})
             paths.write_state(state)
             leftovers.put_back_keep(paths)
             leftovers.forget_doubt(paths)

@@ -58,7 +58,7 @@ class AttemptEnds:
         if not has_ended_before or self._last.get(status.task) == current:
             return []
         self._last[status.task] = current
-        rows = attempts.attempts_of(self._paths, status.task)
+        rows = attempts.list_attempts(self._paths, status.task)
         rows = [
             row
             for row in rows
