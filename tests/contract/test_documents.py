@@ -5,14 +5,11 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Iterator
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 
-from tfdeploy.cli.flags import add_verb
-from tfdeploy.cli.options import Parser
-from tfdeploy.cli.verb_table import VERBS
+from support.command_lines import read_flags
 from tfdeploy.config.inventory import load_inventory
 from tfdeploy.config.job import load_job
 
@@ -61,17 +58,6 @@ def commands(text: str) -> Iterator[list[str]]:
             and "[options]" not in typed
         ):
             yield words
-
-
-def read_flags(words: list[str]) -> object:
-    """Parse a command line as tfdeploy does, but do not run the command. Raises UsageError."""
-    verb, own = words[0], words[: words.index("--")] if "--" in words else words
-    assert verb in VERBS, f"there is no verb {verb}"
-    parser = Parser(prog="tfdeploy")
-    flags = import_module(f"tfdeploy.cli.arguments.{verb}").Flags
-    add_verb(parser.add_subparsers(parser_class=Parser), verb, flags)
-    args = parser.parse_args(own)
-    return args.read(args, words[len(own) + 1 :] if len(own) < len(words) else None)
 
 
 def prose_lines(page: Path) -> list[str]:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import sys
+from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from tfdeploy.cli.flags import add_verb, move_verb_first, read_common_flags
+from tfdeploy.cli.flags import CommonFlags, add_verb, move_verb_first, read_common_flags
 from tfdeploy.cli.options import Parser, closest_name, is_env_true
 from tfdeploy.cli.verb_table import OTHER_NAMES, VERBS
 from tfdeploy.errors import TfdeployError, UsageError
@@ -19,13 +21,26 @@ _JSON_FLAG = re.compile(r"(?:\A|\0)(?:--json|--output[=\0]json|-o\0?json)(?:\0|\
 def run_command(argv: list[str]) -> int:
     """Run the verb that `argv` names and return its exit code. Raises TfdeployError."""
     argv = move_verb_first(argv)
+    flags = _read_flags(argv)
+    if flags is None:
+        return 2
+    code: int = import_module(f"tfdeploy.cli.verbs.{argv[0]}").run(flags)
+    sys.stdout.flush()
+    return code
+
+
+def _read_flags(argv: list[str]) -> CommonFlags | None:
+    """Return the flags of the verb, or print the help and return None if there is none.
+
+    Raises UsageError.
+    """
     parser, verbs = _make_parser_without_verbs()
     verb = argv[0] if argv else ""
     # To import the flags of one verb is quicker than to import the flags of all verbs.
     if verb in VERBS:
         _add_flags(verbs, verb)
     else:
-        _refuse_unknown_verb(verb)
+        _refuse_unknown_verb(verb, argv[1:])
         for name, text in VERBS.items():
             verbs.add_parser(name, help=text)
     before_dashes, after = _split_at_dashes(argv)
@@ -34,15 +49,13 @@ def run_command(argv: list[str]) -> int:
         verbs.choices[verb].refuse_unknown(
             unknown, after
         ) if verb in verbs.choices else parser.refuse_unknown(unknown)
-    if not getattr(args, "read", None):
-        parser.print_help(sys.stderr)
-        if argv:
-            raise UsageError("no verb given", where="tfdeploy", next="tfdeploy --help")
-        return 2
-    flags = args.read(args, after)
-    code: int = import_module(f"tfdeploy.cli.verbs.{verb}").run(flags)
-    sys.stdout.flush()
-    return code
+    if getattr(args, "read", None):
+        flags: CommonFlags = args.read(args, after)
+        return flags
+    parser.print_help(sys.stderr)
+    if argv:
+        raise UsageError("no verb given", where="tfdeploy", next="`tfdeploy --help`")
+    return None
 
 
 def make_parser() -> Parser:
@@ -70,15 +83,29 @@ def _add_flags(verbs: Any, verb: str) -> None:
     add_verb(verbs, verb, import_module(f"tfdeploy.cli.arguments.{verb}").Flags)
 
 
-def _refuse_unknown_verb(verb: str) -> None:
+def _refuse_unknown_verb(verb: str, arguments: list[str]) -> None:
     """Raise UsageError if `verb` is neither a verb nor a flag that needs no verb."""
     if verb.startswith("-") and verb not in ("-h", "--help", "--version"):
         what = f"no verb after {verb}: only common flags may stand before the verb"
-        raise UsageError(what, where="tfdeploy", next=f"tfdeploy VERB {verb} ...")
+        raise UsageError(what, where="tfdeploy", next=f"write {verb} after the verb")
     if verb and not verb.startswith("-"):
         meant = OTHER_NAMES.get(verb) or closest_name(verb, VERBS)
-        hint = f"did you mean `tfdeploy {meant}`?" if meant else "tfdeploy --help"
+        if verb == "help" and arguments[:1]:
+            meant, arguments = OTHER_NAMES.get(arguments[0], arguments[0]), ["--help"]
+        hint = f"did you mean {_suggested(meant, arguments)}?" if meant else "`tfdeploy --help`"
         raise UsageError(f"unknown verb {verb!r}", where="tfdeploy", next=hint)
+
+
+def _suggested(meant: str, arguments: list[str]) -> str:
+    """Return the command that was meant, with the arguments if its verb takes them."""
+    command = meant.split()
+    asks_for_help = {"-h", "--help"} & {*arguments}
+    given = arguments[:1] and not arguments[0].startswith("-")
+    for words in ([*command, *arguments], [*command, "--", *arguments] if given else command):
+        with suppress(UsageError):
+            if command[0] in VERBS and (asks_for_help or _read_flags(words)):
+                return f"`{shlex.join(('tfdeploy', *words))}`"
+    return f"`tfdeploy {meant if command[0] in VERBS else '--help'}`"
 
 
 def show_command_error(argv: list[str], error: TfdeployError) -> int:

@@ -235,7 +235,7 @@ def make_flags(
         raise UsageError(
             f"this verb takes nothing after --: {shlex.join(after_dashes)}",
             where=prog,
-            next=f"{prog} --help",
+            next=f"`{prog} --help`",
         )
     if record.no_selection_reason is not None:
         _refuse_host_selection(record.no_selection_reason, prog, values)
@@ -302,5 +302,5 @@ def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) ->
         raise UsageError(
             f"{name} is not accepted: {reason}",
             where=prog,
-            next=f"env -u {name} {prog}" if value == exported else prog,
+            next=f"`env -u {name} {prog}`" if value == exported else f"`{prog}`",
         )

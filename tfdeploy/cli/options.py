@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
         return super().format_help() + describe_verb(self.prog, _help_width())
 
     def error(self, message: str) -> NoReturn:
-        raise UsageError(message, where=self.prog, next=f"{self.prog} --help")
+        raise UsageError(message, where=self.prog, next=f"`{self.prog} --help`")
 
     def _check_value(self, action: argparse.Action, value: Any) -> None:
         if action.choices is None or value in action.choices:
@@ -66,7 +66,7 @@ class Parser(argparse.ArgumentParser):
         The error names the most similar flag. `after_dashes`: the arguments after `--`.
         """
         if self.prog.split()[-1] in _VERBS_WITH_COMMAND and not unknown_args[0].startswith("-"):
-            command_line = f"{self.prog} -- {shlex.join(unknown_args)}"
+            command_line = f"`{self.prog} -- {shlex.join(unknown_args)}`"
             raise UsageError(
                 f"a command must follow --: {' '.join(unknown_args)}",
                 where=self.prog,
@@ -83,15 +83,15 @@ class Parser(argparse.ArgumentParser):
             ],
         )
         hint = (
-            f"did you mean {near_flag}? {self.prog} --help lists them"
+            f"did you mean {near_flag}? `{self.prog} --help` lists them"
             if near_flag
-            else f"{self.prog} --help"
+            else f"`{self.prog} --help`"
         )
         if self.prog.split()[-1] == "launch":
             command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
             program_hint = (
                 "write a flag of the program in `command:`, or with its command after --: "
-                f"{self.prog} -- {command_line}"
+                f"`{self.prog} -- {command_line}`"
             )
             hint = f"{hint}; {program_hint}" if near_flag else program_hint
         raise UsageError(f"unknown argument {' '.join(unknown_args)}", where=self.prog, next=hint)

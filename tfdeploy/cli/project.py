@@ -138,9 +138,9 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
         else f"so {file.path} may be replaced, and it decides what runs as you"
     )
     if file.named:
-        _print_once(f"warning: {exposure.what}, {harm}: {exposure.fix}")
+        _print_once(f"warning: {exposure.what}, {harm}: `{exposure.fix}`")
         return
-    remedy = f"{exposure.fix}; or, if you trust it, name it: {naming_flags}"
+    remedy = f"`{exposure.fix}`; or, if you trust it, name it: {naming_flags}"
     raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(file.path), next=remedy)
 
 

@@ -26,23 +26,23 @@ VERBS = {
     "docs": "print the reference of the two files",
     "completion": "print the script with which a shell completes command lines",
 }
-# {verb of another tool: the verb of tfdeploy to suggest, perhaps with flags}
-OTHER_NAMES = {
-    "attach": "status --watch",
-    "cancel": "stop",
-    "doctor": "check",
-    "down": "stop",
-    "help": "--help",
-    "kill": "stop",
-    "ls": "runs",
-    "ps": "status",
-    "run": "launch",
-    "start": "launch",
-    "submit": "launch",
-    "top": "status",
-    "uninstall": "clean --everything",
-    "up": "launch",
-    "watch": "status --watch",
+_OTHER_NAMES = {
+    "launch": "deploy run start submit train up",
+    "status": "ps top",
+    "status --watch": "attach dashboard watch",
+    "runs": "list ls",
+    "logs": "tail",
+    "stop": "cancel down kill",
+    "check": "doctor ping",
+    "inventory": "hosts",
+    "sync": "cp push rsync",
+    "fetch": "dl download pull",
+    "setup": "install",
+    "ssh": "shell",
+    "clean --everything": "purge uninstall",
+    "--help": "help",
 }
+# {verb of another tool: the verb of tfdeploy to suggest, perhaps with flags}
+OTHER_NAMES = {name: verb for verb, names in _OTHER_NAMES.items() for name in names.split()}
 # These verbs read no inventory and contact no host.
 NO_FILES = ("completion", "docs", "init", "lab")

@@ -15,11 +15,11 @@ def check_page_target(target: Path, overwrite: bool) -> None:
     """Raise UsageError if the page cannot be written to `target`."""
     if target.is_dir():
         raise UsageError(
-            f"{target} is a folder", where="--to", next=f"--to {target / 'report.html'}"
+            f"{target} is a folder", where="--to", next=f"add --to {target / 'report.html'}"
         )
     if not target.parent.is_dir():
         raise UsageError(
-            f"there is no folder {target.parent}", where="--to", next=f"mkdir -p {target.parent}"
+            f"there is no folder {target.parent}", where="--to", next=f"`mkdir -p {target.parent}`"
         )
     if target.exists() and not overwrite:
         raise UsageError(

@@ -276,4 +276,4 @@ def _offer(choices: list[Path]) -> str:
             "name a file or hosts with -i, `tfdeploy lab up 3` makes hosts to try, or "
             "`tfdeploy init` writes one"
         )
-    return "one of: " + ", ".join(f"-i {shown(path)}" for path in choices[:20])
+    return "give one of: " + ", ".join(f"-i {shown(path)}" for path in choices[:20])

@@ -137,7 +137,7 @@ def with_via(job: Job, via: Via | None) -> Job:
             raise UsageError(
                 f"rsync sends whole sets from this machine, and data set {name} {how}",
                 where="--via",
-                next="--via auto",
+                next="add --via auto",
             )
     return replace(job, data={name: replace(source, via=via) for name, source in job.data.items()})
 
@@ -148,7 +148,7 @@ def check_command(words: tuple[str, ...], job: Job) -> None:
         raise UsageError(
             "no program after --",
             where="the command line",
-            next="tfdeploy launch -- python train.py",
+            next="`tfdeploy launch -- python train.py`",
         )
     for word in words:
         check(word, known_names(job.data, job.keep))

@@ -313,7 +313,7 @@ def check_variable(name: str, node: Node) -> None:
     if name in RESERVED or name.startswith(("TFDEPLOY_TASK_", BEFORE)):
         raise node.error(
             f"{name} is set by tfdeploy for each task",
-            f"remove {name}; tfdeploy launch --dry-run shows its value",
+            f"remove {name}; `tfdeploy launch --dry-run` shows its value",
         )
 
 

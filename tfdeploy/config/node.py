@@ -60,7 +60,7 @@ class Node:
 
         `next`: the remedy. None gives a general hint instead.
         """
-        hint = next or "tfdeploy docs shows every key and what may stand there"
+        hint = next or "`tfdeploy docs` shows every key and what may stand there"
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:

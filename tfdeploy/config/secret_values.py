@@ -43,7 +43,7 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
         raise UsageError(
             f"not set in your environment: {', '.join(missing)} (named by the job's `secrets:`)",
             where="the environment",
-            next=f"export {missing[0]}=..., or remove it from `secrets:`",
+            next=f"`export {missing[0]}=...`, or remove it from `secrets:`",
         )
     return {
         name: Secret(_checked(name, source, _value(name, source, job, environ)))

@@ -20,7 +20,7 @@ from tfdeploy.errors import ConfigError
 MAX_BYTES = 4 << 20  # limits the size of a file
 MAX_DEPTH = 32  # limits the nesting of lists and mappings
 _TOO_DEEP = f"more than {MAX_DEPTH} levels deep"
-_FORM = "tfdeploy docs shows the form of the file"
+_FORM = "`tfdeploy docs` shows the form of the file"
 # Limits the number of nodes, because each takes about 300 bytes of memory, and 4 MiB of text can
 # hold seven times as many. The limit is enough for 10,000 hosts with ten keys each.
 MAX_NODES = 300_000
@@ -36,7 +36,7 @@ _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
 # a key whose colon has no blank after it
 _JOINED = re.compile(r"\s*[A-Za-z_]\w*:[^\s/:][^:]*\Z")
 _NO_FILE: dict[type[Exception], tuple[str, str]] = {
-    FileNotFoundError: ("no such file", "check the path, or tfdeploy init to write one"),
+    FileNotFoundError: ("no such file", "check the path, or `tfdeploy init` to write one"),
     IsADirectoryError: ("a folder, not a file", "name a file that can be read"),
 }
 _HINTS = {
@@ -71,7 +71,7 @@ def parse_yaml(text: str, path: Path) -> Node:
         raise ConfigError(
             f"the file {state}",
             where=shown(path),
-            next="tfdeploy init writes one with explanations",
+            next="`tfdeploy init` writes one with explanations",
         )
     if root.kind != "mapping":
         joined = _JOINED.match(root.text)

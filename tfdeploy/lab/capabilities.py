@@ -124,7 +124,7 @@ def _remedy(name: str, results: dict[str, str], command: str) -> str:
     if results["other accounts"]:
         return f"sudo {command}"
     if name == "overlay" and not results["mounts"]:
-        return "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+        return "export XDG_STATE_HOME=FOLDER  # on ext4, xfs or tmpfs"
     return _DOCKER
 
 
@@ -142,7 +142,8 @@ def remedies(lacks: list[MissingCapability]) -> str:
     commands = dict.fromkeys(lack.remedy for lack in lacks)
     packages = [line.removeprefix(install) for line in commands if line.startswith(install)]
     others = [line for line in commands if not line.startswith(install)]
-    return "; ".join([install + " ".join(packages), *others] if packages else others)
+    lines = [install + " ".join(packages), *others] if packages else others
+    return "; ".join(f"`{line}`" for line in lines)
 
 
 def require_isolated(count: int) -> None:
@@ -150,5 +151,7 @@ def require_isolated(count: int) -> None:
     lacks = find_lacks("isolated lab", command=f"tfdeploy lab up {count} --kind isolated")
     if lacks:
         what = f"an isolated lab is not possible: {describe(lacks)}"
-        instead = f"{remedies(lacks)}; or without all that: tfdeploy lab up {count} --kind loopback"
+        instead = (
+            f"{remedies(lacks)}; or without all that: `tfdeploy lab up {count} --kind loopback`"
+        )
         raise Refused(what, where="this machine", next=instead)

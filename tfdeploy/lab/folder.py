@@ -51,7 +51,7 @@ def lab_folder(name: str) -> Path:
     """Return the folder of the lab `name`. Raises UsageError for an invalid name or path."""
     if not NAME.match(name) or len(name) > 40:
         what = f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40"
-        raise UsageError(what, where="--name", next="tfdeploy lab up 3 --name mine")
+        raise UsageError(what, where="--name", next="`tfdeploy lab up 3 --name mine`")
     folder = labs_folder() / name
     if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
         raise UsageError(
@@ -167,7 +167,7 @@ def put_aside(root: Path) -> Path:
     """
     mounts = [line.split()[4] for line in Path("/proc/self/mountinfo").read_text().splitlines()]
     if below := [path for path in mounts if path.startswith(f"{root}/")]:
-        raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"umount {below[0]}")
+        raise Refused(f"{below[0]} is still mounted", where=str(root), next=f"`umount {below[0]}`")
     aside = root.with_name(f"{ASIDE}{os.getpid()}-{time.monotonic_ns()}")
     if root.exists():
         root.rename(aside)

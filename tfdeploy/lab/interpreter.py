@@ -70,7 +70,9 @@ def interpreter_folders(python: str) -> list[str]:
         prefixes = [os.path.abspath(path) for path in json.loads(done.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise Refused(
-            f"this interpreter does not run: {error}", where=python, next="--python PATH"
+            f"this interpreter does not run: {error}",
+            where=python,
+            next="name another with --python PATH",
         ) from error
     prefixes_and_links = {*prefixes, *_links(os.path.abspath(python))}
     prefixes_and_links |= {os.path.realpath(path) for path in prefixes_and_links}

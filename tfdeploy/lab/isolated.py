@@ -77,7 +77,7 @@ class IsolatedLab(Lab):
         self.read_state_again()
         holder = self.state.networks.get("operator")
         if holder is None or not processes.is_alive(holder):
-            again = f"tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}"
+            again = f"`tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}`"
             raise UsageError("the operator's network is gone", where=self.name, next=again)
         return network.inside(holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv])
 
@@ -85,7 +85,7 @@ class IsolatedLab(Lab):
         first = self.host(host).process
         if first is None or not processes.is_alive(first):
             raise UsageError(
-                f"{host} is off", where=host, next=f"tfdeploy lab boot {host} --name {self.name}"
+                f"{host} is off", where=host, next=f"`tfdeploy lab boot {host} --name {self.name}`"
             )
         enter = ["nsenter", f"--target={first.pid}", *ENTERED, "--"]
         become = [] if root else ["setpriv", f"--reuid={UID}", f"--regid={UID}", "--clear-groups"]

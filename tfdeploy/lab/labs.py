@@ -48,7 +48,7 @@ def _check(kind: str, count: int, shape: Shape) -> None:
         )
     if kind == "loopback" and shape["rate"]:
         raise UsageError(
-            "a loopback lab has no link to shape", where="--rate", next="--kind isolated"
+            "a loopback lab has no link to shape", where="--rate", next="add --kind isolated"
         )
     if kind == "loopback" and shape["rootfs"] != "/":
         raise UsageError(
@@ -57,33 +57,35 @@ def _check(kind: str, count: int, shape: Shape) -> None:
             next="kind='isolated'",
         )
     if kind == "loopback" and shape["sites"] != 1:
-        raise UsageError("a loopback lab has one site", where="--sites", next="--kind isolated")
+        raise UsageError("a loopback lab has one site", where="--sites", next="add --kind isolated")
     if kind == "loopback" and shape["shared_workdir"]:
         # A lock in a shared workdir names its holder by the host's name.
         raise UsageError(
             "the hosts of a loopback lab all have this machine's name, so they cannot share a "
             "workdir",
             where="--shared-workdir",
-            next="--kind isolated",
+            next="add --kind isolated",
         )
     for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
         if rate and not _RATE.match(rate):
-            raise UsageError(f"{rate!r:.80} is not a rate", where=flag, next=f"{flag} 100mbit")
+            raise UsageError(
+                f"{rate!r:.80} is not a rate", where=flag, next=f"write {flag} 100mbit"
+            )
     most = network.MOST_HOSTS
     if not 1 <= count <= most:
         raise UsageError(
             f"a lab has 1 to {most} hosts, not {count}",
             where="tfdeploy lab up N",
-            next="tfdeploy lab up 3",
+            next="`tfdeploy lab up 3`",
         )
     if not 1 <= shape["sites"] <= count:
         raise UsageError(
             f"{count} hosts can be at 1 to {count} sites, not {shape['sites']}",
             where="--sites",
-            next="--sites 2",
+            next="add --sites 2",
         )
     if shape["between"] and shape["sites"] == 1:
-        raise UsageError("one site has no link to another", where="--between", next="--sites 2")
+        raise UsageError("one site has no link to another", where="--between", next="add --sites 2")
     if kind == "isolated":
         capabilities.require_isolated(count)
 
@@ -112,7 +114,7 @@ def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Sha
             raise UsageError(
                 f"the lab {lab_state.name!r} exists with {key} {existing[key]}, not {wanted}",
                 where=str(folder.lab_folder(lab_state.name)),
-                next=f"tfdeploy lab down --name {lab_state.name}",
+                next=f"`tfdeploy lab down --name {lab_state.name}`",
             )
 
 
@@ -174,7 +176,7 @@ def load(name: str = DEFAULT_NAME) -> Lab:
         raise UsageError(
             f"no lab {name!r} (there: {others})",
             where=str(root),
-            next=f"tfdeploy lab up 3 --name {name}",
+            next=f"`tfdeploy lab up 3 --name {name}`",
         )
     return _open_lab(root, lab_state)
 

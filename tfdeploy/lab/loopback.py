@@ -124,7 +124,7 @@ class LoopbackLab(Lab):
         raise UsageError(
             "a loopback lab has no cable to cut",
             where=host,
-            next="tfdeploy lab up N --kind isolated (root)",
+            next="as root: `tfdeploy lab up 3 --kind isolated`",
         )
 
     def heal(self, host: str) -> None:
@@ -134,7 +134,7 @@ class LoopbackLab(Lab):
         raise UsageError(
             "a loopback lab has no links",
             where=self.name,
-            next="tfdeploy lab up N --kind isolated (root)",
+            next="as root: `tfdeploy lab up 3 --kind isolated`",
         )
 
     def _power_off(self, host: HostState) -> None:
@@ -215,7 +215,7 @@ class LoopbackLab(Lab):
             raise Refused(
                 f"{ports}: one is in use ({error.strerror})",
                 where=ADDRESS,
-                next=f"tfdeploy lab down --name {self.name}, and up again",
+                next=f"`tfdeploy lab down --name {self.name}`, and up again",
             ) from error
 
     def _host_order(self, host: HostState, reserved: int) -> HostOrder:

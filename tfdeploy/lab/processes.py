@@ -77,7 +77,7 @@ def end_all(find: Callable[[], set[int]]) -> None:
     while survivors := find():
         if time.monotonic() > deadline:
             states = ", ".join(_describe(pid) for pid in sorted(survivors))
-            remedy = "ps -o pid,stat,wchan,args -p PID"
+            remedy = "`ps -o pid,stat,wchan,args -p PID`"
             raise SurvivorsLeft(f"processes did not end: {states}", next=remedy)
         for pid in survivors:
             send_kill(pid)

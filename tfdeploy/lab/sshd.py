@@ -21,7 +21,7 @@ def program(name: str, package: str) -> str:
         raise Refused(
             f"{name} is not installed",
             where="this machine",
-            next=f"apt-get install {package}, or: make setup",
+            next=f"as root: apt-get install {package}; or `make setup`",
         )
     return path
 

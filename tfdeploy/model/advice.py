@@ -19,16 +19,16 @@ _WORKDIR = (
 LINES = {
     "again": "wait until that has ended, then type the same command again",
     "wait": "wait until that operation has ended, or end it",
-    "status": "tfdeploy status",
-    "status_of_run": "tfdeploy status {run}",
-    "list_runs": "tfdeploy runs",
+    "status": "`tfdeploy status`",
+    "status_of_run": "`tfdeploy status {run}`",
+    "list_runs": "`tfdeploy runs`",
     "remove_damaged_run": "remove that folder there once nothing of the run is alive",
-    "stop_run": "tfdeploy stop {run}",
-    "stop_run_or_sync_later": "tfdeploy stop {run}, or sync when it has ended",
-    "stop_run_or_kill": "tfdeploy stop {run}, or kill {pid} there",
-    "sync": "tfdeploy sync",
+    "stop_run": "`tfdeploy stop {run}`",
+    "stop_run_or_sync_later": "`tfdeploy stop {run}`, or sync when it has ended",
+    "stop_run_or_kill": "`tfdeploy stop {run}`, or `tfdeploy exec --limit {host} -- kill {pid}`",
+    "sync": "`tfdeploy sync`",
     "launch_with_sync": "launch without --no-sync",
-    "another_run_name": "tfdeploy launch --name ANOTHER",
+    "another_run_name": "`tfdeploy launch --name ANOTHER`",
     "another_data_name": "move it away, or give the data set another name",
     "move_away": "move it away",
     "free_space": "free some space there, or set another workdir",
@@ -41,19 +41,19 @@ LINES = {
     "pipes: set `workdir:` to a local disk",
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
     "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
-    "install_venv": "install python3-venv there (`apt-get install python3-venv`), or uv",
+    "install_venv": "as root on {host}: apt-get install python3-venv; or install uv there",
     "download_wheels": "on this machine, beside the job file: `pip "
     "download -d wheels -r requirements.txt` (by "
     "a pip of the "
     "hosts' Python version), and write `setup: {requirements: requirements.txt, wheels: ./wheels}`",
     "install_tensorboard": "add tensorboard to the requirements of "
-    "`setup:`, or there: {path} -m pip install "
-    "tensorboard",
+    "`setup:`, or: "
+    "`tfdeploy exec --limit {host} -- {path} -m pip install tensorboard`",
     "protect_peers": "write `protect: peers` in the job file, or "
     "give this user nft: docs/protect.md",
     "name_file": "name the file itself: {path}",
     "see_command": "see `command` and `code` of the job file",
-    "make_executable": "chmod +x {file}",
+    "make_executable": "`chmod +x {file}`",
     "similar_program": "did you mean {program}?",
     "install_program": "install it there, or write its whole path, or "
     "./{program} if it is in the code",
@@ -64,9 +64,9 @@ LINES = {
     "mended",
     "own_workdir": _WORKDIR,
     "real_workdir": "write `workdir: {workdir}` in the inventory",
-    "close_folder": "chmod go-w {path}",
-    "remove_agent": "rm -r {agent}",
-    "set_aside": "mv {path} {path_aside}",
+    "close_folder": "`tfdeploy exec --limit {host} -- chmod go-w {path}`",
+    "remove_agent": "`tfdeploy exec --limit {host} -- rm -r {agent}`",
+    "set_aside": "`tfdeploy exec --limit {host} -- mv {path} {path_aside}`",
 }
 _AGENT_FOLDER = re.compile(r".*/\.agent(/[\w.-]+)?\Z", re.ASCII)
 
@@ -76,6 +76,7 @@ def _is_path(text: str) -> bool:
 
 
 _KINDS: dict[str, Callable[[str], bool]] = {
+    "host": bool,
     "run": is_run,
     "pid": lambda text: bool(re.match(r"[1-9][0-9]{0,9}\Z", text, re.ASCII)) and int(text) > 1,
     "path": _is_path,
@@ -90,13 +91,14 @@ _KINDS: dict[str, Callable[[str], bool]] = {
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-def next_of(advice: str | None, details: Mapping[str, object]) -> str | None:
+def next_of(host: str, advice: str | None, details: Mapping[str, object]) -> str | None:
     """Return the line that a host's error names. None: the error names no known line, or a detail
     fails its check."""
     line = LINES.get(advice or "")
     if line is None:
         return None
-    fields = {name: details.get(name) for name in _FIELD.findall(line)}
+    known = {**details, "host": host}
+    fields = {name: known.get(name) for name in _FIELD.findall(line)}
     texts = {
         name: str(value)
         for name, value in fields.items()

@@ -30,7 +30,7 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
         raise UsageError(
             "no host is left to act on",
             where=" ".join(given),
-            next="tfdeploy inventory lists the hosts",
+            next="`tfdeploy inventory` lists the hosts",
         )
     hosts = tuple(host for host in inventory.hosts if host.name in names)
     roles = {

@@ -122,7 +122,7 @@ def _all_checks(
         what = "; ".join(
             f"port {port} was taken while it was checked: {why}" for port, why in taken.items()
         )
-        checks = (*checks, Check("ports", False, "warning", what, "tfdeploy check"))
+        checks = (*checks, Check("ports", False, "warning", what, "`tfdeploy check`"))
     return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 

@@ -39,7 +39,7 @@ def copy_onto(
         raise UsageError(
             f"job {job.name} keeps nothing",
             where=job.source or None,
-            next="keep: [checkpoints] in the job file",
+            next="write `keep: [checkpoints]` in the job file",
         )
     facts = probe(
         fleet,
@@ -49,7 +49,7 @@ def copy_onto(
     )
     kept = newest(job, facts, (), host)
     if kept is None:
-        raise Refused(f"no host holds anything in keep of job {job.name}", next="tfdeploy runs")
+        raise Refused(f"no host holds anything in keep of job {job.name}", next="`tfdeploy runs`")
     if kept.host == host:
         return kept
     ends = (inventory.host(kept.host), inventory.host(host))
@@ -65,5 +65,5 @@ def _refuse_live(facts: Mapping[str, HostFacts], *names: str) -> None:
             raise Refused(
                 f"{live.run} of {live.who} is live there, and writes to keep",
                 where=name,
-                next=f"tfdeploy stop {live.run}, then again",
+                next=f"`tfdeploy stop {live.run}`, then again",
             )

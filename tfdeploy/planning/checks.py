@@ -37,7 +37,7 @@ def mode(job: Job) -> Mode:
         raise UsageError(
             "no mode",
             where=job.source or None,
-            next="add `--mode async` or `mode: async` to the job file",
+            next="add --mode async, or `mode: async` to the job file",
         )
     return job.mode
 
@@ -48,7 +48,7 @@ def command(job: Job) -> None:
         raise UsageError(
             "no command to run",
             where=job.source,
-            next="`command: [python, train.py]` in the job file, or after --",
+            next="write `command: [python, train.py]` in the job file, or the command after --",
         )
 
 
@@ -101,7 +101,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
                 where=f"role {name}",
                 next="name more hosts for the role worker: the chief has taken the GPUs of these"
                 if name == "worker" and any(seat.role == "chief" for seat in placed)
-                else f"correct `--{'workers' if name == 'worker' else name}` or `roles: {name}`",
+                else f"correct --{'workers' if name == 'worker' else name} or `roles: {name}`",
             )
 
 
@@ -256,7 +256,7 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
             where=worker.because.split(" ")[0]
             if worker.because.startswith("--")
             else f"{job.source or 'job'}: roles.worker",
-            next="ask for one, or choose `--mode mirrored` for several",
+            next="ask for one, or choose --mode mirrored for several",
         )
 
 
@@ -284,7 +284,7 @@ def _check_ranks(job: Job) -> None:
             raise ConfigError(
                 f"{name} is set by tfdeploy for each task in mode {job.mode}",
                 where=f"{job.source or 'job'}: {'env' if name in job.env else 'secrets'}.{name}",
-                next=f"remove {name}; tfdeploy launch --dry-run shows its value",
+                next=f"remove {name}; `tfdeploy launch --dry-run` shows its value",
             )
 
 

@@ -36,7 +36,7 @@ def one_machine(used: Mapping[str, HostFacts]) -> None:
                 f"{same} and {name} are one machine: {facts.hostname or 'it'}, user "
                 f"{facts.user}, {facts.workdir}",
                 where=f"hosts {same} and {name}",
-                next=f"leave one out (`--exclude {name}`); several tasks on a machine are `roles: "
+                next=f"leave one out (--exclude {name}); several tasks on a machine are `roles: "
                 f"{{worker: {{per_host: 2}}}}`",
             )
 

@@ -30,7 +30,7 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
         raise Refused(
             f"the environment of {file} (as it is now) is missing on {fold_names(missing)}",
             where=f"host {', '.join(missing)}",
-            next="tfdeploy setup",
+            next="`tfdeploy setup`",
         )
     without = [
         name
@@ -42,7 +42,7 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
             f"{program.path} imports TensorFlow, and the environment of {file} has none on "
             f"{fold_names(without)}",
             where=f"host {', '.join(without)}",
-            next=f"write `tensorflow` into {file}, then tfdeploy setup",
+            next=f"write `tensorflow` into {file}, then `tfdeploy setup`",
         )
 
 
@@ -72,7 +72,7 @@ def summary(plan: Plan) -> str:
 def _why(host: HostPlan) -> str:
     made = host.python.startswith(posixpath.join(host.workdir, ".envs", ""))
     return (
-        "made by tfdeploy setup"
+        "made by `tfdeploy setup`"
         if made
         else f"`python: {host.ssh.get('python', 'python3')}` of the inventory"
     )

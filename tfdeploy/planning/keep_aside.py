@@ -41,7 +41,7 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
     for name, host in facts.items():
         by_workdir.setdefault(host.workdir, []).append(name)
     scripts = {_undo_script(job, workdir, run): names for workdir, names in by_workdir.items()}
-    every = shlex.join(("tfdeploy", "exec", "--", next(iter(scripts))))
+    every = f"`{shlex.join(('tfdeploy', 'exec', '--', next(iter(scripts))))}`"
     commands = (
         [every]
         if len(scripts) == 1

@@ -13,7 +13,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.model.text.nexts import install_on, on_host
+from tfdeploy.model.text.nexts import as_root, install_on, on_host
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
 LONGEST_FILTER = 4096  # the most instructions that Linux accepts in a packet filter
@@ -112,20 +112,21 @@ def cure(host: str, facts: HostFacts, level: Level) -> str:
 
     The text is a command for this machine, or advice.
     """
-    own, sudo = facts.protect, () if facts.user == "root" else ("sudo",)
+    own = facts.protect
     if level == "firewall" and own.firewall:
         line = (
-            f"`{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft` in /etc/sudoers.d there "
+            f'"{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft" in /etc/sudoers.d there '
             "(docs/protect.md)"
         )
-        return install_on(host, "nftables", facts.user) + (f"; and write {line}" if sudo else "")
+        sudo = "" if facts.user == "root" else f"; and write {line}"
+        return install_on(host, "nftables", facts.user) + sudo
     if own.peers:
         return (
             f"{on_host(host, 'uname', '-r')}: this needs Linux 4.5 or newer, and a real kernel "
             "instead of a sandbox"
         )
     if own.most_instructions < LONGEST_FILTER:
-        return on_host(host, *sudo, "sysctl", "-w", "net.core.optmem_max=131072")
+        return as_root(host, facts.user, "sysctl", "-w", "net.core.optmem_max=131072")
     return "launch on fewer hosts, or give the hosts consecutive addresses"
 
 

@@ -25,7 +25,9 @@ def state_root(environ: Mapping[str, str]) -> Path:
         if home is None:
             what = "there is no HOME, and the password database knows no home folder of this user"
             raise Refused(
-                what, where="this machine", next="export HOME=FOLDER, one that only you can change"
+                what,
+                where="this machine",
+                next="`export HOME=FOLDER`, one that only you can change",
             )
         base = str(Path(home) / ".local" / "state")
     return Path(base) / "tfdeploy"
@@ -47,6 +49,6 @@ def check_state_root(root: Path) -> None:
         fix = f"mv {shlex.quote(exposure.place)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"
-    elsewhere = "export XDG_STATE_HOME=FOLDER, one that only you can change"
+    elsewhere = "`export XDG_STATE_HOME=FOLDER`, one that only you can change"
     what = f"{exposure.what}, and what tfdeploy remembers of runs is in {root}"
-    raise Refused(what, where="this machine", next=f"{fix}; or {elsewhere}" if fix else elsewhere)
+    raise Refused(what, where="this machine", next=f"`{fix}`; or {elsewhere}" if fix else elsewhere)

@@ -186,7 +186,7 @@ class SshFleet:
         """Return the host's entry. Raises HostUnreachable for an unknown host or a closed fleet."""
         if not host.address:
             raise HostUnreachable(
-                _NOT_THERE, where=host.name, next="-i with an inventory that has it", retries=0
+                _NOT_THERE, where=host.name, next="name an inventory that has it with -i", retries=0
             )
         with self._lock:
             if self._closed:

@@ -174,7 +174,7 @@ class _Git:
             raise Refused(
                 "git is not installed here, and tfdeploy needs it to list the code",
                 where=self.folder,
-                next="apt install git, or the like",
+                next="install the package git",
             ) from error
         if done.returncode != 0:
             if not where and b"not a git repository" in done.stderr:
@@ -189,10 +189,10 @@ class _Git:
 
     def _refusal(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"
-        hint = f"git -C {self.folder} status"
+        hint = f"`git -C {self.folder} status`"
         if "dubious ownership" in stderr:
             hint = (
-                f"git config --global --add safe.directory {self.folder}, if you trust what is "
+                f"`git config --global --add safe.directory {self.folder}`, if you trust what is "
                 "in it"
             )
         return Refused(f"git cannot list the code: {first}", where=self.folder, next=hint)

@@ -135,7 +135,7 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
         raise ConfigError(
             f"{tracked_paths[0]} is {withheld[tracked_paths[0]].what}, and git tracks it",
             where=place,
-            next=f"{command}, and renew it if others have the repository; or list it in "
+            next=f"`{command}`, and renew it if others have the repository; or list it in "
             f"{IGNORE_FILE}",
         )
 

@@ -197,7 +197,7 @@ def _wheels(
         raise Refused(
             "the folder of wheels holds no wheel",
             where=str(folder),
-            next="pip download -r requirements.txt -d wheels",
+            next="`pip download -r requirements.txt -d wheels`",
         )
     return listing, digests
 

@@ -15,8 +15,8 @@ def describe_state(row: TrustRow) -> str:
     places = ", ".join(each["place"] for each in own_keys(row))
     if row["state"] == "changed":
         return (
-            f"another key is on record at {places}: if the change is real, tfdeploy trust "
-            f"--renew {row['host']}"
+            f"another key is on record at {places}: if the change is real, "
+            f"`tfdeploy trust --renew {row['host']}`"
         )
     if row["state"] == "revoked":
         return "marked as revoked at " + ", ".join(_marked(row, "@revoked"))
@@ -67,7 +67,7 @@ def renewal_lines(row: TrustRow) -> list[str]:
         ]
     verdict = {
         "known": "its key is on record: nothing to replace",
-        "new": f"no key of it is on record: tfdeploy trust --limit {row['host']} records this one",
+        "new": f"no key of it is on record: `tfdeploy trust --limit {row['host']}` records this one",
     }.get(row["state"], describe_state(row) if row["state"] != "changed" else "its key has changed")
     return [clean(line) for line in (f"[{row['host']}] {verdict}", *lines)]
 

@@ -41,7 +41,7 @@ class EventsFile:
             raise UsageError(
                 f"cannot write events: {error.strerror}",
                 where=str(path),
-                next="--events FILE or a FIFO",
+                next="name a file or a FIFO with --events",
             ) from error
         self._file = io.FileIO(fd, "w")
         self._fifo = stat.S_ISFIFO(os.fstat(fd).st_mode)

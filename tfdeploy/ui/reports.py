@@ -114,11 +114,11 @@ def _next_of(view: RunView) -> list[str]:
     run."""
     if view.state == "failed":
         return [
-            "tfdeploy logs "
-            f"{view.run}{f' --task {view.first_death}' if view.first_death else ''} -n 100"
+            "`tfdeploy logs "
+            f"{view.run}{f' --task {view.first_death}' if view.first_death else ''} -n 100`"
         ]
     if view.state == "lost" and view.unreachable:
-        return [f"tfdeploy check --limit {shlex.quote(fold_names(view.unreachable))}"]
+        return [f"`tfdeploy check --limit {shlex.quote(fold_names(view.unreachable))}`"]
     return []
 
 

@@ -67,9 +67,16 @@ def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
 def _next(progress: RunProgress, run: str) -> list[str]:
     death = progress.first_death
     if death is not None:
-        return [f"tfdeploy logs {run} --task {clean(death.task)} -n 100", f"tfdeploy status {run}"]
+        return [
+            f"`tfdeploy logs {run} --task {clean(death.task)} -n 100`",
+            f"`tfdeploy status {run}`",
+        ]
     if progress.final:
-        return [f"tfdeploy logs {run}"]
+        return [f"`tfdeploy logs {run}`"]
     if progress.state == "starting":
-        return [f"tfdeploy status {run}"]
-    return [f"tfdeploy status {run} --watch", f"tfdeploy logs {run} -f", f"tfdeploy stop {run}"]
+        return [f"`tfdeploy status {run}`"]
+    return [
+        f"`tfdeploy status {run} --watch`",
+        f"`tfdeploy logs {run} -f`",
+        f"`tfdeploy stop {run}`",
+    ]

@@ -63,12 +63,22 @@ class Flags(OneRunFlags):
         "--host", metavar="HOSTS", help="only tasks on these hosts: n2, gpu[03-10], n* (repeatable)"
     )
     grep: list[str] | None = _repeatable_option(
-        "--grep", metavar="RE", help="only lines that match RE (repeatable; any match counts)"
+        "--grep",
+        metavar="RE",
+        help="only lines that match RE, and tracebacks with such a line (repeatable; any match "
+        "counts)",
     )
     exclude_grep: list[str] | None = _repeatable_option(
         "--exclude-grep",
         metavar="RE",
-        help="without lines that match RE (repeatable; any match counts)",
+        help="without lines that match RE, and with --grep or --errors without tracebacks that have "
+        "such a line (repeatable; any match counts)",
+    )
+    errors: bool = switch(
+        "--errors",
+        group=_SELECTION_TITLE,
+        help="only tracebacks, each one whole with attempt and time, and lines that report an "
+        "error",
     )
     ignore_case: bool = switch(
         "--ignore-case",
@@ -83,7 +93,7 @@ class Flags(OneRunFlags):
         ),
         default=0,
         metavar="N",
-        help="also N lines of the same task before and after each line that --grep matches, with "
+        help="also N lines of the same task before and after each line that --grep or --errors selects, with "
         "-- between groups",
     )
     attempt: int | None = _selection_option(

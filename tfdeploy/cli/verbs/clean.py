@@ -95,10 +95,10 @@ def _refuse_unusable_flags(flags: Flags) -> None:
     if flags.everything and conflicting:
         raise UsageError(
             f"--everything removes everything, so --{conflicting[0]} has no meaning",
-            next="one of the two",
+            next="give one of the two",
         )
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
-        confirmation = _confirmed_command(flags) if flags.everything else "-y"
+        confirmation = _confirmed_command(flags) if flags.everything else "add -y"
         raise UsageError(
             "clean asks before it removes, and there is no terminal to ask on",
             next=f"{confirmation}, or --dry-run first",
@@ -114,7 +114,7 @@ def _confirmed_command(flags: Flags) -> str:
         for word in (f"--{name}", value)
     ]
     command = shlex.join(["clean", "--everything", *limits, "-y"])
-    return f"echo {CONFIRMATION_WORD} | tfdeploy {command}"
+    return f"`echo {CONFIRMATION_WORD} | tfdeploy {command}`"
 
 
 def _ask_for_consent(flags: Flags) -> None:
@@ -127,7 +127,7 @@ def _ask_for_consent(flags: Flags) -> None:
                 f"the word {CONFIRMATION_WORD} was not typed: nothing was removed", next=hint
             )
     elif not flags.yes and not agrees("Remove all of it?"):
-        raise UsageError("nothing was removed", next="yes, or -y")
+        raise UsageError("nothing was removed", next="answer yes, or add -y")
 
 
 def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[str, int]) -> _Rows:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     if not 2 <= len(flags.runs) <= MAX_RUNS:
         what = f"{count(len(flags.runs), 'run')} cannot be compared"
-        raise UsageError(what, where="RUN", next=f"name two to {MAX_RUNS}: tfdeploy runs")
+        raise UsageError(
+            what, where="RUN", next=f"name two to {MAX_RUNS}: `tfdeploy runs` lists them"
+        )
     target = Path(flags.to) if flags.to else None
     if target is not None:
         check_page_target(target, flags.overwrite)
@@ -37,7 +39,7 @@ def run(flags: Flags) -> int:
         if len(set(names)) < len(names):
             twice = next(name for name in names if names.count(name) > 1)
             raise UsageError(
-                f"{twice} is named twice", where="RUN", next="tfdeploy runs lists the others"
+                f"{twice} is named twice", where="RUN", next="`tfdeploy runs` lists the others"
             )
         runs, errors = collect_runs(fleet, [each.plan for each in chosen], open_run_store())
     differences_found, final_metrics, code = differences(runs), finals(runs), code_lines(runs)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     if not flags.after_dashes:
-        raise UsageError("no command", where="tfdeploy exec", next="tfdeploy exec -- nvidia-smi")
+        raise UsageError("no command", where="tfdeploy exec", next="`tfdeploy exec -- nvidia-smi`")
     inventory = load_project_inventory(flags)
     begin_dialling(inventory.hosts)
     argv = tuple(flags.after_dashes)  # a single element is a script for `sh -c`

@@ -95,7 +95,7 @@ def _refuse_flags_beside_onto(flags: Flags) -> None:
         raise UsageError(
             "--onto copies the newest keep of the job, and nothing else",
             where="tfdeploy fetch",
-            next=f"tfdeploy fetch --keep --onto {flags.onto}",
+            next=f"`tfdeploy fetch --keep --onto {flags.onto}`",
         )
 
 
@@ -110,7 +110,9 @@ def _make_default_folder() -> Path:
         (folder / ".gitignore").write_text("*\n")
     except OSError as error:
         raise Refused(
-            f"cannot write here: {error.strerror}", where=str(folder.resolve()), next="--to DIR"
+            f"cannot write here: {error.strerror}",
+            where=str(folder.resolve()),
+            next="name another with --to DIR",
         ) from error
     return folder
 

@@ -40,7 +40,7 @@ SCHEMA_FOLDER = ".tfdeploy"  # no part of a job's code
 _SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 # Addresses reserved for documentation: no host has them.
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
-_FIRST_COMMANDS = "tfdeploy check, tfdeploy launch --dry-run"
+_FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
 _HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
 _CLEAR_NAMES = ("train.py", "main.py")  # a program of this name is taken without a question
 _MOST_SOURCES = 500
@@ -51,7 +51,7 @@ def run(flags: Flags) -> int:
     folder = Path(flags.folder)
     if not folder.is_dir():
         path = shlex.quote(flags.folder)
-        what, next_ = "no such folder", f"mkdir {path}"
+        what, next_ = "no such folder", f"`mkdir {path}`"
         if folder.exists():
             what, next_ = (
                 "a file, not a folder",
@@ -261,7 +261,7 @@ def _check_file_text(name: str, text: str, flag: str) -> str:
             config.load_job(draft, environ={}) if name == JOB_FILE else config.load_inventory(draft)
         except ConfigError as error:
             raise UsageError(
-                error.what, where=flag, next=error.next or "tfdeploy init --help"
+                error.what, where=flag, next=error.next or "`tfdeploy init --help`"
             ) from error
     return text
 
@@ -334,7 +334,7 @@ def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
     `has_hosts`: True if the inventory has real hosts, False if it has EXAMPLE_HOSTS.
     """
     if has_hosts and _has_python(inventory):
-        return f"tfdeploy trust, {_FIRST_COMMANDS}"
+        return f"`tfdeploy trust`, {_FIRST_COMMANDS}"
     python = "the Python that has TensorFlow there as `python:`"
     what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
-    return f"{what} into {inventory}, then tfdeploy trust, {_FIRST_COMMANDS}"
+    return f"{what} into {inventory}, then `tfdeploy trust`, {_FIRST_COMMANDS}"

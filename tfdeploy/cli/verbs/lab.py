@@ -89,7 +89,7 @@ def _run_as_operator(current_lab: Lab, command: Sequence[str]) -> int:
         raise UsageError(
             "no command",
             where="lab run",
-            next=f"tfdeploy lab run --name {current_lab.name} -- tfdeploy inventory",
+            next=f"`tfdeploy lab run --name {current_lab.name} -- tfdeploy inventory`",
         )
     argv = current_lab.operator(list(command))
     sys.stdout.flush()

@@ -158,13 +158,13 @@ def _apply_flags(flags: Flags, job: Job) -> Job:
         raise UsageError(
             "no mode is set",
             where=job.source or "tfdeploy launch",
-            next="--mode async, or `mode: async` in the job file",
+            next="add --mode async, or `mode: async` in the job file",
         )
     if not job.command:
         raise UsageError(
             "no command to run",
             where=job.source,
-            next="`command: [python, train.py]` in the job file, or after --",
+            next="write `command: [python, train.py]` in the job file, or the command after --",
         )
     return job
 
@@ -182,8 +182,8 @@ def _print_next_commands(flags: Flags, run: str) -> None:
     """Print commands that follow and stop the run, unless this command waits for its end."""
     if not flags.wait and not flags.quiet:
         for line in (
-            f"tfdeploy status --watch {run}",
-            f"tfdeploy logs -f {run}",
-            f"tfdeploy stop {run}",
+            f"`tfdeploy status --watch {run}`",
+            f"`tfdeploy logs -f {run}`",
+            f"`tfdeploy stop {run}`",
         ):
             print_message(f"next: {flags.full_command(line)}")

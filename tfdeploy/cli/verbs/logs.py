@@ -42,7 +42,7 @@ def run(flags: Flags) -> int:
         raise Refused(
             "raw bytes of programs are printed on a terminal only after you agree",
             where="--output raw",
-            next="-y, or a file or pipe",
+            next="add -y, or write into a file or pipe",
         )
     with open_fleet(flags) as fleet:
         plan, only_hosts, plan_code = choose_run(flags, fleet)
@@ -112,11 +112,11 @@ def _refuse_contradictions(flags: Flags) -> None:
 
     For a --since in the future, only a message is printed.
     """
-    if flags.context and not flags.grep:
+    if flags.context and not (flags.grep or flags.errors):
         raise UsageError(
-            "-C needs --grep: it prints the lines around those that match",
+            "-C needs --grep or --errors: it prints the lines around those that match",
             where=f"-C {flags.context}",
-            next="--grep RE",
+            next="add --grep RE",
         )
     if flags.previous and flags.attempt is not None:
         raise UsageError(
@@ -134,7 +134,7 @@ def _refuse_contradictions(flags: Flags) -> None:
         raise UsageError(
             "--since is later than --until",
             where="tfdeploy logs",
-            next="--since WHEN --until A-LATER-ONE",
+            next="give --since WHEN --until A-LATER-ONE",
         )
     if flags.since is not None and flags.since > time.time() and not flags.quiet:
         print_message("--since is in the future, so no line is new enough")
@@ -155,6 +155,7 @@ def make_query_without_tasks(flags: Flags) -> LogQuery:
         context=flags.context,
         gaps=flags.format == "text",
         stream="err" if flags.stderr else None,
+        errors=flags.errors,
     )
 
 
@@ -222,7 +223,7 @@ def select_attempts(
         raise UsageError(
             f"no task {what}: {task} is in its {_format_ordinal(newest[task])}",
             where=where,
-            next="--attempt 1",
+            next="add --attempt 1",
         )
     follow = follow and any(attempt == newest[task] for task, attempt in existing.items())
     # Tasks on hosts that did not answer stay in the query, because they may have had the attempt.

@@ -23,7 +23,7 @@ def run(flags: Flags) -> int:
     """Replace this process by ssh. Does not return."""
     if flags.json:
         raise UsageError(
-            "a shell has no JSON", where="tfdeploy ssh --json", next="tfdeploy exec --json -- CMD"
+            "a shell has no JSON", where="tfdeploy ssh --json", next="`tfdeploy exec --json -- CMD`"
         )
     whole_inventory = load_whole_inventory(flags, load_job_if_any(flags))
     inventory = select(whole_inventory, flags.limit, flags.exclude)
@@ -38,7 +38,7 @@ def run(flags: Flags) -> int:
         raise UsageError(
             f"host {flags.host} is left out",
             where="--limit/--exclude",
-            next=f"tfdeploy ssh {flags.host}",
+            next=f"`tfdeploy ssh {flags.host}`",
         )
     if shutil.which("ssh") is None:
         raise Refused("ssh is missing on this machine", next="install the package openssh-client")
@@ -51,4 +51,4 @@ def run(flags: Flags) -> int:
 def _suggest_host(inventory: Inventory, name: str) -> str:
     names = [host.name for host in inventory.hosts]
     near = difflib.get_close_matches(name, names, n=1)
-    return f"did you mean {near[0]}?" if near else "tfdeploy inventory lists the hosts"
+    return f"did you mean {near[0]}?" if near else "`tfdeploy inventory` lists the hosts"

@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
             time.sleep(2)
         for problem in () if flags.watch else _list_fixes_by_watch(current):
             print_message(f"{problem}:")
-            print_message(f"  next: {flags.full_command(f'tfdeploy status {plan.run} --watch')}")
+            print_message(f"  next: {flags.full_command(f'`tfdeploy status {plan.run} --watch`')}")
         show_errors(flags, current.errors)
         show_unasked(flags, current.view.unasked)
         return worst([plan_code, unreachable_code(plan, only_hosts, current.errors)])

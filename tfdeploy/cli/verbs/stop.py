@@ -119,4 +119,4 @@ def _show_result(
             f"{fold_names(unreachable)} to stop"
         )
         print_message(f"{messengers_tell} when they can reach each other, for a day")
-    print_message(f"`{flags.full_command(f'tfdeploy stop {run}')}` again finishes the stop")
+    print_message(f"{flags.full_command(f'`tfdeploy stop {run}`')} again finishes the stop")

@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
         what = (
             f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
         )
-        raise UsageError(what, where="--limit, --exclude", next="tfdeploy sync, without them")
+        raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
     begin_dialling(inventory.hosts)
     if flags.dry_run:
         return _show_forecast(flags, inventory.hosts, job, whole)

@@ -70,7 +70,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         raise UsageError(
             f"no host {name!r} in the inventory",
             where=inventory.source,
-            next="tfdeploy inventory lists the hosts",
+            next="`tfdeploy inventory` lists the hosts",
         )
     keys_to_record, refused = _filter_by_fingerprints(
         flags, [key] if key.state == "changed" else []
@@ -111,7 +111,9 @@ def _filter_by_fingerprints(
         known = read_fingerprints(Path(flags.fingerprints).read_text())
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(
-            f"cannot be read: {error}", where=flags.fingerprints, next="lines of `host SHA256:...`"
+            f"cannot be read: {error}",
+            where=flags.fingerprints,
+            next="write lines such as: n1 SHA256:...",
         ) from error
     good = [key for key in asked if _is_fingerprint_listed(known, key)]
     return good, [key for key in asked if key not in good]

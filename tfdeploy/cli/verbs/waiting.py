@@ -61,10 +61,10 @@ def _follow_to_end(
         )
     except KeyboardInterrupt:
         logs_command, stop_command = (
-            flags.full_command(f"tfdeploy logs -f {plan.run}"),
-            flags.full_command(f"tfdeploy stop {plan.run}"),
+            flags.full_command(f"`tfdeploy logs -f {plan.run}`"),
+            flags.full_command(f"`tfdeploy stop {plan.run}`"),
         )
-        print_message(f"the run continues without this command: `{logs_command}`, `{stop_command}`")
+        print_message(f"the run continues without this command: {logs_command}, {stop_command}")
         raise
     finally:
         stop.set()

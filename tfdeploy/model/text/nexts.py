@@ -10,7 +10,9 @@ from collections.abc import Iterable, Mapping
 from tfdeploy.model.text.folding import fold_names
 
 _NAME = "\0"  # placeholder for the host's name
-_BOUND = re.compile(r"(--(?:limit|exclude) )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])")
+_BOUND = re.compile(
+    r"(--(?:limit|exclude) |\bas root on )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])"
+)
 # Words that spelling alone would not lead to a known word.
 _MEANT = {
     **dict.fromkeys(("torch", "pytorch", "ddp", "torchrun", "horovod", "jax"), "plain"),
@@ -37,8 +39,8 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:
-    """Return the text in which the host's name after `--limit` or `--exclude` is replaced by
-    `mark`."""
+    """Return the text in which the host's name after `--limit`, `--exclude` or `as root on` is
+    replaced by `mark`."""
     return _BOUND.sub(
         lambda found: found[1] + mark if found[2] == host else found[0], text.replace(mark, "")
     )
@@ -46,8 +48,9 @@ def without_name(text: str, host: str, mark: str = _NAME) -> str:
 
 def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
     """Return a text that `without_name` returned, in which `mark` is replaced by the hosts' names,
-    quoted for a shell."""
-    return text.replace(mark, shlex.quote(fold_names(hosts)))
+    in commands quoted for a shell."""
+    names = fold_names(hosts)
+    return text.replace(f"root on {mark}", f"root on {names}").replace(mark, shlex.quote(names))
 
 
 def did_you_mean(word: str, known: Iterable[str], otherwise: str) -> str:
@@ -72,12 +75,18 @@ def alias(word: str) -> str:
 
 
 def on_host(host: str, *words: str) -> str:
-    """Return the command line that runs `words` on a host. A single word is run by a shell. Words
-    that come from hosts are quoted, so they are safe."""
-    return shlex.join(("tfdeploy", "exec", "--limit", host, "--", *words))
+    """Return the command, in backquotes, that runs `words` on a host. A single word is run by a
+    shell. Words that come from hosts are quoted, so they are safe."""
+    return f"`{shlex.join(('tfdeploy', 'exec', '--limit', host, '--', *words))}`"
+
+
+def as_root(host: str, user: str | None, *words: str) -> str:
+    """Return what to type to run `words` on a host as root. `user`: the inventory's user there."""
+    if user == "root":
+        return on_host(host, *words)
+    return f"as root on {host}: {words[0] if len(words) == 1 else shlex.join(words)}"
 
 
 def install_on(host: str, package: str, user: str) -> str:
-    """Return the command line that installs a system package on a host, with apt-get or dnf."""
-    sudo = "" if user == "root" else "sudo "
-    return on_host(host, f"{sudo}apt-get install -y {package} || {sudo}dnf install -y {package}")
+    """Return what to type to install a system package on a host, with apt-get or dnf."""
+    return as_root(host, user, f"apt-get install -y {package} || dnf install -y {package}")

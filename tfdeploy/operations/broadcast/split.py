@@ -85,7 +85,7 @@ def decide_split(
         raise UsageError(
             what,
             where=ask.where,
-            next=f"--workers {len(files)}, or more and smaller files, or no `split`",
+            next=f"add --workers {len(files)}, or have more and smaller files, or no `split`",
         )
     host_rows = _ask_host_data(fleet, hosts, ask, rows)
     folders = {host: each.folder for host, each in host_rows.items()}

@@ -31,14 +31,14 @@ class FetchBudget:
             raise HostFailed(
                 f"{self.received_bytes + total} bytes are to be fetched, more than --max {self.max_bytes} allows",
                 where=self.host,
-                next=f"--max {self.received_bytes + total}B, or --keep, --files, --logs alone",
+                next=f"add --max {self.received_bytes + total}B, or --keep, --files, --logs alone",
             )
         free = _free(folder)
         if total > free:
             raise HostFailed(
                 f"{self.host}: {total} bytes are to be fetched, but only {free} may be written here",
                 where=str(folder),
-                next="--to DIR",
+                next="name another with --to DIR",
             )
 
     def remaining_bytes(self, folder: Path) -> int:
@@ -58,7 +58,7 @@ class FetchBudget:
             raise HostFailed(
                 f"it sends more than --max {self.max_bytes} allows",
                 where=self.host,
-                next="a larger --max",
+                next="add a larger --max",
             )
 
 

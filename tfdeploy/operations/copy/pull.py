@@ -168,7 +168,7 @@ def fetch_folder(
         raise Refused(
             f"cannot write here: {error.strerror}",
             where=str(error.filename or destination),
-            next="--to DIR",
+            next="name another with --to DIR",
         ) from error
     fetched = HostFetch(bytes_received=fetch.received)
     fetched.add(placed)

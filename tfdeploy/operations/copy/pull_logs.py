@@ -66,7 +66,7 @@ def fetch_logs(
         raise Refused(
             f"cannot write here: {error.strerror}",
             where=str(error.filename or folder),
-            next="--to DIR",
+            next="name another with --to DIR",
         ) from error
 
 

@@ -99,5 +99,5 @@ def first_death_error(fleet: Fleet, plan: Plan, watch: Watch) -> RunFailed:
         f"{view.cause}; {undone}"
         + (f"; its last lines:{shown}" if lines else " (it printed nothing)"),
         where=f"{task}@{host}",
-        next=f"tfdeploy logs {plan.run} --task {task}",
+        next=f"`tfdeploy logs {plan.run} --task {task}`",
     )

@@ -54,7 +54,7 @@ def roll_back(
     `purge`: also remove the run's folder. `committing`: the commit may have reached some hosts.
     """
     otherwise = (
-        f"if the commit reached it, the run continues: tfdeploy stop {plan.run}"
+        f"if the commit reached it, the run continues: `tfdeploy stop {plan.run}`"
         if committing
         else "the run ends by itself within 60 s"
     )

@@ -183,7 +183,7 @@ def find_run(
         if silent:
             raise combine_errors("asking for runs", silent, len(hosts))
         what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
-        next_line = "tfdeploy runs" if wanted or runs else "`tfdeploy launch` starts one"
+        next_line = "`tfdeploy runs`" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(
             f"{what} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
         )

@@ -21,5 +21,5 @@ def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> N
         if known.run == run and (known.live or known.committed or known.damaged):
             where = f"host {', '.join(known.states)}"
             raise Refused(
-                f"run {run} exists already", where=where, next="tfdeploy launch --name ANOTHER"
+                f"run {run} exists already", where=where, next="`tfdeploy launch --name ANOTHER`"
             )

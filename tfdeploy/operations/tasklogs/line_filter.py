@@ -1,6 +1,6 @@
 """Select the lines of one task that a LogQuery wants, and context lines around matches.
 
-A query selects by time, attempt, stream and regular expressions. A slow expression blocks the whole
+A query selects by time, attempt, stream, errors and regular expressions. A slow expression blocks the whole
 interpreter, and Ctrl-C interrupts it only in the main thread. So call filters only in the main
 thread. In a long line, `re` may search for a long time before it checks for Ctrl-C: see
 model/text/patterns.py.
@@ -11,11 +11,14 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
+from itertools import chain
 from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.text.patterns import interruptible
+from tfdeploy.model.text.words import iso_z
+from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
 
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
@@ -45,24 +48,30 @@ class LineFilter:
     def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
         self._attempt = None if query.attempts is None else query.attempts.get(task)
+        self._found = _any_match(query.grep) if query.grep else None
         self._excluded = _any_match(query.exclude) if query.exclude else None
         self.forget()
 
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
         if not batch or not self._is_wanted(batch[0]):
             return []
-        if not (self._query.grep or self._query.exclude):
+        if not (self._found or self._excluded or self._query.errors):
             return batch
         return interruptible(max(map(len, map(_BYTES, batch))), lambda: self._wanted(batch))
 
     def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
-        if (excluded := self._excluded) is not None:
-            batch = [line for line in batch if not excluded(line.line)]
-        return batch if self._matches is None else self._matches.matching_lines(batch)
+        if self._matches is not None:
+            return self._matches.matching_lines(batch)
+        excluded = self._excluded
+        return [line for line in batch if not (excluded and excluded(line.line))]
 
     def forget(self) -> None:
         """Reset the filter before the log is read from its beginning again."""
-        self._matches = _Matches(self._query) if self._query.grep else None
+        query = self._query
+        self._matches = None
+        if query.grep or query.errors:
+            selector = TracebackSelector(self._found, self._excluded, errors=query.errors)
+            self._matches = _Matches(query, selector)
 
     def _is_wanted(self, line: LogLine) -> bool:
         query = self._query
@@ -72,6 +81,10 @@ class LineFilter:
             and self._attempt in (None, line.attempt)
             and query.stream in (None, line.stream)
         )
+
+
+def _moment(line: LogLine) -> bytes:
+    return (iso_z(line.time) or "").encode()
 
 
 def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
@@ -84,25 +97,30 @@ def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
 class _Matches:
     """Selects matching lines, and `context` lines before and after them.
 
-    With `gaps`, a line GAP without a stream is added between two groups of lines.
+    With `gaps`, a line GAP without a stream is added between two groups of lines. With `errors`
+    too, that line stands before each group and each traceback, and names attempt and time.
     """
 
-    def __init__(self, query: LogQuery) -> None:
-        self._found, self._count, self._gaps = _any_match(query.grep), query.context, query.gaps
+    def __init__(self, query: LogQuery, selector: TracebackSelector) -> None:
+        self._selector, self._count = selector, query.context
+        self._gaps, self._errors = query.gaps, query.errors
         self._before: deque[LogLine] = deque()
         self._before_bytes = 0
         self._after = 0  # lines of context that are still to show
         self._skipped = self._shown = False
 
     def matching_lines(self, batch: list[LogLine]) -> list[LogLine]:
-        pending, shown = self._found, list[LogLine]()
-        if not self._count:
-            return [line for line in batch if pending(line.line)]
-        for line in batch:
-            if pending(line.line):
+        selector, shown = self._selector, list[LogLine]()
+        if not self._count and selector.is_without_tracebacks(batch):
+            return [line for line in batch if selector.selects(line.line)]
+        for line, selected, begins in chain.from_iterable(map(selector.judged, batch)):
+            if selected:
                 group = [*self._before, line]
-                if self._gaps and self._skipped and self._shown:
-                    shown.append(group[0]._replace(stream="", line=GAP, ended=True))
+                if self._gaps and self._begins_group(begins=begins):
+                    text = b"%s attempt %d, %s" % (GAP, line.attempt, _moment(line))
+                    shown.append(
+                        group[0]._replace(stream="", line=text if self._errors else GAP, ended=True)
+                    )
                 shown += group
                 self._before.clear()
                 self._before_bytes, self._after, self._skipped, self._shown = (
@@ -117,6 +135,11 @@ class _Matches:
             else:
                 self._keep(line)
         return shown
+
+    def _begins_group(self, *, begins: bool) -> bool:
+        if self._errors:
+            return begins or self._skipped or not self._shown
+        return self._count > 0 and self._skipped and self._shown
 
     def _keep(self, line: LogLine) -> None:
         self._before.append(line)

@@ -37,7 +37,8 @@ class LogQuery:
 
     `grep`: only lines that any of these patterns matches, and `context` lines before and after each
     match. `gaps`: separate two groups of such lines by a line. `exclude`: no lines that any of
-    these patterns matches.
+    these patterns matches. For these two, a traceback counts as one line. `errors`: only tracebacks
+    and lines that report an error.
     """
 
     tasks: tuple[str, ...]
@@ -51,6 +52,7 @@ class LogQuery:
     gaps: bool = False
     attempts: Mapping[str, int] | None = None
     stream: Literal["out", "err"] | None = None
+    errors: bool = False
 
     @property
     def drops(self) -> bool:
@@ -60,7 +62,7 @@ class LogQuery:
         dropped.
         """
         return (
-            bool(self.grep or self.exclude or self.stream)
+            bool(self.grep or self.exclude or self.stream or self.errors)
             or self.until is not None
             or self.attempts is not None
         )

@@ -60,7 +60,7 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",
-        next=f"wait, leave it out with `--exclude {host.name}`, take GPUs all the same with "
+        next=f"wait, leave it out with --exclude {host.name}, take GPUs all the same with "
         "`gpus: [0, ...]` "
         f"of {host.name}, or train on its CPU with `gpus: none`",
     )

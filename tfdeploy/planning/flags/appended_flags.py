@@ -193,7 +193,7 @@ def _no_index(names: set[str]) -> str:
         return ""
     return (
         "; none of them is the task's index: name all that it needs in the command, as in "
-        "`--ITS_FLAG={task_index}`"
+        "--ITS_FLAG={task_index}"
     )
 
 

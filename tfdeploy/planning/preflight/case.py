@@ -13,7 +13,7 @@ from tfdeploy.model.output.check import Level
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.protect import Level as Protect
-from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.nexts import as_root
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import servers
 from tfdeploy.planning.source.imports import Import
@@ -103,12 +103,8 @@ class Case:
     having: Mapping[str, str | None] = field(default_factory=dict)
 
     def command(self, *words: str, root: bool = False) -> str:
-        """Return a command line for the operator's machine that runs these words on this host.
-
-        `root`: the command needs root's rights.
-        """
-        sudo = ("sudo",) if root and self.facts.user != "root" else ()
-        return on_host(self.host.name, *sudo, *words)
+        """Return what to type to run these words on this host. `root`: they need root's rights."""
+        return as_root(self.host.name, self.facts.user if root else "root", *words)
 
 
 Rule = Callable[[Case], Iterator[Problem]]

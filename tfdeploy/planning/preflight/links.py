@@ -13,7 +13,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Link
 from tfdeploy.model.plan import Plan
-from tfdeploy.model.text.nexts import on_host
+from tfdeploy.model.text.nexts import as_root, on_host
 from tfdeploy.planning.cluster.addresses import advertised
 from tfdeploy.planning.cluster.ports import space
 
@@ -78,12 +78,14 @@ def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
     """Return the failed connection with texts for the cause and a fix.
 
-    The texts name hosts only after `--limit`, so that equal texts of many connections can be shown
+    The texts name hosts only after `--limit` and `as root on`, so that equal texts of many connections can be shown
     as one. `detail`: more about the cause; for the cause `other`, who answers instead.
     """
     low, high = to.ports
-    opened = on_host(
-        to.name, f"sudo ufw allow {low}:{high}/tcp || sudo firewall-cmd --add-port={low}-{high}/tcp"
+    opened = as_root(
+        to.name,
+        to.user,
+        f"ufw allow {low}:{high}/tcp || firewall-cmd --add-port={low}-{high}/tcp",
     )
     route = on_host(link.from_host, "ip", "route", "get", address)
     advertise = (
@@ -103,7 +105,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
         "forbidden": (
             "its own firewall forbids it",
             f"allow TCP to {low}-{high} in its output rules: "
-            f"{on_host(link.from_host, 'sudo', 'nft', 'list', 'ruleset')}",
+            f"{as_root(link.from_host, None, 'nft list ruleset')}",
         ),
         "reset": (
             "it connects and is cut off at once: something in between filters connections",
@@ -111,9 +113,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
         ),
         "busy": (
             f"too many connections for its kernel ({detail})",
-            on_host(
-                link.from_host, "sudo", "sysctl", "-w", "net.ipv4.neigh.default.gc_thresh3=8192"
-            ),
+            as_root(link.from_host, None, "sysctl -w net.ipv4.neigh.default.gc_thresh3=8192"),
         ),
         "loopback": (
             f"the name {address} is {detail} to it",

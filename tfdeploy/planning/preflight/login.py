@@ -17,7 +17,7 @@ def shell(case: Case) -> Iterator[Problem]:
             "on that"
         )
         fix = (
-            f"tfdeploy ssh {case.host.name}, and write into its ~/.bashrc, before what prints: [ "
+            f"`tfdeploy ssh {case.host.name}`, and write into its ~/.bashrc, before what prints: [ "
             "-t 1 ] || return"
         )
         yield Problem("warning", detail, fix)
@@ -33,7 +33,7 @@ def logout(case: Case) -> Iterator[Problem]:
         return
     fix = case.command("loginctl", "enable-linger", facts.user, root=True)
     if at_logout.kills:
-        exclude = f"`KillExcludeUsers=root {facts.user}` in /etc/systemd/logind.conf"
+        exclude = f"write KillExcludeUsers=root {facts.user} in /etc/systemd/logind.conf"
         detail = (
             "logind kills all that you run when your last session ends (KillUserProcesses): the "
             "run would end with the launch"
@@ -57,7 +57,7 @@ def runs(case: Case) -> Iterator[Problem]:
             f"run {run.run} of this job, started by {run.who}, is alive: until it ends a launch "
             "is refused"
         )
-        yield Problem("warning", detail, f"tfdeploy stop {run.run}")
+        yield Problem("warning", detail, f"`tfdeploy stop {run.run}`")
 
 
 def problems(case: Case) -> Iterator[Problem]:
@@ -71,4 +71,4 @@ def problems(case: Case) -> Iterator[Problem]:
     )
     for text in case.facts.problems:
         if not any(known_text in text for known_text in covered_by_other_rules):
-            yield Problem("warning", text, f"tfdeploy ssh {case.host.name}")
+            yield Problem("warning", text, f"`tfdeploy ssh {case.host.name}`")

@@ -118,7 +118,7 @@ def limits(case: Case) -> Iterator[Problem]:
         if limit_values.get(name, least) < least:
             detail = f"at most {limit_values[name]} {name} (ulimit), {least} are wanted"
             yield Problem(
-                "warning", detail, f"write `{case.facts.user} - {key} {value}` {everywhere}"
+                "warning", detail, f"write the line {case.facts.user} - {key} {value} {everywhere}"
             )
     for name, bytes_, key in (
         ("address space", ADDRESS_BYTES, "as"),
@@ -127,11 +127,15 @@ def limits(case: Case) -> Iterator[Problem]:
         if limit_values.get(name, bytes_) < bytes_:
             detail = f"{name} is limited to {in_binary_bytes(limit_values[name])} (ulimit)"
             yield Problem(
-                "warning", detail, f"write `{case.facts.user} - {key} unlimited` {everywhere}"
+                "warning",
+                detail,
+                f"write the line {case.facts.user} - {key} unlimited {everywhere}",
             )
     if "CPU seconds" in limit_values:
         detail = f"a task is killed after {limit_values['CPU seconds']} s of CPU time (ulimit -t)"
-        yield Problem("warning", detail, f"write `{case.facts.user} - cpu unlimited` {everywhere}")
+        yield Problem(
+            "warning", detail, f"write the line {case.facts.user} - cpu unlimited {everywhere}"
+        )
 
 
 def shared_memory(case: Case) -> Iterator[Problem]:

@@ -67,7 +67,7 @@ def protect(case: Case) -> Iterator[Problem]:
             )
             if plan and case.host.name in protection.open_hosts(plan):
                 yield Problem(
-                    "error", detail, f"{cure}; or accept it: tfdeploy launch --allow-open"
+                    "error", detail, f"{cure}; or accept it: `tfdeploy launch --allow-open`"
                 )
             else:
                 yield Problem("warning", detail, cure)

@@ -66,7 +66,7 @@ def _similar(case: Case, missing: Import) -> str:
 
 
 def _fix_python2(case: Case, missing: list[Import]) -> str:
-    return f"{missing[0].module} is of Python 2: 2to3 -w {missing[0].where.rpartition(':')[0]}"
+    return f"{missing[0].module} is of Python 2: `2to3 -w {missing[0].where.rpartition(':')[0]}`"
 
 
 def _fix_python(case: Case, missing: list[Import]) -> str:
@@ -87,7 +87,7 @@ def _fix_package(case: Case, missing: list[Import]) -> str:
         dict.fromkeys(name for each in missing if (name := package_names.package(each.module)))
     )
     if case.facts.environment is not None:
-        return f"write {', '.join(wanted)} into {case.needs.requirements}, then tfdeploy setup"
+        return f"write {', '.join(wanted)} into {case.needs.requirements}, then `tfdeploy setup`"
     file = case.needs.requirements_found or "requirements.txt"
     lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
     listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
@@ -102,7 +102,7 @@ def _fix_package(case: Case, missing: list[Import]) -> str:
         )
     return (
         f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then "
-        f"tfdeploy setup; or: {install}"
+        f"`tfdeploy setup`; or: {install}"
     )
 
 

@@ -28,7 +28,7 @@ def python(case: Case) -> Iterator[Problem]:
         yield Problem(
             "error",
             f"the environment of {case.needs.requirements} (as it is now) is not there",
-            "tfdeploy setup",
+            "`tfdeploy setup`",
         )
     usual, version = case.usual.get("python_version"), case.facts.python_version
     if usual and version and version_numbers(version)[:2] != version_numbers(usual)[:2]:
@@ -63,7 +63,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     packages = [_requirement(field, usual.get(field)) for field in needed]
     fix = case.command(facts.python, "-m", "pip", "install", *packages)
     if facts.environment is not None:
-        fix = "tfdeploy setup"
+        fix = "`tfdeploy setup`"
     elif (python := usual.get("python")) and usual["tensorflow"] and python != facts.python:
         # Hosts report these paths, so they are quoted before a user pastes them into a shell.
         own, most = shlex.quote(facts.python), shlex.quote(python)

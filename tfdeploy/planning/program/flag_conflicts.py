@@ -131,7 +131,7 @@ def _check_own(flag: Flag, job: Job, values: Values) -> None:
 def _refusal(what: str, where: str, name: str) -> Refused:
     instead = (
         "say `flags: none`, and name what the program needs in the command, as in "
-        f"`--ITS_FLAG={{{name}}}`"
+        f"--ITS_FLAG={{{name}}}"
     )
     return Refused(what, where=where, next=instead)
 

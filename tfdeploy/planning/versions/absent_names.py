@@ -161,7 +161,7 @@ def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
     if job.setup_requirements:
         return (
             f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then "
-            "tfdeploy setup"
+            "`tfdeploy setup`"
         )
     lacking = [each for each in hosts.values() if not each.modules.get(package)]
     names = fold_names(each.host for each in lacking)

@@ -203,7 +203,7 @@ class _Startup:
         return HostFailed(
             f"the login shell ended{code} before it ran our command{self._quoted()}",
             where=self._host,
-            next="the account needs a login shell that runs commands: ssh HOST true",
+            next="the account needs a login shell that runs commands: `ssh HOST true`",
         )
 
     def _quoted(self) -> str:
@@ -236,11 +236,11 @@ def _failed(text: bytes, host: str) -> TfdeployError:
         )
     said = quoted(host, failure.what or clean(text))
     if failure.code == "foreign":
-        step = next_of(failure.advice, failure.details)
+        step = next_of(host, failure.advice, failure.details)
         return Refused(
             said,
             where=host,
-            next=step if step is None or step.startswith("write ") else f"on {host}: {step}",
+            next=step,
         )
     if failure.code == "disk":
         return Refused(

@@ -221,5 +221,5 @@ def agent_error(failure: Failure, host: str) -> AgentError:
         code=failure.code,
         details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,
-        next=advice.next_of(failure.advice, failure.details),
+        next=advice.next_of(host, failure.advice, failure.details),
     )

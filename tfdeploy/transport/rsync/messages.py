@@ -101,9 +101,9 @@ def explain(
     if b"Host key verification failed" in stderr or b"host key is known" in stderr:
         changed = re.search(rb"(?i)has changed", stderr)
         next_ = (
-            f"only if you know why: tfdeploy trust --renew {host}"
+            f"only if you know why: `tfdeploy trust --renew {host}`"
             if changed
-            else f"tfdeploy trust --limit {host}"
+            else f"`tfdeploy trust --limit {host}`"
         )
         return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next=next_)
     if b"Permission denied (" in stderr:

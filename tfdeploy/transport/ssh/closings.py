@@ -38,7 +38,7 @@ HELD_OFF = Closing(
     notice="sshd holds this address off (PerSourcePenalties, or MaxStartups): " + _RETRIES,
     cause="the sshd of {place} holds this address off: either after failed logins, for 15 s to "
     "10 minutes (PerSourcePenalties), or because too many connections are logging in (MaxStartups)",
-    remedy="wait some minutes, or add `PerSourcePenaltyExemptList {address}` to its sshd_config",
+    remedy="wait some minutes, or add PerSourcePenaltyExemptList {address} to its sshd_config",
 )
 # OpenSSH up to 9.7 sends the sentence below.
 CROWDED = Closing(
@@ -46,12 +46,12 @@ CROWDED = Closing(
     patience_s=20.0,
     notice="too many connections are logging in (MaxStartups): " + _RETRIES,
     cause="{place} drops connections: too many are logging in (MaxStartups)",
-    remedy="raise `MaxStartups` (and `PerSourceMaxStartups`) in its sshd_config",
+    remedy="raise MaxStartups (and PerSourceMaxStartups) in its sshd_config",
 )
 SILENT = Closing(
     patience_s=8.0,
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
-    remedy="ssh -v {login}",
+    remedy="`ssh -v {login}`",
 )
 # The server may also have closed a connection behind the ProxyCommand, so this is retried too.
 PROXY_FAILED = Closing(
@@ -69,7 +69,7 @@ PROXY_MISSING = replace(
 INTERRUPTED = Closing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",
-    remedy="ssh -v {login}",
+    remedy="`ssh -v {login}`",
 )
 # With `RefuseConnection yes` (OpenSSH 9.9 and newer), sshd closes the connection at the first login
 # request, and adds a penalty of 10 s.
@@ -77,7 +77,7 @@ UNANSWERED = Closing(
     patience_s=0.0,
     cause="{place} ends the connection of user {user} without an answer to the login "
     "(RefuseConnection, or its sshd process failed)",
-    remedy="check `user:`; to see whether RefuseConnection is set, run on that host: "
+    remedy="check `user:`; to see whether RefuseConnection is set, as root on that host: "
     "sshd -T -C user={user} | grep -i refuseconnection",
 )
 _WITH_SENTENCE = (HELD_OFF, CROWDED)

@@ -46,5 +46,5 @@ def limit_reached(error: BaseException) -> Refused | None:
     return Refused(
         f"this machine lets a process open {limit} files, too few for so many hosts at once",
         where="this machine",
-        next="ulimit -n 1024, or fewer hosts with --limit",
+        next="`ulimit -n 1024`, or fewer hosts with --limit",
     )

@@ -124,7 +124,7 @@ def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
     if judged.authorities:
         source = judged.authorities[0].source
         what += f"; {source} has a @cert-authority for it, but tfdeploy checks no host certificates"
-    return what, f"tfdeploy trust --limit {host}"
+    return what, f"`tfdeploy trust --limit {host}`"
 
 
 def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
@@ -135,14 +135,14 @@ def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
     known = ", ".join(f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries)
     what = f"has changed: known is {known}, now it shows {shown}; "
     what += "someone may be in between, or the machine was set up again"
-    return what, f"only if you know why: tfdeploy trust --renew {target.name or host}"
+    return what, f"only if you know why: `tfdeploy trust --renew {target.name or host}`"
 
 
 def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that is revoked."""
     revoked = [entry for entry in judged.entries if entry.revoked]
     source = next(entry.source for entry in revoked if entry.fingerprint == shown.split()[1])
-    remedy = f"give the machine a new host key, then tfdeploy trust --renew {target.name or host}"
+    remedy = f"give the machine a new host key, then `tfdeploy trust --renew {target.name or host}`"
     return f"is marked as revoked: {shown} ({source})", remedy
 
 
@@ -197,7 +197,7 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     if isinstance(error, OSError) and error.strerror:
         return f"{place}: {error.strerror}", None
     what = f"{place}: {clean(str(error).encode()) or type(error).__name__}"
-    return what, f"ssh -v {_ssh_arguments(target)}"
+    return what, f"`ssh -v {_ssh_arguments(target)}`"
 
 
 def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
@@ -212,7 +212,7 @@ def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
         what = f"{place} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
     else:
         what = f"{place} accepts connections but says nothing within {attempt.timeout_s:g} s"
-    return what, f"ssh -v {_ssh_arguments(target)}"
+    return what, f"`ssh -v {_ssh_arguments(target)}`"
 
 
 def _exclude_hint(attempt: Attempt) -> str:
@@ -249,8 +249,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         methods = ", ".join(clean(method.encode()) for method in offer.wanted[:4])
         what = f"{target.where} took the key and wants a second factor ({methods}): "
         what += "tfdeploy answers no questions"
-        remedy = f"let {target.user} in with the key alone there: `Match User {target.user}` and "
-        return what, f"{remedy}`AuthenticationMethods publickey` in its sshd_config"
+        remedy = f"let {target.user} in with the key alone there: Match User {target.user} and "
+        return what, f"{remedy}AuthenticationMethods publickey in its sshd_config"
     parting = (attempt.parting,) if attempt.parting else ()
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
     if not offer.tried:
@@ -318,7 +318,7 @@ def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployErro
         # The error may have been made for another host behind the same jump host, so replace that
         # host's name.
         copy.next = re.sub(
-            rf"(--(?:limit|exclude) ){re.escape(error.where)}(?!\S)", rf"\g<1>{host}", copy.next
+            rf"(--(?:limit|exclude) ){re.escape(error.where)}(?![\w.-])", rf"\g<1>{host}", copy.next
         )
     copy.where = host
     # An error about an earlier jump host on the way already names that jump host.

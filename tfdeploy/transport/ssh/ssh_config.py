@@ -89,7 +89,7 @@ def _asked(address: str, port: int | None, user: str | None) -> str:
         raise ConfigError(
             complaint[0] if complaint else f"`ssh -G` ended with {done.returncode}",
             where=user_config(),
-            next=f"ssh -G {address}",
+            next=f"`ssh -G {address}`",
         )
     return done.stdout.decode(errors="surrogateescape")
 
@@ -169,7 +169,9 @@ def _config_option() -> list[str]:
     exposure = find_exposure(Path(mine))
     if exposure is not None:
         raise ConfigError(
-            f"{exposure.what}, and {mine} decides what runs as you", where=mine, next=exposure.fix
+            f"{exposure.what}, and {mine} decides what runs as you",
+            where=mine,
+            next=f"`{exposure.fix}`",
         )
     return ["-F", mine]
 

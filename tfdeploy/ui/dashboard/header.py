@@ -71,7 +71,7 @@ def cause_rows(frame: Frame) -> list[Row]:
     if frame.height < 10:
         return [row]
     task = f" --task {clean(death.task, 40)}" if death else ""
-    command = frame.scene.typed(f"tfdeploy logs {clean(progress.run or '')}{task} -n 50")
+    command = frame.scene.typed(f"`tfdeploy logs {clean(progress.run or '')}{task} -n 50`")
     return [row, [Span("look: ", "dim"), Span(command, "bold")]]
 
 

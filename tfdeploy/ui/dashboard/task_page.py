@@ -39,7 +39,7 @@ def task_page(frame: Frame, name: str) -> list[Row]:
     task, plan = scene.progress.tasks[name], scene.progress.plan
     log = [row for line in scene.ring.last_of(name, LOG_ROWS) for row in _lines(clean(line), width)]
     command = scene.typed(
-        f"tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}"
+        f"`tfdeploy logs {clean(scene.progress.run or '')} --task {clean(name, 40)}`"
     )
     rows = [
         _title(task, frame.marks[name]),

@@ -8,16 +8,10 @@ memory are bounded.
 from __future__ import annotations
 
 from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.tracebacks import HEAD, MOST_BYTES, MOST_LINES, Traceback
 
-HEAD = b"Traceback (most recent call last):"
 # The maximum number of seconds for which a traceback is held back.
 HOLD_S = 0.4
-# The maximum number of lines and bytes of a block. The lines in `others` count too.
-MOST_LINES = 1000
-MOST_BYTES = 256 << 10
-# The beginnings of the lines that connect two tracebacks.
-_LINKS = (b"During handling of the above exception", b"The above exception was the direct cause")
-_BLANKS = (b" ", b"\t")
 
 
 class _Block:
@@ -29,30 +23,21 @@ class _Block:
         self.others: list[LogLine] = []
         self.since = at
         self._bytes = len(head.line)
-        # The text before the traceback's first words, for example the prefix of a logger. The
-        # following lines may have the same prefix.
-        self._before = head.line[: head.line.index(HEAD)]
-        # True once the line that names the exception has arrived.
-        self._raised = False
+        self._traceback = Traceback(head)
 
     def takes(self, line: LogLine) -> bool:
         """Add a line of the same task to the block. Return False, without adding the line, if the
         traceback ended before the line."""
         head = self.lines[0]
-        if line.attempt != head.attempt:
+        if line.attempt != head.attempt or not line.stream:
             return False
         if line.stream != head.stream:
             self._add(self.others, line)
             return True
-        text = line.line.removeprefix(self._before)
-        if HEAD in text:
-            self._raised = False
-        elif not self._raised:
-            self._raised = not (text.startswith(_BLANKS) or line.line.startswith(_BLANKS))
-        elif text.strip() and not text.startswith(_LINKS) and line.time != self.lines[-1].time:
-            return False
-        self._add(self.lines, line)
-        return True
+        if self._traceback.takes(line):
+            self._add(self.lines, line)
+            return True
+        return False
 
     def _add(self, target: list[LogLine], line: LogLine) -> None:
         target.append(line)

@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.loglines import LogLine
-from tfdeploy.ui.logs.log_blocks import HOLD_S, MOST_BYTES, MOST_LINES, TracebackBlocks
+from tfdeploy.model.tracebacks import MOST_BYTES, MOST_LINES
+from tfdeploy.ui.logs.log_blocks import HOLD_S, TracebackBlocks
 
 HEAD = "Traceback (most recent call last):"
 DEATH = [

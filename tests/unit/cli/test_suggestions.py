@@ -1,0 +1,88 @@
+"""Test that every command that a message suggests can be typed as it stands.
+
+In a message, backquotes hold a command, or a line or key of the two files. All other text is advice.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from tests.support.command_lines import read_flags
+from tests.support.suggestions import Message, commands, messages
+from tfdeploy.cli.verb_table import VERBS
+
+OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")
+# A label of a key, and the row of a page that shows how a run was launched.
+NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
+# Patterns that match backquotes in programs and their output.
+PATTERN_FILES = ("agent/log/failure_reason.py", "planning/source/python2.py", "ui/feed_tree.py")
+MESSAGES = [each for each in messages() if each.file not in PATTERN_FILES]
+
+
+def place_of(message: Message) -> str:
+    return message.place
+
+
+def test_the_texts_of_the_package_are_found() -> None:
+    own = {command.split()[0] for each in MESSAGES for command in commands(each)}
+    assert {"exec", "stop", "status", "logs", "trust", "setup", "launch", "lab"} <= own
+
+
+@pytest.mark.parametrize(
+    "message", [each for each in MESSAGES if any(commands(each))], ids=place_of
+)
+def test_our_parser_accepts_each_command(
+    message: Message, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for command in commands(message):
+        words = shlex.split(command)
+        if words == ["--help"]:
+            continue
+        try:
+            read_flags(words)
+        except SystemExit as asked_for_help:
+            assert asked_for_help.code == 0
+
+
+@pytest.mark.parametrize("message", [each for each in MESSAGES if each.spans], ids=place_of)
+def test_a_shell_takes_what_stands_in_backquotes(message: Message) -> None:
+    assert message.text.count("`") % 2 == 0 or message.text.endswith("begin with @ ` or %")
+    for span in message.spans:
+        assert shlex.split(span)
+        assert not span.startswith("-"), "a flag alone is no command: write it without backquotes"
+
+
+def test_our_commands_stand_in_backquotes() -> None:
+    bare = [
+        each
+        for each in MESSAGES
+        if OWN_COMMAND.search(each.advice) and each.file not in NOT_FOR_TYPING
+    ]
+    assert bare == []
+
+
+@pytest.mark.parametrize(
+    ("code", "spans", "advice"),
+    [
+        ('X(next=f"`tfdeploy stop {run}`, or wait")', ["tfdeploy stop RUN"], ", or wait"),
+        ('x = "a `b` " + on_host(n)', ["b", "tfdeploy exec --limit n3 -- true"], "a  "),
+        ('x = f"at {a if b else c}: {shlex.quote(task)}"', [], "at n3: worker:0"),
+        ('def f():\n    "a docstring `x`"', None, None),
+        ('X(where="tfdeploy exec")', None, None),
+    ],
+)
+def test_texts_are_read_from_syntax_trees(
+    tmp_path: Path, code: str, spans: list[str] | None, advice: str | None
+) -> None:
+    (tmp_path / "module.py").write_text(code, encoding="utf-8")
+    found = list(messages(tmp_path))
+    if spans is None:
+        assert found == []
+        return
+    (message,) = found
+    assert [re.sub(r"digits-\S+", "RUN", span) for span in message.spans] == spans
+    assert message.advice == advice

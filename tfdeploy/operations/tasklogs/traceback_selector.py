@@ -1,0 +1,75 @@
+"""Select lines of one task: single lines, and each traceback as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.model.tracebacks import HEAD, MOST_LINES, Traceback
+
+# Lines that report an error: by TensorFlow's C++ code, a logger, the interpreter or a shell.
+_ERROR = re.compile(
+    rb"^[EF]\d{4} \d\d:\d\d|: [EF] [\w./-]+:\d+\]|^[EF] (?:tensorflow|external)/"
+    rb"|\b(?:ERROR|CRITICAL|FATAL)\b|^[\w.]*(?:Error|Exception|Interrupt|Exit)(?:: |$)"
+    rb"|^Fatal Python error: |^terminate called |\berror: |^(?:Segmentation fault|Aborted)\b"
+)
+# The traceback of a syntax error in the main file begins without HEAD.
+_SYNTAX_ERROR = re.compile(rb'  File "[^"]+", line \d+$')
+Search = Callable[[bytes], object]
+
+
+class _Unit:
+    """A traceback of one stream. `held`: its lines about which nothing is decided yet."""
+
+    def __init__(self, head: LogLine) -> None:
+        self.head, self.traceback = head, Traceback(head)
+        self.held: list[LogLine] = []
+        self.matches = self.excluded = False
+
+
+class TracebackSelector:
+    """Selects single lines and whole tracebacks in which `found` finds something.
+
+    A traceback in which `excluded` finds something is left out. `errors`: of the single lines, only
+    those that report an error.
+    """
+
+    def __init__(self, found: Search | None, excluded: Search | None, *, errors: bool) -> None:
+        self._found, self._excluded, self._errors = found, excluded, errors
+        self._units: dict[str, _Unit] = {}
+        # True if a single line is selected. It is `found` itself if possible, to be quick.
+        self.selects = found if found and not excluded and not errors else self._selects
+
+    def _selects(self, text: bytes) -> object:
+        return (
+            (not self._errors or _ERROR.search(text))
+            and (self._found is None or self._found(text))
+            and not (self._excluded and self._excluded(text))
+        )
+
+    def is_without_tracebacks(self, batch: list[LogLine]) -> bool:
+        """Return True if each line of the batch can be selected by itself."""
+        return not (self._errors or self._units or any(HEAD in each.line for each in batch))
+
+    def judged(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
+        """Yield (line, whether it is selected, whether it begins a traceback) for each line that
+        is decided now. Lines of a traceback are held back until something is found in it."""
+        unit = self._units.get(line.stream)
+        if unit is not None and (len(unit.held) >= MOST_LINES or not unit.traceback.takes(line)):
+            yield from ((each, False, False) for each in unit.held)
+            del self._units[line.stream]
+            unit = None
+        if unit is None:
+            if HEAD not in line.line and not (self._errors and _SYNTAX_ERROR.match(line.line)):
+                yield line, self.selects(line.line), False
+                return
+            unit = self._units[line.stream] = _Unit(line)
+            unit.matches = self._found is None
+        unit.held.append(line)
+        unit.matches = unit.matches or bool(self._found and self._found(line.line))
+        unit.excluded = unit.excluded or bool(self._excluded and self._excluded(line.line))
+        if unit.excluded or (unit.matches and (unit.traceback.raised or not self._excluded)):
+            for each in unit.held:
+                yield each, not unit.excluded, each is unit.head
+            unit.held.clear()
