@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_errors, fold_names
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix: str = "") -> None:
     """Print `prefix` and the error of each host, then the commands to type next."""
-    for host, error in errors.items():
-        print_message(f"[{host}] {prefix}{clean(error.what)}")
+    for names, what in fold_errors({host: error.what for host, error in errors.items()}).items():
+        print_message(f"[{names}] {prefix}{clean(what)}")
     for text in flags.next_commands(errors):
         for line in text.splitlines():
             print_message(f"  next: {clean(line)}")

@@ -8,7 +8,7 @@ from typing import TypeVar
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
 from tfdeploy.model.advice import by_host
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_errors, fold_names
 from tfdeploy.model.text.nexts import fold_nexts
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -42,9 +42,11 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
     kinds: dict[int, type[TfdeployError]] = {3: Refused, 4: HostUnreachable}
     kind = kinds.get(code, HostFailed)
     lines = [f"{action} failed on {len(errors)} of {total} hosts:"]
-    for host, error in errors.items():
-        where = "" if error.where in (None, host) else f" ({error.where})"
-        lines.append(f"  {by_host(host, error.what)}{where}")
+    texts = {
+        host: error.what + ("" if error.where in (None, host) else f" ({error.where})")
+        for host, error in errors.items()
+    }
+    lines += [f"  {by_host(names, text)}" for names, text in fold_errors(texts).items()]
     nexts = fold_nexts({host: error.next for host, error in errors.items()})
     return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 from tfdeploy.model.output.link_groups import LinkGroup, group
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, without_host
 from tfdeploy.model.text.nexts import fold_nexts
 from tfdeploy.ui.amounts import count
-from tfdeploy.ui.reports import without_place, write_wrapped
+from tfdeploy.ui.reports import write_wrapped
 from tfdeploy.ui.terminal import Terminal
 
 # The maximum number of groups of links that are shown. --json has all links.
@@ -73,15 +73,11 @@ def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, Che
     for host in hosts:
         for each in host["checks"]:
             if not each["ok"]:
-                detail = _own_name(host["host"]).sub(_HOST, without_place(each["detail"]))
+                detail = without_host(each["detail"], host["host"], _HOST)
                 rows_by_problem.setdefault(_Problem(each["check"], each["level"], detail), {})[
                     host["host"]
                 ] = each
     return rows_by_problem
-
-
-def _own_name(host: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
 
 
 def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
@@ -89,8 +85,8 @@ def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
     only by the host's name, that is one line, else one line for each group of hosts with equal
     advice."""
     fixes = {host: each["fix"] or "" for host, each in rows_by_host.items()}
-    texts = {_own_name(host).sub(_HOST, fix) for host, fix in fixes.items()}
-    if len(texts) > 1:
+    texts = {without_host(fix, host, _HOST) for host, fix in fixes.items()}
+    if len(texts) > 1 or len(fixes) == 1:
         return fold_nexts(fixes)
     names = fold_names(fixes)
     quoted = _BOUND.sub(lambda match: match[1] + shlex.quote(names), texts.pop())

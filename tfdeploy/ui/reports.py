@@ -6,14 +6,13 @@ The input is a RunView or the rows of the command's JSON, so that text and JSON 
 
 from __future__ import annotations
 
-import re
 import shlex
 import textwrap
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.report import table_metrics
-from tfdeploy.model.text.folding import fold_equal, fold_names
+from tfdeploy.model.text.folding import fold_equal, fold_errors, fold_names, without_place
 from tfdeploy.model.text.moments import moment_of
 from tfdeploy.model.text.words import outcome_words, run_seconds, unread_words
 from tfdeploy.ui.amounts import count, figure, in_bytes, in_seconds, listed, roughly
@@ -27,8 +26,6 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.model.status.task_status import TaskView
 
-# Matches the address at the start of an error: "192.0.2.11:22: ".
-_PLACE = re.compile(r"^\S+:\d+:? ")
 # What the result of `tfdeploy stop` says about a host.
 STOPPED = "stopped"
 HAD_ENDED = "had ended before"
@@ -243,16 +240,11 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     everything already."""
     same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
-        (
-            h["host"],
-            "ok" if h["ok"] else "failed",
-            in_bytes(h["bytes_sent"] or 0),
-            in_seconds(h["seconds"] or 0),
-            h["error"],
-        )
+        (h["host"], "ok", in_bytes(h["bytes_sent"] or 0), in_seconds(h["seconds"] or 0), "")
         for h in hosts
-        if h["host"] not in same
+        if h["ok"] and h["host"] not in same
     ]
+    rows += [(names, "failed", "", "", error) for names, error in _errors(hosts)]
     show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
     if same:
         _write_line(terminal, f"{fold_names(same)}: ", "had everything already", "")
@@ -270,14 +262,15 @@ def show_forecast(
     rows = [
         (
             h["host"],
-            in_bytes(h["bytes_sent"]) if h["ok"] else "failed",
+            in_bytes(h["bytes_sent"]),
             _parts(sent.get(h["host"], {})),
             _source(h["from"]) or "here",
-            h["error"],
+            "",
         )
         for h in hosts
-        if h["host"] not in same
+        if h["ok"] and h["host"] not in same
     ]
+    rows += [(names, "failed", "", "", error) for names, error in _errors(hosts)]
     show_rows(terminal, ["host", "would get", "of", "from", ""], rows)
     if same:
         _write_line(terminal, f"{fold_names(same)}: ", "would get nothing", "")
@@ -292,6 +285,10 @@ def show_forecast(
             feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
             for line in feed_tree(feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES):
                 _write_line(terminal, "  ", line, "")
+
+
+def _errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
+    return fold_errors({h["host"]: h["error"] or "" for h in hosts if not h["ok"]}).items()
 
 
 def _parts(sent: Mapping[str, int]) -> str:
@@ -442,12 +439,6 @@ def _stopped(host: StopRow) -> str:
     if not host["ok"]:
         return host["error"] or "failed"
     return HAD_ENDED if host["had_ended"] else STOPPED
-
-
-def without_place(error: str) -> str:
-    """Return the error of a host without the host's address, so that equal errors of several hosts
-    become one line."""
-    return _PLACE.sub("", error)
 
 
 def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") -> None:

@@ -283,17 +283,17 @@ def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(
     Path("hosts.yaml").write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}")
     assert main(["ssh", "-i", "hosts.yaml", "--limit", "n2", "n1"]) == 2
     stderr = capsys.readouterr().err
-    assert "host n1 is left out" in stderr and "next: tfdeploy ssh -i hosts.yaml n1" in stderr
+    assert "host n1 is left out" in stderr and "next: `tfdeploy ssh -i hosts.yaml n1`" in stderr
 
 
 def test_what_refuses_a_bound_says_what_to_type(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stop", "-i", "hosts.yaml", "--limit", "n3"]) == 2
-    assert "next: tfdeploy stop -i hosts.yaml\n" in capsys.readouterr().err
+    assert "next: `tfdeploy stop -i hosts.yaml`\n" in capsys.readouterr().err
     monkeypatch.setenv("TFDEPLOY_EXCLUDE", "n3")
     assert main(["stop"]) == 2
-    assert "next: env -u TFDEPLOY_EXCLUDE tfdeploy stop\n" in capsys.readouterr().err
+    assert "next: `env -u TFDEPLOY_EXCLUDE tfdeploy stop`\n" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("keep", ["", "keep: [checkpoints]\n"])

@@ -260,7 +260,7 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
         if file_found == "tfdeploy.yaml" or change == "folder"
         else "-i inventories/hosts.yaml"
     )
-    assert flag in error["next"] and error["next"].startswith(("sudo chown ", "chmod "))
+    assert flag in error["next"] and error["next"].startswith(("`sudo chown ", "`chmod "))
     named = project.run("runs", "-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")
     assert named.returncode == 4 and named.stderr.count("warning: ") == (
         2 if change == "folder" else 1
@@ -341,7 +341,7 @@ def test_a_state_folder_that_another_user_can_change_is_not_used(
     error = json.loads(done.stdout)["error"]
     assert "what tfdeploy remembers of runs" in error["what"]
     mend = f"chmod go-w {state} {state}/*" if change == "everybody" else f"mv {state}"
-    assert error["next"].startswith(mend) and "XDG_STATE_HOME" in error["next"]
+    assert error["next"].startswith(f"`{mend}") and "XDG_STATE_HOME" in error["next"]
     subprocess.run(["sh", "-c", error["next"].partition("; ")[0]], check=True)
     assert project.run("runs", "--json").returncode == 4
     elsewhere = {"XDG_STATE_HOME": str(project.home / "mine")}

@@ -225,7 +225,7 @@ def test_init_takes_the_hosts_of_the_inventory_that_is_set(project_folder, monke
         "Hosts" not in output
         and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; init writes no other" in output
     )
-    assert "next: tfdeploy check, tfdeploy launch --dry-run" in output
+    assert "next: `tfdeploy check`, `tfdeploy launch --dry-run`" in output
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "sync"
     assert not (project_folder / "inventories").exists()
 
@@ -286,7 +286,7 @@ def test_init_asks_for_no_hosts_if_the_folder_has_an_inventory(project_folder):
     )
     output = ask(project_folder, b"")
     assert "Hosts" not in output and "hosts.yaml exists already" in output
-    assert "next: tfdeploy trust, tfdeploy check, tfdeploy launch --dry-run" in output
+    assert "next: `tfdeploy trust`, `tfdeploy check`, `tfdeploy launch --dry-run`" in output
 
 
 def test_init_asks_which_of_several_programs(project_folder):
@@ -369,7 +369,9 @@ def test_init_names_the_hosts_of_a_range(project_folder):
 def test_init_with_hosts_says_what_is_still_missing(capsys, project_folder):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
     stderr = capsys.readouterr().err
-    assert "`python:` into inventories/hosts.yaml, then tfdeploy trust, tfdeploy check" in stderr
+    assert (
+        "`python:` into inventories/hosts.yaml, then `tfdeploy trust`, `tfdeploy check`" in stderr
+    )
     assert "hosts in" not in stderr and "your hosts" not in stderr
 
 

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.command_lines import read_flags
-from tests.support.suggestions import Message, commands, messages
+from support.command_lines import read_flags
+from support.suggestions import Message, commands, messages
 from tfdeploy.cli.verb_table import VERBS
 
 OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")

@@ -36,7 +36,7 @@ class TestFinding:
         self.add("a.yaml", "b.yml", "notes.txt", ".hidden")
         with pytest.raises(ConfigError, match="there are 2") as caught:
             self.find()
-        assert caught.value.next == "one of: -i inventories/a.yaml, -i inventories/b.yml"
+        assert caught.value.next == "give one of: -i inventories/a.yaml, -i inventories/b.yml"
 
     def test_none_at_all(self):
         with pytest.raises(ConfigError, match="no inventory") as caught:

@@ -79,7 +79,7 @@ def test_each_source_gives_its_value_without_one_newline_at_its_end(
 def test_variables_that_are_not_set_are_all_named(load: Load) -> None:
     with pytest.raises(UsageError, match="NOT_A, OTHER") as caught:
         read_secrets(load("secrets: [NOT_A, {B: {environment: OTHER}}]"), {})
-    assert str(caught.value.next).startswith("export NOT_A=")
+    assert str(caught.value.next).startswith("`export NOT_A=")
 
 
 WRONG_SOURCES = {

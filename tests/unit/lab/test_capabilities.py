@@ -102,7 +102,7 @@ def test_who_becomes_no_other_user_is_told_of_sudo(answers: dict[str, str]) -> N
         "permitted)"
     )
     assert capabilities.describe(lacks) == expected
-    assert capabilities.remedies(lacks) == "sudo make test"
+    assert capabilities.remedies(lacks) == "`sudo make test`"
 
 
 def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,7 +114,7 @@ def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.Monk
         capabilities.require_isolated(3)
     assert "no rsync, ip, tc (not installed)" in refused.value.what
     assert str(refused.value.next).startswith(
-        "apt-get install rsync iproute2; or without all that: "
+        "`apt-get install rsync iproute2`; or without all that: "
     )
 
 
@@ -125,7 +125,7 @@ def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, 
     (lack,) = capabilities.find_lacks("isolated lab", command="x")
     assert (
         lack.name == "overlay"
-        and lack.remedy == "set XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
+        and lack.remedy == "export XDG_STATE_HOME=FOLDER  # on ext4, xfs or tmpfs"
     )
 
 

@@ -137,9 +137,9 @@ def test_a_host_key_that_ssh_refuses_names_what_renews_or_records_it() -> None:
     end = b"Host key verification failed.\r\n"
     changed = b"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n" + end
     assert str(messages.explain(255, changed, TARGET, "/tree").next).endswith(
-        "tfdeploy trust --renew n1"
+        "`tfdeploy trust --renew n1`"
     )
-    assert messages.explain(255, end, TARGET, "/tree").next == "tfdeploy trust --limit n1"
+    assert messages.explain(255, end, TARGET, "/tree").next == "`tfdeploy trust --limit n1`"
 
 
 def test_progress_and_totals() -> None:

@@ -118,7 +118,7 @@ def test_git_missing_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused, match="git is not installed") as caught:
         read_tree(tmp_path)
-    assert "install git" in caught.value.next
+    assert "install the package git" in caught.value.next
 
 
 def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):

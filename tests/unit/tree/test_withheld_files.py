@@ -86,7 +86,7 @@ def test_what_git_tracks_is_refused_also_in_a_repository_inside(code: Path, fold
     with pytest.raises(ConfigError, match="is the secret T, and git tracks it") as caught:
         read_tree(code, withhold=files)
     assert caught.value.exit_code == 2 and caught.value.where == str(inner / "a[b] c")
-    assert str(caught.value.next).startswith(f"git -C {inner} rm --cached 'a[b] c'")
+    assert str(caught.value.next).startswith(f"`git -C {inner} rm --cached 'a[b] c'")
     put(inner, ".tfdeployignore", "a*\n")
     assert all("a[b]" not in path for path in sent(code, files))
 

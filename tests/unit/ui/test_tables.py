@@ -152,7 +152,7 @@ def test_status() -> None:
         "worker:1  n3    failed: 3                           192.0.2.12:2222  [/foo] é日本",
         "cause: worker:1 on n3 failed with exit code 3",
         "lost of the log of worker:1: 4.7 MB: the disk of n3 was full",
-        "next: tfdeploy logs digits-1 --task worker:1 -n 100",
+        "next: `tfdeploy logs digits-1 --task worker:1 -n 100`",
     ]
 
 
@@ -174,7 +174,7 @@ def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it()
         )
         assert "\n  | Traceback:\n  | " in text and "ValueError" in text
         assert "\x1b" not in text
-        assert text.endswith("next: tfdeploy logs digits-1 --task worker:1 -n 100\n")
+        assert text.endswith("next: `tfdeploy logs digits-1 --task worker:1 -n 100`\n")
 
 
 def test_a_task_that_was_stopped_with_the_run_has_the_error_of_its_attempt_before() -> None:
@@ -195,11 +195,11 @@ def test_a_task_that_was_stopped_with_the_run_has_the_error_of_its_attempt_befor
 def test_what_has_no_first_death_says_what_to_type_too() -> None:
     aborted = replace(VIEW, first_death=None, cause="a port is taken", tasks=TASKS[:2])
     assert shown(None, reports.show_status, aborted, 2000.0).endswith(
-        "next: tfdeploy logs digits-1 -n 100\n"
+        "next: `tfdeploy logs digits-1 -n 100`\n"
     )
     away = replace(aborted, state="lost", unreachable=("n1", "n2", "n3"))
     assert shown(None, reports.show_status, away, 2000.0).endswith(
-        "next: tfdeploy check --limit 'n[1-3]'\n"
+        "next: `tfdeploy check --limit 'n[1-3]'`\n"
     )
 
 

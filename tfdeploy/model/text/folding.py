@@ -8,6 +8,9 @@ from itertools import groupby
 from typing import TypeVar
 
 _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)\Z", re.DOTALL)
+# Matches the address at the start of an error: "192.0.2.11:22: ".
+_PLACE = re.compile(r"^\S+:\d+:? ")
+_HOST = "\0"  # placeholder for a host's name
 V = TypeVar("V", bound=Hashable)
 
 
@@ -37,6 +40,30 @@ def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     for name, content in contents.items():
         names_by_value.setdefault(content, []).append(name)
     return [(tuple(names), content) for content, names in names_by_value.items()]
+
+
+def fold_errors(errors: Mapping[str, str]) -> dict[str, str]:
+    """Return folded names -> error. Errors of several hosts that differ only in the host's own name
+    and address become one, without the address. `errors`: host -> error."""
+    groups = fold_equal({host: without_host(text, host) for host, text in errors.items()})
+    return {
+        fold_names(names): text.replace(_HOST, fold_names(names))
+        if len(names) > 1
+        else errors[names[0]]
+        for names, text in groups
+    }
+
+
+def without_host(error: str, host: str, mark: str = _HOST) -> str:
+    """Return the error of a host without the host's address, and with `mark` as its name."""
+    own_name = re.compile(rf"(?<![\w.-]){re.escape(host)}(?![\w.-]*\w)")
+    return own_name.sub(mark, without_place(error))
+
+
+def without_place(error: str) -> str:
+    """Return the error of a host without the host's address, so that equal errors of several hosts
+    become one line."""
+    return _PLACE.sub("", error)
 
 
 def _fold_stem(prefix: str, suffix: str, width: int, digits: list[str]) -> str:

@@ -7,9 +7,11 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping
 
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_equal, fold_names
 
 _NAME = "\0"  # placeholder for the host's name
+# Where ssh finds a host: "-p 2222 ml@192.0.2.11".
+_PLACE = re.compile(r"(?:-p \d+ )?[^\s`]+@[^\s`;]+")
 _BOUND = re.compile(
     r"(--(?:limit|exclude) |\bas root on )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])"
 )
@@ -26,16 +28,20 @@ MOST = 5  # the most lines; if there are more texts, the last line only names th
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
     """Return each line once, in order of appearance, with the names of all hosts to which it
-    applies. `nexts`: host -> what to type next for this host, or None."""
-    hosts: dict[str, list[str]] = {}
-    for host, text in nexts.items():
-        if text:
-            hosts.setdefault(without_name(text, host), []).append(host)
-    groups = list(hosts.items())
+    applies. Of texts that differ only in the host's address, the first one is returned. `nexts`:
+    host -> what to type next for this host, or None."""
+    texts = {host: without_name(text, host) for host, text in nexts.items() if text}
+    groups = [
+        (fold_equal({name: texts[name] for name in alike}), alike)
+        for alike, _ in fold_equal({host: _PLACE.sub("", text) for host, text in texts.items()})
+    ]
     shown = groups if len(groups) <= MOST else groups[: MOST - 1]
-    lines = [with_names(text, names) for text, names in shown]
-    rest = [name for _, names in groups[len(shown) :] for name in names]
-    return [*lines, f"and the like for {fold_names(rest)}"] if rest else lines
+    lines = []
+    for (names, text), *others in (each for each, _ in shown):
+        rest = fold_names(name for more, _ in others for name in more)
+        lines.append(with_names(text, names) + (f"; and the like for {rest}" if rest else ""))
+    left = [name for _, names in groups[len(shown) :] for name in names]
+    return [*lines, f"and the like for {fold_names(left)}"] if left else lines
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.tracebacks import HEAD, MOST_LINES, Traceback
+from tfdeploy.model.loglines import HEAD, MOST_LINES, LogLine, Traceback
 
 # Lines that report an error: by TensorFlow's C++ code, a logger, the interpreter or a shell.
 _ERROR = re.compile(
     rb"^[EF]\d{4} \d\d:\d\d|: [EF] [\w./-]+:\d+\]|^[EF] (?:tensorflow|external)/"
     rb"|\b(?:ERROR|CRITICAL|FATAL)\b|^[\w.]*(?:Error|Exception|Interrupt|Exit)(?:: |$)"
-    rb"|^Fatal Python error: |^terminate called |\berror: |^(?:Segmentation fault|Aborted)\b"
+    rb"|^Fatal Python error: |^terminate called |(?:^|: )error: |^(?:Segmentation fault|Aborted)\b"
 )
 # The traceback of a syntax error in the main file begins without HEAD.
 _SYNTAX_ERROR = re.compile(rb'  File "[^"]+", line \d+$')

@@ -7,8 +7,7 @@ memory are bounded.
 
 from __future__ import annotations
 
-from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.tracebacks import HEAD, MOST_BYTES, MOST_LINES, Traceback
+from tfdeploy.model.loglines import HEAD, MOST_BYTES, MOST_LINES, LogLine, Traceback
 
 # The maximum number of seconds for which a traceback is held back.
 HOLD_S = 0.4

@@ -18,10 +18,9 @@ from operator import attrgetter
 from time import monotonic
 from typing import Literal, NamedTuple
 
-from tfdeploy.model.loglines import Batch, LineBlock, LogLine, lines_of, more_bytes
+from tfdeploy.model.loglines import HEAD, Batch, LineBlock, LogLine, lines_of, more_bytes
 from tfdeploy.model.text.patterns import interruptible
 from tfdeploy.model.text.words import iso_z
-from tfdeploy.model.tracebacks import HEAD
 from tfdeploy.ui.logs.log_blocks import TracebackBlocks
 from tfdeploy.ui.logs.log_folds import Folds
 from tfdeploy.ui.sanitise import are_plain, clean, clean_line, is_plain

@@ -27,9 +27,9 @@ def test_the_piped_word_names_the_same_hosts(capsys: pytest.CaptureFixture[str])
     typed = (
         "echo everything | tfdeploy clean -i lab.yaml --everything --limit 'n[1-3]' --exclude n2 -y"
     )
-    assert f"next: {typed}, or --dry-run first" in capsys.readouterr().err
+    assert f"next: `{typed}`, or --dry-run first" in capsys.readouterr().err
 
 
 def test_without_everything_yes_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean"]) == 2
-    assert "next: -y, or --dry-run first" in capsys.readouterr().err
+    assert "next: add -y, or --dry-run first" in capsys.readouterr().err

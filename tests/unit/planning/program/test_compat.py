@@ -148,14 +148,14 @@ def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(
 
 
 SLIM = "import tensorflow.contrib.slim as slim\nslim.conv2d(x, 3, 3)\nslim.flatten(x)\n"
-INSTALL = "tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install tf_slim"
+INSTALL = "`tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install tf_slim`"
 
 
 @pytest.mark.parametrize(
     ("requirements", "brings"),
     [
         (None, f"{INSTALL}; or `setup: {{requirements: FILE}}` with a line tf_slim in FILE"),
-        ("/code/needs.txt", "write a line tf_slim into needs.txt, then tfdeploy setup"),
+        ("/code/needs.txt", "write a line tf_slim into needs.txt, then `tfdeploy setup`"),
     ],
 )
 def test_a_package_that_hosts_lack_is_refused_with_the_line_that_brings_it(

@@ -80,7 +80,7 @@ def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(
     file.chmod(0o666)
     with pytest.raises(ConfigError, match="by everybody") as caught:
         resolve(Host(name="n1", address="n1", user="ml"))
-    assert caught.value.next == f"chmod o-w {file}"
+    assert caught.value.next == f"`chmod o-w {file}`"
 
 
 @needs_ssh

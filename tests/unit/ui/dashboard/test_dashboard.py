@@ -64,7 +64,7 @@ def test_q_leaves_and_says_what_next(start) -> None:  # type: ignore[no-untyped-
     assert restored(terminal)
     words = plain(terminal.output[terminal.output.rfind(ALT_OFF) :]).decode()
     assert "run digits-20261121-101500-3fa1 running" in words
-    assert "next: tfdeploy logs digits-20261121-101500-3fa1 -f" in words
+    assert "next: `tfdeploy logs digits-20261121-101500-3fa1 -f`" in words
     assert "how: left" in words
 
 

@@ -99,7 +99,7 @@ def test_a_death_is_named_at_the_top_with_its_last_line_and_where_to_look() -> N
     rows = drawn(dashboard_of(syncing(), training(), dying()), 110, 24)
     assert rows[0].startswith("failing ")
     assert rows[1] == "worker:1 on n3 failed with exit code 1  ValueError: bad shard digits-003"
-    assert rows[2] == "look: tfdeploy logs digits-20261121-101500-3fa1 --task worker:1 -n 50"
+    assert rows[2] == "look: `tfdeploy logs digits-20261121-101500-3fa1 --task worker:1 -n 50`"
     red = compose(dashboard_of(syncing(), training(), dying()).scene, 110, 24, 1040.0)[1][0]
     assert red.style == "bold red"
     assert drawn(dashboard_of(syncing(), training(), dying(), ended()), 110, 24)[0].startswith(

@@ -7,8 +7,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as some
 
-from tfdeploy.model.loglines import LogLine
-from tfdeploy.model.tracebacks import MOST_BYTES, MOST_LINES
+from tfdeploy.model.loglines import MOST_BYTES, MOST_LINES, LogLine
 from tfdeploy.ui.logs.log_blocks import HOLD_S, TracebackBlocks
 
 HEAD = "Traceback (most recent call last):"

@@ -1,0 +1,60 @@
+"""Test that the commands that messages suggest run on a lab: one of each verb and set of flags that
+changes nothing.
+"""
+
+from __future__ import annotations
+
+import shlex
+
+import pytest
+
+from support.lab.commandline import Tfdeploy
+from support.lab.jobs import write_job
+from support.suggestions import RUN, commands, messages
+from tfdeploy.lab import Lab
+
+# Verbs that only read, and those flags of other verbs with which they only read.
+READING = ("check", "docs", "inventory", "logs", "runs", "status", "sync")
+HARMLESS = (("exec", "--limit"), ("exec", "--json"), ("launch", "--dry-run"), ("trust", "--limit"))
+
+
+def flags_of(words: list[str]) -> tuple[str, ...]:
+    own = words[: words.index("--")] if "--" in words else words
+    return (words[0], *sorted(word for word in own if word.startswith("-")))
+
+
+def suggested() -> dict[tuple[str, ...], list[str]]:
+    """Return one harmless command for each verb and set of flags."""
+    table: dict[tuple[str, ...], list[str]] = {}
+    for message in messages():
+        for command in commands(message):
+            words = shlex.split(command.replace("%s", "n3").replace("CMD", "true"))
+            is_harmless = words[0] in READING or flags_of(words) in HARMLESS
+            if is_harmless and "{file}" not in words:
+                table.setdefault(flags_of(words), words)
+    return table
+
+
+SUGGESTED = suggested()
+
+
+@pytest.fixture(scope="module")
+def ended(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Tfdeploy:
+    """Return an operator whose run has ended."""
+    operator = Tfdeploy(loopback_lab, tmp_path_factory.mktemp("ended"))
+    write_job(operator, "digits", "talk.py", "--lines=1")
+    operator.run("launch", "--wait", "--name", RUN, exit_code=0)
+    return operator
+
+
+def test_the_table_has_the_verbs_that_only_read() -> None:
+    assert {verb for verb, *_ in SUGGESTED} == {*READING, *(verb for verb, *_ in HARMLESS)}
+
+
+@pytest.mark.parametrize("words", SUGGESTED.values(), ids=" ".join)
+def test_a_suggested_command_runs(ended: Tfdeploy, words: list[str]) -> None:
+    words = [word.replace("n[1-4]", "n[1-3]") for word in words]
+    if words[0] == "exec":
+        words = [*words[: words.index("--")], "--", "true"]
+    done = ended.run(*words)
+    assert done.returncode in ((0, 1) if words[0] == "check" else (0,)), done.stderr

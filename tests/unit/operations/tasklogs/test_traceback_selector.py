@@ -1,0 +1,158 @@
+"""Test that `logs --errors` and `logs --grep` select tracebacks as a whole."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import pytest
+
+from tfdeploy.model.loglines import LogLine
+from tfdeploy.operations.tasklogs.line_filter import LineFilter
+from tfdeploy.operations.tasklogs.task_log import LogQuery
+
+FIRST = [
+    "Traceback (most recent call last):",
+    '  File "train.py", line 3, in <module>',
+    "    main()",
+    "ValueError: no data",
+]
+CHAINED = [
+    *FIRST,
+    "",
+    "During handling of the above exception, another exception occurred:",
+    "",
+    "Traceback (most recent call last):",
+    '  File "train.py", line 5, in <module>',
+    "    recover()",
+    "KeyError: 'loss'",
+]
+
+
+def log_line(text: str, time: float, stream: str = "err", attempt: int = 1) -> LogLine:
+    return LogLine(
+        time=time,
+        task="worker:0",
+        host="n2",
+        attempt=attempt,
+        stream=stream,
+        line=text.encode(),
+    )
+
+
+def selected(texts: list[str], **query: Any) -> list[str]:
+    """Return the selected ones of lines that arrive one by one, each in its own second."""
+    lines = [log_line(text, float(at)) for at, text in enumerate(texts)]
+    wanted = LineFilter(LogQuery(tasks=("worker:0",), **query), "worker:0")
+    return [each.line.decode() for line in lines for each in wanted([line])]
+
+
+def any_of(*texts: str) -> tuple[re.Pattern[bytes], ...]:
+    return tuple(re.compile(text.encode()) for text in texts)
+
+
+@pytest.mark.parametrize("traceback", [FIRST, CHAINED], ids=["one", "chain"])
+def test_errors_are_whole_tracebacks(traceback: list[str]) -> None:
+    assert selected(["step 1", *traceback, "step 2", "", "step 3"], errors=True) == traceback
+
+
+def test_a_traceback_with_the_prefix_of_a_logger() -> None:
+    lines = [f"[rank0]: {text}" for text in CHAINED]
+    assert selected(["[rank0]: step 1", *lines, "[rank0]: step 2"], errors=True) == lines
+
+
+def test_a_syntax_error_of_the_main_file() -> None:
+    lines = [
+        '  File "train.py", line 2',
+        "    print 1",
+        "    ^",
+        "SyntaxError: Missing parentheses",
+    ]
+    assert selected(["loading", *lines, "bye"], errors=True) == lines
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ERROR:tensorflow:no such variable",
+        "2026-11-28 10:00:00,123 train CRITICAL out of data",
+        "2026-11-28 10:00:00.123456: E tensorflow/core/util.cc:12] no kernel",
+        "F1128 10:00:00.123456   71 cluster.cc:5] Check failed",
+        "Fatal Python error: Segmentation fault",
+        "train.py: error: unrecognized arguments: --lr",
+        "tensorflow.python.framework.errors_impl.AbortedError: gone",
+        "Segmentation fault (core dumped)",
+    ],
+)
+def test_lines_that_report_an_error(text: str) -> None:
+    assert selected(["step 1, error=0.1", text, "loss 2"], errors=True) == [text]
+
+
+@pytest.mark.parametrize(
+    "text", ["mean squared error: 0.5", "W tensorflow/a.cc:1] slow", "0 errors"]
+)
+def test_lines_that_report_none(text: str) -> None:
+    assert selected([text], errors=True) == []
+
+
+@pytest.mark.parametrize("found", ["Traceback", "main", "ValueError"])
+def test_an_expression_selects_the_whole_traceback(found: str) -> None:
+    lines = ["step 1", *FIRST, "step 2"]
+    assert selected(lines, grep=any_of(found)) == FIRST
+    assert selected(lines, grep=any_of(found, "step 2")) == [*FIRST, "step 2"]
+    assert selected(lines, grep=any_of("step")) == ["step 1", "step 2"]
+
+
+def test_an_excluded_expression_drops_the_whole_traceback() -> None:
+    lines = ["ERROR one", *FIRST, "ERROR two"]
+    assert selected(lines, errors=True, exclude=any_of("no data", "two")) == ["ERROR one"]
+    assert selected(lines, grep=any_of("File"), exclude=any_of("main")) == []
+    assert selected(lines, errors=True, grep=any_of("no data")) == FIRST
+
+
+def test_context_around_errors() -> None:
+    lines = [*map(str, range(5)), *FIRST, "5", "6"]
+    assert selected(lines, errors=True, context=1) == ["4", *FIRST, "5"]
+
+
+def test_a_heading_names_attempt_and_time() -> None:
+    lines = ["step", *FIRST, "step", "ERROR", "ERROR", *FIRST]
+    assert selected(lines, errors=True, gaps=True) == [
+        "-- attempt 1, 1970-01-01T00:00:01Z",
+        *FIRST,
+        "-- attempt 1, 1970-01-01T00:00:06Z",
+        "ERROR",
+        "ERROR",
+        "-- attempt 1, 1970-01-01T00:00:08Z",
+        *FIRST,
+    ]
+
+
+def test_lines_of_the_other_stream_do_not_end_a_traceback() -> None:
+    wanted = LineFilter(LogQuery(tasks=("worker:0",), errors=True), "worker:0")
+    shown = []
+    for at, text in enumerate(FIRST):
+        shown += wanted([log_line(text, float(at))])
+        shown += wanted([log_line("step", float(at), stream="out")])
+    assert [each.line.decode() for each in shown] == FIRST
+
+
+def test_a_traceback_of_the_next_attempt_is_another_one() -> None:
+    wanted = LineFilter(LogQuery(tasks=("worker:0",), errors=True, gaps=True), "worker:0")
+    shown = []
+    for attempt in (1, 2):
+        for text in FIRST:
+            shown += wanted([log_line(text, 5.0, attempt=attempt)])
+    heading = "-- attempt %d, 1970-01-01T00:00:05Z"
+    assert [each.line.decode() for each in shown] == [
+        heading % 1,
+        *FIRST,
+        heading % 2,
+        *FIRST,
+    ]
+
+
+def test_a_traceback_without_end_is_not_held_for_ever() -> None:
+    lines = [FIRST[0], *(f"  {number}" for number in range(3000))]
+    assert selected(lines, grep=any_of("absent")) == []
+    assert selected([*lines, "hit"], grep=any_of("hit"), context=1)[-1] == "hit"
