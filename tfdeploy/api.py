@@ -350,7 +350,7 @@ class Run:
             raise RunFailed(
                 view.cause or f"the run is {view.state}",
                 where=view.first_death or self.name,
-                next=f"tfdeploy logs {self.name}",
+                next=f"`tfdeploy logs {self.name}`",
             )
         return self.status()
 

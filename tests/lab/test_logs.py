@@ -91,6 +91,45 @@ def lines(operator: Tfdeploy, *args: str) -> list[object]:
     return [row["line"] for row in rows(operator, *args)]
 
 
+CRASHING = """import sys, time
+sys.stdout.write("step 1\\n")
+sys.stdout.flush()
+time.sleep(0.2)
+if "worker" in " ".join(sys.argv):
+    print("ERROR:train:no data", file=sys.stderr, flush=True)
+    raise ValueError("no data")
+time.sleep(3600)
+"""
+
+
+def test_errors_are_whole_tracebacks_of_each_attempt(
+    loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]
+) -> None:
+    operator = tfdeploy(loopback_lab)
+    write_job(
+        operator,
+        "crashing",
+        "talk.py",
+        command=["python", "crash_once.py"],
+        restart={"max": 1, "backoff": ["0s", "0s"]},
+        roles={"worker": {"count": 1}},
+    )
+    (operator.cwd / "crash_once.py").write_text(CRASHING)
+    operator.run("launch", "--wait", "--name", "crashing-1", exit_code=1)
+    shown = rows(operator, "crashing-1", "--errors")
+    assert {row["task"] for row in shown} == {"worker:0"}
+    for attempt in (1, 2):
+        first, head, *frames, last = [row["line"] for row in shown if row["attempt"] == attempt]
+        assert (first, last) == ("ERROR:train:no data", "ValueError: no data")
+        assert head == "Traceback (most recent call last):" and len(frames) >= 2
+    assert rows(operator, "crashing-1", "--errors", "-f") == shown
+    by_text = rows(operator, "crashing-1", "--grep", "raise ValueError", "--attempt", "2")
+    assert by_text == [row for row in shown if row["attempt"] == 2][1:]
+    assert rows(operator, "crashing-1", "--errors", "--exclude-grep", "no data") == []
+    text = operator.run("logs", "crashing-1", "--errors", exit_code=0).stdout
+    assert re.search(r"^worker:0@n2 \| -- attempt 2, \d{4}-\d\d-\d\dT", text, re.MULTILINE)
+
+
 def test_names_are_ranges_and_globs(talked: Tfdeploy) -> None:
     for args, tasks in (
         (("--task", "worker:[0-1]"), {"worker:0", "worker:1"}),

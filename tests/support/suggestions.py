@@ -58,7 +58,7 @@ _NO_MESSAGE = ("command", "usage", "where")
 _FIELD = re.compile(r"\{(\w+)\}")
 _SPAN = re.compile(r"`([^`]*)`")
 # A command of tfdeploy in a shell command, such as `echo everything | tfdeploy clean --everything`.
-_OWN_COMMAND = re.compile(r"(?:^|.* )tfdeploy (.+)")
+_OWN_COMMAND = re.compile(r"(?:^|.* )tfdeploy ([^>|]+)")
 
 
 class Message(NamedTuple):

@@ -54,6 +54,8 @@ def test_the_table_has_the_verbs_that_only_read() -> None:
 @pytest.mark.parametrize("words", SUGGESTED.values(), ids=" ".join)
 def test_a_suggested_command_runs(ended: Tfdeploy, words: list[str]) -> None:
     words = [word.replace("n[1-4]", "n[1-3]") for word in words]
+    if words[0] in ("logs", "status"):
+        words = [RUN if word == "n3" else word for word in words]
     if words[0] == "exec":
         words = [*words[: words.index("--")], "--", "true"]
     done = ended.run(*words)

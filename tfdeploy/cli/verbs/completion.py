@@ -35,5 +35,5 @@ def _find_own_shell() -> Shell:
     raise UsageError(
         f"$SHELL is {path!r}, for which there is no script",
         where="tfdeploy completion",
-        next=f"tfdeploy completion SHELL, with one of: {', '.join(SHELLS)}",
+        next=f"`tfdeploy completion bash`, or with another of: {', '.join(SHELLS)}",
     )
