@@ -90,9 +90,8 @@ def host(
         raise Refused(
             f"{program.path} imports TensorFlow, and {facts.python} on {entry.name} has none",
             where=where,
-            next=f"set {entry.setting('python')} to {other or 'one that has it'}, or: `"
-            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow")
-            + "`",
+            next=f"set {entry.setting('python')} to {other or 'one that has it'}, or: "
+            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow"),
         )
 
 

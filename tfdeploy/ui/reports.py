@@ -244,7 +244,12 @@ def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
         for h in hosts
         if h["ok"] and h["host"] not in same
     ]
-    rows += [(names, "failed", "", "", error) for names, error in _errors(hosts)]
+    failed = {h["host"]: h for h in hosts if not h["ok"]}
+    for names, error in _errors(hosts):
+        one = failed.get(names)
+        sent = in_bytes(one["bytes_sent"] or 0) if one else ""
+        took = in_seconds(one["seconds"] or 0) if one else ""
+        rows.append((names, "failed", sent, took, error))
     show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
     if same:
         _write_line(terminal, f"{fold_names(same)}: ", "had everything already", "")

@@ -70,8 +70,7 @@ def test_hosts_that_fail_alike_at_their_own_addresses_are_one_entry() -> None:
     }
     assert shown(Checked(checks)).splitlines() == [
         "n[1-7] ssh: refused the key",
-        *(f"    mend: ssh-copy-id -i key.pub ml@192.0.2.{n}" for n in range(1, 5)),
-        "    mend: and the like for n[5-7]",
+        "    mend: ssh-copy-id -i key.pub ml@192.0.2.1; and the like for n[2-7]",
         "7 hosts, 0 links: 7 errors",
     ]
     one = Checked({"n1": checks["n1"]})

@@ -78,8 +78,8 @@ def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
     """Return the failed connection with texts for the cause and a fix.
 
-    The texts name hosts only after `--limit` and `as root on`, so that equal texts of many connections can be shown
-    as one. `detail`: more about the cause; for the cause `other`, who answers instead.
+    The texts name hosts only after `--limit` and `as root on`, so that equal texts of many
+    connections can be shown as one. `detail`: more about the cause; for the cause `other`, who answers instead.
     """
     low, high = to.ports
     opened = as_root(

@@ -92,7 +92,7 @@ def _fix_package(case: Case, missing: list[Import]) -> str:
     lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
     listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
     own = str(case.facts.python)
-    install = f"`{case.command(own, '-m', 'pip', 'install', *wanted)}`"
+    install = case.command(own, "-m", "pip", "install", *wanted)
     python = case.having.get(missing[0].module)
     if python and python != own:
         # The system's Python may refuse pip (PEP 668), so the Python of other hosts comes first.

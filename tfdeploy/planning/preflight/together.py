@@ -35,7 +35,7 @@ def clock(case: Case) -> Iterator[Problem]:
             "checkpoints are compared by it"
         )
         fix = case.command("timedatectl", "set-ntp", "true", root=True)
-        yield Problem("warning", detail, f"as root: `{fix}`")
+        yield Problem("warning", detail, fix)
 
 
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
