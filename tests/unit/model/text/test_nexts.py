@@ -51,8 +51,13 @@ def test_one_host_and_one_text_stand_as_they_are() -> None:
 
 
 def test_of_many_different_ones_the_hosts_are_still_named() -> None:
-    lines = fold_nexts({f"n{n}": f"ssh -v ml@192.0.2.{n}" for n in range(1, 201)})
-    assert lines == [*(f"ssh -v ml@192.0.2.{n}" for n in range(1, 5)), "and the like for n[5-200]"]
+    lines = fold_nexts({f"n{n}": f"rm -r /scratch/{n}" for n in range(1, 201)})
+    assert lines == [*(f"rm -r /scratch/{n}" for n in range(1, 5)), "and the like for n[5-200]"]
+
+
+def test_of_commands_for_different_addresses_the_first_one_stands_for_all() -> None:
+    nexts = {f"n{n}": f"`ssh -v -p 22{n} ml@192.0.2.{n}`" for n in (1, 2, 3)}
+    assert fold_nexts(nexts) == ["`ssh -v -p 221 ml@192.0.2.1`; and the like for n[2-3]"]
 
 
 names = st.from_regex(NAME, fullmatch=True).filter(lambda name: not name.endswith("\n"))
