@@ -15,6 +15,8 @@ from tfdeploy.lab import Lab
 
 # Verbs that only read, and those flags of other verbs with which they only read.
 READING = ("check", "docs", "inventory", "logs", "runs", "status", "sync")
+# Examples and topics of the help, which name verbs and flags in prose.
+HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
 HARMLESS = (("exec", "--limit"), ("exec", "--json"), ("launch", "--dry-run"), ("trust", "--limit"))
 
 
@@ -26,7 +28,7 @@ def flags_of(words: list[str]) -> tuple[str, ...]:
 def suggested() -> dict[tuple[str, ...], list[str]]:
     """Return one harmless command for each verb and set of flags."""
     table: dict[tuple[str, ...], list[str]] = {}
-    for message in messages():
+    for message in (each for each in messages() if each.file not in HELP_FILES):
         for command in commands(message):
             words = shlex.split(command.replace("%s", "n3").replace("CMD", "true"))
             is_harmless = words[0] in READING or flags_of(words) in HARMLESS

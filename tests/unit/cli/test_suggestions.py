@@ -20,7 +20,9 @@ OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")
 NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
 # Patterns that match backquotes in programs and their output.
 PATTERN_FILES = ("agent/log/failure_reason.py", "planning/source/python2.py", "ui/feed_tree.py")
-MESSAGES = [each for each in messages() if each.file not in PATTERN_FILES]
+# Examples and topics of the help, which name verbs and flags in prose.
+HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
+MESSAGES = [each for each in messages() if each.file not in (*PATTERN_FILES, *HELP_FILES)]
 
 
 def place_of(message: Message) -> str:
