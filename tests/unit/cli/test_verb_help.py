@@ -6,6 +6,8 @@ from __future__ import annotations
 import inspect
 import re
 import shlex
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -54,6 +56,25 @@ def test_an_example_is_a_command_line(line: str) -> None:
     add_verb(parser.add_subparsers(parser_class=Parser), words[1], flags)
     parsed = parser.parse_args(words[1:dashes])
     assert parsed.read(parsed, words[dashes + 1 :] or None)
+
+
+@pytest.mark.parametrize("prog", PROGRAMS)
+def test_the_help_imports_little(prog: str) -> None:
+    """The help should take at most 60 ms of CPU more than an empty interpreter. These modules would
+    take a large part of that."""
+    code = f"""
+import sys
+from tfdeploy.cli.main import main
+try:
+    main({[*prog.split()[1:], "--help"]!r})
+except SystemExit:
+    print(*sys.modules, file=sys.stderr)
+"""
+    process = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    slow = {"shutil", "subprocess", "yaml", "msgspec", "rich", "paramiko", "tfdeploy.model.job"}
+    assert slow & set(process.stderr.split()) == set()
 
 
 def test_every_exit_code_has_a_meaning() -> None:
