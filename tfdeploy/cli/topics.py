@@ -31,7 +31,7 @@ _READ_HERE = {
     "SSH_AUTH_SOCK": "the agent with keys, if ~/.ssh/config names no other",
     "SLURM_JOB_NODELIST": "the hosts of `-i @slurm`, inside an allocation of Slurm",
     "SUDO_UID": "who called sudo: files of this user are trusted too",
-    "VIRTUAL_ENV": "the active Python environment, which `init` looks at",
+    "VIRTUAL_ENV": "the active Python environment; hosts of a lab may use its Python",
     "LD_LIBRARY_PATH": "kept for rsync",
     "NAME": "every variable that the job's `secrets:` names",
 }
