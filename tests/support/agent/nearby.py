@@ -91,7 +91,7 @@ class NearChannel:
                 code=error.code,
                 details=error.details,
                 where=self._host.name,
-                next=next_of(error.advice, error.details),
+                next=next_of(self._host.name, error.advice, error.details),
             )
         if isinstance(done[0], TfdeployError):
             raise done[0]
