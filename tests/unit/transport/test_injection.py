@@ -104,6 +104,9 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
+    # fish writes files when it starts, and tfdeploy stores names for completion.
+    for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
+        monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / "elsewhere"))
     monkeypatch.delenv("TFDEPLOY_INVENTORY", raising=False)
     yield folder
     assert list(folder.iterdir()) == []

@@ -12,7 +12,7 @@ import pytest
 from support.recorded import fold_events as fold_into
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.events import Event, event_from_json, event_to_json
-from tfdeploy.model.measures import last_state
+from tfdeploy.model.measures import last_bar_state
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, plan_to_json
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.transfers import all_of
@@ -303,9 +303,9 @@ def test_patterns_that_cannot_work_are_left_out() -> None:
 
 
 def test_bars() -> None:
-    assert last_state("a\rb\rc\r") == "c"
-    assert last_state("\x08\x08\r 5/10 [==>]\x08\x08") == " 5/10 [==>]"
-    assert last_state("plain") == "plain"
+    assert last_bar_state("a\rb\rc\r") == "c"
+    assert last_bar_state("\x08\x08\r 5/10 [==>]\x08\x08") == " 5/10 [==>]"
+    assert last_bar_state("plain") == "plain"
 
 
 def test_samples_tell_what_tasks_use_until_none_comes() -> None:
