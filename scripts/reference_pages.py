@@ -46,12 +46,12 @@ Each of these options is also read from the environment, as `TFDEPLOY_` and its 
 """
 _JOB_INTRO = """
 `tfdeploy docs` prints the same. `tfdeploy init` writes a job file for the program in a folder, with
-every key explained. [Files](../files.md) says which job file counts. Paths are relative to the
+every key explained. [Files](../files.md) says which job file is used. Paths are relative to the
 file. A key with a dot is inside the key before the dot.
 """
 _INVENTORY_INTRO = """
 `tfdeploy docs` prints the same. `tfdeploy init` writes an inventory, with every key explained.
-[Files](../files.md) says which inventory counts, and [inventories](../inventories.md) which other
+[Files](../files.md) says which inventory is used, and [inventories](../inventories.md) which other
 formats are read.
 """
 _PLACEHOLDERS_INTRO = "In `command` and `env`. `{{` and `}}` stand for braces."

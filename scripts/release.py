@@ -102,7 +102,7 @@ def check_content(sdist: Path, wheel: Path, version: str) -> None:
 
 
 def compare(what: str, present: set[str], wanted: set[str]) -> None:
-    """Raise ReleaseError if a file is missing or too much."""
+    """Raise ReleaseError if a file is missing or unexpected."""
     missing, unwanted = sorted(wanted - present), sorted(present - wanted)
     if missing or unwanted:
         raise ReleaseError(

@@ -1,12 +1,12 @@
 """Launch runs and follow them from Python: docs/api.md describes it, with an example.
 
-Functions and methods do what the verbs of their names do, and take the flags of these verbs as
-keywords. They return what the verbs print with --json. Durations, sizes and times are numbers
-(seconds, bytes, UTC seconds) or texts as on the command line. Any thread may call them.
+Each function or method does what the verb of the same name does, takes the verb's flags as keywords,
+and returns what the verb prints with --json. Durations, sizes and times are numbers (seconds, bytes,
+UTC seconds) or texts as on the command line. Any thread may call any of them.
 
-Nothing is printed. Messages and the steps of a launch go to the logger "tfdeploy". Every error that
-a user can cause is a `tfdeploy.errors.TfdeployError`: `what` happened, `where`, and what to type
-`next`. An action raises it where the verb would not end with exit code 0.
+Only `Run.watch` prints. Messages and the steps of a launch go to the logger "tfdeploy". Every error
+that a user can cause is a `tfdeploy.errors.TfdeployError`: `what` happened, `where`, and what to
+type `next`.
 """
 
 from __future__ import annotations
@@ -150,7 +150,7 @@ def plan(
     parallel: int = 32,
     yes: bool = False,
 ) -> dict[str, Any]:
-    """Return what `launch` with these arguments would start where; docs/reference-plan.md has it.
+    """Return the plan of `launch` with these arguments: docs/reference-plan.md describes it.
 
     Asks the hosts and sends nothing. Raises TfdeployError as `launch` does.
     """
@@ -186,8 +186,8 @@ def launch(
     """Start a run on all its hosts, and return it once all its tasks are up.
 
     `job`, `inventory`: a file, a value of `load`, or None for the one that a verb would find.
-    `command`: the command to run in place of the job's. Raises TfdeployError after what was started
-    has been undone, and KeyboardInterrupt likewise.
+    `command`: the command to run in place of the job's. Before TfdeployError or KeyboardInterrupt
+    is raised, everything that was started is stopped.
     """
     flags, request = _make_request(locals())
     store = open_run_store()
@@ -210,8 +210,8 @@ def launch(
 class Run:
     """A run, launched here or elsewhere.
 
-    It keeps its connections to the hosts until `with` ends or nothing refers to it. The run itself
-    needs neither. In a notebook, it shows a table of its tasks.
+    The object keeps its connections to the hosts until its `with` block ends or nothing refers to
+    it. The tasks on the hosts need neither. A notebook shows the object as a table of its tasks.
     """
 
     name: str
@@ -298,8 +298,8 @@ class Run:
     ) -> Iterator[LogLineRow]:
         """Return the selected lines of all tasks, by time; `follow`: until all tasks have ended.
 
-        A line of more than 1 MiB comes in pieces. Raises UsageError at once; a host without an
-        answer raises its error after the lines of the others.
+        A line of more than 1 MiB comes in pieces. Raises UsageError at once, and the error of a
+        host that did not answer after the lines of the others.
         """
         flags = _make_flags(logs_flags.Flags, locals())
         errors: dict[str, TfdeployError] = {}
@@ -383,10 +383,10 @@ class Run:
         limit: str | None = None,
         exclude: str | None = None,
     ) -> FetchAnswer:
-        """Copy checkpoints (`keep`), files and logs here: the named ones, or all of them.
+        """Copy checkpoints (`keep`), files and logs here: those that are true, or all if none is.
 
-        `ok` of the answer is false if files were changed here and not overwritten. Raises the error
-        of hosts that failed, after all others are done.
+        `ok` of the answer is false if a file was left out, such as one that was changed here.
+        Raises the error of hosts that failed, after all others are done.
         """
         flags = _make_flags(fetch_flags.Flags, {**locals(), "parallel": self._parallel})
         with open_fleet(flags, flags.bwlimit) as fleet:
@@ -396,9 +396,9 @@ class Run:
         return answer
 
     def watch(self, every: float = 2.0) -> None:
-        """Draw the table of tasks every `every` seconds until the run ends: the one output here.
+        """Draw the table of tasks every `every` seconds until the run ends.
 
-        In a notebook, it is drawn in the cell. Ctrl-C ends only the drawing.
+        A notebook shows the table in the cell. Ctrl-C ends the drawing, and the run goes on.
         """
         from tfdeploy.ui.status_table import draw_tables
 
@@ -486,7 +486,7 @@ def _read_value(field: Any, value: Any) -> Any:
     if value not in options.get("choices", (value,)):
         raise unknown_choice_error(value, options["choices"], field.name)
     read = options.get("type")
-    # A number is a moment as it is. Other numbers are read too, to refuse those that are too small.
+    # `moment` reads texts only. Other numbers are read like texts, to refuse those out of range.
     if read and (isinstance(value, str) or (isinstance(value, int) and read is not moment)):
         try:
             return read(str(value))

@@ -24,20 +24,20 @@ _READ_HERE = {
     "SHELL": "the shell of `tfdeploy completion`",
     "HOME": "the folder that ~ stands for",
     "PATH": "where ssh, rsync, git and ansible-inventory are found; relative folders do not count",
-    "XDG_STATE_HOME": "where tfdeploy/ remembers runs and labs; default: ~/.local/state",
-    "XDG_RUNTIME_DIR": "where the file that opens a secret address in the browser lies",
+    "XDG_STATE_HOME": "the folder of tfdeploy/ with its records of runs; default: ~/.local/state",
+    "XDG_RUNTIME_DIR": "the folder of the file that passes a secret address to the browser",
     "TMPDIR": "the folder for temporary files",
     "BROWSER": "which browser --open starts",
-    "SSH_AUTH_SOCK": "the agent with keys, if ~/.ssh/config names no other",
+    "SSH_AUTH_SOCK": "the ssh-agent, unless ~/.ssh/config names another one",
     "SLURM_JOB_NODELIST": "the hosts of `-i @slurm`, inside an allocation of Slurm",
-    "SUDO_UID": "who called sudo: files of this user are trusted too",
+    "SUDO_UID": "the user who called sudo; files of this user are trusted too",
     "VIRTUAL_ENV": "the active Python environment; hosts of a lab may use its Python",
-    "LD_LIBRARY_PATH": "kept for rsync",
+    "LD_LIBRARY_PATH": "passed on to rsync",
     "NAME": "every variable that the job's `secrets:` names",
 }
 _READ_ON_A_HOST = {
     "PATH": "where programs are found; the folder of the job's interpreter comes first",
-    "PYTHONPATH": "kept for the program",
+    "PYTHONPATH": "passed on to the program",
     "TMPDIR": "also TEMP and TMP: the folder for temporary files",
     "SSH_CONNECTION": "the address by which other hosts may reach this one",
     "SSH_USER_AUTH": "which key logged in, for the audit log",
@@ -68,13 +68,13 @@ _INTERNAL = {
     "TFDEPLOY_TASK_MODE": "the mode, for tfdeploy's runtime",
     "TFDEPLOY_TASK_TRAITS": "what the runtime changes in the program",
     "TFDEPLOY_TASK_COMPAT": "whether a program of TensorFlow 1 runs on TensorFlow 2",
-    "TFDEPLOY_TASK_CLUSTER": "whether a cluster written into the program gives way",
+    "TFDEPLOY_TASK_CLUSTER": "whether the plan replaces a cluster in the program's source",
     "TFDEPLOY_TASK_TF_CONFIG": "the planned TF_CONFIG",
-    "TFDEPLOY_TASK_WRITTEN_HOST": "an address written into the program",
+    "TFDEPLOY_TASK_WRITTEN_HOST": "an address in the program's source",
     "TFDEPLOY_TASK_LOG": "the task's log",
     "TFDEPLOY_TASK_FOLDER": "the host's folder of the run",
     "TFDEPLOY_TENSORBOARD_PATH": "the secret path of TensorBoard",
-    "TFDEPLOY_DESCRIPTORS": "ports that a process hands on",
+    "TFDEPLOY_DESCRIPTORS": "open ports that a process passes to the next one",
     "TFDEPLOY_LAB": "marks the processes of a lab",
 }
 
@@ -97,7 +97,7 @@ def topic_sections(topic: str) -> list[TopicSection]:
     return [
         _section("READ HERE  on this machine", options | _READ_HERE),
         _section("READ ON A HOST  in its login environment", _READ_ON_A_HOST),
-        _section("SET FOR TASKS  before the job's env, whose names win", _SET_FOR_TASKS),
+        _section("SET FOR TASKS  the job's env overrides them, or is refused", _SET_FOR_TASKS),
         _section("BETWEEN TFDEPLOY'S PROCESSES  do not set these", _INTERNAL),
     ]
 

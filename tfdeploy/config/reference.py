@@ -28,14 +28,14 @@ HOST = (
         values.address,
         "the host's name",
     ),
-    Key("port", "sshd's port", "port: 22", values.port, "~/.ssh/config, else 22"),
-    Key("user", "who logs in", "user: ml", values.user, "~/.ssh/config, else you"),
+    Key("port", "port of sshd", "port: 22", values.port, "~/.ssh/config, else 22"),
+    Key("user", "user name of the login", "user: ml", values.user, "~/.ssh/config, else you"),
     Key(
         "identity_file",
-        "private key",
+        "private key of the login",
         "identity_file: ~/.ssh/id_ed25519",
         values.local_path,
-        "~/.ssh/config, the agent, ssh's own",
+        "~/.ssh/config, the keys of ssh-agent, the default keys of ssh",
     ),
     Key(
         "known_hosts",
@@ -46,14 +46,14 @@ HOST = (
     ),
     Key(
         "jump",
-        "ProxyJump; several with commas",
+        "jump host (ProxyJump); several with commas; none: connect directly",
         "jump: bastion.example.org",
         values.jump,
         "~/.ssh/config, else none",
     ),
     Key(
         "python",
-        "interpreter of the training program; may be a path with ~",
+        "interpreter of the training program: a name on PATH, or a path, which may begin with ~",
         "python: python3",
         values.python,
         "python3",
@@ -67,36 +67,42 @@ HOST = (
     ),
     Key(
         "ports",
-        "where TensorFlow servers and the run's mesh may listen",
+        "range of TCP ports for the tasks of a run, and for the connection between its hosts",
         "ports: 2222-2299",
         values.ports,
         "2222-2299",
     ),
-    Key("gpus", "auto (ask the host), none, a count, or a list", "gpus: auto", values.gpus, "auto"),
+    Key(
+        "gpus",
+        "GPUs that tasks may use: auto (all that the host has), none, a count, or a list of numbers",
+        "gpus: auto",
+        values.gpus,
+        "auto",
+    ),
     Key(
         "slots",
         f"how many workers the host gets, in {', '.join(_MODES_WITH_SLOTS)}",
         "slots: 2",
         values.slots,
-        "one per GPU, or one",
+        "one for each GPU; one on a host without a GPU",
     ),
     Key(
         "advertise",
-        "what the other hosts call it",
+        "address that the other hosts connect to",
         "advertise: 10.0.0.7",
         values.address,
-        "a literal address, else what the probe saw",
+        "`address` if it is an IP address, else the address at which sshd was reached",
     ),
     Key(
         "bwlimit",
-        "bytes a second in each direction, of all that tfdeploy moves there",
+        "limit of what tfdeploy sends and receives on the host, in bytes a second in each direction",
         "bwlimit: 50M",
         values.rate,
         "no limit",
     ),
     Key(
         "reserve",
-        "what a sync leaves free on the workdir's disk",
+        "free space that a sync leaves on the disk of the workdir",
         "reserve: 5GiB",
         values.reserve,
         "nothing",
@@ -120,13 +126,13 @@ _ROLE_SCHEMA = {"type": ["string", "array", "null"], "items": {"type": ["string"
 INVENTORY = (
     Key(
         "defaults",
-        "any key of a host, for all hosts",
+        "keys of a host that apply to all hosts",
         "defaults: {user: ml}",
         values.mapping("a mapping of a host's keys", _HOST_SCHEMA),
     ),
     Key(
         "hosts",
-        "name or range, and the host's keys; {name} stands for the name",
+        "each host, or range of hosts, with its keys; {name} in a value stands for the host's name",
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
         values.mapping(
             "a mapping of name: keys", mapping_by_name(or_nothing(_HOST_SCHEMA), _NAMES_AND_RANGES)
@@ -140,7 +146,7 @@ INVENTORY = (
             "a mapping of role: [hosts]",
             mapping_by_name(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
         ),
-        "in modes with a ps or a chief the first host has it; all others are workers",
+        "the first host for ps or chief, in modes that have one; all others for workers",
     ),
 )
 
@@ -148,7 +154,7 @@ JOB = (
     Key("name", "the job's name", "name: digits", values.name, "the folder's name"),
     Key(
         "inventory",
-        "which inventory",
+        "path of the inventory",
         "inventory: inventories/lab.yaml",
         values.text,
         "the only file in inventories/",
@@ -160,13 +166,18 @@ JOB = (
         values.choice(*MODES),
         "none; without this key, type `tfdeploy launch --mode async`",
     ),
-    Key("code", "folder that goes to every host", "code: .", values.text, "the job file's folder"),
+    Key(
+        "code",
+        "folder of the program; every host gets a copy",
+        "code: .",
+        values.text,
+        "the job file's folder",
+    ),
     Key(
         "data",
-        "name: folder or file, goes to every host once; or name: {path: PATH, or from: "
-        "HOST:/PATH (of a host that has it), "
-        "split: none | worker (each worker gets its part), others: none | all (what other roles "
-        "get then), via: auto | rsync}",
+        "data sets, sent to every host once. Each is name: PATH, or name: {path: PATH, or from: "
+        "HOST:/PATH (on a host that has the data), split: none | worker (each worker gets a part), "
+        "others: none | all (what tasks of other roles get of split data), via: auto | rsync}",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
         "none; split: none, others: none, via: auto",
@@ -180,7 +191,7 @@ JOB = (
     ),
     Key(
         "command",
-        "the program's words",
+        "the program and its arguments",
         'command: [python, train.py, "--steps=2000"]',
         jobvalues.command,
         "none; without this key, type `tfdeploy launch -- python train.py`",
@@ -194,35 +205,40 @@ JOB = (
     ),
     Key(
         "flags",
-        "auto: append those by which the program learns its cluster, whatever their names; "
-        "classic: the tutorials' four; none",
+        "flags that tfdeploy appends to the command: auto (those by which the program learns its "
+        "cluster), classic (--ps_hosts --worker_hosts --job_name --task_index), none",
         "flags: auto",
         values.choice("auto", "classic", "none"),
         f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",
-        "planned: a cluster written into the program gives way to the plan's; program: it stands",
+        "the cluster of a program that has one in its source: planned (the plan's), program (its own)",
         "cluster: planned",
         values.choice("planned", "program"),
         "planned",
     ),
     Key(
         "roles",
-        "how many tasks: count, per_host, gpus; command: the role's own program; "
-        "as: what the program calls the role (`master: {}` is `chief: {as: master}`)",
+        "for each role: number of tasks (count, or per_host), GPUs of each task (gpus), a command "
+        "of its own (command), the program's name for the role (as; `master: {}` means "
+        "`chief: {as: master}`)",
         "roles: {ps: {count: 2}, worker: {gpus: 1}}",
         jobvalues.roles,
         "the mode's",
     ),
     Key(
-        "env", "variables of every task", 'env: {TF_CPP_MIN_LOG_LEVEL: "1"}', jobvalues.env, "none"
+        "env",
+        "environment variables of every task",
+        'env: {TF_CPP_MIN_LOG_LEVEL: "1"}',
+        jobvalues.env,
+        "none",
     ),
     Key(
         "secrets",
-        "variables that are never shown: from your environment, or as a source says: {file: "
-        "PATH}, {command: [WORD, ...]} (no "
-        "shell, 30 s), {environment: NAME} or env; also as a mapping NAME: SOURCE",
+        "environment variables whose values are never shown: NAME (the value is in your "
+        "environment) or NAME: SOURCE. A source is {file: PATH}, {command: [WORD, ...]} (no shell, "
+        "30 s), {environment: OTHER_NAME} or env",
         "secrets: [WANDB_API_KEY, {HF_TOKEN: {file: ~/.hf/token}}, {DB: {command: [pass, show, "
         "db]}}]",
         secret_sources.secrets,
@@ -235,7 +251,7 @@ JOB = (
         keys=(
             Key(
                 "requirements",
-                "the packages, as pip has them; what it includes by -r and -c goes along",
+                "file of packages in the format of pip; files that it includes with -r or -c are sent too",
                 "requirements: requirements.txt",
                 values.text,
                 "none",
@@ -243,7 +259,7 @@ JOB = (
             ),
             Key(
                 "wheels",
-                "folder of wheels, sent to every host; packages then come from it alone",
+                "folder of wheels, sent to every host; packages are then installed from it alone",
                 "wheels: ./wheels",
                 values.text,
                 "none",
@@ -258,7 +274,7 @@ JOB = (
         keys=(
             Key(
                 "after",
-                "for a program that never loads TensorFlow",
+                "a task that never loads TensorFlow counts as up after this time",
                 "after: 5s",
                 values.seconds,
                 "5s",
@@ -266,7 +282,7 @@ JOB = (
             ),
             Key(
                 "timeout",
-                "a task not up by then fails the launch",
+                "the launch fails if a task is not up after this time",
                 "timeout: 120s",
                 values.seconds,
                 "120s",
@@ -281,7 +297,8 @@ JOB = (
         keys=(
             Key(
                 "grace",
-                "since their last step or output",
+                "once the deciding task has succeeded, a worker without a step or output for this "
+                "time is stopped",
                 "grace: 60s",
                 values.seconds,
                 "60s",
@@ -296,8 +313,8 @@ JOB = (
         keys=(
             Key(
                 "max",
-                "how often, without ten good minutes in between; 0: never; if given, the same "
-                "error twice does not end the run",
+                "restarts of a task; ten minutes without a failure reset the count; 0: no restart. "
+                "If set, the same error twice does not end the run",
                 "max: 3",
                 values.whole(0, 1000),
                 "3",
@@ -305,7 +322,7 @@ JOB = (
             ),
             Key(
                 "backoff",
-                "the pause before a start, and how long it may grow while starts fail within 10 s",
+                "pause before a restart, and its limit: it doubles after each attempt shorter than 10 s",
                 "backoff: [1s, 60s]",
                 jobvalues.backoff,
                 "[1s, 60s]",
@@ -313,7 +330,7 @@ JOB = (
             ),
             Key(
                 "wait",
-                "how long a gang or a run waits for a host where nobody minds its tasks",
+                "the run fails if a host with tasks is lost for longer than this",
                 "wait: 1h",
                 values.seconds,
                 "1h",
@@ -328,7 +345,7 @@ JOB = (
         keys=(
             Key(
                 "after",
-                "without output, CPU or traffic; 0s: never looked at",
+                "a task is stalled after this time without output, CPU use and traffic; 0s: never",
                 "after: 5m",
                 values.seconds,
                 "5m",
@@ -336,7 +353,7 @@ JOB = (
             ),
             Key(
                 "action",
-                "report: say so and why; restart: also end the culprit, as if it had failed",
+                "report: show the reason; restart: also end the task that causes the stall, as if it had failed",
                 "action: report",
                 values.choice(*STALL_ACTIONS),
                 "report",
@@ -351,7 +368,7 @@ JOB = (
         keys=(
             Key(
                 "grace",
-                "between TERM and KILL",
+                "time for tasks to end after TERM; then they get KILL",
                 "grace: 20s",
                 values.seconds,
                 "20s",
@@ -366,7 +383,7 @@ JOB = (
         keys=(
             Key(
                 "max",
-                "per task on its host, rotated",
+                "limit of each task's log on its host; the oldest lines are removed",
                 "max: 1GiB",
                 values.size_bytes,
                 "1GiB",
@@ -376,23 +393,23 @@ JOB = (
     ),
     Key(
         "compat",
-        "TensorFlow 1 programs on TensorFlow 2: auto (as the program needs it), v1, none",
+        "running TensorFlow 1 programs on TensorFlow 2: auto (if the program needs it), v1 (always), "
+        "none (never)",
         "compat: auto",
         values.choice("auto", "v1", "none"),
         "auto",
     ),
     Key(
         "protect",
-        "who may reach the run's ports; firewall: its user on its hosts; peers: its hosts; none: "
-        "everybody; "
-        "auto: on each host the strongest",
+        "who may connect to the run's ports: firewall (its user on its hosts), peers (its hosts), "
+        "none (everybody), auto (on each host, the strictest that works)",
         "protect: auto",
         values.choice(*ASKED_LEVELS),
         "auto",
     ),
     Key(
         "metrics",
-        "name: regular expression with one group, read from the logs",
+        "numbers to read from the logs, each as name: regular expression with one group",
         r"metrics: {step: 'step[ =:]+(\d+)'}",
         jobvalues.metrics,
         "step and loss",

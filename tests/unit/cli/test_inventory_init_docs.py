@@ -407,7 +407,7 @@ def test_docs_say_what_to_type_where_a_key_without_a_default_is_left_out(capsys)
     assert main(["docs"]) == 0
     shown = capsys.readouterr().out
     assert (
-        "the program's words; default: none; without this key, type `tfdeploy launch -- python "
+        "the program and its arguments; default: none; without this key, type `tfdeploy launch -- python "
         "train.py`" in shown
     )
     assert "plain; default: none; without this key, type `tfdeploy launch --mode async`" in shown
