@@ -196,7 +196,8 @@ def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(
     workdir.chmod(0o775)
     with pytest.raises(Refused, match="may be written to by others") as caught:
         fleet.session(sshd.host).agent()
-    assert caught.value.where == "n1" and caught.value.next == f"on n1: chmod go-w {workdir}"
+    mend = "`tfdeploy exec --limit n1 -- chmod go-w {}`"
+    assert caught.value.where == "n1" and caught.value.next == mend.format(workdir)
     assert list(workdir.iterdir()) == []
     workdir.chmod(0o755)
     agent = fleet.session(sshd.host).agent()
@@ -205,7 +206,7 @@ def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(
     (workdir / "job/releases").chmod(0o777)
     with pytest.raises(AgentError, match="job/releases may be written to by others") as said:
         agent.call(RELEASE_STATE, {"job": "job", "release": "r1"})
-    assert said.value.exit_code == 3 and said.value.next == f"chmod go-w {workdir}/job/releases"
+    assert said.value.exit_code == 3 and said.value.next == mend.format(f"{workdir}/job/releases")
 
 
 def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(

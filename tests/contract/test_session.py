@@ -82,7 +82,7 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(yard: Any, fleet: S
     )
     error = refused(fleet, sshd.host)
     assert shown.stdout.split()[1] in error.what
-    assert error.next == "tfdeploy trust --limit n1"
+    assert error.next == "`tfdeploy trust --limit n1`"
     assert "Accepted" not in sshd.trace()
 
 

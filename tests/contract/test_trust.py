@@ -147,7 +147,7 @@ def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     with SshFleet() as fleet:
         error = refused(fleet, host)
-        assert error.next and error.next.endswith("tfdeploy trust --renew 127.0.0.1")
+        assert error.next and error.next.endswith("`tfdeploy trust --renew 127.0.0.1`")
     assert trust.find_machine((host,), "n9") is None
     machine = trust.find_machine((host,), "127.0.0.1")
     assert machine is not None and machine.state == "changed"

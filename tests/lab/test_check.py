@@ -197,7 +197,7 @@ FAULTS = (
         "ip_local_reserved_ports=40000-40009",
     ),
     Fault("n7", "workdir", "other users of the host may look", "chmod o-rwx /home/lab/tfdeploy"),
-    Fault("n7", "clock", "its clock is 6 min", "--limit n7 -- sudo timedatectl set-ntp true"),
+    Fault("n7", "clock", "its clock is 6 min", "as root on n7: timedatectl set-ntp true"),
     Fault("n2", "gpus", "version mismatch", "reboot"),
     Fault(
         "n3", "ports", "0 ports of 2310-2311 are free; taken: 2310 by pid", "widen `ports:` of n3"

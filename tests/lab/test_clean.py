@@ -85,7 +85,7 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
     operator.run("stop", "again", "--now", exit_code=0)
     wrong = operator.run("clean", "--everything", "-y", stdin="yes\n", exit_code=2)
     assert "the word everything was not typed" in wrong.stderr
-    assert "next: echo everything | tfdeploy clean --everything -y" in wrong.stderr
+    assert "next: `echo everything | tfdeploy clean --everything -y`" in wrong.stderr
     both = operator.run("clean", "--everything", "--newest", "2", "-y", exit_code=2)
     assert "--everything removes everything" in both.stderr
     operator.run("clean", "--everything", "-y", stdin="everything\n", exit_code=0)

@@ -340,6 +340,6 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     assert (
         answer["code"] == "refused"
         and str(tmp_path) in answer["where"]
-        and "`workdir:`" in str(next_of(answer["advice"], answer["details"]))
+        and "`workdir:`" in str(next_of("n1", answer["advice"], answer["details"]))
     )
     assert not is_locked(str(tmp_path))

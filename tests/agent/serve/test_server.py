@@ -82,7 +82,7 @@ def test_what_the_disk_refuses_has_words_of_its_own(
     assert (
         error["code"] == code
         and error["where"] == str(tmp_path / "some" / "file")
-        and next_of(error["advice"], error["details"])
+        and next_of("n1", error["advice"], error["details"])
     )
     assert ("free_bytes" in error["details"]) == (code == "disk")
 

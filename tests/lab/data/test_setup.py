@@ -90,7 +90,7 @@ def environments(operator: Tfdeploy, host: str) -> list[str]:
 
 def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> None:
     refused = operator.run("launch", exit_code=3)
-    assert "is missing on" in refused.stderr and "next: tfdeploy setup" in refused.stderr
+    assert "is missing on" in refused.stderr and "next: `tfdeploy setup`" in refused.stderr
 
     first = operator.run("setup", "-v", exit_code=0)
     for host in HOSTS:
@@ -115,7 +115,7 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
     assert "had it already" in operator.run("setup", exit_code=0).stderr
 
     stdout = operator.run("launch", "--dry-run", exit_code=0).stdout
-    assert "made by tfdeploy setup" in stdout and "the environment of requirements.txt" in stdout
+    assert "made by `tfdeploy setup`" in stdout and "the environment of requirements.txt" in stdout
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines = operator.run("logs", run, "--output", "raw", exit_code=0).stdout
     assert f"{again['hosts'][0]['environment']}/bin/python 1.0" in lines

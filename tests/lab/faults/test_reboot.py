@@ -68,7 +68,7 @@ def test_status_says_what_a_reboot_took_and_watching_brings_it_back(operator: Tf
     completed = operator.run("status", "reboot-1", exit_code=0)
     assert (
         "host rebooted" in completed.stdout
-        and "next: tfdeploy status reboot-1 --watch" in completed.stderr
+        and "next: `tfdeploy status reboot-1 --watch`" in completed.stderr
     )
     # A plain `status` does not resume the run.
     assert operator.marked("n3", "reboot-1") == []

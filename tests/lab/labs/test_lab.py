@@ -76,7 +76,7 @@ def test_up_again_changes_nothing_and_another_shape_is_refused(a_lab: Lab) -> No
     assert again.status() == before
     with pytest.raises(UsageError) as refused:
         lab.up(a_lab.name, a_lab.kind, len(a_lab.hosts) + 1)
-    assert refused.value.next == f"tfdeploy lab down --name {a_lab.name}"
+    assert refused.value.next == f"`tfdeploy lab down --name {a_lab.name}`"
 
 
 def test_kill_leaves_no_process_and_boot_keeps_the_disk(a_lab: Lab, ssh: Ssh) -> None:

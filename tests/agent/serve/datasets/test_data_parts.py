@@ -111,7 +111,7 @@ def test_parts_that_are_not_there_are_refused(
     bring(host, source, [0, 1, 0, 1], {0})
     with pytest.raises(VerbError, match="is not here in") as caught:
         data_parts.make_part_folders(host.paths, {"set": wanted})
-    assert (caught.value.code, next_of(caught.value.advice, caught.value.details)) == (
+    assert (caught.value.code, next_of("n1", caught.value.advice, caught.value.details)) == (
         "no_data",
         "launch without --no-sync",
     ), why

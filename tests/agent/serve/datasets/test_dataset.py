@@ -144,9 +144,9 @@ def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
             )
         )
     except VerbError as error:
-        assert error.code == "live_run" and str(next_of(error.advice, error.details)).startswith(
-            "tfdeploy stop r1"
-        )
+        assert error.code == "live_run" and str(
+            next_of("n1", error.advice, error.details)
+        ).startswith("`tfdeploy stop r1`")
         return str(error)
     return None
 

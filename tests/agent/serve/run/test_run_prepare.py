@@ -178,7 +178,7 @@ def test_a_filesystem_without_named_pipes_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(run_prepare.os, "mkfifo", no_fifo)
         error = refused(cluster, "r1")
-    advice_text = str(next_of(error.advice, error.details))
+    advice_text = str(next_of("n1", error.advice, error.details))
     assert error.code == "refused" and "named pipes" in advice_text and "`workdir:`" in advice_text
     assert nothing_left(cluster, "r1")
 
@@ -343,7 +343,7 @@ def test_a_release_that_was_edited_is_not_run(hosts: NewCluster) -> None:
     assert (
         caught.value.code == "no_release"
         and "train.py" in caught.value.what
-        and next_of(caught.value.advice, {}) == "tfdeploy sync"
+        and next_of("n1", caught.value.advice, {}) == "`tfdeploy sync`"
     )
     assert nothing_left(cluster, "r1")
 

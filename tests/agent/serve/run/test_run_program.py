@@ -39,7 +39,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
         problem = run_program.find_problem(
             spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")}
         )
-        return None if problem is None else f"{problem[0]}: {next_of(*problem[1:])}"
+        return None if problem is None else f"{problem[0]}: {next_of('n1', *problem[1:])}"
 
     return problem_text
 
@@ -61,7 +61,7 @@ def test_a_program_that_is_there(wrong: Callable[..., str | None], argv: str) ->
         ("./gone", "./gone is not in the code"),
         ("there -u gone.py", "gone.py is not in the code"),
         ("/bin/sh gone.py", "gone.py is not in the code"),
-        ("./run.sh", "./run.sh may not be executed: chmod +x ./run.sh"),
+        ("./run.sh", "./run.sh may not be executed: `chmod +x ./run.sh`"),
     ],
 )
 def test_a_program_that_is_not(wrong: Callable[..., str | None], argv: str, told: str) -> None:

@@ -215,8 +215,8 @@ def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
     for _ in range(2):
         with pytest.raises(VerbError) as refused:
             resumed(cluster, "r1", "n1")
-        told = next_of(refused.value.advice, refused.value.details)
-        assert (refused.value.code, told) == ("superseded", "tfdeploy status r2")
+        told = next_of("n1", refused.value.advice, refused.value.details)
+        assert (refused.value.code, told) == ("superseded", "`tfdeploy status r2`")
         Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
         cluster.wait_ended("r2")
     # A resume that is refused does not change the status of the task.

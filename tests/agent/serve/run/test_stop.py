@@ -233,7 +233,7 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
     with pytest.raises(VerbError) as caught:
         cluster.launch("r2", {"worker:0": ("n1", ["sleep", "1000"])})
     assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(
-        next_of(caught.value.advice, caught.value.details)
+        next_of("n1", caught.value.advice, caught.value.details)
     )
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []
