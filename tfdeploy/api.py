@@ -288,6 +288,7 @@ class Run:
         host: str | Sequence[str] | None = None,
         grep: str | Sequence[str] | None = None,
         exclude_grep: str | Sequence[str] | None = None,
+        errors: bool = False,
         ignore_case: bool = False,
         context: int = 0,
         attempt: int | None = None,
@@ -302,18 +303,18 @@ class Run:
         host that did not answer after the lines of the others.
         """
         flags = _make_flags(logs_flags.Flags, locals())
-        errors: dict[str, TfdeployError] = {}
+        failed: dict[str, TfdeployError] = {}
         only = self._select_hosts(flags)
         query = make_query_without_tasks(flags)
         query = replace(query, tasks=select_tasks(flags, self._plan, only))
-        query, follow = select_attempts(flags, self._fleet, self._plan, query, errors)
+        query, follow = select_attempts(flags, self._fleet, self._plan, query, failed)
         if follow:
-            found = followed_lines(self._fleet, self._plan, query, errors)
+            found = followed_lines(self._fleet, self._plan, query, failed)
         else:
             fetched = FetchedLogs(Path("fetched") / self.name / "logs")
-            batches = stored_batches(self._fleet, self._plan, query, errors, {}, fetched)
+            batches = stored_batches(self._fleet, self._plan, query, failed, {}, fetched)
             found = (line for batch in batches for line in lines_of(batch))
-        return self._make_rows(found, errors)
+        return self._make_rows(found, failed)
 
     def _make_rows(
         self, lines: Iterator[LogLine], errors: Mapping[str, TfdeployError]
