@@ -1,5 +1,6 @@
-"""Check that what only Linux has is used by hosts and labs alone, so that a control machine with
-macOS stays possible. Nobody has tried one: this reads the syntax trees.
+"""Check, in the syntax trees, that only the code of hosts and labs uses what only Linux has.
+
+So a control machine with macOS stays possible, but nobody has tried one.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ After an update of tfdeploy, write the script again.
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = _DESCRIPTION
-    no_selection_reason = "it asks no host"
+    no_selection_reason = "the verb asks no host"
 
     shell: Shell | None = argument(
         "SHELL",

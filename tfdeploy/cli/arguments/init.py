@@ -14,7 +14,7 @@ INVENTORY = "inventories/hosts.yaml"
 @dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = f"Write tfdeploy.yaml and {INVENTORY}, with every key explained."
-    no_selection_reason = "it asks no host"
+    no_selection_reason = "the verb asks no host"
 
     folder: str = argument(
         "DIR",

@@ -80,7 +80,7 @@ class HostFlags(LabFlags):
 
 
 class Flags(VerbFlags):
-    description = "Throw-away hosts on this machine, each a real sshd."
+    description = "Throw-away hosts on this machine, each with a real sshd."
     no_selection_reason = LabFlags.no_selection_reason
     verbs: ClassVar = {
         "up": (
@@ -88,14 +88,14 @@ class Flags(VerbFlags):
             "start the hosts, or restart those that died; prints the path of the inventory",
         ),
         "down": (LabFlags, "remove the lab: processes, namespaces, mounts, files"),
-        "status": (LabFlags, "the hosts and whether they are up"),
+        "status": (LabFlags, "show the hosts and whether they are up"),
         "run": (
             RunFlags,
             "run the command after -- as the lab's operator, who can reach the hosts (isolated: "
             "and nothing else)",
         ),
         "cut": (HostFlags, "disconnect a host from the network (isolated)"),
-        "heal": (HostFlags, "connect it to the network again"),
+        "heal": (HostFlags, "connect a host to the network again"),
         "kill": (HostFlags, "power a host off"),
-        "boot": (HostFlags, "power it on again, with the same disk and address"),
+        "boot": (HostFlags, "power a host on again, with the same disk and address"),
     }

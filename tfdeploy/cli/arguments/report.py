@@ -32,7 +32,7 @@ class Flags(OneRunFlags):
         help="csv: the samples for spreadsheets, one row per task and time (default: html)",
     )
     overwrite: bool = switch("--overwrite", help="replace an existing file")
-    open: bool = switch("--open", help="open it in the browser")
+    open: bool = switch("--open", help="open the report in the browser")
     serve: bool = switch("--serve", help="serve the page on loopback, with live data, until Ctrl-C")
     port: int | None = option(
         "--port",

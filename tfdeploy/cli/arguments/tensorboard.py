@@ -19,7 +19,7 @@ class Flags(OneRunFlags):
     host: str | None = option(
         "--host",
         metavar="HOST",
-        help="start it on another host of the run: a name, or a pattern that matches one host",
+        help="start TensorBoard on another host of the run: a name, or a pattern that matches one host",
     )
     port: int | None = option(
         "--port",
@@ -27,4 +27,4 @@ class Flags(OneRunFlags):
         metavar="N",
         help="the port on this machine (default: 6006, or any free port)",
     )
-    open: bool = switch("--open", help="open it in the browser")
+    open: bool = switch("--open", help="open TensorBoard in the browser")
