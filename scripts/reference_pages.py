@@ -36,7 +36,7 @@ _COMMON = frozenset(each.name for each in dataclasses.fields(CommonFlags))
 _ALTERNATIVES = "only one of these"
 
 _COMMANDS_INTRO = """
-`tfdeploy VERB --help` prints the same texts. [Commands](../commands.md) says what each verb is for. All
+`tfdeploy VERB --help` prints the same. [Commands](../commands.md) says what each verb is for. All
 verbs but `lab` also take the [common options](#common-options). A name in capitals stands for a
 value.
 """
