@@ -111,7 +111,7 @@ def _mode_sections() -> list[TopicSection]:
         "MODES  mode: in the job file, or --mode": lambda rules: rules.program,
         "ROLES": lambda rules: f"{_listed(rules.takes)}; needed: {_listed(rules.needs)}",
         "RESTARTS": lambda rules: (
-            f"if a {' or '.join(rules.breaks)} dies, all of {_listed(rules.gang)}; else it alone"
+            f"if a {' or '.join(rules.breaks)} dies, all of {_listed(rules.gang)}; else only the task that died"
             if rules.breaks
             else "the task that died"
         ),
