@@ -147,20 +147,20 @@ class CommonFlags(VerbFlags):
         command.
         """
         candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
-        file_flags = [
-            word
+        given = [
+            (flag, value)
             for flag, value, name in candidates
             if value and value != env_default(name)
-            for word in (flag, value)
         ]
-        if not file_flags:
-            return text
         verbs_with_files = {*VERBS} - {*NO_FILES}
+
+        def complete(match: re.Match[str]) -> str:
+            words = text[match.end() :].partition("`")[0].split()
+            added = [word for flag, value in given if flag not in words for word in (flag, value)]
+            return f"{match[0]} {shlex.join(added)}" if added else match[0]
+
         return _COMMAND_IN_TEXT.sub(
-            lambda match: (
-                f"{match[0]} {shlex.join(file_flags)}" if match[1] in verbs_with_files else match[0]
-            ),
-            text,
+            lambda match: complete(match) if match[1] in verbs_with_files else match[0], text
         )
 
     def next_commands(self, results: Mapping[str, object]) -> list[str]:

@@ -67,8 +67,8 @@ def roles_text(roles: Mapping[str, Iterable[str]]) -> str:
 def inventory_text(
     hosts: Mapping[str, Mapping[str, str]], roles: Mapping[str, Iterable[str]] | None = None
 ) -> str:
-    """Return an inventory of these hosts. Without `roles`, the first host is ps, and the others are
-    workers.
+    """Return an inventory of these hosts. Without `roles`, it has only an example of them, since
+    the mode decides which roles hosts have by default.
 
     `hosts`: name -> key -> value, as YAML.
     """
@@ -77,7 +77,8 @@ def inventory_text(
         for name, keys in hosts.items()
     )
     names = list(hosts)
-    stated_roles = roles_text(roles or {"ps": names[:1], "worker": names[1:] or names})
+    example = roles_text({"ps": names[:1], "worker": names[1:] or names})
+    stated_roles = roles_text(roles) if roles else "#" + example.replace("\n", "\n#")
     defaults = "\n".join(
         f"#  {key.example:<40}  # {key.text}"
         for key in reference.HOST
@@ -91,7 +92,8 @@ def inventory_text(
         "# name: settings. A range gpu[01-16] names many, {name} stands for the name: "
         '{address: "{name}.example.org"}\n'
         f"hosts:\n{lines}\n\n# which hosts hold the variables (ps) and which train (worker); a "
-        f"host may do both\n{stated_roles}\n"
+        "host may do both. Left out:\n# the first host is ps in the modes that have one, and all "
+        f"others are workers\n{stated_roles}\n"
     )
 
 

@@ -34,6 +34,12 @@ _CHECKPOINT_NAMES = (
     "backup_dir",
     "output_dir",
 )
+# Calls with a path of checkpoints: the position of the argument, and its name.
+_CHECKPOINT_CALLS = {
+    "BackupAndRestore": (0, "backup_dir"),
+    "CheckpointManager": (1, "directory"),
+    "ModelCheckpoint": (0, "filepath"),
+}
 _DATA_NAMES = ("data", "data_dir", "data_path", "dataset", "dataset_dir", "input_dir")
 
 
@@ -119,9 +125,15 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
         if flag.plain_name in _CHECKPOINT_NAMES:
             yield flag.default
     for _, call in program.find(ast.Call):
-        for keyword in call.keywords:
-            if keyword.arg in _CHECKPOINT_NAMES:
-                yield text(keyword.value) or ""
+        name = ast.unparse(call.func).rpartition(".")[2]
+        position, path_name = _CHECKPOINT_CALLS.get(name, (len(call.args), ""))
+        given = call.args[position : position + 1]
+        given += [
+            each.value for each in call.keywords if each.arg in (*_CHECKPOINT_NAMES, path_name)
+        ]
+        for path in filter(None, map(text, given)):
+            # ModelCheckpoint gets the path of a file.
+            yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
 
 
 def _top_folder(path: str) -> str:

@@ -71,8 +71,7 @@ def summary(plan: Plan) -> str:
 
 def _why(host: HostPlan) -> str:
     made = host.python.startswith(posixpath.join(host.workdir, ".envs", ""))
-    return (
-        "made by `tfdeploy setup`"
-        if made
-        else f"`python: {host.ssh.get('python', 'python3')}` of the inventory"
-    )
+    if made:
+        return "made by `tfdeploy setup`"
+    python = host.ssh.get("python")
+    return f"`python: {python}` of the inventory" if python else "the default"

@@ -9,6 +9,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Mode
 from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import host_checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
@@ -32,13 +33,21 @@ def counts(
     ]
     if idle and requested["worker"].total is None:
         texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
-    unused = [role for role in inventory.roles if role not in used.takes]
+    unused = {role: hosts for role, hosts in inventory.roles.items() if role not in used.takes}
+    busy = {seat.host for seat in seats}
     if not used.takes_slots and any(host.slots for host in inventory.hosts):
         texts.append(f"`slots` of the inventory is not used in mode {mode}")
     return (
         *texts,
-        *(f"the role {role} of the inventory is not used in mode {mode}" for role in unused),
+        *(
+            f"the role {role} of the inventory is not used in mode {mode}{_idle(set(hosts) - busy)}"
+            for role, hosts in unused.items()
+        ),
     )
+
+
+def _idle(hosts: set[str]) -> str:
+    return f": no task on {fold_names(sorted(hosts))}" if hosts else ""
 
 
 def _asked(request: RoleRequest, mode: Rules) -> str:
@@ -50,6 +59,8 @@ def _asked(request: RoleRequest, mode: Rules) -> str:
         )
     if mode.single:
         return ", the first host of the role, with all its GPUs"
+    if request.role == "worker" and request.slots and request.per_host is None:
+        return ", one per slot"
     if request.role == "worker":
         return _BY_DEFAULT[request.share]
     return ", one per host of the role" if request.role == "ps" else ""

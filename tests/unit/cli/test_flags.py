@@ -242,6 +242,12 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
         flags.full_command("`tfdeploy runs` lists them")
         == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
     )
+    # A file that the command names already is not added.
+    assert (
+        flags.full_command("`tfdeploy inventory -i x.ini` or `tfdeploy runs -j b.yaml`")
+        == "`tfdeploy inventory -j a.yaml -i x.ini` or "
+        "`tfdeploy runs -i 'my hosts.yaml' -j b.yaml`"
+    )
     for text in (
         "tfdeploy init writes one",
         "tfdeploy lab up 3",

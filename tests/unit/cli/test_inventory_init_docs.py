@@ -95,10 +95,9 @@ def test_init_writes_files_that_are_read(capsys, project_folder):
     assert captured.out.split() == ["tfdeploy.yaml", "inventories/hosts.yaml"]
     job = load_job(project_folder / "tfdeploy.yaml", environ={})
     assert (job.name, job.mode, job.command) == ("digits", "async", ("python", "program.py"))
-    assert load_inventory(project_folder / "inventories/hosts.yaml").roles == {
-        "ps": ("n1",),
-        "worker": ("n2",),
-    }
+    inventory = load_inventory(project_folder / "inventories/hosts.yaml")
+    # Without roles, all hosts are workers in the modes that have no ps.
+    assert [host.name for host in inventory.hosts] == ["n1", "n2"] and not inventory.roles
 
 
 def test_init_takes_its_answers_from_the_command_line(project_folder):
@@ -269,6 +268,25 @@ def test_init_reads_the_program(capsys, project_folder):
     assert (job.mode, job.keep) == ("mirrored", ("out",))
     assert job.command == ("python", "fit.py", "--data={data.images}")
     assert list(job.data) == ["images"]
+
+
+@pytest.mark.parametrize(
+    ("call", "keep"),
+    [
+        ("tf.keras.callbacks.BackupAndRestore('backup')", ("backup",)),
+        ("ModelCheckpoint('ckpts/{epoch}.h5')", ("ckpts",)),
+        ("ModelCheckpoint(filepath='ckpts/a/b.h5')", ("ckpts",)),
+        ("ModelCheckpoint('weights.h5')", ()),
+        ("tf.train.CheckpointManager(checkpoint, 'saved', max_to_keep=3)", ("saved",)),
+        ("tf.train.CheckpointManager(checkpoint, directory='/shared/saved')", ()),
+    ],
+)
+def test_init_keeps_the_folders_of_checkpoints(
+    project_folder: Path, call: str, keep: tuple[str, ...]
+) -> None:
+    (project_folder / "train.py").write_text(f"{MIRRORED}saver = {call}\n")
+    assert main(["init", "--hosts", "n1"]) == 0
+    assert load_job(project_folder / "tfdeploy.yaml", environ={}).keep == keep
 
 
 def test_init_asks_on_a_terminal_only_what_the_program_does_not_show(project_folder):

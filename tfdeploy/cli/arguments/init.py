@@ -26,7 +26,7 @@ class Flags(CommonFlags):
         "--hosts",
         metavar="LIST",
         help="hosts as [user@]host[:port] with commas, a range gpu[01-08], or an inventory file; "
-        "without roles, the first is ps, the others are workers",
+        "without roles, the first is ps in the modes that have one, and the others are workers",
     )
     mode: str | None = option(
         "--mode",

@@ -48,8 +48,9 @@ def _read_lines(text: str, path: Path) -> Node | None:
             raise header.error(
                 f"the section header {line} has no closing bracket", f"write {line}]"
             )
-    if hostfile.is_hostfile([line for _, line in lines]):
-        return hostfile.read_hostfile(lines, shown(path))
+    # A section header looks like a range of a hostfile, such as [01-08].
     if ansible_ini.is_ini([line for _, line in lines]):
         return ansible_ini.read_ini(lines, shown(path), path.parent)
+    if hostfile.is_hostfile([line for _, line in lines]):
+        return hostfile.read_hostfile(lines, shown(path))
     return None

@@ -137,6 +137,12 @@ def test_ansible_ini() -> None:
     assert inventory.host("gpu01").setting("identity_file") == "`identity_file:` (hosts.ini:17)"
 
 
+def test_an_ansible_ini_without_variables() -> None:
+    inventory = read("hosts.ini", "[ps]\nn1\n\n[worker]\nn2\nn3\n")
+    assert names(inventory) == ["n1", "n2", "n3"]
+    assert inventory.roles == {"ps": ("n1",), "worker": ("n2", "n3")}
+
+
 def test_a_misspelt_variable_of_ansible_is_named_with_its_line() -> None:
     inventory = read(
         "h.ini", "[worker]\nn1 ansible_prt=22 ansible_become=yes\nn2 ansible_port=22\n"
