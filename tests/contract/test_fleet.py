@@ -245,7 +245,7 @@ def test_sixty_four_hosts_and_72_descriptors(lasting: Any, most: int) -> None:
     assert (
         lines[2] == "0"
         if most >= 72
-        else lines[2].endswith("ulimit -n 1024, or fewer hosts with --limit")
+        else lines[2].endswith("`ulimit -n 1024`, or fewer hosts with --limit")
     ), lines
 
 

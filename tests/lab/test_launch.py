@@ -175,7 +175,7 @@ def test_the_same_launch_twice_is_refused_with_who_when_and_which(
         "tfdeploy logs -f double-1",
         "tfdeploy stop double-1",
     ):
-        assert f"next: {line}" in begun.stderr and begun.stdout == "double-1\n", begun.stderr
+        assert f"next: `{line}`" in begun.stderr and begun.stdout == "double-1\n", begun.stderr
     who = f"@{os.uname().nodename}"
     for again in (operator, other):
         error = again.run("launch", "--detach", exit_code=3).stderr.partition("error:")[2]

@@ -280,7 +280,7 @@ def test_raw_bytes_go_to_a_terminal_only_when_that_is_agreed(talked: Tfdeploy) -
                 shown += part
         os.close(ours)
         assert (b"ps:0 says 1" in shown) == (code == 0)
-        assert code == 0 or b"next: -y" in done.stderr
+        assert code == 0 or b"next: add -y" in done.stderr
 
 
 AT = """import sys, time

@@ -234,9 +234,9 @@ def test_a_log_whose_beginning_was_rotated_away_says_so_by_its_name(operator: Tf
 
 # {text in the error: the lie that the host tells}
 LIES = {
-    "leads out": 'row_of = lambda root, path: ("../../evil", 3, 1, None)',
-    "makes no sense": "row_of = lambda root, path: (path, -1, 1, None)",
-    "occurs twice": 'row_of = lambda root, path: ("same", 3, 1, None)',
+    "leads out": 'make_row = lambda root, path: ("../../evil", 3, 1, None)',
+    "makes no sense": "make_row = lambda root, path: (path, -1, 1, None)",
+    "occurs twice": 'make_row = lambda root, path: ("same", 3, 1, None)',
 }
 
 

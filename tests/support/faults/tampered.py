@@ -6,6 +6,7 @@ appends code to the modules when it loads them.
 
 from __future__ import annotations
 
+import ast
 import json
 import shlex
 from collections.abc import Iterator, Mapping
@@ -58,13 +59,27 @@ exec "$TAMPERED_REAL" "$@"
 """
 
 
+def replaces_something(module: ModuleType, text: str) -> bool:
+    """Return True if the code sets a name that the module has, or an attribute of a value."""
+    body = ast.parse(text).body
+    targets = [target for each in body if isinstance(each, ast.Assign) for target in each.targets]
+    names = {target.id for target in targets if isinstance(target, ast.Name)}
+    names |= {each.name for each in body if isinstance(each, ast.FunctionDef)}
+    return any(hasattr(module, name) for name in names) or any(
+        isinstance(target, ast.Attribute) for target in targets
+    )
+
+
 @contextmanager
 def tampered_agent(lab: Lab, host: str, added: Mapping[ModuleType, str]) -> Iterator[None]:
     """Make the host's agent run additional code, in its sessions and in the processes that they
     start.
 
-    `added` is {module of the agent: Python code that runs after the module}.
+    `added` is {module of the agent: Python code that runs after the module}. Code that replaces no
+    name of the module would have no effect, so it is refused.
     """
+    for module, text in added.items():
+        assert replaces_something(module, text), f"{module.__name__} has no such name: {text}"
     home = on_host(lab, host, 'printf %s "$HOME"')
     assert home == "/home/lab" or home.startswith(str(lab.root)), "not a home of this machine"
     folder = f"{home}/tampered"

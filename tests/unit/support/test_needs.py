@@ -22,7 +22,7 @@ LACKS = {
 }
 REASON = (
     "no mounts (unshare: Operation not permitted); no nftables (nft is not installed)"
-    "; to have it: apt-get install nftables; sudo make test"
+    "; to have it: `apt-get install nftables`; `sudo make test`"
 )
 
 
