@@ -19,8 +19,9 @@ import pytest
 
 from support.lab.commandline import Tfdeploy
 from support.lab.hosts import on_host
-from support.lab.jobs import write_job
+from support.lab.jobs import open_gate, write_job
 from support.stopwatch import Stopwatch
+from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 LINES = 6
@@ -91,14 +92,13 @@ def lines(operator: Tfdeploy, *args: str) -> list[object]:
     return [row["line"] for row in rows(operator, *args)]
 
 
-CRASHING = """import sys, time
-sys.stdout.write("step 1\\n")
-sys.stdout.flush()
-time.sleep(0.2)
-if "worker" in " ".join(sys.argv):
-    print("ERROR:train:no data", file=sys.stderr, flush=True)
-    raise ValueError("no data")
-time.sleep(3600)
+# Waits for open_gate, so that the first attempt fails after the launch is complete.
+CRASHING = """import os, sys, time
+print("step 1", flush=True)
+while not os.path.exists("gate"):
+    time.sleep(0.05)
+print("ERROR:train:no data", file=sys.stderr, flush=True)
+raise ValueError("no data")
 """
 
 
@@ -110,12 +110,15 @@ def test_errors_are_whole_tracebacks_of_each_attempt(
         operator,
         "crashing",
         "talk.py",
-        command=["python", "crash_once.py"],
+        mode="plain",
+        command=["python", "crashing.py"],
         restart={"max": 1, "backoff": ["0s", "0s"]},
         roles={"worker": {"count": 1}},
     )
-    (operator.cwd / "crash_once.py").write_text(CRASHING)
-    operator.run("launch", "--wait", "--name", "crashing-1", exit_code=1)
+    (operator.cwd / "crashing.py").write_text(CRASHING)
+    operator.run("launch", "--detach", "--name", "crashing-1", exit_code=0)
+    open_gate(operator, "crashing-1", "crashing", "n2")
+    wait_for(lambda: operator.state("crashing-1") == "failed", 60, "the failed run")
     shown = rows(operator, "crashing-1", "--errors")
     assert {row["task"] for row in shown} == {"worker:0"}
     for attempt in (1, 2):
