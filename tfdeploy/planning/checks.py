@@ -37,7 +37,7 @@ def mode(job: Job) -> Mode:
         raise UsageError(
             "no mode",
             where=job.source or None,
-            next="add --mode async, or `mode: async` to the job file",
+            next="add --mode MODE, or `mode: MODE` to the job file; `tfdeploy docs modes` says which fits",
         )
     return job.mode
 

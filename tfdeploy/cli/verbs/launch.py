@@ -158,7 +158,7 @@ def _apply_flags(flags: Flags, job: Job) -> Job:
         raise UsageError(
             "no mode is set",
             where=job.source or "tfdeploy launch",
-            next="add --mode async, or `mode: async` in the job file",
+            next="add --mode MODE, or `mode: MODE` to the job file; `tfdeploy docs modes` says which fits",
         )
     if not job.command:
         raise UsageError(
