@@ -238,8 +238,8 @@ class Run:
         with ExitStack() as stack:
             fleet = stack.enter_context(open_fleet(flags))
             _log_events(fleet)
-            found = choose_run(flags, fleet, scope=scope).plan
-            self._begin(flags, found, scope.inventory if scope else None, fleet)
+            plan = choose_run(flags, fleet, scope=scope).plan
+            self._begin(flags, plan, scope.inventory if scope else None, fleet)
             self._close_later(stack)
 
     def _begin(
@@ -309,12 +309,12 @@ class Run:
         query = replace(query, tasks=select_tasks(flags, self._plan, only))
         query, follow = select_attempts(flags, self._fleet, self._plan, query, failed)
         if follow:
-            found = followed_lines(self._fleet, self._plan, query, failed)
+            selected = followed_lines(self._fleet, self._plan, query, failed)
         else:
             fetched = FetchedLogs(Path("fetched") / self.name / "logs")
             batches = stored_batches(self._fleet, self._plan, query, failed, {}, fetched)
-            found = (line for batch in batches for line in lines_of(batch))
-        return self._make_rows(found, failed)
+            selected = (line for batch in batches for line in lines_of(batch))
+        return self._make_rows(selected, failed)
 
     def _make_rows(
         self, lines: Iterator[LogLine], errors: Mapping[str, TfdeployError]
