@@ -22,13 +22,13 @@ _NAMED = re.compile(r"# \S+\.ya?ml\b|# ~?/\S+")
 
 def examples() -> list[tuple[str, str]]:
     """Return (page and number, text) of each YAML block that tfdeploy should read."""
-    found = []
+    blocks = []
     pages = [page for page in sorted((ROOT / "docs").rglob("*.md")) if page.parent != GENERATED]
     for page in (ROOT / "README.md", *pages):
         for number, text in enumerate(_BLOCK.findall(page.read_text(encoding="utf-8")), 1):
             if OWN_FILES.match(text) or not _NAMED.match(text):
-                found.append((f"{page.relative_to(ROOT)}:{number}", text))
-    return found
+                blocks.append((f"{page.relative_to(ROOT)}:{number}", text))
+    return blocks
 
 
 def is_inventory(text: str) -> bool:

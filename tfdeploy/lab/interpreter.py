@@ -36,8 +36,10 @@ def find_python(environ: Mapping[str, str]) -> str | None:
         return sys.executable
     active = environ.get("VIRTUAL_ENV")
     paths = [*([f"{active}/bin"] if active else []), environ.get("PATH", "")]
-    found = (shutil.which(name, path=path) for path in paths for name in ("python3", "python"))
-    return next(filter(_has_tensorflow, filter(None, found)), None)
+    interpreters = (
+        shutil.which(name, path=path) for path in paths for name in ("python3", "python")
+    )
+    return next(filter(_has_tensorflow, filter(None, interpreters)), None)
 
 
 def _has_tensorflow(python: str) -> bool:

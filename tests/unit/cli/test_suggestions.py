@@ -81,10 +81,10 @@ def test_texts_are_read_from_syntax_trees(
     tmp_path: Path, code: str, spans: list[str] | None, advice: str | None
 ) -> None:
     (tmp_path / "module.py").write_text(code, encoding="utf-8")
-    found = list(messages(tmp_path))
+    collected = list(messages(tmp_path))
     if spans is None:
-        assert found == []
+        assert collected == []
         return
-    (message,) = found
+    (message,) = collected
     assert [re.sub(r"digits-\S+", "RUN", span) for span in message.spans] == spans
     assert message.advice == advice
