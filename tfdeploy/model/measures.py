@@ -19,7 +19,10 @@ from tfdeploy.agent.metric_patterns import OTHER_STEPS, STEP_COUNTERS
 from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.plan import Plan
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tfdeploy.model.plan import Plan
 
 WINDOW_S = 30.0  # steps per second are averaged over this time
 _BUCKETS_PER_S = 4

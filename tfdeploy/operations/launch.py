@@ -43,15 +43,11 @@ from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
-from tfdeploy.operations.sending.shipment import (
-    Shipment,
-    read_shipment,
-    refuse_secret_values,
-    with_origins,
-    with_parts,
-)
+from tfdeploy.operations.sending.host_data import with_origins, with_parts
+from tfdeploy.operations.sending.send_data import data_refusals
+from tfdeploy.operations.sending.shipment import Shipment, read_shipment, refuse_secret_values
 from tfdeploy.operations.setup import recipe_of
-from tfdeploy.operations.sync import data_refusals, sync
+from tfdeploy.operations.sync import sync
 from tfdeploy.planning.checks import program_on_path
 from tfdeploy.planning.datasets import links, with_sizes
 from tfdeploy.planning.options import Options

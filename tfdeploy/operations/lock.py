@@ -86,6 +86,9 @@ class JobLock:
         return {}
 
 
+HELD_TO_THE_END = JobLock()
+
+
 @dataclass
 class HostLocks(JobLock):
     """The job's lock on each of `hosts`, released host by host.

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
@@ -19,26 +18,17 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
 from tfdeploy.operations.emit import emit_note, emit_transfer
-from tfdeploy.operations.lock import JobLock, locked_where_possible
+from tfdeploy.operations.lock import HELD_TO_THE_END, JobLock, locked_where_possible
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.sending.deletions import (
-    MOST_NAMES_BYTES,
-    Confirm,
-    Losses,
-    loss_notes,
-    never_confirm,
-    refuse_losses,
-)
+from tfdeploy.operations.sending.deletions import Confirm, never_confirm
 from tfdeploy.operations.sending.send_code import Synced, is_present, send_code
-from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
+from tfdeploy.operations.sending.shipment import Shipment
+from tfdeploy.operations.sending.whole_shipment import whole_shipment
 from tfdeploy.transport.protocols import Fleet, Session
 
-HELD_TO_THE_END = JobLock()
 TRIES = 3  # attempts to send code that changes while it is sent
 
 
@@ -54,52 +44,15 @@ def sync(
     A host that fails does not stop the others. `lock` is released on each host that has received
     everything.
     """
-    data = shipment.broadcasts()
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
-    if shipment.by_rsync:
-        done, _ = split_outcomes(results)
-        results.update(
-            _send_by_rsync(fleet, hosts, shipment, done, emit, HELD_TO_THE_END if data else lock)
-        )
-    done, _ = split_outcomes(results)
-    began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
-    for name, outcome in (
-        send_data_sets(fleet, live, shipment.job, data, emit, lock).items() if data else ()
-    ):
-        if isinstance(outcome, TfdeployError):
-            results[name] = outcome
-        else:
-            done[name].bytes_sent += outcome.received_bytes
-            done[name].sent += outcome.sets
-            done[name].source = outcome.source
-            done[name].seconds += time.monotonic() - began
+    if shipment.data:
+        # Many jobs have no data sets, and the modules for them take 50 ms to import.
+        from tfdeploy.operations.sending.send_data import send_data
+
+        send_data(fleet, hosts, shipment, results, emit, lock)
     for name, result in split_outcomes(results)[0].items():
         emit_transfer(emit, name, "all", "done", result.bytes_sent, result.bytes_sent)
     return results
-
-
-def _send_by_rsync(
-    fleet: Fleet,
-    hosts: tuple[Host, ...],
-    shipment: Shipment,
-    dones: Mapping[str, Synced],
-    emit: Emit,
-    lock: JobLock,
-) -> dict[str, Synced | TfdeployError]:
-    """Send the data sets with `via: rsync` from this machine to each host."""
-
-    def send_to_host(session: Session) -> Synced:
-        began, done = time.monotonic(), dones[session.host.name]
-        for name in sorted(shipment.by_rsync):
-            sent = push_data(session, shipment.job, name, shipment.data[name], emit)
-            if sent is not None:
-                done.sent.append(f"data {name}")
-                done.bytes_sent += sent
-        done.seconds += time.monotonic() - began
-        lock.release_host(session)
-        return done
-
-    return fleet.each(tuple(host for host in hosts if host.name in dones), send_to_host)
 
 
 def sync_job(
@@ -184,48 +137,11 @@ def _refusals_by_host(
 
     If the operator does not confirm a deletion, that is the error of every host.
     """
+    if not shipment.data:
+        return {}
+    from tfdeploy.operations.sending.send_data import data_refusals
+
     try:
         return data_refusals(fleet, hosts, shipment, confirm, emit)
     except Refused as error:
         return {host.name: error for host in hosts}
-
-
-def data_refusals(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
-) -> dict[str, Synced | TfdeployError]:
-    """Return an error for every host if data would change under a live run, else {}.
-
-    Sends nothing. Emits a note for each data set that loses files. Raises Refused if most of a data
-    set would be deleted and the operator does not confirm that.
-    """
-
-    losing: Losses = {}
-
-    def ask(session: Session) -> None:
-        for name, listing in shipment.data.items():
-            about = (session.agent(), shipment.job, name, listing, session.host.name)
-            question: dict[str, Any] = {
-                "digest": listing.digest,
-                "ask": True,
-                "staged": name not in shipment.by_rsync,
-            }
-            folder = begin_data(*about, **question)
-            if listing.is_folder and folder.files and listing.names_bytes < MOST_NAMES_BYTES:
-                folder = begin_data(*about, blob=listing.names, **question)
-            if folder.losing:
-                losing.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
-
-    outcomes = fleet.each(hosts, ask) if shipment.data else {}
-    live = [name for name, error in outcomes.items() if isinstance(error, InUse)]
-    if live:
-        other = Refused(
-            f"nothing was sent: data would change under a live run on {', '.join(live)}"
-        )
-        return {
-            name: error if isinstance(error, TfdeployError) else other
-            for name, error in outcomes.items()
-        }
-    refuse_losses(losing, confirm)
-    for text in loss_notes(losing):
-        emit_note(emit, text)
-    return {}

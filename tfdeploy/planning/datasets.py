@@ -15,7 +15,10 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.part_names import part_variable, parts_variable
 from tfdeploy.model.plan import PartPlan, Plan
-from tfdeploy.planning.cluster.placement import Seat
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tfdeploy.planning.cluster.placement import Seat
 
 
 def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:

@@ -6,6 +6,7 @@ is changed.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import tempfile
@@ -99,7 +100,7 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
             "-i",
             f"--exclude-per-directory={IGNORE_FILE}",
         )
-    inner = {path for path in listed_paths if _is_folder(os.path.join(folder, path))}
+    inner = _repositories(folder, listed_paths)
     result = {prefix + path for path in listed_paths - inner}
     for name in sorted(path.rstrip("/") for path in inner):
         below = _list_repository(os.path.join(folder, name), f"{prefix}{name}/", warnings)
@@ -121,12 +122,21 @@ def _is_in_checkout(folder: str, inner: bool) -> bool:
     return any((place / ".git").exists() for place in (Path(folder), *above))
 
 
-def _is_folder(place: str) -> bool:
-    """True if `place` is a folder, but not a link to one.
+def _repositories(folder: str, listed_paths: set[str]) -> set[str]:
+    """Return those of the paths that are folders, and not links to folders.
 
-    Git lists a folder only if a repository begins in it, or if it has replaced a tracked file.
+    Git lists a folder only if a repository begins in it, or if it has replaced a tracked file. Each
+    folder is read once, which is faster than a stat of each path.
     """
-    return os.path.isdir(place) and not os.path.islink(place.rstrip("/"))
+    folders: set[str] = set()
+    for parent in {os.path.dirname(path.rstrip("/")) for path in listed_paths}:
+        with contextlib.suppress(OSError), os.scandir(os.path.join(folder, parent)) as entries:
+            folders.update(
+                os.path.join(parent, entry.name)
+                for entry in entries
+                if entry.is_dir(follow_symlinks=False)
+            )
+    return {path for path in listed_paths if path.rstrip("/") in folders}
 
 
 class _Git:

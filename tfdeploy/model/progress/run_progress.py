@@ -20,7 +20,6 @@ from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
 from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_bar_state, own_metrics, patterns_of
 from tfdeploy.model.modes import rules
-from tfdeploy.model.plan import Plan, plan_from_json
 from tfdeploy.model.progress.goal import goal_of
 from tfdeploy.model.progress.samples import gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
@@ -30,6 +29,10 @@ from tfdeploy.model.status.attempts import Attempt, attempt_of, closed, merge_re
 from tfdeploy.model.status.verdict import FINAL_STATES
 from tfdeploy.model.text.words import stall_words
 from tfdeploy.model.typed import convert
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from tfdeploy.model.plan import Plan
 
 STEPS = ("lock", "probe", "plan", "sync", "prepare", "start", "commit")
 TRAINERS = ("worker", "chief")
@@ -332,6 +335,9 @@ class RunProgress:
 
     def _fold_plan(self, event: Event) -> None:
         try:
+            # A sync shows progress without a plan.
+            from tfdeploy.model.plan import plan_from_json
+
             self.take_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
             self.notes.append(

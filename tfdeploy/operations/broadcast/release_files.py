@@ -6,30 +6,18 @@ Small code is not broadcast: this machine sends it in less time than hosts need 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.delivery import Delivery, Outcome, listing_of, make_join
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
-from tfdeploy.operations.copy.code_files import CodeFiles
+from tfdeploy.operations.copy.code_files import (
+    LEAST_BROADCAST_BYTES,
+    Begun,
+    CodeFiles,
+    TreeChanged,
+)
 from tfdeploy.transport.protocols import Session
-
-LEAST_BYTES = 8 << 20  # bytes; if a host lacks less than this, no broadcast is used
-
-
-@dataclass(frozen=True)
-class Begun:
-    """A host that is ready to receive files of a release (one version of the code).
-
-    `wanted` are the paths of the files that the host lacks. `staging` is the folder on the host
-    that receives them.
-    """
-
-    session: Session
-    staging: str
-    wanted: tuple[str, ...]
-
 
 Place = Callable[[Session], None]
 
@@ -47,7 +35,7 @@ def send_release_files(
         groups.setdefault(tuple(sorted(each.wanted)), {})[name] = each
     outcomes: dict[str, Outcome] = {}
     for wanted, group in groups.items():
-        if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BYTES:
+        if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BROADCAST_BYTES:
             files = tuple((path, code.size_bytes([path]), code.mtime_ns(path)) for path in wanted)
             moved = Delivery(
                 listing_of(files),
@@ -58,11 +46,11 @@ def send_release_files(
                 root=code.root,
                 put_in_place=lambda member: place(member.session),
             )
-            outcomes.update(_send(moved, group))
+            outcomes.update(_send(moved, group, code.root))
     return outcomes
 
 
-def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:
+def _send(moved: Delivery, group: Mapping[str, Begun], root: str) -> dict[str, Outcome]:
     total = moved.total_bytes
     members = {
         name: MemberSession(each.session, total, total, join_args={"staging": each.staging})
@@ -71,4 +59,4 @@ def _send(moved: Delivery, group: Mapping[str, Begun]) -> dict[str, Outcome]:
     try:
         return moved.send(members)
     except SourceChanged as error:
-        return dict.fromkeys(group, error)
+        return dict.fromkeys(group, TreeChanged(error.what, where=root, next=error.next))

@@ -14,15 +14,19 @@ import os
 import threading
 import zlib
 from collections.abc import Iterable
+from dataclasses import dataclass
 from functools import cached_property
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.manifest import Manifest
+from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.hash_cache import stamp
 
 # Limit for the files that are sent in the call that commits a release. Up to this size, the call is
 # faster than rsync.
 MOST_BYTES = 8 << 20
+# If at least two hosts lack this many bytes, they get them by a broadcast.
+LEAST_BROADCAST_BYTES = 8 << 20
 NEXT = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
 _MTIME = 1  # index of the mtime in a stamp
 
@@ -34,6 +38,19 @@ class TreeChanged(Refused):
     """
 
     bytes_sent = 0
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A host that is ready to receive files of a release (one version of the code).
+
+    `wanted` are the paths of the files that the host lacks. `staging` is the folder on the host
+    that receives them.
+    """
+
+    session: Session
+    staging: str
+    wanted: tuple[str, ...]
 
 
 class CodeFiles:

@@ -20,12 +20,14 @@ from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
-from tfdeploy.operations.broadcast.release_files import LEAST_BYTES
 from tfdeploy.operations.confine import check_requested_paths
+from tfdeploy.operations.copy.code_files import LEAST_BROADCAST_BYTES
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.send_code import CALL_S, is_present
-from tfdeploy.operations.sending.shipment import Shipment, whole_shipment
+from tfdeploy.operations.sending.send_data import broadcast_sets
+from tfdeploy.operations.sending.shipment import Shipment
+from tfdeploy.operations.sending.whole_shipment import whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -69,7 +71,7 @@ def forecast(
         emit_note(emit, warning, level="warning")
     estimate = _Forecast(fleet, shipment.job)
     estimate.add_code(hosts, shipment)
-    for name, data in shipment.broadcasts().items():
+    for name, data in broadcast_sets(shipment).items():
         estimate.add_data(name, data)
     for name in sorted(shipment.by_rsync):
         estimate.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
@@ -110,7 +112,7 @@ class _Forecast:
         for name, (session, expected) in outcomes.items():
             self._sessions[name], self.expected[name] = session, expected
         sent = {name: each.sent.get("code", 0) for name, each in self.expected.items()}
-        large = {name: count for name, count in sent.items() if count >= LEAST_BYTES}
+        large = {name: count for name, count in sent.items() if count >= LEAST_BROADCAST_BYTES}
         if len(large) > 1:
             self._add_broadcast("code", large, max(large.values()), "")
 

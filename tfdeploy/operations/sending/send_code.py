@@ -2,7 +2,7 @@
 
 The code becomes a release, a folder that is named by its content. Up to MOST_BYTES are sent in the
 call that commits, and more by rsync. If several hosts lack the same files, and these have at least
-LEAST_BYTES in all, the files are sent by a broadcast.
+LEAST_BROADCAST_BYTES in all, the files are sent by a broadcast.
 """
 
 from __future__ import annotations
@@ -15,11 +15,13 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.files import RELEASE_BEGIN, RELEASE_COMMIT, RELEASE_STATE
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.broadcast.release_files import LEAST_BYTES, Begun, send_release_files
-from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.confine import check_below_workdir, check_requested_paths
-from tfdeploy.operations.copy.code_files import MOST_BYTES, TreeChanged
-from tfdeploy.operations.copy.push_data import push_with_progress
+from tfdeploy.operations.copy.code_files import (
+    LEAST_BROADCAST_BYTES,
+    MOST_BYTES,
+    Begun,
+    TreeChanged,
+)
 from tfdeploy.operations.emit import transfer_events
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.sending.shipment import Shipment
@@ -58,7 +60,7 @@ def send_code(
         if is_present(session, shipment):
             return commit_and_release(session)
         begun = _begin(session, shipment, dones[name])
-        if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BYTES:
+        if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BROADCAST_BYTES:
             waiting[name] = begun
             return dones[name]
         return send(begun)
@@ -82,8 +84,6 @@ def send_code(
 
     def finish(session: Session) -> Synced:
         done, outcome = dones[session.host.name], sent.get(session.host.name)
-        if isinstance(outcome, SourceChanged):
-            raise TreeChanged(outcome.what, where=shipment.manifest.root, next=outcome.next)
         if isinstance(outcome, TfdeployError):
             raise outcome
         if outcome is None:
@@ -94,6 +94,9 @@ def send_code(
 
     results = fleet.each(hosts, begin)
     if waiting:
+        # Small code needs no broadcast, and its modules take 40 ms to import.
+        from tfdeploy.operations.broadcast.release_files import send_release_files
+
         sent = send_release_files(
             shipment.job, shipment.manifest.release, shipment.code, waiting, emit, put_in_place
         )
@@ -132,6 +135,8 @@ def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
             _commit(begun, shipment, contents)
         done.bytes_sent += len(contents)
     else:
+        from tfdeploy.operations.copy.push_data import push_with_progress
+
         names = [os.fsencode(path) for path in wanted]
         done.bytes_sent += push_with_progress(
             session, code.root, names, begun.staging, total, "code", emit, delete=False

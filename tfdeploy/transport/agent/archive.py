@@ -10,7 +10,6 @@ from __future__ import annotations
 import hashlib
 import io
 import threading
-import zipfile
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -55,6 +54,8 @@ def name_of(members: dict[str, bytes]) -> str:
 
 def pack(members: dict[str, bytes]) -> bytes:
     """Return a zip of the members. Equal members give equal bytes."""
+    import zipfile  # rarely needed, and slow to import
+
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name in sorted(members):

@@ -1,0 +1,83 @@
+"""List the data sets that come from hosts, and decide which host gets which files of split data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.job import Job
+from tfdeploy.operations.broadcast.origin import list_origin_data
+from tfdeploy.operations.broadcast.split import SplitRequest, decide_split
+from tfdeploy.operations.probe import ProbeQuestions, probe
+from tfdeploy.operations.sending.shipment import Shipment
+from tfdeploy.planning.datasets import check_splits, splits
+from tfdeploy.planning.seats import hosts_to_probe, seats_of
+from tfdeploy.transport.protocols import Fleet
+
+
+def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
+    """Return the shipment with the data sets that come from hosts, and with its split data.
+
+    `inventory` is the whole inventory. Raises the errors of with_origins, with_parts and planning.
+    """
+    shipment = with_origins(shipment, fleet, job, inventory.hosts)
+    if not splits(job):
+        return shipment
+    check_splits(job)
+    names = hosts_to_probe(inventory, job.mode)
+    asked = tuple(host for host in inventory.hosts if host.name in names)
+    facts = probe(
+        fleet, asked, ProbeQuestions.for_hosts(asked, job=job.name), emit=lambda event: None
+    )
+    tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
+    return with_parts(shipment, fleet, job, inventory.hosts, tasks, job.places)
+
+
+def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
+    """List the data sets that come from hosts, and return the shipment with their listings.
+
+    `hosts` are all hosts of the inventory. Raises Refused if data is missing or unreadable.
+    """
+    known = {host.name: host for host in hosts}
+    origins = {
+        name: known[source.from_host]
+        for name, source in job.data.items()
+        if source.from_host is not None
+    }
+    if not origins:
+        return shipment
+    listings = {
+        name: list_origin_data(fleet, host, job.data[name].path) for name, host in origins.items()
+    }
+    data = {name: listings.get(name) or shipment.data[name] for name in job.data}
+    return replace(shipment, data=data, origins=origins)
+
+
+def with_parts(
+    shipment: Shipment,
+    fleet: Fleet,
+    job: Job,
+    hosts: tuple[Host, ...],
+    tasks: Mapping[str, str],
+    where: Mapping[str, str],
+) -> Shipment:
+    """Choose which host gets which files of each split data set, and return the new shipment.
+
+    `hosts` are all hosts that may hold some of the files. `tasks` has the host of each task.
+    `where` has the position of each key in the job file. Raises UsageError if there are fewer files
+    than workers.
+    """
+    split_data = {}
+    for name in splits(job):
+        workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
+        workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
+        others = job.data[name].others == "all"
+        whole = frozenset(
+            host for task, host in tasks.items() if others and not task.startswith("worker:")
+        )
+        ask = SplitRequest(
+            job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}")
+        )
+        split_data[name] = decide_split(fleet, hosts, ask, shipment.data[name])
+    return replace(shipment, splits=split_data) if split_data else shipment

@@ -1,0 +1,133 @@
+"""Send data sets to hosts, by broadcast or by rsync, and refuse changes under a live run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import Host
+from tfdeploy.operations.broadcast.data_set import DataSet
+from tfdeploy.operations.broadcast.data_sets import send_data_sets
+from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
+from tfdeploy.operations.emit import emit_note
+from tfdeploy.operations.lock import HELD_TO_THE_END, JobLock
+from tfdeploy.operations.outcomes import split_outcomes
+from tfdeploy.operations.sending.deletions import (
+    MOST_NAMES_BYTES,
+    Confirm,
+    Losses,
+    loss_notes,
+    refuse_losses,
+)
+from tfdeploy.operations.sending.send_code import Synced
+from tfdeploy.operations.sending.shipment import Shipment
+from tfdeploy.transport.protocols import Fleet, Session
+
+
+def broadcast_sets(shipment: Shipment) -> dict[str, DataSet]:
+    """Return the data sets that are sent by broadcast, by name."""
+    return {
+        name: DataSet(listing, shipment.origins.get(name), shipment.splits.get(name))
+        for name, listing in shipment.data.items()
+        if name not in shipment.by_rsync
+    }
+
+
+def send_data(
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    shipment: Shipment,
+    results: dict[str, Synced | TfdeployError],
+    emit: Emit,
+    lock: JobLock,
+) -> None:
+    """Send the data sets to all hosts that have the code, and add the outcomes to `results`.
+
+    `lock` is released on each host that has received everything.
+    """
+    data = broadcast_sets(shipment)
+    if shipment.by_rsync:
+        done, _ = split_outcomes(results)
+        results.update(
+            _send_by_rsync(fleet, hosts, shipment, done, emit, HELD_TO_THE_END if data else lock)
+        )
+    if not data:
+        return
+    done, _ = split_outcomes(results)
+    began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
+    for name, outcome in send_data_sets(fleet, live, shipment.job, data, emit, lock).items():
+        if isinstance(outcome, TfdeployError):
+            results[name] = outcome
+        else:
+            done[name].bytes_sent += outcome.received_bytes
+            done[name].sent += outcome.sets
+            done[name].source = outcome.source
+            done[name].seconds += time.monotonic() - began
+
+
+def _send_by_rsync(
+    fleet: Fleet,
+    hosts: tuple[Host, ...],
+    shipment: Shipment,
+    dones: Mapping[str, Synced],
+    emit: Emit,
+    lock: JobLock,
+) -> dict[str, Synced | TfdeployError]:
+    """Send the data sets with `via: rsync` from this machine to each host."""
+
+    def send_to_host(session: Session) -> Synced:
+        began, done = time.monotonic(), dones[session.host.name]
+        for name in sorted(shipment.by_rsync):
+            sent = push_data(session, shipment.job, name, shipment.data[name], emit)
+            if sent is not None:
+                done.sent.append(f"data {name}")
+                done.bytes_sent += sent
+        done.seconds += time.monotonic() - began
+        lock.release_host(session)
+        return done
+
+    return fleet.each(tuple(host for host in hosts if host.name in dones), send_to_host)
+
+
+def data_refusals(
+    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
+) -> dict[str, Synced | TfdeployError]:
+    """Return an error for every host if data would change under a live run, else {}.
+
+    Sends nothing. Emits a note for each data set that loses files. Raises Refused if most of a data
+    set would be deleted and the operator does not confirm that.
+    """
+
+    losing: Losses = {}
+
+    def ask(session: Session) -> None:
+        for name, listing in shipment.data.items():
+            about = (session.agent(), shipment.job, name, listing, session.host.name)
+            question: dict[str, Any] = {
+                "digest": listing.digest,
+                "ask": True,
+                "staged": name not in shipment.by_rsync,
+            }
+            folder = begin_data(*about, **question)
+            if listing.is_folder and folder.files and listing.names_bytes < MOST_NAMES_BYTES:
+                folder = begin_data(*about, blob=listing.names, **question)
+            if folder.losing:
+                losing.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
+
+    outcomes = fleet.each(hosts, ask) if shipment.data else {}
+    live = [name for name, error in outcomes.items() if isinstance(error, InUse)]
+    if live:
+        other = Refused(
+            f"nothing was sent: data would change under a live run on {', '.join(live)}"
+        )
+        return {
+            name: error if isinstance(error, TfdeployError) else other
+            for name, error in outcomes.items()
+        }
+    refuse_losses(losing, confirm)
+    for text in loss_notes(losing):
+        emit_note(emit, text)
+    return {}
