@@ -20,6 +20,7 @@ from support.stopwatch import Stopwatch
 from support.waiting import wait_for
 from tfdeploy.agent import bitmap
 from tfdeploy.errors import TfdeployError
+from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.operations.broadcast import (
     broadcast,
@@ -28,6 +29,8 @@ from tfdeploy.operations.broadcast import (
     member_session,
     stalled_hosts,
 )
+from tfdeploy.operations.connecting import begin_connecting
+from tfdeploy.operations.sending.deletions import never_confirm
 from tfdeploy.operations.sending.send_code import Synced
 from tfdeploy.operations.sync import sync_job
 
@@ -129,7 +132,20 @@ def test_the_others_have_all_and_are_not_locked(
     holder: Any = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
     def sync() -> None:
-        collected.update(sync_job(fleet, fleet.hosts, job, holder, None, lambda event: None))
+        connected = begin_connecting(fleet, fleet.hosts)
+        collected.update(
+            sync_job(
+                fleet,
+                fleet.hosts,
+                job,
+                holder,
+                None,
+                lambda event: None,
+                never_confirm,
+                Inventory(fleet.hosts),
+                connected,
+            )
+        )
 
     syncing = threading.Thread(target=sync, daemon=True)
     syncing.start()

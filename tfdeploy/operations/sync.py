@@ -18,12 +18,11 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.lock import HELD_TO_THE_END, JobLock, locked_where_possible
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.sending.deletions import Confirm, never_confirm
+from tfdeploy.operations.sending.deletions import Confirm
 from tfdeploy.operations.sending.send_code import Synced, is_present, send_code
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import whole_shipment
@@ -62,9 +61,9 @@ def sync_job(
     holder: LockHolder,
     cache: Path | None,
     emit: Emit,
-    confirm: Confirm = never_confirm,
-    inventory: Inventory | None = None,
-    connected: Callable[[], dict[str, TfdeployError]] | None = None,
+    confirm: Confirm,
+    inventory: Inventory,
+    connected: Callable[[], dict[str, TfdeployError]],
     *,
     allow_secrets: bool = False,
 ) -> dict[str, Synced | TfdeployError]:
@@ -72,15 +71,14 @@ def sync_job(
 
     If the code changes while it is sent, it is read again and sent again to the hosts concerned.
     `inventory`: the whole inventory, needed for data that comes from hosts or is split among
-    workers. `connected`: the result of begin_connecting, if it was called. `allow_secrets`: accept
+    workers. `connected`: the result of begin_connecting. `allow_secrets`: accept
     private keys in the code.
     """
-    failed_to_connect = connected or begin_connecting(fleet, hosts)
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
     for warning in shipment.warnings:
         emit_note(emit, warning, level="warning")
-    results: dict[str, Synced | TfdeployError] = {**failed_to_connect()}
+    results: dict[str, Synced | TfdeployError] = {**connected()}
     before = Counter[str]()
     wanted = tuple(host for host in hosts if host.name not in results)
     for _ in range(TRIES):

@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from tfdeploy.agent.metric_lines import last_bar_state
 from tfdeploy.model.loglines import more_bytes
+from tfdeploy.model.measures import last_bar_state
 
 # The maximum number of characters of a line that are shown.
 LIMIT = 4096

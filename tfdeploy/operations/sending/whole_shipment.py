@@ -15,19 +15,17 @@ def whole_shipment(
     fleet: Fleet,
     job: Job,
     cache: Path | None,
-    inventory: Inventory | None,
+    inventory: Inventory,
     *,
     allow_secrets: bool = False,
 ) -> Shipment:
     """Return the shipment of a sync.
 
-    `inventory` is the whole inventory (None: only code and data of this machine). Raises the errors
-    of reading and planning.
+    `inventory` is the whole inventory. Raises the errors of reading and planning.
     """
-    hosts = inventory.hosts if inventory else ()
-    shipment = read_shipment(job, cache, hosts, allow_secrets=allow_secrets)
+    shipment = read_shipment(job, cache, inventory.hosts, allow_secrets=allow_secrets)
     from_hosts = any(source.from_host is not None for source in job.data.values())
-    if inventory is None or not (from_hosts or splits(job)):
+    if not (from_hosts or splits(job)):
         return shipment
     # Most jobs have no such data, and the modules for it take 40 ms to import.
     from tfdeploy.operations.sending.host_data import with_host_data
