@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TypedDict
 
 from tfdeploy.errors import UsageError
-from tfdeploy.lab import capabilities, folder, loopback, network, processes, state
+from tfdeploy.lab import capabilities, folder, interpreter, loopback, network, processes, state
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.lab import Lab
 from tfdeploy.lab.loopback import LoopbackLab
@@ -91,7 +91,12 @@ def _check(kind: str, count: int, shape: Shape) -> None:
 
 
 def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
-    """Plan the hosts of a new lab, make its folder, and return its state."""
+    """Plan the hosts of a new lab, make its folder, and return its state.
+
+    Raises Refused if the interpreter does not run on this machine, whose root the hosts boot from.
+    """
+    if shape["rootfs"] == "/":
+        interpreter.interpreter_folders(shape["python"])
     root = folder.lab_folder(name)
     hosts = (
         loopback.plan_hosts(root, count)

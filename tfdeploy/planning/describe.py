@@ -34,7 +34,7 @@ def describe(plan: Plan) -> Description:
             ("release", plan.release),
             *((("starts in", plan.cwd),) if plan.cwd else ()),
             ("python", interpreters.summary(plan)),
-            ("training", f"goes on from {plan.resume}" if plan.resume else "starts from zero"),
+            ("training", f"continues from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", _ends_with(plan)),
             ("on a death", _on_death(plan)),
             ("restart", plan.restart),
@@ -81,7 +81,7 @@ def _ends_with(plan: Plan) -> str:
 
 
 def _on_death(plan: Plan) -> str:
-    kept = f"goes on from what is in {', '.join(plan.keep)}" if plan.keep else ""
+    kept = f"continues from what is in {', '.join(plan.keep)}" if plan.keep else ""
     next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"

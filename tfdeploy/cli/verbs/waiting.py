@@ -12,6 +12,7 @@ from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.ui.plain import PlainView
+from tfdeploy.ui.reports import show_next
 
 if TYPE_CHECKING:
     from tfdeploy.cli.arguments.launch import Flags
@@ -31,7 +32,12 @@ def wait_or_leave(
 
     With --json, print the state of the run as JSON.
     """
-    code = exit_code(_follow_to_end(flags, fleet, plan, emit, record_lines)) if flags.wait else 0
+    code = 0
+    if flags.wait:
+        view = _follow_to_end(flags, fleet, plan, emit, record_lines)
+        code = exit_code(view)
+        if view.state == "failed":
+            show_next(flags.err, [flags.full_command(f"`tfdeploy logs --errors {plan.run}`")])
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
     return code

@@ -129,11 +129,17 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
         name = dotted_name(call.func)
         if f".{name}".endswith(tuple(f".{end}" for end in _OF_OTHERS)):
             yield Sign(("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain)
+    # Without the variable, os.environ["RANK"] fails, and os.environ.get("RANK") does not.
+    needed = {
+        id(read.slice)
+        for _, read in program.find(ast.Subscript)
+        if dotted_name(read.value).endswith("environ") and id(read) in certain
+    }
     for path, node in program.find(ast.Constant):
         variable = text(node)
         if variable in _RANK_VARIABLES:
             action = f"reads the variable {variable}"
-            yield Sign(("plain",), action, f"{path}:{node.lineno}", certain=False)
+            yield Sign(("plain",), action, f"{path}:{node.lineno}", certain=id(node) in needed)
 
 
 def _client_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:

@@ -139,3 +139,14 @@ def test_a_command_that_passes_the_cluster_by_itself_is_only_a_note() -> None:
     words = ("python", "train.py", "--hosts={worker_hosts}")
     assert "defines --ps_hosts" in str(launched(FLAGS, "plain", command=words))
     assert "defines --ps_hosts" in str(launched(FLAGS, "plain", flags="none"))
+
+
+def test_a_variable_that_the_program_needs_is_refused_and_one_that_it_may_use_is_a_note() -> None:
+    needed = "import os\nrank = int(os.environ['RANK'])\n"
+    with pytest.raises(Refused, match=r"train\.py:2 reads the variable RANK") as refused:
+        launched(needed, "async")
+    assert "`tfdeploy launch --mode plain`" in str(refused.value.next)
+    optional = "import os\nrank = int(os.environ.get('RANK', 0))\n"
+    assert "reads the variable RANK" in str(launched(optional, "async"))
+    other = "import json\nrank = json.load(open('cluster.json'))['RANK']\n"
+    assert "reads the variable RANK" in str(launched(other, "async"))
