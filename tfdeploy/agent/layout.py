@@ -128,14 +128,6 @@ def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 
-def state_file(workdir: str, job: str, run: str, host: str) -> str:
-    return os.path.join(host_dir(workdir, job, run, host), STATE)
-
-
-def part_file(workdir: str, job: str, run: str, host: str) -> str:
-    return os.path.join(host_dir(workdir, job, run, host), PART)
-
-
 def plan_file(workdir: str, job: str, run: str) -> str:
     return os.path.join(run_dir(workdir, job, run), PLAN)
 
@@ -144,20 +136,12 @@ def task_dir(workdir: str, job: str, run: str, host: str, task: str) -> str:
     return os.path.join(host_dir(workdir, job, run, host), "tasks", task.replace(":", "-"))
 
 
-def status_file(workdir: str, job: str, run: str, host: str, task: str) -> str:
-    return os.path.join(task_dir(workdir, job, run, host, task), STATUS)
-
-
 def agent_dir(workdir: str, digest: str) -> str:
     return os.path.join(workdir, ".agent", digest)
 
 
 def in_doubt_dir(workdir: str) -> str:
     return os.path.join(workdir, IN_DOUBT)
-
-
-def in_doubt_file(workdir: str, job: str, run: str, host: str) -> str:
-    return os.path.join(in_doubt_dir(workdir), "%s@%s@%s" % (job, run, host))
 
 
 def envs_dir(workdir: str) -> str:

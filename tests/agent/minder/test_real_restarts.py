@@ -330,11 +330,7 @@ def test_a_minder_that_dies_while_no_task_runs_on_its_host_is_replaced(hosts: Ne
     killed(cluster, "r1", "worker:1")
     cluster.wait_until(lambda: "worker:1" in cluster.state("r1", "n2").again)
     cluster.wait_until(
-        lambda: (
-            not is_locked(
-                task_processes.supervisor_lock(cluster.hosts["n2"].paths("r1"), "worker:1")
-            )
-        )
+        lambda: not is_locked(cluster.hosts["n2"].paths("r1").supervisor_lock("worker:1"))
     )
     os.kill(cluster.state("r1", "n2").minder_pid, signal.SIGKILL)
     cluster.wait_until(lambda: attempt(cluster, "r1", "worker:1") == (2, "running"), 30.0)

@@ -177,7 +177,7 @@ def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> Non
         daemon=True, target=lambda: done.append(other.call("run.abort", **about))
     )
     aborting.start()
-    mark = layout.in_doubt_file(str(host.workdir), host.cluster.job, "r1", "n1") + "@abort"
+    mark = host.paths("r1").doubt_file + "@abort"
     host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")
     go_on(host)
     aborting.join(120)

@@ -41,10 +41,7 @@ def workdir(tmp_path: Path) -> str:
 @pytest.fixture
 def paths(workdir: str) -> RunPaths:
     paths_found = find.find_run_paths(workdir, "house", "house-1", "n3")
-    assert (
-        paths_found is not None
-        and check_files.find_damage(workdir, "house", "house-1", "n3") is None
-    )
+    assert paths_found is not None and check_files.find_damage(paths_found) is None
     return paths_found
 
 
@@ -242,7 +239,7 @@ def test_a_run_is_damaged_or_has_defaults(
     paths: RunPaths, file: str, fields: dict[str, Any], said: str | None
 ) -> None:
     damage(paths, file, **fields)
-    assert check_files.find_damage(paths.workdir, "house", "house-1", "n3") == said
+    assert check_files.find_damage(paths) == said
 
 
 def test_a_minder_forgets_what_has_another_shape(paths: RunPaths) -> None:
@@ -294,12 +291,13 @@ def test_a_manifest_of_another_shape_is_none(tmp_path: Path) -> None:
 # --- the check knows the shapes of all files
 
 
-@pytest.mark.parametrize("name", sorted(check_files.NEEDED))
+@pytest.mark.parametrize("name", sorted(check_files.SHAPES))
 def test_the_check_of_a_shape_is_that_shape(name: str) -> None:
     shape = getattr(shapes, name)
     kinds = {key: kind.__name__ for key, kind in typing.get_type_hints(shape).items()}
-    assert {**check_files.NEEDED[name], **check_files.OPTIONAL[name]} == kinds
-    assert set(check_files.NEEDED[name]) == shape.__required_keys__
+    needed, optional = check_files.SHAPES[name]
+    assert {key: check_files.KEY_TYPES[key] for key in needed + optional} == kinds
+    assert set(needed) == shape.__required_keys__
 
 
 def test_every_shape_in_a_record_is_checked() -> None:
@@ -318,7 +316,7 @@ def test_every_shape_in_a_record_is_checked() -> None:
                 .replace("Dict[str, ", "")
                 .rstrip("]")
             )
-            known = inner in check_files.NEEDED or inner in (
+            known = inner in check_files.SHAPES or inner in (
                 "str",
                 "int",
                 "float",

@@ -52,6 +52,14 @@ def remove_temporaries(path: str) -> None:
         pass  # the folder does not exist or has become read-only
 
 
+def remove_file(path: str) -> None:
+    """Remove the file if it exists and can be removed."""
+    try:
+        os.unlink(path)
+    except OSError:
+        pass
+
+
 def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
     """Write all bytes, in as many calls as necessary. Raises OSError."""
     view = memoryview(content)

@@ -11,6 +11,7 @@ import time
 from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Optional, Tuple
 from tfdeploy.agent.host import processes
+from tfdeploy.agent.host.atomic import remove_file
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.minder.actions import OwnTask
@@ -48,7 +49,7 @@ class Supervisors:
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)
-        remove(self._paths.stop_file(task))  # the previous attempt may have left this file
+        remove_file(self._paths.stop_file(task))  # the previous attempt may have left this file
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
         self._children[task] = start_agent(log, *arguments, **self._inherit_sockets(task))
@@ -125,13 +126,6 @@ class Supervisors:
             else LastOutput(before.own, tuple(dict.fromkeys(before.waits + messages.waits)))
         )
         return self._output[task]
-
-
-def remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 def tell_supervisor(

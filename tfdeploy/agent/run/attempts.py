@@ -6,8 +6,8 @@ from __future__ import annotations
 import json
 import os
 
-from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
+from tfdeploy.agent import layout, wire
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List
 from tfdeploy.agent.run import clock
 from tfdeploy.agent.run.folder import RunPaths
 
@@ -16,7 +16,6 @@ if TYPE_CHECKING:
 
 MOST_BYTES = 1 << 20  # how many bytes at the end of the journal are read
 MOST_ATTEMPTS = 100  # only this many attempts, the newest ones, are returned
-_OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 
 
 def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
@@ -27,33 +26,23 @@ def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
     for line in _read_last_lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
             entry = json.loads(line)
-            number, time, what = (
-                entry["attempt"],
-                clock.to_run_time(part, float(entry["time"])),
-                entry["what"],
-            )
+            number, what = entry["attempt"], entry["what"]
+            time = clock.to_run_time(part, float(entry["time"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
         if not isinstance(number, int) or number < 1:
             continue
         if what == "started":
-            attempts[number] = {
-                "number": number,
-                "started": time,
-                "ended": None,
-                "outcome": None,
-                "exit_code": None,
-                "signal": None,
-                "reason": None,
-            }
-        elif what == "ended" and number in attempts and entry.get("outcome") in _OUTCOMES:
-            row = attempts[number]
-            row["ended"], row["outcome"] = time, entry["outcome"]
-            row["exit_code"], row["signal"] = (
-                _integer_or_none(entry.get("exit_code")),
-                _integer_or_none(entry.get("signal")),
+            unknown = dict.fromkeys(("ended", "outcome", "exit_code", "signal", "reason"))
+            attempts[number] = {"number": number, "started": time, **unknown}
+        elif what == "ended" and number in attempts and entry.get("outcome") in wire.OUTCOMES:
+            attempts[number].update(
+                ended=time,
+                outcome=entry["outcome"],
+                exit_code=_value_or_none(entry, "exit_code", int),
+                signal=_value_or_none(entry, "signal", int),
+                reason=_value_or_none(entry, "reason", str),
             )
-            row["reason"] = entry["reason"] if isinstance(entry.get("reason"), str) else None
     return [attempts[number] for number in sorted(attempts)[-MOST_ATTEMPTS:]]
 
 
@@ -66,5 +55,7 @@ def _read_last_lines(path: str) -> List[bytes]:
         return []
 
 
-def _integer_or_none(value: object) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+def _value_or_none(entry: Answer, key: str, value_type: type) -> Any:
+    """Return the value of the key if it has exactly this type, else None."""
+    value = entry.get(key)
+    return value if type(value) is value_type else None

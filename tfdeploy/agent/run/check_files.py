@@ -7,71 +7,73 @@ import math
 import os
 
 from tfdeploy.agent import json_text, layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Optional
+from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 _PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
 _WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
-_STARTS = {"count": "int", "quick": "int", "delay_s": "float"}
-_SAME_ERROR = {"error": "str", "same": "int"}
 # Keys and types of dicts that shapes.py declares. shapes.py is not imported here, because it
-# imports `typing`, which takes time.
-NEEDED: Dict[str, Dict[str, str]] = {
-    "Ending": {"outcome": "str", "time": "float"},
-    "Death": {"outcome": "str", "time": "float", "task": "str", "host": "str"},
-    "Health": {"word": "str", "attempt": "int", "reason": "str", "since": "float"},
-    "RestartCount": {"attempt": "int", **_STARTS},
-    "GangRound": {"n": "int", "time": "float", "task": "str", **_STARTS},
+# imports `typing`, which takes time. A key has the same type in all of these dicts.
+KEY_TYPES = {
+    key: kind
+    for kind, keys in {
+        "str": "error host how outcome reason task word",
+        "int": "attempt count exit_code n quick round same signal",
+        "float": "delay_s since time",
+        "bool": "again final up",
+    }.items()
+    for key in keys.split()
 }
-_OF_AN_END = {
-    **dict.fromkeys(("attempt", "round", "exit_code", "signal"), "int"),
-    **dict.fromkeys(("final", "again", "up"), "bool"),
-    "reason": "str",
-}
-OPTIONAL: Dict[str, Dict[str, str]] = {
-    "Ending": {**_OF_AN_END, "host": "str"},
-    "Death": _OF_AN_END,
-    "Health": {},
-    "RestartCount": {"round": "int", "how": "str", **_SAME_ERROR},
-    "GangRound": {"reason": "str", **_SAME_ERROR},
+_OF_AN_END = "attempt round exit_code signal final again up reason"
+# Name of the dict -> (keys that it must have, keys that it may have).
+SHAPES = {
+    name: (needed.split(), optional.split())
+    for name, needed, optional in (
+        ("Ending", "outcome time", "host " + _OF_AN_END),
+        ("Death", "outcome time task host", _OF_AN_END),
+        ("Health", "word attempt reason since", ""),
+        ("RestartCount", "attempt count quick delay_s", "round how error same"),
+        ("GangRound", "n time task count quick delay_s", "reason error same"),
+    )
 }
 
 
-def find_damage(workdir: str, job: str, run: str, host: str) -> Optional[str]:
+def find_damage(paths: RunPaths) -> Optional[str]:
     """Return what is wrong with the files that a host has of a run, as a text that begins with the
     name of a file. Return None if nothing is wrong."""
-    folder = layout.host_dir(workdir, job, run, host)
-    problem, part = _check_file(os.path.join(folder, layout.PART), wire.HostPart)
-    if problem is not None or part is None:
-        return problem or "%s: is gone" % layout.PART
-    if (part["run"], part["job"]) != (run, job):
-        return "%s: is of run %s of job %s" % (layout.PART, part["run"], part["job"])
-    problem = _check_file(os.path.join(folder, layout.STATE), wire.HostRunState)[0]
-    for task in part.get("tasks", ()):
-        if problem is None:
-            problem = _check_file(
-                layout.status_file(workdir, job, run, host, task["task"]), wire.TaskStatus
-            )[0]
-    return problem
+    try:
+        part = _read_checked(paths.file(layout.PART), wire.HostPart)
+        if part is None:
+            return "%s: is gone" % layout.PART
+        if (part["run"], part["job"]) != (paths.run, paths.job):
+            return "%s: is of run %s of job %s" % (layout.PART, part["run"], part["job"])
+        _read_checked(paths.state_file, wire.HostRunState)
+        for task in part.get("tasks", ()):
+            _read_checked(paths.status_file(task["task"]), wire.TaskStatus)
+    except ValueError as error:
+        return str(error)
+    return None
 
 
-def _check_file(path: str, record: Any) -> Tuple[Optional[str], Optional[Unchecked]]:
-    """Return (what is wrong with the file, the fields in the file). For a missing file, which is no
-    error, both are None."""
-    name = os.path.basename(path)
+def _read_checked(path: str, record: Any) -> Optional[Unchecked]:
+    """Return the fields in the file, or None if the file is missing. Raises ValueError, which says
+    what is wrong with the file."""
     try:
         with open(path, "rb") as stream:
-            fields = json_text.loads(stream.read())
+            fields: Unchecked = json_text.loads(stream.read())
+        problem = find_mismatch(record, fields)
     except (FileNotFoundError, NotADirectoryError):
-        return None, None
+        return None
     except OSError as error:
-        return "%s: %s" % (name, error.strerror), None
+        problem = error.strerror
     except (ValueError, RecursionError):
-        return "%s: is damaged" % name, None
-    field = find_mismatch(record, fields)
-    return ("%s: %s" % (name, field) if field else None), fields
+        problem = "is damaged"
+    if problem is None:
+        return fields
+    raise ValueError("%s: %s" % (os.path.basename(path), problem))
 
 
 def find_mismatch(record: Any, fields: Any) -> Optional[str]:
@@ -83,15 +85,15 @@ def find_mismatch(record: Any, fields: Any) -> Optional[str]:
         if name not in fields:
             if name in record.REQUIRED:
                 return "%s is missing" % name
-        elif not _has_type(kind, fields[name], record.FIELDS[name].get("of")) or not _is_known_word(
-            name, fields[name]
-        ):
+        elif not _is_valid(name, kind, fields[name], record.FIELDS[name].get("of")):
             return "%s is wrong" % name
     return None
 
 
-def _is_known_word(name: str, value: Any) -> bool:
-    return value is None or name not in _WORDS or value in _WORDS[name]
+def _is_valid(name: str, kind: str, value: Any, of: Any = None) -> bool:
+    """Return whether the value has the type `kind` and is possible for the key `name`."""
+    is_known = value is None or name not in _WORDS or value in _WORDS[name]
+    return is_known and _has_type(kind, value, of)
 
 
 def _has_type(kind: str, value: Any, of: Any) -> bool:
@@ -105,7 +107,7 @@ def _has_type(kind: str, value: Any, of: Any) -> bool:
         )
     if of is not None:
         return find_mismatch(of, value) is None
-    if kind in NEEDED:
+    if kind in SHAPES:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN:
         return kind == "PlanWord"  # checked by wire.resolve_word
@@ -115,15 +117,8 @@ def _has_type(kind: str, value: Any, of: Any) -> bool:
 
 
 def _has_shape(kind: str, fields: Unchecked) -> bool:
-    """Return whether the fields have the types in NEEDED and OPTIONAL. Keys that a later version
-    adds are not checked; null counts as missing."""
-    needed = all(
-        _has_type(type_name, fields.get(name), None) and _is_known_word(name, fields[name])
-        for name, type_name in NEEDED[kind].items()
-    )
-    more = (
-        (type_name, fields[name])
-        for name, type_name in OPTIONAL[kind].items()
-        if fields.get(name) is not None
-    )
-    return needed and all(_has_type(type_name, value, None) for type_name, value in more)
+    """Return whether the fields have the keys in SHAPES and the types in KEY_TYPES. Keys that a
+    later version adds are not checked; null counts as missing."""
+    needed, optional = SHAPES[kind]
+    present = [name for name in optional if fields.get(name) is not None]
+    return all(_is_valid(name, KEY_TYPES[name], fields.get(name)) for name in needed + present)

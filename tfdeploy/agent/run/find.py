@@ -39,26 +39,23 @@ def read_origin(path: str) -> Origin:
     """Return what a file says about the machine that wrote it (see `own_origin`). Fields that the file
     lacks are left out. Raises OSError."""
     fields = atomic.read_json(path) or {}
-    origin: Origin = {}
-    if isinstance(fields.get("boot_id"), str):
-        origin["boot_id"] = fields["boot_id"]
-    if isinstance(fields.get("hostname"), str):
-        origin["hostname"] = fields["hostname"]
-    if isinstance(fields.get("place"), str):
-        origin["place"] = fields["place"]
-    return origin
+    names = ("boot_id", "hostname", "place")
+    return {  # type: ignore[return-value]
+        name: fields[name] for name in names if isinstance(fields.get(name), str)
+    }
 
 
 def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
     """Return whether this machine, under the name `host`, wrote the file whose origin is `file_origin`.
     `inventory_name`: this machine's name in the session's inventory, or "" if the session did not say."""
-    if file_origin.get("place") == boot_name():
+    place, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
+    if place == boot_name():
         return True
-    if file_origin.get("place") and file_origin.get("boot_id") == boot_id():
+    if place and is_same_boot:
         return False  # another container on this machine wrote it
-    if file_origin.get("hostname") is None:
-        return file_origin.get("boot_id") == boot_id()
-    return file_origin.get("hostname") == os.uname().nodename and inventory_name in ("", host)
+    if "hostname" not in file_origin:
+        return is_same_boot
+    return file_origin["hostname"] == os.uname().nodename and inventory_name in ("", host)
 
 
 def job_names(workdir: str) -> List[str]:
@@ -80,11 +77,17 @@ def list_names(folder: str) -> List[str]:
         return []
 
 
-def host_names(workdir: str, job: str, run: str) -> List[str]:
-    """Return the hosts whose folders of this run in this workdir have a part.json. If there are
+def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
+    """Return the hosts' folders of this run in this workdir that have a part.json. If there are
     none, the run is unknown in this workdir."""
-    names = list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
-    return [name for name in names if os.path.exists(layout.part_file(workdir, job, run, name))]
+    folders = all_host_folders(layout.run_dir(workdir, job, run))
+    return [paths for paths in folders if not paths.was_removed()]
+
+
+def all_host_folders(run_dir: str) -> List[RunPaths]:
+    """Return the hosts' folders in the folder of a run, including incomplete ones."""
+    hosts = os.path.join(run_dir, "hosts")
+    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if NAME.match(name)]
 
 
 def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
@@ -94,51 +97,55 @@ def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
     if not os.path.isdir(folder):
         return "%s is no folder" % folder if os.path.lexists(folder) else None
     problem = None
-    for name in host_names(workdir, job, run):
-        wrong = check_files.find_damage(workdir, job, run, name)
+    for paths in host_folders(workdir, job, run):
+        wrong = check_files.find_damage(paths)
         if wrong is None:
             return None
         problem = problem or "%s: %s" % (folder, wrong)
     return problem
 
 
-def find_own_host(workdir: str, job: str, run: str, inventory_name: str = "") -> Optional[str]:
-    """Return this machine's name in the inventory of that run. Return None if this machine has no
-    files of the run, or only damaged ones. `inventory_name`: as in is_own."""
-    names = host_names(workdir, job, run)
-    own = (
-        names
-        if len(names) == 1
-        else _own_hosts(workdir, job, run, names, inventory_name if inventory_name in names else "")
-    )
-    return next(
-        (name for name in own if check_files.find_damage(workdir, job, run, name) is None), None
-    )
-
-
-def _own_hosts(
-    workdir: str, job: str, run: str, names: List[str], inventory_name: str
-) -> Iterator[str]:
-    """Yield the hosts whose folders this machine wrote, the most likely one first. A thousand hosts
-    may share the workdir, so only one file of each folder is read, and the folder of the host
-    `inventory_name` is read first."""
-    this_boot, before = boot_name(), []
-    for name in sorted(names, key=lambda name: name != inventory_name):
-        try:
-            file_origin = read_origin(layout.state_file(workdir, job, run, name))
-        except OSError:
-            continue
-        if file_origin.get("place") == this_boot:
-            yield name
-        elif is_own_file(file_origin, name, inventory_name):
-            before.append(name)
-    yield from before
-
-
 def find_run_paths(
     workdir: str, job: str, run: str, inventory_name: str = ""
 ) -> Optional[RunPaths]:
-    """Return the paths of this host's folder of a run, or None if there is no such folder. `inventory_name`:
-    as in own_host."""
-    host = find_own_host(workdir, job, run, inventory_name)
-    return None if host is None else RunPaths(layout.host_dir(workdir, job, run, host))
+    """Return the paths of this machine's folder of a run. Return None if this machine has no files of
+    the run, or only damaged ones. `inventory_name`: as in is_own_file."""
+    folders = host_folders(workdir, job, run)
+    own = folders if len(folders) == 1 else _own_folders(folders, inventory_name)
+    return next((paths for paths in own if check_files.find_damage(paths) is None), None)
+
+
+def _own_folders(folders: List[RunPaths], inventory_name: str) -> Iterator[RunPaths]:
+    """Yield the folders that this machine wrote, the most likely one first. A thousand hosts may
+    share the workdir, so only one file of each folder is read, and the folder of the host
+    `inventory_name` is read first."""
+    if inventory_name not in [paths.host for paths in folders]:
+        inventory_name = ""
+    this_boot, before = boot_name(), []
+    for paths in sorted(folders, key=lambda paths: paths.host != inventory_name):
+        try:
+            file_origin = read_origin(paths.state_file)
+        except OSError:
+            continue
+        if file_origin.get("place") == this_boot:
+            yield paths
+        elif is_own_file(file_origin, paths.host, inventory_name):
+            before.append(paths)
+    yield from before
+
+
+def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPaths]:
+    """Yield the result of `find_run_paths` for each run of the job of which this machine has intact
+    files."""
+    for run in run_names(workdir, job):
+        paths = find_run_paths(workdir, job, run, inventory_name)
+        if paths is not None:
+            yield paths
+
+
+def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
+    """Yield the folders that the same host may have of the job's other runs. They may be missing or
+    damaged."""
+    for run in run_names(paths.workdir, paths.job):
+        if run != paths.run:
+            yield RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))

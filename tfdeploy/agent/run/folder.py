@@ -61,13 +61,13 @@ class RunPaths:
 
     def __init__(self, host_dir: str) -> None:
         self.host_dir = host_dir
-        self.host = os.path.basename(host_dir)
+        self.workdir, self.job, _, self.run, _, self.host = host_dir.rsplit("/", 5)
         self.run_dir = os.path.dirname(os.path.dirname(host_dir))
-        self.run = os.path.basename(self.run_dir)
-        job_dir = os.path.dirname(os.path.dirname(self.run_dir))
-        self.job = os.path.basename(job_dir)
-        self.workdir = os.path.dirname(job_dir)
         self.cwd = os.path.join(self.run_dir, "cwd")
+        # state.json and knowledge.json, which the minder writes
+        self.state_file, self.known_file = self.file(layout.STATE), self.file(layout.KNOWN)
+        self.minder_lock = self.file(layout.MINDER_LOCK)
+        self.minder_log = self.file(layout.MINDER_LOG)
 
     def file(self, name: str) -> str:
         return os.path.join(self.host_dir, name)
@@ -140,7 +140,7 @@ class RunPaths:
             return None
         if not all(isinstance(certificates.get(name), str) for name in ("ca", "cert", "key")):
             raise ValueError("%s is damaged" % self.file(layout.CERTIFICATES))
-        return {"ca": certificates["ca"], "cert": certificates["cert"], "key": certificates["key"]}
+        return certificates  # type: ignore[return-value]
 
     def write_secrets(self, secrets: Unchecked, certificates: Unchecked) -> None:
         write_json(self.file(layout.SECRETS), secrets)
@@ -167,15 +167,7 @@ class RunPaths:
             return False
         return target.endswith(layout.keep_dir("/", self.job, path))
 
-    # --- state.json and knowledge.json, which the minder writes
-
-    @property
-    def state_file(self) -> str:
-        return self.file(layout.STATE)
-
-    @property
-    def known_file(self) -> str:
-        return self.file(layout.KNOWN)
+    # --- state.json and knowledge.json
 
     def state(self) -> wire.HostRunState:
         """Return the run's state on this host, as the minder last wrote it. Without such a file the
@@ -198,14 +190,6 @@ class RunPaths:
 
     def write_known(self, known: SharedState) -> None:
         reserved_space.write_json(self.known_file, known, durable=True)
-
-    @property
-    def minder_lock(self) -> str:
-        return self.file(layout.MINDER_LOCK)
-
-    @property
-    def minder_log(self) -> str:
-        return self.file(layout.MINDER_LOG)
 
     # --- a task's files
 
@@ -235,9 +219,8 @@ class RunPaths:
         fields = read_json(self.stop_file(task)) or {}
         if not isinstance(fields.get("grace_s"), (int, float)):
             return None
-        reason = fields.get("reason", NO_REASON)
         return {
-            "reason": str(reason),
+            "reason": str(fields.get("reason", NO_REASON)),
             "grace_s": float(fields["grace_s"]),
             "outcome": str(fields.get("outcome", "stopped")),
         }
@@ -255,6 +238,12 @@ class RunPaths:
 
     def _journal(self, task: str) -> str:
         return os.path.join(self.task_dir(task) if task else self.host_dir, layout.JOURNAL)
+
+    @property
+    def doubt_file(self) -> str:
+        """The file that marks the run as in doubt, see in_doubt.py."""
+        name = "%s@%s@%s" % (self.job, self.run, self.host)
+        return os.path.join(layout.in_doubt_dir(self.workdir), name)
 
     # --- orders for the minder
 

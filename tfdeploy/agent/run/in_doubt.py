@@ -11,9 +11,9 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import List
+from tfdeploy.agent.annotations import Iterator, List
 from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host.atomic import write_bytes, write_json
+from tfdeploy.agent.host.atomic import remove_file, write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
@@ -26,54 +26,49 @@ def mark_in_doubt(paths: RunPaths) -> None:
     check_owners(paths.workdir, layout.IN_DOUBT)
     leftovers.forget_doubt(paths)  # an earlier launch may have left files
     make_private_folder(layout.in_doubt_dir(paths.workdir))
-    write_json(_mark_path(paths), own_origin())
+    write_json(paths.doubt_file, own_origin())
 
 
 def is_in_doubt(paths: RunPaths) -> bool:
-    return os.path.exists(_mark_path(paths))
+    return os.path.exists(paths.doubt_file)
 
 
 def request_abort(paths: RunPaths, plan_digest: str) -> None:
     """Write a file that makes a prepare of this run stop at its next step and remove what it made.
     Does no harm if no prepare is in progress. Raises OSError."""
-    write_bytes(_mark_path(paths) + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
+    write_bytes(paths.doubt_file + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
 
 def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
     try:
-        with open(_mark_path(paths) + leftovers.ABORT, "rb") as file:
-            return file.read().decode("ascii", "replace") == plan_digest
+        with open(paths.doubt_file + leftovers.ABORT, encoding="ascii", errors="replace") as file:
+            return file.read() == plan_digest
     except OSError:
         return False
 
 
 def forget_abort(paths: RunPaths) -> None:
     """Remove the file that `request_abort` wrote, once no prepare is in progress."""
-    try:
-        os.unlink(_mark_path(paths) + leftovers.ABORT)
-    except FileNotFoundError:
-        pass
+    remove_file(paths.doubt_file + leftovers.ABORT)
 
 
 def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
     """Return the runs in doubt that this machine prepared, without those of other hosts that share
-    the workdir. `inventory_name`: as in find.is_own."""
+    the workdir. `inventory_name`: as in find.is_own_file."""
     try:
         check_owners(workdir, layout.IN_DOUBT)
     except OSError:
         return []
-    runs = []
+    return [
+        paths
+        for paths in folders_in_doubt(workdir)
+        if is_own_file(read_origin(paths.doubt_file), paths.host, inventory_name)
+    ]
+
+
+def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
+    """Yield the folders of all runs in doubt in this workdir, of any host."""
     for name in list_names(layout.in_doubt_dir(workdir)):
         fields = name.split("@")
-        if len(fields) != 3 or not all(NAME.match(word) for word in fields):
-            continue
-        job, run, host = fields
-        if is_own_file(
-            read_origin(os.path.join(layout.in_doubt_dir(workdir), name)), host, inventory_name
-        ):
-            runs.append(RunPaths(layout.host_dir(workdir, job, run, host)))
-    return runs
-
-
-def _mark_path(paths: RunPaths) -> str:
-    return layout.in_doubt_file(paths.workdir, paths.job, paths.run, paths.host)
+        if len(fields) == 3 and all(map(NAME.match, fields)):
+            yield RunPaths(layout.host_dir(workdir, *fields))

@@ -13,12 +13,10 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, List, Optional
-from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host.atomic import read_json, write_json
-from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import check_made_by_us
-from tfdeploy.agent.run import keep_links, liveness
-from tfdeploy.agent.run.find import host_names, list_names
+from tfdeploy.agent.run import in_doubt, keep_links, liveness
+from tfdeploy.agent.run.find import all_host_folders, host_folders
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -43,7 +41,7 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
     writes to these folders.
     """
     with keep_links.keep_lock(workdir, job):
-        if host_names(workdir, job, run):
+        if host_folders(workdir, job, run):
             return {}
         names = _choose_names(workdir, job, run, keep)
         _rename(workdir, job, names)
@@ -68,50 +66,39 @@ def put_keep_back(paths: RunPaths) -> None:
 def pending_renames(workdir: str, job: str) -> Dict[str, str]:
     """Return {path: current name} of the keep folders that a launch has renamed and may still
     rename back."""
-    moves: Dict[str, str] = {}
-    for entry in list_names(layout.in_doubt_dir(workdir)):
-        fields = entry.split("@")  # JOB@RUN@HOST
-        if len(fields) == 3 and fields[0] == job and all(map(NAME.match, fields)):
-            names = _read_names(RunPaths(layout.host_dir(workdir, *fields)))
-            moves.update(
-                {
-                    path: aside
-                    for path, aside in names.items()
-                    if os.path.isdir(_keep_path(workdir, job, aside))
-                }
-            )
-    return moves
+    return {
+        path: aside
+        for paths in in_doubt.folders_in_doubt(workdir)
+        if paths.job == job
+        for path, aside in _read_names(paths).items()
+        if os.path.isdir(layout.keep_dir(workdir, job, aside))
+    }
 
 
 def _choose_names(workdir: str, job: str, run: str, keep: List[str]) -> Dict[str, str]:
-    names = {}
+    names, root = {}, layout.keep_dir(workdir, job, "")
     for path in keep:
-        folder = _keep_path(workdir, job, path)
+        folder = root + path
         if os.path.lexists(folder):
             check_made_by_us(folder, workdir)
             if not keep_links.is_empty(folder):
-                names[path] = _free_name(workdir, job, "%s.before-%s" % (path, run))
+                names[path] = keep_links.unused_name(root, "%s.before-%s" % (path, run))
     return names
 
 
 def _rename(workdir: str, job: str, names: Dict[str, str]) -> None:
     for path, aside in names.items():
-        os.rename(_keep_path(workdir, job, path), _keep_path(workdir, job, aside))
+        os.rename(layout.keep_dir(workdir, job, path), layout.keep_dir(workdir, job, aside))
 
 
 def _put_back(paths: RunPaths, path: str, aside: str) -> None:
-    folder, before = (_keep_path(paths.workdir, paths.job, name) for name in (path, aside))
+    root = layout.keep_dir(paths.workdir, paths.job, "")
+    folder, before = root + path, root + aside
     if not os.path.lexists(before):
         return  # an earlier call has put it back
     if os.path.lexists(folder) and not keep_links.remove_if_empty(folder):
-        undone = _free_name(paths.workdir, paths.job, "%s.undone-%s" % (path, paths.run))
-        os.rename(folder, _keep_path(paths.workdir, paths.job, undone))
+        os.rename(folder, keep_links.unused_name("", "%s.undone-%s" % (folder, paths.run)))
     os.rename(before, folder)
-
-
-def _free_name(workdir: str, job: str, wanted: str) -> str:
-    names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
-    return next(name for name in names if not os.path.lexists(_keep_path(workdir, job, name)))
 
 
 def _was_rolled_back(paths: RunPaths) -> bool:
@@ -134,31 +121,18 @@ def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
 def _runs_on_sharing_host(paths: RunPaths) -> bool:
     """Return whether a task of the run may be alive on another host that shares the workdir. Such a
     task may write to the folder."""
-    for other in _sharing_hosts(paths):
-        if other.is_whole() and other.state().phase != "ended":
-            tasks = [spec.task for spec in other.part().tasks]
-            if any(
-                is_locked(lock) for lock in (other.minder_lock, *map(other.supervisor_lock, tasks))
-            ):
-                return True
-    return False
+    return any(
+        other.is_whole() and other.state().phase != "ended" and liveness.is_minded(other)
+        for other in _sharing_hosts(paths)
+    )
 
 
 def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
     """Return the folders of the run's other hosts in this workdir, including hosts that have only
     begun to prepare the run."""
-    hosts = os.path.dirname(paths.host_dir)
-    return [
-        RunPaths(os.path.join(hosts, name))
-        for name in list_names(hosts)
-        if NAME.match(name) and name != paths.host
-    ]
+    return [other for other in all_host_folders(paths.run_dir) if other.host != paths.host]
 
 
 def _read_names(paths: RunPaths) -> Dict[str, str]:
     names = read_json(paths.file(layout.ASIDE)) or {}
     return {path: aside for path, aside in names.items() if isinstance(aside, str)}
-
-
-def _keep_path(workdir: str, job: str, path: str) -> str:
-    return layout.keep_dir(workdir, job, path)

@@ -44,20 +44,18 @@ def keep_facts(
     for path in check_keep_paths(paths):
         kept = scan_keep_folder(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
         if kept.newest is not None:
-            record = kept.record
-            checkpoint = _checkpoint(record) if record else None
-            step = _parse_step(checkpoint) if checkpoint else None
-            recorded = _modified_at(record) if checkpoint and record else None
-            fact: Answer = {
-                "path": path,
-                "newest": kept.newest,
-                "checkpoint": checkpoint,
-                "step": step,
-                "recorded": recorded,
-                "files": kept.files,
-                "bytes": kept.bytes,
-            }
-            facts.append(fact)
+            checkpoint = _read_checkpoint(kept.record) if kept.record else None
+            facts.append(
+                {
+                    "path": path,
+                    "newest": kept.newest,
+                    "checkpoint": checkpoint,
+                    "step": _parse_step(checkpoint or ""),
+                    "recorded": kept.recorded if checkpoint else None,
+                    "files": kept.files,
+                    "bytes": kept.bytes,
+                }
+            )
     return facts
 
 
@@ -65,15 +63,8 @@ def _parse_step(checkpoint: str) -> Optional[int]:
     """Return the step in a checkpoint's name. Return None if the name ends in no number, or in one
     that is too large for a step."""
     match = _STEP.search(checkpoint)
-    step = int(match.group(1)) if match else None
-    return None if step is None or step > _MOST_STEPS else step
-
-
-def _modified_at(path: str) -> Optional[float]:
-    try:
-        return os.lstat(path).st_mtime
-    except OSError:
-        return None
+    step = int(match.group(1)) if match else _MOST_STEPS + 1
+    return step if step <= _MOST_STEPS else None
 
 
 def check_keep_paths(paths: Any) -> List[str]:
@@ -87,10 +78,11 @@ def check_keep_paths(paths: Any) -> List[str]:
 
 class KeptFiles(NamedTuple):
     """The files of a keep folder. `newest`: mtime of the newest file, in seconds; None: no file.
-    `record`: path of the newest file named `checkpoint`."""
+    `record`: path of the newest file named `checkpoint`. `recorded`: its mtime."""
 
     newest: Optional[float]
     record: Optional[str]
+    recorded: float
     files: int
     bytes: int
 
@@ -98,7 +90,7 @@ class KeptFiles(NamedTuple):
 def scan_keep_folder(folder: str) -> KeptFiles:
     """Count the files below `folder` and their bytes, and find the newest ones. TensorFlow's
     temporary folders of workers other than the chief are left out."""
-    latest, latest_record, record, files, size = None, -1.0, None, 0, 0
+    latest, recorded, record, files, size = None, -1.0, None, 0, 0
     for base, folders, names in os.walk(folder):
         folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
         for name in names:
@@ -109,12 +101,12 @@ def scan_keep_folder(folder: str) -> KeptFiles:
             changed = stats.st_mtime
             files, size = files + 1, size + stats.st_size
             latest = max(latest or 0.0, changed)
-            if name == RECORD and changed > latest_record:
-                latest_record, record = changed, os.path.join(base, name)
-    return KeptFiles(latest, record, files, size)
+            if name == RECORD and changed > recorded:
+                recorded, record = changed, os.path.join(base, name)
+    return KeptFiles(latest, record, recorded, files, size)
 
 
-def _checkpoint(record: str) -> Optional[str]:
+def _read_checkpoint(record: str) -> Optional[str]:
     try:
         with open(record, "rb") as text:
             match = _CHECKPOINT.search(text.read(_MOST_BYTES).decode("utf-8", "replace"))
@@ -159,12 +151,10 @@ def make_row(root: str, path: str) -> Optional[Row]:
     whole = os.path.join(root, path)
     try:
         file_stat = os.lstat(whole)
+        mtime_ns = max(0, file_stat.st_mtime_ns)
         if stat.S_ISLNK(file_stat.st_mode):
-            return path, 0, max(0, file_stat.st_mtime_ns), os.readlink(whole)
+            return path, 0, mtime_ns, os.readlink(whole)
     except OSError:
         return None
-    return (
-        (path, file_stat.st_size, max(0, file_stat.st_mtime_ns), None)
-        if stat.S_ISREG(file_stat.st_mode)
-        else None
-    )
+    is_file = stat.S_ISREG(file_stat.st_mode)
+    return (path, file_stat.st_size, mtime_ns, None) if is_file else None

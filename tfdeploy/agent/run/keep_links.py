@@ -20,7 +20,7 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.log.format import LogWriter
-from tfdeploy.agent.run.find import find_run_paths, run_names
+from tfdeploy.agent.run.find import own_runs
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import scan_keep_folder
 from tfdeploy.agent.run.liveness import is_live
@@ -63,15 +63,12 @@ def restore_links_after(paths: RunPaths, part: wire.HostPart, task: str) -> None
 def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "") -> List[str]:
     """In all runs of the job that are no longer live, restore the links to `keep`. Return a
     sentence for each link. The caller holds the job's lock."""
-    links: List[str] = []
-    for run in run_names(workdir, job):
-        paths = find_run_paths(workdir, job, run, inventory_name)
-        if paths is not None and paths.is_whole() and not is_live(paths):
-            links += [
-                "run %s: %s" % (run, sentence)
-                for sentence in restore_links(paths, paths.part().keep)
-            ]
-    return links
+    return [
+        "run %s: %s" % (paths.run, sentence)
+        for paths in own_runs(workdir, job, inventory_name)
+        if not is_live(paths)
+        for sentence in restore_links(paths, paths.part().keep)
+    ]
 
 
 def keep_lock(workdir: str, job: str) -> FileLock:
@@ -124,28 +121,34 @@ def _move_into_keep(source: str, target: str) -> str:
         return "removed by the program"
     if not stat.S_ISDIR(kind):
         what = "a link to %s" % os.readlink(source) if stat.S_ISLNK(kind) else "a file"
-        return "replaced by %s, which now is %s" % (what, _move(source, _dated_name(target)))
+        return "replaced by %s, which now is %s" % (what, _set_aside(source, target))
     new, old = scan_keep_folder(source).newest, scan_keep_folder(target).newest
     if old is not None and (new is None or new < old):
         if new is None and remove_if_empty(source):
             return "replaced by an empty folder, and `keep` stays as it was"
-        return "replaced by an older folder than the one in `keep`: it now is %s" % _move(
-            source, _dated_name(target)
+        return "replaced by an older folder than the one in `keep`: it now is %s" % _set_aside(
+            source, target
         )
-    aside = ""
+    change = "replaced by a folder of the program, which was taken into `keep`"
     if os.path.lexists(target) and not remove_if_empty(target):
-        aside = _move(target, _dated_name(target))
+        change += ", and the old one is %s" % _set_aside(target, target)
     _move(source, target)
-    return "replaced by a folder of the program, which was taken into `keep`" + (
-        aside and ", and the old one is %s" % aside
-    )
+    return change
 
 
-def _dated_name(target: str) -> str:
-    """Return an unused path that consists of `target` and the current time."""
-    wanted = "%s.aside-%s" % (target, time.strftime("%Y%m%d-%H%M%S", time.gmtime()))
+def _set_aside(source: str, target: str) -> str:
+    """Move `source` to an unused path that consists of `target` and the current time, and return
+    this path."""
+    now = time.strftime("%Y%m%d-%H%M%S", time.gmtime())
+    aside = unused_name("", "%s.aside-%s" % (target, now))
+    _move(source, aside)
+    return aside
+
+
+def unused_name(folder: str, wanted: str) -> str:
+    """Return `wanted`, with a number at its end if `folder` already has an entry of that name."""
     names = [wanted] + ["%s-%d" % (wanted, number) for number in range(2, 1000)]
-    return next(name for name in names if not os.path.lexists(name))
+    return next(name for name in names if not os.path.lexists(os.path.join(folder, name)))
 
 
 def remove_if_empty(folder: str) -> bool:
@@ -164,12 +167,12 @@ def is_empty(folder: str) -> bool:
     return True
 
 
-def _move(source: str, target: str) -> str:
-    """Move `source` to `target` by one rename, and return `target`. If they are on different file
-    systems, first copy the source to a path beside the target."""
+def _move(source: str, target: str) -> None:
+    """Move `source` to `target` by one rename. If they are on different file systems, first copy
+    the source to a path beside the target."""
     try:
         os.rename(source, target)
-        return target
+        return
     except OSError as error:
         if error.errno != errno.EXDEV:
             raise
@@ -183,4 +186,3 @@ def _move(source: str, target: str) -> str:
         shutil.copy2(source, arriving, follow_symlinks=False)
         os.rename(arriving, target)
         os.unlink(source)
-    return target

@@ -13,7 +13,7 @@ import stat
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Any, List, Tuple
-from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run.keep_folders import RECORD
@@ -52,14 +52,12 @@ def put_in_place(
         return missing
     for path in aside:
         _refuse_links(root, path)
-        if os.path.lexists(os.path.join(root, path)):
-            os.replace(os.path.join(root, path), os.path.join(root, path + ASIDE))
-    for path in sorted(
-        (path for path, _, _ in files), key=lambda each: (os.path.basename(each) == RECORD, each)
-    ):
+        if os.path.lexists(root + path):
+            os.replace(root + path, root + path + ASIDE)
+    for path, _, _ in sorted(files, key=lambda row: (os.path.basename(row[0]) == RECORD, row)):
         _refuse_links(root, path)
-        make_private_folder(os.path.dirname(os.path.join(root, path)))
-        os.replace(os.path.join(folder, path), os.path.join(root, path))
+        make_private_folder(os.path.dirname(root + path))
+        os.replace(os.path.join(folder, path), root + path)
     shutil.rmtree(folder, ignore_errors=True)
     return []
 
@@ -71,9 +69,7 @@ def incoming_path(workdir: str, job: str) -> str:
 
 def check_inside(path: Any, keep: List[str]) -> str:
     """Return the path, or raise VerbError bad_name if it is not below one of the keep folders."""
-    steps: Tuple[str, ...] = tuple(path.split("/")) if isinstance(path, str) else ("..",)
-    plain = "\0" not in str(path) and all(word not in ("", ".", "..") for word in steps)
-    if not plain or not any(str(path).startswith(top + "/") for top in keep):
+    if not is_path_inside(path) or not any(path.startswith(top + "/") for top in keep):
         raise VerbError("bad_name", "%r is not in a keep folder" % (path,))
     return str(path)
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import itertools
 import os
+import stat
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import Iterator, List, Set
-from tfdeploy.agent.host.atomic import remove_temporaries
+from tfdeploy.agent.annotations import Iterator, List
+from tfdeploy.agent.host.atomic import remove_file, remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
@@ -25,12 +26,9 @@ _FOLDERS_S = 10.0  # how long to wait for folders_lock
 def forget_secrets(paths: RunPaths) -> None:
     """Remove the files with the run's secrets, including temporary files that a killed prepare
     left."""
-    for name in SECRET_FILES:
-        remove_temporaries(paths.file(name))
-        try:
-            os.unlink(paths.file(name))
-        except OSError:
-            pass
+    for path in map(paths.file, SECRET_FILES):
+        remove_temporaries(path)
+        remove_file(path)
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
@@ -62,12 +60,8 @@ def remove_partial_orders(paths: RunPaths) -> None:
 
 def forget_doubt(paths: RunPaths) -> None:
     """Remove the files that mark a run as in doubt, because the run is committed or over."""
-    doubt_file = layout.in_doubt_file(paths.workdir, paths.job, paths.run, paths.host)
-    for path in (doubt_file, doubt_file + ABORT):
-        try:
-            os.unlink(path)
-        except OSError:
-            pass
+    remove_file(paths.doubt_file)
+    remove_file(paths.doubt_file + ABORT)
 
 
 def put_back_keep(paths: RunPaths) -> None:
@@ -86,7 +80,8 @@ def remove_run(paths: RunPaths) -> None:
 
     put_back_keep(paths)
     forget_secrets(paths)
-    gone = os.path.join(paths.run_dir, "gone-%s" % os.urandom(8).hex())
+    hosts, gone = os.path.dirname(paths.host_dir), "gone-%s" % os.urandom(8).hex()
+    gone = os.path.join(paths.run_dir, gone)
     with folders_lock(paths):
         try:
             # The folder is moved away by one rename, because the next launch with this run name may
@@ -95,10 +90,10 @@ def remove_run(paths: RunPaths) -> None:
         except OSError:
             shutil.rmtree(paths.host_dir, ignore_errors=True)
         try:
-            os.rmdir(os.path.dirname(paths.host_dir))
+            os.rmdir(hosts)
         except OSError:
             pass  # another host has a folder there, or is removing the run's folder
-        if not os.path.isdir(os.path.dirname(paths.host_dir)):
+        if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         forget_doubt(paths)
     # A minder that ends because of the removal may still write to the folder.
@@ -132,7 +127,7 @@ def find_new_paths(paths: RunPaths, part: wire.HostPart) -> Iterator[str]:
     """Yield the paths of files in cwd/ that are new or differ from the release from which cwd/ was
     copied. Files in keep folders are left out. The files of each folder are sorted."""
     release = layout.release_dir(paths.workdir, paths.job, part.release)
-    skipped: Set[str] = set(part.keep) | set(part.links)
+    skipped = {*part.keep, *part.links}
     for folder, folders, names in os.walk(paths.cwd):
         relative = os.path.relpath(folder, paths.cwd)
         prefix = "" if relative == "." else relative + "/"
@@ -157,6 +152,5 @@ def _differs(path: str, original: str) -> bool:
         old = os.lstat(original)
     except OSError:
         return True
-    return (new.st_size, new.st_mtime_ns) != (old.st_size, old.st_mtime_ns) and not os.path.islink(
-        path
-    )
+    is_same = (new.st_size, new.st_mtime_ns) == (old.st_size, old.st_mtime_ns)
+    return not is_same and not stat.S_ISLNK(new.st_mode)

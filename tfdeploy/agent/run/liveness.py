@@ -11,11 +11,15 @@ def is_live(paths: RunPaths) -> bool:
     """Return whether the run has not ended, belongs to this boot, and has a live minder or
     supervisor."""
     state = paths.state()
-    if state.phase == "ended" or state.boot_id not in (None, boot_id()):
-        return False
-    if is_locked(paths.minder_lock):
-        return True
-    return any(is_locked(paths.supervisor_lock(spec.task)) for spec in paths.part().tasks)
+    is_current = state.phase != "ended" and state.boot_id in (None, boot_id())
+    return is_current and is_minded(paths)
+
+
+def is_minded(paths: RunPaths) -> bool:
+    """Return whether a minder or supervisor of the run is alive."""
+    return is_locked(paths.minder_lock) or any(
+        is_locked(paths.supervisor_lock(spec.task)) for spec in paths.part().tasks
+    )
 
 
 def was_committed(paths: RunPaths) -> bool:
@@ -25,7 +29,4 @@ def was_committed(paths: RunPaths) -> bool:
 def is_abandoned(paths: RunPaths) -> bool:
     """Return whether the run was committed and has not ended on this host, although no minder or
     supervisor of it is alive. See serve/run/resume.py."""
-    state = paths.state()
-    if state.phase == "ended" or is_live(paths):
-        return False
-    return was_committed(paths)
+    return paths.state().phase != "ended" and not is_live(paths) and was_committed(paths)

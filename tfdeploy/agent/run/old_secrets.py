@@ -3,25 +3,21 @@ host was rebooted or all its processes were killed."""
 
 from __future__ import annotations
 
-from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.run import check_files, leftovers, liveness
-from tfdeploy.agent.run.find import list_names, run_names
+from tfdeploy.agent.run.find import list_names, other_runs
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
     """Remove the secrets of other runs of the job on this host that are not alive. Such a run can
     no longer be resumed, because this run is committed."""
-    for run in run_names(paths.workdir, paths.job):
-        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+    for other in other_runs(paths):
         if (
-            run == paths.run
-            or not secret_files(other)
-            or check_files.find_damage(paths.workdir, paths.job, run, paths.host)
+            secret_files(other)
+            and not check_files.find_damage(other)
+            and not liveness.is_live(other)
         ):
-            continue
-        if not liveness.is_live(other):
             leftovers.forget_secrets(other)
 
 
@@ -29,7 +25,8 @@ def secret_files(paths: RunPaths) -> List[str]:
     """Return the paths of the files with the run's secrets, including temporary files that a killed
     prepare left."""
     names = list_names(paths.host_dir)
-    return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_HALVES)]
+    return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_PARTIAL)]
 
 
-_HALVES = tuple(".%s." % name for name in SECRET_FILES)
+# The beginnings of the names of temporary files.
+_PARTIAL = tuple(".%s." % name for name in SECRET_FILES)

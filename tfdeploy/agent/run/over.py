@@ -11,13 +11,12 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List, Optional, Set
-from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
-from tfdeploy.agent.run.find import is_own_file, list_names, read_origin
+from tfdeploy.agent.run.find import all_host_folders, is_own_file, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 # If an interrupted operation left an entry, the entry's name begins with one of these texts.
@@ -41,17 +40,18 @@ class RunStanding(NamedTuple):
 def find_standing(
     workdir: str, job: str, run: str, inventory_name: str, marked: Set[str]
 ) -> RunStanding:
-    """Return the state of a run. `inventory_name`: as in find.is_own. `marked`: what `marked_runs` has
-    returned."""
+    """Return the state of a run. `inventory_name`: as in find.is_own_file. `marked`: what
+    `marked_runs` has returned."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None
     damaged = ""
-    for host in _list_hosts(folder):
-        one = _host_standing(RunPaths(os.path.join(folder, "hosts", host)), inventory_name)
-        if one.live:
-            return one
-        damaged = damaged or one.stays
-        ended = one.ended if ended is None else max(ended, one.ended or 0.0)
+    for paths in all_host_folders(folder):
+        if os.path.isdir(paths.host_dir):
+            standing = _host_standing(paths, inventory_name)
+            if standing.live:
+                return standing
+            damaged = damaged or standing.stays
+            ended = standing.ended if ended is None else max(ended, standing.ended or 0.0)
     if run in marked:
         return RunStanding(None, "processes of it are alive", True)
     return RunStanding(ended, damaged or _find_foreign(workdir, job, run, folder), False)
@@ -78,10 +78,9 @@ def marked_runs(workdir: str, job: str) -> Set[str]:
 
 def find_unknown_paths(folder: str) -> List[str]:
     """Return the paths in a run's folder that tfdeploy has not made."""
-    names = list_names(folder)
     return [
         os.path.join(folder, name)
-        for name in names
+        for name in list_names(folder)
         if name not in OF_RUN and not name.startswith(OF_RUN_HALVES + OF_SESSIONS)
     ]
 
@@ -89,14 +88,15 @@ def find_unknown_paths(folder: str) -> List[str]:
 def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
     host = paths.host
     if not paths.is_whole():
+        locks = layout.locks_dir(paths.workdir, paths.job)
         if (
             is_locked(paths.minder_lock)
             or in_doubt.is_in_doubt(paths)
-            or is_locked(_prepare_lock(paths))
+            or is_locked(os.path.join(locks, "prepare." + host))
         ):
             return RunStanding(None, "it is being prepared on %s" % host, True)
         return RunStanding(None, "", False)
-    wrong = check_files.find_damage(paths.workdir, paths.job, paths.run, host)
+    wrong = check_files.find_damage(paths)
     if wrong is not None:
         return RunStanding(
             None, "it is damaged on %s: %s" % (host, wrong), is_locked(paths.minder_lock)
@@ -105,8 +105,7 @@ def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
     if state.phase == "ended":
         lingers = is_locked(paths.minder_lock)
         return RunStanding(state.ended or 0.0, _WAITS if lingers else "", lingers)
-    locks = [paths.minder_lock, *(paths.supervisor_lock(spec.task) for spec in paths.part().tasks)]
-    if liveness.is_live(paths) or any(is_locked(lock) for lock in locks):
+    if liveness.is_minded(paths):
         return RunStanding(None, "it is alive on %s" % host, True)
     is_here = inventory_name == host or is_own_file(
         read_origin(paths.state_file), host, inventory_name
@@ -114,23 +113,10 @@ def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
     return RunStanding(None, "it has not ended on %s" % host, not is_here)
 
 
-def _prepare_lock(paths: RunPaths) -> str:
-    return os.path.join(layout.locks_dir(paths.workdir, paths.job), "prepare." + paths.host)
-
-
 def _find_foreign(workdir: str, job: str, run: str, folder: str) -> str:
     try:
         check_owners(workdir, "%s/runs/%s/hosts" % (job, run), "%s/runs/%s/cwd" % (job, run))
     except NotOurs as error:
         return str(error)
-    reason = find_unknown_paths(folder)
-    return "%s is not tfdeploy's" % reason[0] if reason else ""
-
-
-def _list_hosts(folder: str) -> List[str]:
-    names = list_names(os.path.join(folder, "hosts"))
-    return [
-        name
-        for name in names
-        if NAME.match(name) and os.path.isdir(os.path.join(folder, "hosts", name))
-    ]
+    unknown = find_unknown_paths(folder)
+    return "%s is not tfdeploy's" % unknown[0] if unknown else ""

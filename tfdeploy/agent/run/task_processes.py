@@ -29,6 +29,9 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
+    # The ids of processes, and the process table in which they were found.
+    Selection = Tuple[Set[int], Dict[int, processes.Entry]]
+
 # Distinguishes runs with the same name in different workdirs.
 FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"
 _PATIENCE_S = 5.0  # how long processes may take to end after KILL
@@ -43,37 +46,41 @@ def environment_markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str
     return variables
 
 
-def supervisor_lock(paths: RunPaths, task: str) -> str:
-    return paths.supervisor_lock(task)
-
-
 def read_supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
     """Return the identity of a task's supervisor, or None if the supervisor is not alive. The
     supervisor writes its identity to its lock file. If a full disk prevented that, the pid in the
     task's status is used."""
+    path = paths.supervisor_lock(task)
     try:
-        with open(paths.supervisor_lock(task), "r", encoding="ascii", errors="replace") as lock:
+        with open(path, "r", encoding="ascii", errors="replace") as lock:
             boot_id, pid, start_ticks = lock.read(200).split()
-        who: Optional[processes.Identity] = processes.Identity(boot_id, int(pid), int(start_ticks))
+        supervisor: Optional[processes.Identity] = processes.Identity(
+            boot_id, int(pid), int(start_ticks)
+        )
     except (OSError, ValueError):
         status = paths.status(task)
         over = status.supervisor_pid is None or status.state in ("ended", "lost")
-        who = None if over else processes.read_identity(status.supervisor_pid or 0)
-    return (
-        who
-        if who is not None and processes.is_alive(who) and is_locked(paths.supervisor_lock(task))
-        else None
-    )
+        supervisor = None if over else processes.read_identity(status.supervisor_pid or 0)
+    is_alive = supervisor is not None and processes.is_alive(supervisor) and is_locked(path)
+    return supervisor if is_alive else None
 
 
 def read_minder(paths: RunPaths) -> Optional[processes.Identity]:
     """Return the identity of the run's minder process, which the run's state names. Return None if
     the minder is not alive."""
     state = paths.state()
-    if not state.boot_id or not state.minder_pid or not state.minder_start_ticks:
+    return _find_alive(state.boot_id, state.minder_pid, state.minder_start_ticks)
+
+
+def _find_alive(
+    boot_id: Optional[str], pid: Optional[int], start_ticks: Optional[int]
+) -> Optional[processes.Identity]:
+    """Return the identity of this process. Return None if it is not alive, or if a part of the
+    identity is unknown."""
+    if boot_id is None or pid is None or start_ticks is None:
         return None
-    who = processes.Identity(state.boot_id, state.minder_pid, state.minder_start_ticks)
-    return who if processes.is_alive(who) else None
+    identity = processes.Identity(boot_id, pid, start_ticks)
+    return identity if processes.is_alive(identity) else None
 
 
 def write_own_identity(lock: FileLock) -> None:
@@ -84,21 +91,13 @@ def write_own_identity(lock: FileLock) -> None:
         lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
 
 
-def find_members(
-    paths: RunPaths, tasks: Iterable[str]
-) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+def find_members(paths: RunPaths, tasks: Iterable[str]) -> Selection:
     """Return the ids of the live processes of these tasks, and the process table in which they were
     found."""
-    roots: Set[int] = set()
-    supervisors: Set[int] = set()
     names = list(tasks)
-    for task in names:
-        its_supervisor = read_supervisor(paths, task)
-        if its_supervisor is not None:
-            supervisors.add(its_supervisor.pid)
-        main = main_process(paths.status(task))
-        if main is not None:
-            roots.add(main.pid)
+    supervisors = {each.pid for each in [read_supervisor(paths, task) for task in names] if each}
+    mains = [main_process(paths.status(task)) for task in names]
+    roots = {each.pid for each in mains if each}
     table = processes.all_processes()
     if len(supervisors) < len(names):
         roots |= _find_orphans(paths, table)
@@ -113,11 +112,14 @@ def find_members(
 def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
     """Return the processes that the minder has adopted from dead supervisors. These are all
     children of the minder that are not processes of the agent."""
-    who = read_minder(paths)
-    children = [
-        one for one in table.values() if who is not None and one.parent == who.pid and one.alive
-    ]
-    return {one.pid for one in children if not _is_agent_process(paths, one)}
+    minder = read_minder(paths)
+    if minder is None:
+        return set()
+    return {
+        process.pid
+        for process in table.values()
+        if process.parent == minder.pid and process.alive and not _is_agent_process(paths, process)
+    }
 
 
 def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
@@ -133,10 +135,7 @@ def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
 
 def main_process(status: wire.TaskStatus) -> Optional[processes.Identity]:
     """Return the identity of the task's own process, or None if that process is not alive."""
-    if status.pid is None or status.start_ticks is None or status.boot_id is None:
-        return None
-    who = processes.Identity(status.boot_id, status.pid, status.start_ticks)
-    return who if processes.is_alive(who) else None
+    return _find_alive(status.boot_id, status.pid, status.start_ticks)
 
 
 def end_tasks(paths: RunPaths, tasks: Iterable[str], grace_s: float) -> List[Answer]:
@@ -154,29 +153,23 @@ def end_strays(workdir: str, job: str, run: str, grace_s: float) -> Optional[Lis
     return _end_processes(lambda: find_strays(workdir, job, run), grace_s)
 
 
-def find_strays(
-    workdir: str, job: str, run: Optional[str] = None
-) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+def find_strays(workdir: str, job: str, run: Optional[str] = None) -> Selection:
     """Return the ids of the live processes of a run in this workdir, and the process table. The
     processes are found only by their environment. If `run` is None, processes of all runs of the
     job are returned."""
-    above = layout.runs_dir(workdir, job) if run is None else layout.run_dir(workdir, job, run)
-    wanted = (
-        {"TFDEPLOY_TASK_JOB": job} if run is None else {"TFDEPLOY_TASK_JOB": job, wire.MARKER: run}
-    )
+    above, wanted = layout.runs_dir(workdir, job), {"TFDEPLOY_TASK_JOB": job}
+    if run is not None:
+        above, wanted[wire.MARKER] = layout.run_dir(workdir, job, run), run
     table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
-    pids = processes.find_marked(wanted, table)
     return {
         pid
-        for pid in pids
+        for pid in processes.find_marked(wanted, table)
         if processes.read_environment(pid).get(FOLDER_MARKER, "").startswith(within)
     }, table
 
 
-def _end_processes(
-    find: "Callable[[], Tuple[Set[int], Dict[int, processes.Entry]]]", grace_s: float
-) -> List[Answer]:
+def _end_processes(find: Callable[[], Selection], grace_s: float) -> List[Answer]:
     pids, table = find()
     if grace_s > 0:
         processes.send_signals(pids, table, signal.SIGTERM)

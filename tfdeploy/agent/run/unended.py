@@ -11,21 +11,24 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, List, Optional, Set
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run import shown_plan
-from tfdeploy.agent.run.find import host_names, run_names
+from tfdeploy.agent.run.find import host_folders, run_names
+from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
+
+    Read = Callable[[str], Optional[Unchecked]]
 
 
 def releases_in_use(workdir: str, job: str) -> Iterator[str]:
     """Yield the names of the releases that unended runs of the job use. Raises OSError if a run
     cannot be read, because that run may use any release."""
-    return (str(part.get("release")) for part in _read_parts(workdir, job, _read))
+    return (str(part.get("release")) for part in _unended_parts(workdir, job, read_json))
 
 
 def path_prepends_in_use(workdir: str, job: str) -> Iterator[str]:
     """Yield the folders that come first on PATH for the tasks of the job's unended runs."""
-    for part in _read_parts(workdir, job, _read_or_nothing):
+    for part in _unended_parts(workdir, job, _read_or_none):
         for task in _list_or_empty(part.get("tasks")):
             paths = _list_or_empty(task.get("path_prepend")) if isinstance(task, dict) else []
             yield from (path for path in paths if isinstance(path, str))
@@ -35,12 +38,9 @@ def has_unreadable(workdir: str, job: str) -> bool:
     """Return whether the job has a run that may be alive, but whose part.json or state.json cannot
     be read. It is then unknown what that run uses."""
     for run in run_names(workdir, job):
-        for host in host_names(workdir, job, run):
+        for paths in host_folders(workdir, job, run):
             try:
-                state = read_json(layout.state_file(workdir, job, run, host))
-                if (state or {}).get("phase") != "ended" and read_json(
-                    layout.part_file(workdir, job, run, host)
-                ) is None:
+                if not _has_ended(paths, read_json) and not paths.is_whole():
                     return True
             except OSError:
                 return True
@@ -52,11 +52,8 @@ def data_sets_in_use(workdir: str, job: str) -> Optional[Set[str]]:
     of these runs. Raises OSError."""
     names: Set[str] = set()
     for run in run_names(workdir, job):
-        states = (
-            _read(layout.state_file(workdir, job, run, host))
-            for host in host_names(workdir, job, run)
-        )
-        if any(state.get("phase") != "ended" for state in states):
+        folders = host_folders(workdir, job, run)
+        if not all(_has_ended(paths, read_json) for paths in folders):
             named = shown_plan.read_plan(workdir, job, run)["data"]
             if named is None:
                 return None
@@ -64,22 +61,22 @@ def data_sets_in_use(workdir: str, job: str) -> Optional[Set[str]]:
     return names
 
 
-def _read_parts(workdir: str, job: str, read: Callable[[str], Unchecked]) -> Iterator[Unchecked]:
+def _unended_parts(workdir: str, job: str, read: Read) -> Iterator[Unchecked]:
     for run in run_names(workdir, job):
-        for host in host_names(workdir, job, run):
-            if read(layout.state_file(workdir, job, run, host)).get("phase") != "ended":
-                yield read(layout.part_file(workdir, job, run, host))
+        for paths in host_folders(workdir, job, run):
+            if not _has_ended(paths, read):
+                yield read(paths.file(layout.PART)) or {}
 
 
-def _read(path: str) -> Unchecked:
-    return read_json(path) or {}
+def _has_ended(paths: RunPaths, read: Read) -> bool:
+    return (read(paths.state_file) or {}).get("phase") == "ended"
 
 
-def _read_or_nothing(path: str) -> Unchecked:
+def _read_or_none(path: str) -> Optional[Unchecked]:
     try:
-        return _read(path)
+        return read_json(path)
     except OSError:
-        return {}
+        return None
 
 
 def _list_or_empty(value: object) -> List[object]:

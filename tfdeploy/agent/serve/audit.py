@@ -14,7 +14,14 @@ from tfdeploy.agent.errors import NAME
 from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
-from tfdeploy.agent.run.find import is_own_file, job_names, list_names, read_origin, run_names
+from tfdeploy.agent.run.find import (
+    all_host_folders,
+    is_own_file,
+    job_names,
+    list_names,
+    read_origin,
+    run_names,
+)
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import audit_log, secret_files
 from tfdeploy.agent.serve.call import Call
@@ -83,22 +90,15 @@ def _own_parts(workdir: str, job: str, run: str, inventory_name: str) -> List[Ru
     """Return this machine's folders of the run. Folders of other hosts that share the workdir are
     left out, because this machine cannot see whether processes of those hosts are alive.
     `inventory_name`: as in find.is_own_file."""
-    names = [
-        name
-        for name in list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts"))
-        if NAME.match(name)
+    folders = all_host_folders(layout.run_dir(workdir, job, run))
+    named = [paths for paths in folders if paths.host == inventory_name]
+    if named or len(folders) < 2:
+        return named or folders
+    return [
+        paths
+        for paths in folders
+        if is_own_file(read_origin(paths.state_file), paths.host, inventory_name)
     ]
-    if inventory_name in names:
-        names = [inventory_name]
-    elif len(names) > 1:
-        names = [
-            name
-            for name in names
-            if is_own_file(
-                read_origin(layout.state_file(workdir, job, run, name)), name, inventory_name
-            )
-        ]
-    return [RunPaths(layout.host_dir(workdir, job, run, name)) for name in names]
 
 
 def _runs_with_secrets(workdir: str, job: str, run: str, inventory_name: str) -> List[Answer]:
@@ -136,7 +136,7 @@ def _is_busy(paths: RunPaths) -> bool:
     """Return whether a launch is preparing this host's folder of a run, or the run is alive on this
     host. A minder that only informs other hosts about the run's end does not count, because it
     needs no files any more."""
-    if check_files.find_damage(paths.workdir, paths.job, paths.run, paths.host):
+    if check_files.find_damage(paths):
         return is_locked(paths.minder_lock) or (
             in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
         )
@@ -157,7 +157,7 @@ def _is_locked(workdir: str, job: str) -> bool:
 def _admitted_addresses(parts: List[RunPaths]) -> List[Answer]:
     admissions: List[Answer] = []
     for paths in parts:
-        if not check_files.find_damage(paths.workdir, paths.job, paths.run, paths.host):
+        if not check_files.find_damage(paths):
             admissions += [
                 {"address": address, "of": host}
                 for address, host in sorted(paths.state().admitted.items())

@@ -15,7 +15,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Option
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
-from tfdeploy.agent.run.find import host_names
+from tfdeploy.agent.run.find import host_folders
 from tfdeploy.agent.run.keep_folders import check_keep_paths, list_stable_rows, walk_files
 from tfdeploy.agent.run.leftovers import find_new_paths
 from tfdeploy.agent.serve.call import Call, audited
@@ -41,11 +41,11 @@ def list_files(call: Call) -> Answer:
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
     sharing = (
-        host_names(call.context.workdir, call.name("job"), call.name("run"))
+        host_folders(call.context.workdir, call.name("job"), call.name("run"))
         if call.flag("run")
         else []
     )
-    return {"root": root, "sharing": sharing}
+    return {"root": root, "sharing": [folder.host for folder in sharing]}
 
 
 def hash_files(call: Call) -> Answer:

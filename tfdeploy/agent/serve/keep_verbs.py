@@ -13,7 +13,6 @@ from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import find, keep_aside, liveness
-from tfdeploy.agent.run.find import run_names
 from tfdeploy.agent.run.keep_folders import check_keep_paths
 from tfdeploy.agent.run.keep_receive import check_inside, make_incoming_folder, put_in_place
 from tfdeploy.agent.serve.call import Call, audited, fenced
@@ -74,7 +73,7 @@ def set_aside(call: Call) -> Answer:
     keep = check_keep_paths(call.rows("keep"))
     check_owners(workdir, *layout.job_folders(job))
     # If this workdir has files of the run, hosts of the run share this workdir.
-    if not find.host_names(workdir, job, run):
+    if not find.host_folders(workdir, job, run):
         _refuse_live_run(workdir, job, call.context.host)
         keep_aside.rename_keep_without_task(workdir, job, run, keep)
     return {}
@@ -83,14 +82,13 @@ def set_aside(call: Call) -> Answer:
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
     """Refuse if a run of the job is alive on this host. This happens if this session stalled and
     lost the job's lock, and another operator has launched since then. Raises VerbError live_run."""
-    for run in run_names(workdir, job):
-        paths = find.find_run_paths(workdir, job, run, host)
-        if paths is not None and paths.is_whole() and liveness.is_live(paths):
+    for paths in find.own_runs(workdir, job, host):
+        if liveness.is_live(paths):
             raise VerbError(
                 "live_run",
-                "run %s of job %s is alive on this host" % (run, job),
+                "run %s of job %s is alive on this host" % (paths.run, job),
                 advice="stop_run",
-                details={"run": run},
+                details={"run": paths.run},
             )
 
 

@@ -30,7 +30,7 @@ from tfdeploy.agent.host.network.addresses import own_addresses
 from tfdeploy.agent.host.network.free_ports import scan_ports
 from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
-from tfdeploy.agent.run.find import find_damage, find_run_paths, job_names, run_names
+from tfdeploy.agent.run.find import find_damage, job_names, own_runs, run_names
 from tfdeploy.agent.run.keep_folders import keep_facts
 from tfdeploy.agent.run.liveness import is_live
 from tfdeploy.agent.serve.call import Call
@@ -251,11 +251,10 @@ def _has_program(name: str, python: Optional[str]) -> bool:
 
 def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
     runs: List[Answer] = []
-    for run in run_names(workdir, job):
-        paths = find_run_paths(workdir, job, run, host)
-        if paths is not None and is_live(paths):
-            operator = shown_plan.read_plan(workdir, job, run)["operator"]
-            runs.append({"run": run, "who": operator, "started": paths.state().started})
+    for paths in own_runs(workdir, job, host):
+        if is_live(paths):
+            operator = shown_plan.read_plan(workdir, job, paths.run)["operator"]
+            runs.append({"run": paths.run, "who": operator, "started": paths.state().started})
     return runs
 
 
@@ -271,22 +270,15 @@ def _held_ports(workdir: str, host: str) -> Dict[int, str]:
     port that a minder holds does not appear in /proc/net."""
     held: Dict[int, str] = {}
     for job in job_names(workdir):
-        for run in run_names(workdir, job):
-            paths = find_run_paths(workdir, job, run, host)
-            if paths is None or not is_live(paths):
-                continue
+        for paths in filter(is_live, own_runs(workdir, job, host)):
             part = paths.part()
-            ports = {spec.task: spec.port or spec.own_port for spec in part.tasks}
-            held.update(
-                {port: "%s of run %s" % (task, run) for task, port in ports.items() if port}
-            )
-            held.update(
-                {
-                    mesh.port: "the mesh of run %s" % run
-                    for mesh in part.mesh
-                    if mesh.host == part.host
-                }
-            )
+            for spec in part.tasks:
+                port = spec.port or spec.own_port
+                if port:
+                    held[port] = "%s of run %s" % (spec.task, paths.run)
+            for mesh in part.mesh:
+                if mesh.host == part.host:
+                    held[mesh.port] = "the mesh of run %s" % paths.run
     return held
 
 

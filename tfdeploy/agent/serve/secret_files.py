@@ -14,7 +14,8 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
 from tfdeploy.agent.errors import NAME, VerbError, is_path_inside
 from tfdeploy.agent.host.atomic import read_json
-from tfdeploy.agent.run.find import host_names, list_names, run_names
+from tfdeploy.agent.run.find import host_folders, list_names, run_names
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
 MOST_PATHS = 1000  # limit for each job, once for its code and once for its data
@@ -86,7 +87,7 @@ def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[st
     if not secret.code(job):
         return
     yield from in_cwd(workdir, job, run, secret)
-    used = {_release_of(workdir, job, run, host) for host in host_names(workdir, job, run)}
+    used = {_release_of(paths) for paths in host_folders(workdir, job, run)}
     for name, paths in releases(workdir, job, secret.code(job)):
         if name in used:
             yield from (
@@ -99,9 +100,9 @@ def in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[st
     return (os.path.join(cwd, path) for path in present(cwd, secret.code(job)))
 
 
-def _release_of(workdir: str, job: str, run: str, host: str) -> object:
+def _release_of(paths: RunPaths) -> object:
     try:
-        return (read_json(layout.part_file(workdir, job, run, host)) or {}).get("release")
+        return (read_json(paths.file(layout.PART)) or {}).get("release")
     except OSError:
         return None
 

@@ -235,8 +235,13 @@ def test_hosts_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
         (folder / "part.json").write_text(json.dumps(wire.to_wire(part)))
         state = wire.HostRunState(run="run", job="job", host=host, boot_id=boot, hostname=name)
         (folder / "state.json").write_text(json.dumps(wire.to_wire(state)))
-    assert find.find_own_host(str(tmp_path), "job", "run") == "n2"
-    assert find.find_own_host(str(tmp_path), "job", "none") is None
+    assert _own_host(tmp_path) == "n2"
+    assert _own_host(tmp_path, run="none") is None
+
+
+def _own_host(workdir: Path, inventory_name: str = "", run: str = "run") -> str | None:
+    paths = find.find_run_paths(str(workdir), "job", run, inventory_name)
+    return None if paths is None else paths.host
 
 
 def _state(workdir: Path, host: str, **said: Any) -> None:
@@ -269,17 +274,17 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     own_origin = find.own_origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)
-    assert find.find_own_host(str(tmp_path), "job", "run") == "n2"
+    assert _own_host(tmp_path) == "n2"
     # The boot id decides, even if the session gives the name of the other host.
-    assert find.find_own_host(str(tmp_path), "job", "run", "n1") == "n2"
+    assert _own_host(tmp_path, "n1") == "n2"
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
-    assert find.find_own_host(str(tmp_path), "job", "run", "n2") == "n2"
-    assert find.find_own_host(str(tmp_path), "job", "run", "n1") == "n1"
+    assert _own_host(tmp_path, "n2") == "n2"
+    assert _own_host(tmp_path, "n1") == "n1"
     _state(tmp_path, "n1", **{**own_origin, "place": "another container"})
-    assert find.find_own_host(str(tmp_path), "job", "run", "as others call it") == "n2"
+    assert _own_host(tmp_path, "as others call it") == "n2"
     _state(tmp_path, "n1", **own_origin)
     _state(tmp_path, "n2", **own_origin)  # one machine has two names in the inventory
-    assert find.find_own_host(str(tmp_path), "job", "run", "n2") == "n2"
+    assert _own_host(tmp_path, "n2") == "n2"
 
 
 def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
@@ -292,10 +297,10 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
         )
     _state(tmp_path, "n7", **find.own_origin())
     monkeypatch.setattr(
-        check_files, "find_damage", lambda *args: (looked.append(args[3]), whole(*args))[1]
+        check_files, "find_damage", lambda paths: (looked.append(paths.host), whole(paths))[1]
     )
     for inventory_name in ("n7", "", "as others call it", "n9"):
-        assert find.find_own_host(str(tmp_path), "job", "run", inventory_name) == "n7"
+        assert _own_host(tmp_path, inventory_name) == "n7"
     assert looked == ["n7"] * 4
     assert find.find_damage(str(tmp_path), "job", "run") is None and len(looked) == 5
     _garbage(Path(layout.host_dir(str(tmp_path), "job", "run", "n0")))
@@ -303,7 +308,7 @@ def test_of_many_hosts_that_share_a_workdir_only_the_own_part_is_looked_through(
     (Path(layout.host_dir(str(tmp_path), "job", "run", "n1")) / "state.json").symlink_to(
         "state.json"
     )
-    assert find.find_own_host(str(tmp_path), "job", "run") == "n7"
+    assert _own_host(tmp_path) == "n7"
     assert find.find_damage(str(tmp_path), "job", "run") is None
 
 
@@ -312,9 +317,9 @@ def test_of_two_parts_of_this_machine_the_one_that_is_whole_counts(tmp_path: Pat
     _state(tmp_path, "n1", **own_origin)
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n1")))
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b1", "place": "p1"})
-    assert find.find_own_host(str(tmp_path), "job", "run") == "n2"
+    assert _own_host(tmp_path) == "n2"
     _wrong_types(Path(layout.host_dir(str(tmp_path), "job", "run", "n2")))
-    assert find.find_own_host(str(tmp_path), "job", "run") is None
+    assert _own_host(tmp_path) is None
     assert "state.json: ended_tasks is wrong" in str(find.find_damage(str(tmp_path), "job", "run"))
 
 

@@ -10,11 +10,10 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run import check_files, shown_plan, task_processes
-from tfdeploy.agent.run.find import host_names, list_names, run_names
+from tfdeploy.agent.run import check_files, liveness, shown_plan, task_processes
+from tfdeploy.agent.run.find import host_folders, list_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.datasets import record as data_record
 
@@ -77,16 +76,10 @@ def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, Show
         plan = shown_plan.read_plan(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:
             continue
-        for paths in _host_parts(workdir, job, run):
-            if _is_alive(paths):
+        for paths in host_folders(workdir, job, run):
+            if not check_files.find_damage(paths) and _is_alive(paths):
                 return run, plan
     return None
-
-
-def _host_parts(workdir: str, job: str, run: str) -> Iterator[RunPaths]:
-    for host in host_names(workdir, job, run):
-        if not check_files.find_damage(workdir, job, run, host):
-            yield RunPaths(layout.host_dir(workdir, job, run, host))
 
 
 def _is_alive(paths: RunPaths) -> bool:
@@ -94,8 +87,6 @@ def _is_alive(paths: RunPaths) -> bool:
     left behind."""
     if paths.state().phase == "ended":
         return False
-    tasks = [spec.task for spec in paths.part().tasks]
-    locks = [paths.minder_lock, *(paths.supervisor_lock(task) for task in tasks)]
-    return any(is_locked(lock) for lock in locks) or bool(
-        task_processes.find_members(paths, tasks)[0]
+    return liveness.is_minded(paths) or bool(
+        task_processes.find_members(paths, [spec.task for spec in paths.part().tasks])[0]
     )

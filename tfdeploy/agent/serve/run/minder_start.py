@@ -12,7 +12,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import listening
 from tfdeploy.agent.run import find, liveness
-from tfdeploy.agent.run.find import job_names, run_names
+from tfdeploy.agent.run.find import job_names
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 if TYPE_CHECKING:
@@ -101,18 +101,12 @@ def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
     """Return the other live run whose plan has that port on this host, or None. Plans are read
     because /proc shows a held port only as a socket of some Python process, or not at all."""
     for job in job_names(paths.workdir):
-        for run in run_names(paths.workdir, job):
-            other = find.find_run_paths(paths.workdir, job, run, paths.host)
-            if (
-                other is None
-                or run == paths.run
-                or not other.is_whole()
-                or not liveness.is_live(other)
-            ):
+        for other in find.own_runs(paths.workdir, job, paths.host):
+            if other.run == paths.run or not liveness.is_live(other):
                 continue
             part = other.part()
             ports = [spec.port or spec.own_port for spec in part.tasks]
             ports += [minder.port for minder in part.mesh if minder.host == part.host]
             if port in ports:
-                return "run %s of job %s" % (run, job)
+                return "run %s of job %s" % (other.run, job)
     return None

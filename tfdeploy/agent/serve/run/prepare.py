@@ -29,7 +29,7 @@ from tfdeploy.agent.run import (
     task_processes,
 )
 from tfdeploy.agent.run import workdir as run_workdir
-from tfdeploy.agent.run.find import find_damage, host_names, run_names
+from tfdeploy.agent.run.find import find_damage, host_folders, other_runs, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.datasets import parts as data_parts
@@ -141,12 +141,9 @@ def clear_away(paths: RunPaths) -> None:
 def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
     """Remove the folders of other hosts that share the workdir, if they are of an earlier run of
     this name that was rolled back."""
-    for host in host_names(paths.workdir, paths.job, paths.run):
-        if host != paths.host:
-            _clear_other_host(
-                RunPaths(layout.host_dir(paths.workdir, paths.job, paths.run, host)),
-                part.plan_digest,
-            )
+    for other in host_folders(paths.workdir, paths.job, paths.run):
+        if other.host != paths.host:
+            _clear_other_host(other, part.plan_digest)
 
 
 def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
@@ -178,19 +175,14 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
 
 def refuse_live_run(paths: RunPaths) -> None:
     """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
-    for run in run_names(paths.workdir, paths.job):
-        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if (
-            run == paths.run
-            or check_files.find_damage(paths.workdir, paths.job, run, paths.host)
-            or not _is_alive(other)
-        ):
+    for other in other_runs(paths):
+        if check_files.find_damage(other) or not _is_alive(other):
             continue
-        plan = shown_plan.read_plan(paths.workdir, paths.job, run)
-        details = {"run": run, "who": plan["operator"], "when": plan["created"]}
+        plan = shown_plan.read_plan(other.workdir, other.job, other.run)
+        details = {"run": other.run, "who": plan["operator"], "when": plan["created"]}
         what = "run %s of job %s is alive on this host, launched by %s" % (
-            run,
-            paths.job,
+            other.run,
+            other.job,
             plan["operator"],
         )
         raise VerbError("live_run", what, advice="stop_run", details=details)

@@ -7,7 +7,6 @@ this host.
 
 from __future__ import annotations
 
-from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import check_files, find, liveness
@@ -57,12 +56,9 @@ def resume_run(call: Call) -> Answer:
 def _later_run(paths: RunPaths) -> Optional[str]:
     """Return a run of the job that was prepared on this host after this run, or None."""
     own = paths.prepared()
-    for run in find.run_names(paths.workdir, paths.job):
-        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
-        if run == paths.run or check_files.find_damage(paths.workdir, paths.job, run, paths.host):
-            continue
-        if other.prepared() > own:
-            return run
+    for other in find.other_runs(paths):
+        if not check_files.find_damage(other) and other.prepared() > own:
+            return other.run
     return None
 
 
