@@ -30,6 +30,7 @@ VERSION = 1
 
 RUN_STATES = ("starting", "running", "succeeded", "failed", "stopped", "lost")
 TASK_STATES = ("pending", "starting", "running", "ended", "lost")
+OVER = ("ended", "lost")  # the states of an attempt that has ended
 OUTCOMES = ("succeeded", "failed", "killed", "stopped", "gave_up", "lost")
 # The phases of a run on one host, in this order. In the phase `ended`, no process of the run is
 # alive on the host.

@@ -27,6 +27,10 @@ class OwnTask(NamedTuple):
     written: bool = True
     waits: Tuple[str, ...] = ()
 
+    @property
+    def has_ended(self) -> bool:
+        return self.status.state in wire.OVER and not self.supervised
+
 
 class View(NamedTuple):
     """Everything on which a decision depends.
@@ -43,7 +47,7 @@ class View(NamedTuple):
     own: Dict[str, OwnTask]
     now: float
     marks: Dict[str, float]
-    control_words: Dict[str, Word]  # control files that exist: start, commit, abort, stop
+    control_words: Dict[str, Word]
     silent_s: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
     counts: Dict[str, RestartCount] = {}

@@ -131,9 +131,7 @@ def _reap(view: View, own: OwnTask) -> Reap:
 
 
 def _have_all_ended(view: View) -> bool:
-    return all(
-        own.status.state in ("ended", "lost") and not own.supervised for own in view.own.values()
-    )
+    return all(own.has_ended for own in view.own.values())
 
 
 def _is_all_over(view: View) -> bool:
@@ -142,7 +140,7 @@ def _is_all_over(view: View) -> bool:
         return False
     if decision_time(view.part.peers, view.known) is not None:
         return True
-    last = all(task in view.known.ended and is_final(view.known.ended[task]) for task in view.own)
+    last = all(_has_ended_for_good(view, task) for task in view.own)
     return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
 
 
@@ -172,27 +170,26 @@ def _end_undecided_tasks(view: View) -> List[Action]:
     done = all(_has_task_ended(view, peer, waited) for peer in part.peers if not is_server(peer))
     for spec in part.tasks:
         own = view.own[spec.task]
-        if own.status.state in ("ended", "lost") and not own.supervised:
+        if own.has_ended:
             continue
-        over = min(waited, own.quiet_s) >= part.finish_grace_s or _is_waiting_for_ended(view, own)
+        # The session of a task that waits for a task that has ended for good can never start.
+        over = min(waited, own.quiet_s) >= part.finish_grace_s or any(
+            _has_ended_for_good(view, task) for task in own.waits
+        )
         if done if is_server(spec) else over:
             actions.append(EndTask(spec.task, DECIDED, part.stop_grace_s))
     return actions
 
 
-def _is_waiting_for_ended(view: View, own: OwnTask) -> bool:
-    """True if the task waits for a task that has ended for good. In this case the session of the
-    waiting task can never start."""
-    return any(task in view.known.ended and is_final(view.known.ended[task]) for task in own.waits)
-
-
 def _has_task_ended(view: View, peer: wire.Peer, waited_s: float) -> bool:
     """True if the task of any host has ended. A task also counts as ended if its host has been
     silent for longer than it can take to end the task."""
-    fields = view.known.ended.get(peer.task)
-    if fields is not None and is_final(fields):
-        return True
-    if peer.task in view.own:
-        return False
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
-    return min(waited_s, view.silent_s.get(peer.host, 0.0)) >= longest_s
+    return _has_ended_for_good(view, peer.task) or (
+        peer.task not in view.own and min(waited_s, view.silent_s.get(peer.host, 0.0)) >= longest_s
+    )
+
+
+def _has_ended_for_good(view: View, task: str) -> bool:
+    ending = view.known.ended.get(task)
+    return ending is not None and is_final(ending)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import socket
 import time
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Union
 from tfdeploy.agent.host.atomic import write_bytes
 from tfdeploy.agent.mesh import shared_state
@@ -16,7 +16,6 @@ from tfdeploy.agent.minder import actions, held_ports, restart, unminded
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors, tell_supervisor
 from tfdeploy.agent.run import clock, leftovers, reap
-from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.broadcast.keep_transfer import KeepFetch
@@ -27,16 +26,19 @@ if TYPE_CHECKING:
 class Effects:
     def __init__(
         self,
-        paths: RunPaths,
-        part: wire.HostPart,
         store: StateStore,
         supervisors: Supervisors,
         mesh: Optional[Mesh],
         holders: List[socket.socket],
         own_ports: held_ports.OwnPorts,
-        guarded: Optional[GuardedPorts] = None,
+        guarded: Optional[GuardedPorts],
     ) -> None:
-        self._paths, self._part, self._store, self._supervisors = paths, part, store, supervisors
+        self._paths, self._part, self._store, self._supervisors = (
+            store.paths,
+            store.part,
+            store,
+            supervisors,
+        )
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
         self._keep: Optional[KeepFetch] = None  # None before the first restart of the gang
@@ -157,12 +159,11 @@ class Effects:
         return True
 
     def _abort(self, action: actions.AbortRun) -> bool:
-        reason = action.reason[: shared_state.MAX_TEXT]
         abort: Abort = {
             "host": self._part.host,
             "time": clock.now(self._part),
             "kind": action.kind,
-            "reason": reason,
+            "reason": action.reason[: shared_state.MAX_TEXT],
         }
         if action.grace_s is not None:
             abort["grace_s"] = action.grace_s
@@ -195,7 +196,6 @@ class Effects:
     def _release(self) -> None:
         for holder in self._holders:
             holder.close()
-        self._holders = []
         if self._guarded is not None:
             self._guarded.close()
         self._own_ports.close()

@@ -33,21 +33,20 @@ _QUIT = b"\nquit\n"
 
 def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
     """Return which ports the firewall closes on this host, and who may still use them."""
-    own = [spec.port or spec.own_port for spec in part.tasks]
-    own += [minder.port for minder in part.mesh if minder.host == part.host]
-    own_addresses = {
-        address for minder in part.mesh if minder.host == part.host for address in minder.addresses
-    }
-    elsewhere = [
-        end
+    own = [minder for minder in part.mesh if minder.host == part.host]
+    ports = [spec.port or spec.own_port for spec in part.tasks] + [minder.port for minder in own]
+    own_addresses = {address for minder in own for address in minder.addresses}
+    elsewhere = tuple(
+        endpoint
         for minder in part.mesh
-        if minder.host != part.host
-        for end in _endpoints_of(part, minder)
-        if end[0] not in own_addresses
-    ]
-    ports = tuple(port for port in own if port is not None)
+        if minder not in own
+        for endpoint in _endpoints_of(part, minder)
+        if endpoint[0] not in own_addresses
+    )
     name = nft.table_name(paths.host_dir, part.run)
-    return nft.ClosedPorts(name, os.geteuid(), ports, tuple(part.allowed), tuple(elsewhere))
+    return nft.ClosedPorts(
+        name, os.geteuid(), tuple(filter(None, ports)), tuple(part.allowed), elsewhere
+    )
 
 
 def _endpoints_of(part: wire.HostPart, minder: wire.MeshHost) -> List[Tuple[str, int]]:
@@ -225,22 +224,16 @@ class Firewall:
             if "flags owner" in self._list_tables("table", "inet", table):
                 return ""
             output = self._read_output(log_begin)
+            error = nft_program.first_error(output)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
-            if nft_program.first_error(output) or ended or late:
-                last = (
-                    output.strip().splitlines()
-                    or ["it has ended" if ended else "no table within %g s" % WITHIN_S]
-                )[-1]
-                return nft_program.first_error(output) or last
+            if error or ended or late:
+                why = "it has ended" if ended else "no table within %g s" % WITHIN_S
+                return error or (output.strip() or why).splitlines()[-1]
             time.sleep(_LOOK_S)
 
     def _has_table(self) -> bool:
-        return (
-            re.search(
-                r"\b%s_[0-9a-f]{8}\b" % self._closed.name, self._list_tables("tables", "inet")
-            )
-            is not None
-        )
+        pattern = r"\b%s_[0-9a-f]{8}\b" % self._closed.name
+        return bool(re.search(pattern, self._list_tables("tables", "inet")))
 
     def _list_tables(self, *arguments: str) -> str:
         """Return the output of a separate nft process that lists tables. The nft that owns the

@@ -49,20 +49,16 @@ def guard_ports(
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
 
     learned = state.admitted or dict.fromkeys(state.learned, "")
-    given, guarded = (
-        descriptors.inherited_descriptors(),
-        GuardedPorts(part.allowed, learned, state.not_admitted),
-    )
-    for task, port in [(spec.task, spec.port) for spec in part.tasks if spec.port is not None]:
-        try:
-            guarded.guard_port(
-                port,
-                given.get(port),
-                partial(_hold_port, port, may_be_bound),
-                paths.status(task).guard_inode,
-            )
-        except OSError as error:
-            raise PortTaken(port) from error
+    guarded = GuardedPorts(part.allowed, learned, state.not_admitted)
+    inherited = descriptors.inherited_descriptors()
+    for spec in part.tasks:
+        if spec.port is not None:
+            bind_port = partial(_hold_port, spec.port, may_be_bound)
+            inode = paths.status(spec.task).guard_inode
+            try:
+                guarded.guard_port(spec.port, inherited.get(spec.port), bind_port, inode)
+            except OSError as error:
+                raise PortTaken(spec.port) from error
     guarded.begin()
     return guarded
 
@@ -109,10 +105,7 @@ class OwnPorts:
         """Hold the ports of those tasks that are not alive. If another process has taken such a
         port, this is no error here, but the next start of the task will fail."""
         for task, port in self._ports.items():
-            idle = (
-                own[task].status.state in ("pending", "ended", "lost") and not own[task].supervised
-            )
-            if not idle:
+            if own[task].supervised or own[task].status.state not in ("pending", *wire.OVER):
                 self.release(task)
             elif task not in self._held:
                 try:
@@ -121,9 +114,8 @@ class OwnPorts:
                     pass
 
     def release(self, task: str) -> None:
-        held = self._held.pop(task, None)
-        if held is not None:
-            held.close()
+        if task in self._held:
+            self._held.pop(task).close()
 
     def close(self) -> None:
         """Release all ports, and do not hold them again."""

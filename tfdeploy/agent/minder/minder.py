@@ -17,7 +17,7 @@ import threading
 import time
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
@@ -35,7 +35,7 @@ from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import boot_name
+from tfdeploy.agent.run.find import own_origin
 from tfdeploy.agent.run.folder import WORDS, RunPaths
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
     from tfdeploy.agent.minder.firewall import Firewall
-    from tfdeploy.agent.shapes import Word
+    from tfdeploy.agent.shapes import MinderAnswer, Word
 
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
 # The longest pause between two steps: while the run starts or ends, and while it only trains.
@@ -62,7 +62,7 @@ class Observation(NamedTuple):
 
 
 class Minder:
-    def __init__(self, paths: RunPaths, lock: Optional[FileLock] = None) -> None:
+    def __init__(self, paths: RunPaths, lock: FileLock) -> None:
         self.paths = paths
         self.lock = lock
         self.part = paths.part()
@@ -109,14 +109,7 @@ class Minder:
         self.signs = SignsAnswer()
         self.mesh = self._join_mesh()
         self.effects = Effects(
-            self.paths,
-            self.part,
-            self.store,
-            self.supervisors,
-            self.mesh,
-            holders,
-            self.own_ports,
-            self.guarded,
+            self.store, self.supervisors, self.mesh, holders, self.own_ports, self.guarded
         )
         self.monitor = Monitor(self.paths, self.part, self.mesh, self.signs, self.wake)
         self._listen_to_signals()
@@ -124,30 +117,23 @@ class Minder:
         self.store.journal("takes over" if self.takes_over else "prepared")
 
     def _join_mesh(self) -> Optional[Mesh]:
-        own = next((one for one in self.part.mesh if one.host == self.part.host), None)
-        certs = self.paths.certificates()
-        if own is None or len(self.part.mesh) < 2 or not certs:
+        own_ports = [minder.port for minder in self.part.mesh if minder.host == self.part.host]
+        certificates = self.paths.certificates()
+        if not own_ports or len(self.part.mesh) < 2 or not certificates:
             return None
-        listener = held_ports.bind_mesh_port(own.port, self.takes_over)
-        return Mesh(
-            self.part,
-            certs,
-            listener,
-            self.store.known,
-            self.wake,
-            self._answer_question,
-            self.guarded,
-        )
+        listener = held_ports.bind_mesh_port(own_ports[0], self.takes_over)
+        known, answer = self.store.known, self._answer_question
+        return Mesh(self.part, certificates, listener, known, self.wake, answer, self.guarded)
 
     def _answer_question(self, host: str, question: Any, channel: SSLSocket) -> None:
         """Answer the question of another minder: about the signs of life of this host's tasks, or
         for its `keep` folders. If OSError or ValueError is raised, the other minder tries again."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
-            return
-        from tfdeploy.agent.broadcast.keep_transfer import KeepOffer
+        else:
+            from tfdeploy.agent.broadcast.keep_transfer import KeepOffer
 
-        KeepOffer(self.paths, self.part).answer(question, channel)
+            KeepOffer(self.paths, self.part).answer(question, channel)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
@@ -164,11 +150,7 @@ class Minder:
             # The monotonic clock started again at the boot, so times from before the boot have no
             # meaning.
             state.marks, state.health = {}, {}
-        state.boot_id, state.hostname, state.place = (
-            processes.boot_id(),
-            os.uname().nodename,
-            boot_name(),
-        )
+        vars(state).update(own_origin())
         state.marks.setdefault("prepared", now)
         for host in unminded.unminded_hosts(self.store.known):
             state.marks.setdefault(unminded.mark_name(host), now)
@@ -215,13 +197,9 @@ class Minder:
             self.state.started is None
             and not self.store.known.committed
             and not ended
-            and self._holds_lock()
+            # A later run with the same name may have replaced the folder.
+            and self.lock.is_held()
         )
-
-    def _holds_lock(self) -> bool:
-        """True if the folder still belongs to this run. A later run with the same name may have
-        replaced it."""
-        return self.lock is not None and self.lock.is_held()
 
     def _try_step(self) -> bool:
         """Take a step, and return whether it changed something. An error does not end the minder;
@@ -272,18 +250,10 @@ class Minder:
         received = told_end.take_run_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
-        control_words = {
-            name: word
-            for name, word in ((name, self.paths.word(name)) for name in WORDS)
-            if word is not None
-        }
-        return Observation(
-            time.monotonic(),
-            own,
-            control_words,
-            received,
-            self.mesh is None or self.mesh.is_in_touch(),
-        )
+        words = {name: self.paths.word(name) for name in WORDS}
+        control_words = {name: word for name, word in words.items() if word is not None}
+        in_touch = self.mesh is None or self.mesh.is_in_touch()
+        return Observation(time.monotonic(), own, control_words, received, in_touch)
 
     def _reap(self) -> None:
         ended = self.supervisors.reap()
@@ -296,7 +266,7 @@ class Minder:
         known = self.store.known.join(observed.received)
         ended = {}
         for task, one in observed.own.items():
-            if one.status.state in restart.OVER and not one.supervised and task in self.peers:
+            if one.has_ended and task in self.peers:
                 following = restart.decide_next_step(self.part, self.peers[task], known, one.status)
                 ended[task] = shared_state.make_ending(
                     one.status, following.is_final, following.kind != restart.LAST
@@ -323,19 +293,19 @@ class Minder:
         self.launcher = signs
 
     def _make_view(self, seen: Observation) -> View:
-        mesh, marks = self.mesh, self.state.marks
+        mesh, state = self.mesh, self.state
         return View(
             part=self.part,
-            phase=self.state.phase,
+            phase=state.phase,
             known=self.store.known,
             own=seen.own,
             now=seen.now,
-            marks=marks,
+            marks=state.marks,
             control_words=seen.control_words,
-            silent_s={} if mesh is None else mesh.silent_s(seen.now, marks.get("decided")),
-            counts=self.state.restarts,
-            supplied=self.state.supplied,
-            boot_id=processes.boot_id(),
+            silent_s={} if mesh is None else mesh.silent_s(seen.now, state.marks.get("decided")),
+            counts=state.restarts,
+            supplied=state.supplied,
+            boot_id=state.boot_id,
             rejoining=self.rejoining,
             refused_s={} if mesh is None else mesh.refused_s(),
         )
@@ -366,11 +336,11 @@ class Minder:
         )
         self.monitor.update(self.store.known, active)
         stalled = self.monitor.health()
-        self.store.note_health({task: one.as_json() for task, one in stalled.items()})
+        self.store.note_health({task: stall.as_json() for task, stall in stalled.items()})
         if self.part.stall_action == "restart":
-            for task, one in stalled.items():
-                if one.culprit:
-                    self.effects.end_stalled(task, one.attempt, one.reason)
+            for task, stall in stalled.items():
+                if stall.culprit:
+                    self.effects.end_stalled(task, stall.attempt, stall.reason)
 
     # --- access to the ports
 
@@ -389,15 +359,13 @@ class Minder:
         """Stay until the hosts with unfinished tasks know how the run has ended."""
         if self.mesh is None:
             return
-        one = Linger(
-            self.paths, self.mesh, self.store.known.committed, self.state.started is not None
-        )
-        while one.is_needed():
-            self._wait(fifo, one.tick_s)
+        started = self.state.started is not None
+        linger = Linger(self.paths, self.mesh, self.store.known.committed, started)
+        while linger.is_needed():
+            self._wait(fifo, linger.tick_s)
             self.effects.learn(self.store.known.join(self.mesh.known()))
-            stopped = self.paths.word("stop") is not None
             # If a stop arrives only now, hosts that were cut off must learn of it too.
-            if stopped and self.store.known.abort is None:
+            if self.paths.word("stop") is not None and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))
         self.mesh.send_last_update()
         self.mesh.close()
@@ -421,27 +389,25 @@ def main(argv: List[str]) -> int:
     threading.stack_size(THREAD_STACK_BYTES)
     _detach()
     lock = FileLock(paths.minder_lock)
-    if not lock.acquire():
-        return 0
-    if answer is None and paths.state().phase == "ended":
+    if not lock.acquire() or (answer is None and paths.state().phase == "ended"):
         return 0
     minder = Minder(paths, lock)
+    report: MinderAnswer = {"ok": True}
     try:
         minder.begin()
     except held_ports.PortTaken as taken:
-        _report(answer, {"port": taken.port})
-        return 1
+        report = {"port": taken.port}
     except held_ports.FirewallRefused as error:
-        _report(answer, {"firewall": str(error)})
+        report = {"firewall": str(error)}
+    if answer is not None:
+        _report(answer, report)
+    if "ok" not in report:
         return 1
-    _report(answer, {"ok": True})
     minder.run()
     return 0
 
 
-def _report(descriptor: Optional[int], line: Mapping[str, object]) -> None:
-    if descriptor is None:
-        return
+def _report(descriptor: int, line: MinderAnswer) -> None:
     try:
         os.write(descriptor, json.dumps(line).encode("ascii") + b"\n")
     except BrokenPipeError:

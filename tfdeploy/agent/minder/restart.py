@@ -13,7 +13,7 @@ the other tasks start. So no process of the new round meets a process of the old
 from __future__ import annotations
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Optional
 from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     MAX_TEXT,
@@ -39,12 +39,12 @@ from tfdeploy.agent.minder.actions import (
     Supply,
     View,
 )
+from tfdeploy.agent.minder.unminded import unminded_hosts
 from tfdeploy.agent.record import NamedTuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import FailedStarts, GangRound, RestartCount
 
-OVER = ("ended", "lost")
 # After an attempt that was shorter than this, in seconds, the next pause is twice as long.
 QUICK_S = 10.0
 # An attempt that was longer than this, in seconds, resets the count of failed starts.
@@ -135,18 +135,16 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
     """True if another task of the gang has succeeded for good. A session that needs the whole gang
     would wait for that task for ever, so this task cannot restart alone."""
-    others = [
-        each
+    endings = [
+        (each, known.ended[each.task])
         for each in part.peers
         if each.gang and each.task != peer.task and each.task in known.ended
     ]
-    ended = [
-        known.ended[each.task]
-        for each in others
-        if not is_outdated(each, known.ended[each.task], known)
-    ]
     return peer.gang and any(
-        fields["outcome"] == "succeeded" and is_final(fields) for fields in ended
+        ending["outcome"] == "succeeded"
+        and is_final(ending)
+        and not is_outdated(each, ending, known)
+        for each, ending in endings
     )
 
 
@@ -223,18 +221,14 @@ def count_failure(
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
     """Return the next round of the gang. The death of this attempt is its cause."""
     death = make_death(make_ending(status), action.task, status.host)
-    started: GangRound = {
+    names = ("count", "quick", "delay_s", "error", "same")
+    return {  # type: ignore[return-value, misc]
         "n": action.n,
         "time": death["time"],
         "task": action.task,
         "reason": describe_death(death)[:MAX_TEXT],
-        "count": count["count"],
-        "quick": count["quick"],
-        "delay_s": count["delay_s"],
+        **{name: value for name, value in count.items() if name in names},
     }
-    if "error" in count:
-        started["error"], started["same"] = count["error"], count.get("same", 1)
-    return started
 
 
 def restart_tasks(view: View) -> List[Action]:
@@ -243,16 +237,13 @@ def restart_tasks(view: View) -> List[Action]:
     if decision_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
-    for spec, peer in _own_tasks(view):
-        own, number = view.own[spec.task], view.known.round_number
-        if peer.gang and own.status.round < number:
-            if own.status.state not in OVER:
-                actions.append(
-                    EndTask(
-                        spec.task, _gang_reason(view), min(view.part.stop_grace_s, GANG_GRACE_S)
-                    )
-                )
-        elif own.status.state in OVER and not own.supervised:
+    grace_s = min(view.part.stop_grace_s, GANG_GRACE_S)
+    for peer in _own_peers(view):
+        own = view.own[peer.task]
+        if peer.gang and own.status.round < view.known.round_number:
+            if own.status.state not in wire.OVER:
+                actions.append(EndTask(peer.task, _gang_reason(view), grace_s))
+        elif own.has_ended:
             actions += _after_death(view, peer, own)
     return actions + _advance_gang(view)
 
@@ -260,12 +251,13 @@ def restart_tasks(view: View) -> List[Action]:
 def waits_for_gang(view: View) -> bool:
     """True if a restart of the gang may need this host again, even if all of its tasks have
     ended."""
-    return any(peer.gang and _can_restart(view.part, peer) for _, peer in _own_tasks(view))
+    return any(peer.gang and _can_restart(view.part, peer) for peer in _own_peers(view))
 
 
-def _own_tasks(view: View) -> "Iterable[tuple[wire.TaskSpec, wire.Peer]]":
+def _own_peers(view: View) -> List[wire.Peer]:
+    """Return the tasks of this host."""
     peers = {peer.task: peer for peer in view.part.peers}
-    return [(spec, peers[spec.task]) for spec in view.part.tasks if spec.task in peers]
+    return [peers[spec.task] for spec in view.part.tasks if spec.task in peers]
 
 
 def _after_death(view: View, peer: wire.Peer, own: OwnTask) -> List[Action]:
@@ -293,53 +285,42 @@ def _gang_reason(view: View) -> str:
 
 def _advance_gang(view: View) -> List[Action]:
     """Return the next actions of this host in a restart of the gang."""
-    number, members = (
-        view.known.round_number,
-        [(spec, peer) for spec, peer in _own_tasks(view) if peer.gang],
-    )
+    part, number = view.part, view.known.round_number
+    members = [(peer, view.own[peer.task]) for peer in _own_peers(view) if peer.gang]
     if number == 1 or not members:
         return []
-    host, part = view.part.host, view.part
-    mine = _gang_stage(view, host, number)
-    slowest = min(_gang_stage(view, peer.host, number) for peer in part.peers if peer.gang)
+    mine = _gang_stage(view, part.host)
+    slowest = min(_gang_stage(view, peer.host) for peer in part.peers if peer.gang)
     if mine < CLEARED:
-        return (
-            [ReportStage(number, CLEARED)]
-            if all(_is_cleared(view.own[spec.task], number) for spec, _ in members)
-            else []
-        )
+        is_cleared = all(own.status.round >= number or own.has_ended for _, own in members)
+        return [ReportStage(number, CLEARED)] if is_cleared else []
     if mine < SUPPLIED:
         if slowest < CLEARED:
             return []
-        needs = part.supply_from not in (None, host) and view.supplied < number
+        needs = part.supply_from not in (None, part.host) and view.supplied < number
         return [Supply(number)] if needs else [ReportStage(number, SUPPLIED)]
-    servers = [spec for spec, _ in members if is_server(spec)]
-    if mine < SERVED and all(_is_up(view.own[spec.task], number) for spec in servers):
+    servers = [own.status for peer, own in members if is_server(peer)]
+    if mine < SERVED and all(
+        status.round >= number and (status.up or status.state in wire.OVER) for status in servers
+    ):
         return [ReportStage(number, SERVED)]
     if view.now < view.marks.get("round %d" % number, 0.0):
         return []
-    ready = [spec for spec, _ in members if is_server(spec) or slowest >= SERVED]
     # Servers start at once. The other tasks start after all hosts have reported SERVED.
     return [
-        Start(spec.task, view.own[spec.task].status.attempt + 1, number)
-        for spec in ready
-        if _is_cleared(view.own[spec.task], number)
-        and view.own[spec.task].status.round < number
-        and slowest >= CLEARED
+        Start(peer.task, own.status.attempt + 1, number)
+        for peer, own in members
+        if slowest >= (CLEARED if is_server(peer) else SERVED)
+        and own.status.round < number
+        and own.has_ended
     ]
 
 
-def _gang_stage(view: View, host: str, round_number: int) -> int:
+def _gang_stage(view: View, host: str) -> int:
+    """Return which stage of the restart to the current round the host has reached; 0 if none."""
+    number = view.known.round_number
     at, stage = view.known.stands.get(host, (1, SERVED))
-    return stage if at == round_number else SERVED if at > round_number else 0
-
-
-def _is_cleared(own: OwnTask, round_number: int) -> bool:
-    return own.status.round >= round_number or (own.status.state in OVER and not own.supervised)
-
-
-def _is_up(own: OwnTask, round_number: int) -> bool:
-    return own.status.round >= round_number and (own.status.up or own.status.state in OVER)
+    return stage if at == number else SERVED if at > number else 0
 
 
 def restart_reasons(view: View) -> Dict[str, str]:
@@ -347,9 +328,9 @@ def restart_reasons(view: View) -> Dict[str, str]:
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task
-    for spec, peer in _own_tasks(view):
-        status = view.own[spec.task].status
-        if status.state not in OVER:
+    for peer in _own_peers(view):
+        status = view.own[peer.task].status
+        if status.state not in wire.OVER:
             continue
         count = count_death(view.part, peer, view.known, view.counts.get(peer.task), status)
         following = decide_next_step(view.part, peer, view.known, status, count)
@@ -357,7 +338,7 @@ def restart_reasons(view: View) -> Dict[str, str]:
             continue
         first = "once another host of the run answers, " if view.rejoining else ""
         under_way = following.round == view.known.round_number
-        reason_by_task[spec.task] = (
+        reason_by_task[peer.task] = (
             _gang_reason(view) + _describe_awaited_hosts(view)
             if under_way
             else "%sstarts again: %s" % (first, following.reason)
@@ -368,14 +349,11 @@ def restart_reasons(view: View) -> Dict[str, str]:
 def _describe_awaited_hosts(view: View) -> str:
     """Return a text that names the hosts for which the restart of the gang still waits. Return ""
     if it waits for no host, or if this host itself is not ready."""
-    number = view.known.round_number
-    if _gang_stage(view, view.part.host, number) < CLEARED:
+    hosts = {peer.host for peer in view.part.peers if peer.gang}
+    late = sorted(host for host in hosts if _gang_stage(view, host) < CLEARED)
+    if view.part.host in late:
         return ""
-    hosts = sorted({peer.host for peer in view.part.peers if peer.gang})
-    late = [host for host in hosts if _gang_stage(view, host, number) < CLEARED]
-    gone = [host for host in late if view.known.unminded.get(host, (0, 0.0))[0] % 2]
+    gone = ", ".join(host for host in late if host in unminded_hosts(view.known))
     if gone:
-        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % ", ".join(
-            gone
-        )
+        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % gone
     return "; waits until %s has ended what it runs of it" % ", ".join(late) if late else ""

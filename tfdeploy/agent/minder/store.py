@@ -112,12 +112,12 @@ class StateStore:
         in the plan -> the host that stated it as its own. `not_admitted`: host -> the address from
         which it connected without stating it as its own."""
         state = self.state
-        for address in [each for each in admitted if each not in state.admitted]:
-            self.journal("admitted", address=address, host=admitted[address])
-        for host in [
-            each for each in not_admitted if state.not_admitted.get(each) != not_admitted[each]
-        ]:
-            self.journal("not admitted", address=not_admitted[host], host=host)
+        for address, host in admitted.items():
+            if address not in state.admitted:
+                self.journal("admitted", address=address, host=host)
+        for host, address in not_admitted.items():
+            if state.not_admitted.get(host) != address:
+                self.journal("not admitted", address=address, host=host)
         if (admitted, not_admitted) != (state.admitted, state.not_admitted):
             state.admitted, state.not_admitted = dict(admitted), dict(not_admitted)
             self.note_change()
@@ -167,9 +167,7 @@ class StateStore:
         if abort is not None:
             state.stop_requested = state.stop_requested or abort["kind"] == "stop"
             if abort["kind"] == "failed":
-                state.abort_reason = (
-                    shared_state.describe_death(death) if death is not None else None
-                )
+                state.abort_reason = shared_state.describe_death(death) if death else None
             elif abort["kind"] == "abort":
                 state.abort_reason = abort["reason"]
         self.paths.write_known(known.as_json())

@@ -36,7 +36,7 @@ def reap_task(
             status = wire.TaskStatus(
                 paths.run, task, paths.host, attempt=attempt, state="starting", round=round_number
             )
-        if status.state in ("ended", "lost"):
+        if status.state in wire.OVER:
             return True
         if task_processes.end_tasks(paths, [task], 0.0):
             return False

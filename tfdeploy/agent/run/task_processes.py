@@ -59,7 +59,7 @@ def read_supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
         )
     except (OSError, ValueError):
         status = paths.status(task)
-        over = status.supervisor_pid is None or status.state in ("ended", "lost")
+        over = status.supervisor_pid is None or status.state in wire.OVER
         supervisor = None if over else processes.read_identity(status.supervisor_pid or 0)
     is_alive = supervisor is not None and processes.is_alive(supervisor) and is_locked(path)
     return supervisor if is_alive else None
