@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 
-from tfdeploy.agent.annotations import Dict, FrozenSet, List, Optional, Sequence, Tuple
+from tfdeploy.agent.annotations import FrozenSet, List, Optional, Sequence, Tuple
 from tfdeploy.agent.log import tracebacks
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.log.tracebacks import THREAD, RaisedException
@@ -85,7 +85,7 @@ def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
     READ_BYTES. `written_bytes`: how many bytes the attempt has written in all."""
     reader = LogReader(task_dir)
     reader.offset = max(0, reader.end() - min(written_bytes, READ_BYTES))
-    texts: Dict[int, List[bytes]] = {0: [], 1: []}
+    texts: Tuple[List[bytes], List[bytes]] = ([], [])
     try:
         for piece in iter(reader.read, None):
             begins = [int(record[0]) for record in piece.records] + [len(piece.blob)]
@@ -93,7 +93,7 @@ def read_streams(task_dir: str, written_bytes: int) -> Tuple[str, str]:
                 texts[int(record[2])].append(piece.blob[begins[number] : begins[number + 1]])
     finally:
         reader.close()
-    out, err = (b"".join(texts[stream]).decode("utf-8", "replace") for stream in (0, 1))
+    out, err = (b"".join(pieces).decode("utf-8", "replace") for pieces in texts)
     return out, err
 
 
@@ -110,14 +110,15 @@ def explain_exit(
         or _explain_exception(out, roots)
         or explain_crash(err, roots)
     )
-    last = _last_line(err) if reason is None and exit_code in _EXPLAINED_EXITS else ""
-    return FailureReason(_shorten(last)) if last else reason
+    if reason is None and exit_code in _EXPLAINED_EXITS and _last_line(err):
+        return FailureReason(_shorten(_last_line(err)))
+    return reason
 
 
 def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason]:
     """Return what a program printed when it crashed: the message of a failed check in C++ code, or
     the output of faulthandler. Return None if it printed neither."""
-    message: Optional[str] = None
+    message = ""
     lines = err.split("\n")[-tracebacks.MOST_LINES :]
     for number, line in enumerate(lines):
         prefix = CPP_PREFIX.search(line)
@@ -127,13 +128,11 @@ def explain_crash(err: str, roots: Sequence[str] = ()) -> Optional[FailureReason
             frames = tracebacks.parse_frames(lines[number + 1 : number + _STACK_LINES])
             message = line[20:] + tracebacks.find_location(frames[::-1], roots)
         elif _ABORTED.match(line):
-            what = (
-                lines[number + 1].strip()
-                if line.startswith("terminate") and number + 1 < len(lines)
-                else ""
-            )
-            message = "%s, %s" % (line, what) if what.startswith("what()") else line
-    return None if not message else FailureReason(_shorten(message.strip()))
+            message = line
+            following = "".join(lines[number + 1 : number + 2]).strip()
+            if line.startswith("terminate") and following.startswith("what()"):
+                message += ", " + following
+    return FailureReason(_shorten(message.strip())) if message else None
 
 
 def _find_usage_error(err: str) -> Optional[str]:

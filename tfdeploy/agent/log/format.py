@@ -56,10 +56,8 @@ class LogWriter:
     def __init__(self, task_dir: str, max_bytes: int) -> None:
         self.lost_bytes = 0
         self.end = 0
-        self._log_path, self._index_path = (
-            os.path.join(task_dir, LOG),
-            os.path.join(task_dir, INDEX),
-        )
+        self._log_path = os.path.join(task_dir, LOG)
+        self._index_path = os.path.join(task_dir, INDEX)
         self._segment_max = max(max_bytes // 2, LEAST_SEGMENT_BYTES)
         self._fds: Optional[Tuple[int, int]] = None
         self._log_bytes = self._index_bytes = 0
@@ -126,9 +124,6 @@ class LogWriter:
         self.close()
         _rename(self._index_path)
         _rename(self._log_path)
-        self._begin_segment()
-
-    def _begin_segment(self) -> None:
         self._log_bytes = self._index_bytes = 0
         self._last = None
 
@@ -151,7 +146,8 @@ class LogWriter:
         if log.st_nlink == 0 or index.st_nlink == 0 or log.st_size < self._log_bytes:
             self.close()
             self._remove_segment()
-            self._begin_segment()
+            self._log_bytes = self._index_bytes = 0
+            self._last = None
 
     def _resume_segment(self) -> None:
         """Continue where the previous writer of this folder stopped, even if it stopped in the

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import time
 
-from tfdeploy.agent.annotations import List, Optional
+from tfdeploy.agent.annotations import Callable, List, Optional
 from tfdeploy.agent.log.format import INDEX, LOG, OLD, RECORD, Record, unpack_records
 from tfdeploy.agent.record import NamedTuple
 
@@ -49,19 +49,45 @@ class Segment:
     def record(self, position: int) -> Record:
         return Record(*RECORD.unpack(os.pread(self.index, RECORD.size, position * RECORD.size)))
 
+    def count_records(self, is_before: Callable[[Record], bool]) -> int:
+        """Return how many records at the beginning of the index are `is_before`. No record after
+        them may be `is_before`."""
+        low, high = 0, self.count
+        while low < high:
+            middle = (low + high) // 2
+            if is_before(self.record(middle)):
+                low = middle + 1
+            else:
+                high = middle
+        return low
+
     def close(self) -> None:
         os.close(self.log)
         os.close(self.index)
 
 
+class OpenSegments:
+    """The segments of a log, the older one first, open within a `with` block. They show the state
+    of the log at one moment."""
+
+    def __init__(self, task_dir: str) -> None:
+        self._segments = open_segments(task_dir)
+
+    def __enter__(self) -> List[Segment]:
+        return self._segments
+
+    def __exit__(self, *_: object) -> None:
+        for segment in self._segments:
+            segment.close()
+
+
 def open_segments(task_dir: str) -> List[Segment]:
     """Open the segments of the log and return them, the older one first. They show the state of the
     log at one moment. The caller closes them."""
+    paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
     for attempt in range(_TRIES):
-        paths = [os.path.join(task_dir, name) for name in (LOG, INDEX, LOG + OLD, INDEX + OLD)]
-        opened = {path: _open(path) for path in paths}
-        moved = any(not _is_file_at(fd, path) for path, fd in opened.items())
-        log, index, old_log, old_index = fds = list(opened.values())
+        log, index, old_log, old_index = fds = [_open(path) for path in paths]
+        moved = not all(map(_is_file_at, fds, paths))
         rotating = _size(log) > 0 and _size(index) < RECORD.size
         if (moved or rotating) and attempt < _TRIES - 1:
             _close(fds)
@@ -90,25 +116,19 @@ class LogReader:
     def read(self, limit: int = PIECE_BYTES) -> Optional[Piece]:
         """Return the next piece, of up to `limit` bytes, or None if there is nothing to read
         now."""
-        if self._segment is None:
-            return self._next_piece(limit) if self._open_segment_at_offset() else None
         piece = self._next_piece(limit)
         # If the log was rotated, this segment no longer grows. Its rest is read first, and then the
         # next segment.
         if piece is None and self._is_superseded():
-            piece = self._next_piece(limit) or (
-                self._next_piece(limit) if self._open_segment_at_offset() else None
-            )
+            piece = self._next_piece(limit)
+            if piece is None and self._open_segment_at_offset():
+                piece = self._next_piece(limit)
         return piece
 
     def end(self) -> int:
         """Return the offset at which the log ends now."""
-        segments = open_segments(self._task_dir)
-        try:
+        with OpenSegments(self._task_dir) as segments:
             return segments[-1].end if segments else self.offset
-        finally:
-            for each in segments:
-                each.close()
 
     def close(self) -> None:
         if self._segment is not None:
@@ -133,22 +153,23 @@ class LogReader:
         self._gone += skipped
         self.offset += skipped
         self._records = []
-        self._position = max(0, count_records_until(self._segment, self.offset) - 1)
+        passed = self._segment.count_records(lambda record: record.offset <= self.offset)
+        self._position = max(0, passed - 1)
         return True
 
     def _is_superseded(self) -> bool:
+        if self._segment is None:
+            return True
         try:
             log_stat = os.stat(os.path.join(self._task_dir, LOG))
         except FileNotFoundError:
             return False
-        return (
-            self._segment is not None
-            and (log_stat.st_dev, log_stat.st_ino) != self._segment.identity
-        )
+        return (log_stat.st_dev, log_stat.st_ino) != self._segment.identity
 
     def _next_piece(self, limit: int) -> Optional[Piece]:
         segment = self._segment
-        assert segment is not None
+        if segment is None:
+            return None
         # The log's size is read before the index, so that the index has a record for each byte
         # before `end`.
         end = segment.end
@@ -196,18 +217,6 @@ class LogReader:
         return bool(records)
 
 
-def count_records_until(segment: Segment, offset: int) -> int:
-    """Return how many records in the segment's index begin at or before `offset`."""
-    low, high = 0, segment.count
-    while low < high:
-        middle = (low + high) // 2
-        if segment.record(middle).offset <= offset:
-            low = middle + 1
-        else:
-            high = middle
-    return low
-
-
 def _open(path: str) -> Optional[int]:
     try:
         return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
@@ -237,5 +246,4 @@ def _open_segment(log: Optional[int], index: Optional[int]) -> List[Segment]:
     if log is None or index is None or _size(log) == 0 or _size(index) < RECORD.size:
         _close([log, index])
         return []
-    head = os.pread(index, RECORD.size, 0)
-    return [Segment(log, index, Record(*RECORD.unpack(head)).offset)]
+    return [Segment(log, index, RECORD.unpack(os.pread(index, RECORD.size, 0))[0])]

@@ -85,19 +85,14 @@ class SecretMask:
         covered: List[Span] = [(0, masked)] if masked else []
         covered += self._find_forms(whole)
         if visible is not None:
-            spans = self._find_forms(visible.text)
-            covered += [
-                (visible.begin_in_whole(begin), visible.end_in_whole(end)) for begin, end in spans
-            ]
-        if len(covered) < 2:
-            return covered
-        covered.sort()
-        joined = covered[:1]
-        for begin, end in covered[1:]:
-            if begin < joined[-1][1]:
-                joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
-            else:
-                joined.append((begin, end))
+            for begin, end in self._find_forms(visible.text):
+                covered.append((visible.begin_in_whole(begin), visible.end_in_whole(end)))
+        joined: List[Span] = []
+        for begin, end in sorted(covered):
+            if joined and begin < joined[-1][1]:
+                begin, before = joined.pop()
+                end = max(end, before)
+            joined.append((begin, end))
         return joined
 
     def _find_forms(self, text: bytes) -> List[Span]:
@@ -132,14 +127,8 @@ class SecretMask:
         """Return the first position in `whole` such that all bytes from there to the end are the
         beginning of a form. Return the length of `whole` if there is no such position."""
         size = len(whole)
-        cut = next(
-            (
-                size - n
-                for n in range(min(_BEGINNING - 1, size), 0, -1)
-                if whole[size - n :] in self._endings
-            ),
-            size,
-        )
+        cuts = range(max(0, size - _BEGINNING + 1), size)
+        cut = next((cut for cut in cuts if whole[cut:] in self._endings), size)
         tail = whole[-self._longest :]
         for beginning, begun in self._beginnings.items():
             at, heads = tail.find(beginning), {form[:_HEAD] for form in begun}

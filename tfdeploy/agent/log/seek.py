@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.log.reader import Segment, open_segments
+from tfdeploy.agent.log.reader import OpenSegments, Segment
 
 _BLOCK_BYTES = 256 << 10
 # Lines may be endless, so at most _LEAST_BYTES plus _LINE_BYTES per requested line are read.
@@ -17,12 +17,8 @@ _LINE_BYTES = 4 << 10
 def last_lines_offset(task_dir: str, lines: int) -> int:
     """Return the offset at which the last `lines` lines of the log begin. Lines may be endless, so
     the search stops about 8 MiB + 4 KiB per line before the end, and returns the offset there."""
-    segments = open_segments(task_dir)
-    try:
+    with OpenSegments(task_dir) as segments:
         return _last_lines_offset(segments, lines)
-    finally:
-        for segment in segments:
-            segment.close()
 
 
 def _last_lines_offset(segments: List[Segment], lines: int) -> int:
@@ -55,27 +51,12 @@ def _nth_last_newline(block: bytes, count: int) -> int:
 def first_offset_since(task_dir: str, since: float) -> int:
     """Return the offset of the first line that has a byte written at or after `since` (UTC seconds
     of this host's clock)."""
-    segments = open_segments(task_dir)
-    try:
+    with OpenSegments(task_dir) as segments:
         for segment in segments:
-            position = _first_record_since(segment, since)
+            position = segment.count_records(lambda record: record.time < since)
             if position < segment.count:
                 return _line_start(segment, segment.record(position).offset)
         return segments[-1].end if segments else 0
-    finally:
-        for segment in segments:
-            segment.close()
-
-
-def _first_record_since(segment: Segment, since: float) -> int:
-    low, high = 0, segment.count
-    while low < high:
-        middle = (low + high) // 2
-        if segment.record(middle).time < since:
-            low = middle + 1
-        else:
-            high = middle
-    return low
 
 
 def _line_start(segment: Segment, offset: int) -> int:

@@ -73,7 +73,7 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
             continue
         # torchrun and loggers put a prefix before each line of a traceback.
         prefix = line[: line.index(_HEAD)] if syntax is None else ""
-        frames = [] if syntax is None else [(syntax.group(1), syntax.group(2))]
+        frames = parse_frames([line]) if syntax is not None else []
         if not any(link in before for link in _LINKS):
             source, chain = _classify_source(before), chain + 1
         raised, number = _read_traceback(lines, number, prefix, frames)
@@ -90,10 +90,8 @@ def find_location(frames: Sequence[Tuple[str, str]], roots: Sequence[str]) -> st
     none."""
     for path, line in reversed(frames):
         if not _LIBRARY.search(path):
-            for root in roots:
-                if path.startswith(root + "/"):
-                    return " (%s:%s)" % (path[len(root) + 1 :], line)
-            return " (%s:%s)" % (path.rsplit("/", 1)[-1], line)
+            names = [path[len(root) + 1 :] for root in roots if path.startswith(root + "/")]
+            return " (%s:%s)" % ((names + [path.rsplit("/", 1)[-1]])[0], line)
     return ""
 
 
@@ -109,9 +107,8 @@ def short_name(name: str) -> str:
 def _program_lines(text: str) -> List[str]:
     """Return the lines without colours and without what TensorFlow's C++ code writes."""
     lines = [ESCAPE.sub("", last_bar_state(line)) for line in text.split("\n")[-MOST_LINES:]]
-    return [
-        own for own, line in ((strip_cpp_message(line), line) for line in lines) if own or not line
-    ]
+    stripped = zip(lines, map(strip_cpp_message, lines))  # noqa: B905 - Python 3.8 knows no strict
+    return [own for line, own in stripped if own or not line]
 
 
 def _classify_source(line_before: str) -> int:
@@ -146,18 +143,11 @@ def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
     """Return the line of an exception's message that says what was wrong, and the stack frames that
     the message contains."""
     if not _SAYS_NOTHING.match(first):
-        more = (
-            rest[0].strip()
-            if first.rstrip().endswith(":") and rest and _HEAD not in rest[0]
-            else ""
-        )
+        continues = first.rstrip().endswith(":") and rest and _HEAD not in rest[0]
+        more = rest[0].strip() if continues else ""
         return "%s %s" % (first, more) if more else first, []
-    ends = [
-        number
-        for number, line in enumerate(rest)
-        if line.startswith(_MESSAGE_ENDS) or _HEAD in line
-    ]
-    rest = rest[: min(ends, default=len(rest))]
+    ends = [line.startswith(_MESSAGE_ENDS) or _HEAD in line for line in rest] + [True]
+    rest = rest[: ends.index(True)]
     if first.startswith("in user code:"):
         inner = [match.group(2) for match in map(_IN_USER_CODE.match, rest) if match]
         return (inner[-1] if inner else ""), parse_frames(rest)

@@ -51,9 +51,8 @@ class VisibleText:
         self._begins: List[int] = []
         self._shifts: List[int] = []
         pieces, at, length = [], 0, 0
-        for begin, end in [match.span() for match in _INVISIBLE.finditer(whole, 0, stop)] + [
-            (stop, stop)
-        ]:
+        spans = [match.span() for match in _INVISIBLE.finditer(whole, 0, stop)]
+        for begin, end in spans + [(stop, stop)]:
             if begin > at:
                 pieces.append(whole[at:begin])
                 self._begins.append(length)

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import os
 
-from tfdeploy.agent.annotations import List, Optional, Tuple
+from tfdeploy.agent.annotations import Iterator, List, Optional, Tuple
 from tfdeploy.agent.record import NamedTuple
 
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
@@ -33,21 +33,19 @@ def read_machine() -> Machine:
 
 
 def _read_busy_s() -> Optional[float]:
-    for columns in _split_lines("/proc/stat", 1):
+    for columns in _split_lines("/proc/stat"):
         try:
             ticks = list(map(int, columns[1:9]))
             # Columns 3 and 4 are the time in which a core was idle, and the time in which it waited
             # for disks.
             return (sum(ticks) - ticks[3] - ticks[4]) / _TICKS_S
         except (ValueError, IndexError):
-            pass
+            break
     return None
 
 
 def _read_memory() -> Tuple[Optional[int], Optional[int]]:
-    fields = {
-        columns[0]: columns[1] for columns in _split_lines("/proc/meminfo", 8) if len(columns) > 1
-    }
+    fields = {columns[0]: columns[1] for columns in _split_lines("/proc/meminfo", 2)}
     try:
         total = int(fields[b"MemTotal:"]) << 10
         return total - (int(fields[b"MemAvailable:"]) << 10), total
@@ -65,41 +63,38 @@ def _read_network() -> Tuple[Optional[int], Optional[int]]:
         numbers = ([first] if first else []) + columns[1:]
         if name not in (b"lo", b"Inter-|", b"face") and len(numbers) >= 9 and numbers[0].isdigit():
             rows[os.fsdecode(name)] = (int(numbers[0]), int(numbers[8]))
-    cards = [name for name in rows if os.path.exists("/sys/class/net/%s/device" % name)] or list(
-        rows
-    )
-    if not cards:
-        return None, None
-    return sum(rows[name][0] for name in cards), sum(rows[name][1] for name in cards)
+    cards = [row for name, row in rows.items() if os.path.exists("/sys/class/net/%s/device" % name)]
+    return _sum_rows(cards or list(rows.values()))
 
 
 def _read_disks() -> Tuple[Optional[int], Optional[int]]:
-    disks = []
-    for columns in _split_lines("/proc/diskstats"):
-        name = os.fsdecode(columns[2]) if len(columns) > 9 else ""
+    rows = []
+    for columns in _split_lines("/proc/diskstats", 10):
         if (
-            name
-            and os.path.exists("/sys/block/%s/device" % name)
+            os.path.exists("/sys/block/%s/device" % os.fsdecode(columns[2]))
             and columns[5].isdigit()
             and columns[9].isdigit()
         ):
-            disks.append((int(columns[5]) * _SECTOR, int(columns[9]) * _SECTOR))
-    return (
-        (sum(each[0] for each in disks), sum(each[1] for each in disks)) if disks else (None, None)
-    )
+            rows.append((int(columns[5]) * _SECTOR, int(columns[9]) * _SECTOR))
+    return _sum_rows(rows)
 
 
-def _split_lines(path: str, most_lines: int = 10_000) -> List[List[bytes]]:
-    """Return the columns of each line among the first `most_lines` lines of the file. Empty lines
-    are left out. If the file cannot be read, return []."""
+def _sum_rows(rows: List[Tuple[int, int]]) -> Tuple[Optional[int], Optional[int]]:
+    if not rows:
+        return None, None
+    first, second = zip(*rows)  # noqa: B905 - Python 3.8 knows no strict
+    return sum(first), sum(second)
+
+
+def _split_lines(path: str, least_columns: int = 1) -> Iterator[List[bytes]]:
+    """Yield the columns of each line of the file that has at least `least_columns` columns. Yield
+    nothing if the file cannot be read."""
     try:
         with open(path, "rb") as file:
-            return [
-                columns
-                for columns in (
-                    line.split() for line in file.read(1 << 20).split(b"\n")[:most_lines]
-                )
-                if columns
-            ]
+            content = file.read(1 << 20)
     except OSError:
-        return []
+        return
+    for line in content.split(b"\n"):
+        columns = line.split()
+        if len(columns) >= least_columns:
+            yield columns

@@ -77,11 +77,9 @@ class EventFolders:
             if next(self._walk, self) is self:
                 self._walk = self._walk_step_by_step()
                 break
-        owned = {folder_files.folder for folder_files in self._files.values() if folder_files.own}
+        owned = {file.folder for file in self._files.values() if file.own}
         return {
-            path: folder_files
-            for path, folder_files in self._files.items()
-            if folder_files.own or folder_files.folder not in owned
+            path: file for path, file in self._files.items() if file.own or file.folder not in owned
         }
 
     def _walk_step_by_step(self) -> Iterator[None]:
@@ -118,9 +116,7 @@ class EventFolders:
                 continue
             finally:
                 os.close(descriptor)
-        self._files = {
-            path: event_folder for path, event_folder in self._files.items() if path in seen
-        }
+        self._files = {path: file for path, file in self._files.items() if path in seen}
 
     def _prepared(self) -> float:
         try:
@@ -129,16 +125,13 @@ class EventFolders:
             return 0.0
 
     def _roots(self) -> List[Tuple[str, PathParts]]:
-        replaced = self._paths.replaced_links(self._part.keep)
-        kept = [path for path in self._part.keep if path not in replaced]
-        folders = [
-            (layout.keep_dir(self._paths.workdir, self._paths.job, path), tuple(path.split("/")))
-            for path in kept
-        ]
-        return [
-            (_resolve_parents(self._paths.cwd), ()),
-            *((_resolve_parents(folder), parts) for folder, parts in folders),
-        ]
+        paths, folders = self._paths, [(self._paths.cwd, ())]
+        replaced = paths.replaced_links(self._part.keep)
+        for path in self._part.keep:
+            if path not in replaced:
+                folder = layout.keep_dir(paths.workdir, paths.job, path)
+                folders.append((folder, tuple(path.split("/"))))
+        return [(_resolve_parents(folder), parts) for folder, parts in folders]
 
     def _add_if_event_file(self, path: str, folder: PathParts, entry: os.DirEntry[str]) -> bool:
         """Record the file if it is an event file of this run and this host must read it. Return
@@ -151,23 +144,21 @@ class EventFolders:
         except OSError:
             return False  # the file was removed meanwhile
         own = (match.group(2) + ".").startswith(self._machine + ".")
+        name = ""
         if (
-            about.st_mtime <= self._since
-            or not stat.S_ISREG(about.st_mode)
-            or about.st_uid not in self._owners
+            about.st_mtime > self._since
+            and stat.S_ISREG(about.st_mode)
+            and about.st_uid in self._owners
+            and (own or not self._own_only)
         ):
-            return False
-        name = self._name_folder(folder) if own or not self._own_only else ""
+            name = self._name_folder(folder)
         if not name:
             return False
         if path not in self._files and len(self._files) >= MOST_FILES:
             oldest = min(self._files, key=lambda path: self._files[path].changed)
             self._since = max(self._since, self._files.pop(oldest).changed)
-        inode = about.st_dev, about.st_ino
-        born = int(match.group(1))
-        self._files[path] = FoundEventFile(
-            folder=folder, name=name, inode=inode, changed=about.st_mtime, born=born, own=own
-        )
+        inode, born = (about.st_dev, about.st_ino), int(match.group(1))
+        self._files[path] = FoundEventFile(folder, name, inode, about.st_mtime, born, own)
         return True
 
     def _name_folder(self, folder: PathParts) -> str:

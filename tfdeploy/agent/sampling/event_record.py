@@ -25,22 +25,20 @@ _SCALARS = b"scalars"
 _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 # number of a tensor's type -> struct format of one element in the field tensor_content
 _CONTENT = {
-    **{
-        1: "<f",
-        2: "<d",
-        3: "<i",
-        4: "<B",
-        5: "<h",
-        6: "<b",
-        9: "<q",
-        10: "<?",
-        17: "<H",
-        19: "<e",
-        22: "<I",
-        23: "<Q",
-    },
+    1: "<f",
+    2: "<d",
+    3: "<i",
+    4: "<B",
+    5: "<h",
+    6: "<b",
+    9: "<q",
+    10: "<?",
+    17: "<H",
+    19: "<e",
+    22: "<I",
+    23: "<Q",
 }
-_BFLOAT16, _HALF = 14, 19
+_BFLOAT16 = 14
 # Numbers of the fields that can contain a tensor's elements: floats (with their struct format),
 # integers as varints (_WHOLE), and the bits of 16-bit floats (_HALVES).
 _LISTS = {5: "<f", 6: "<d"}
@@ -85,14 +83,12 @@ def parse_scalars(data: bytes) -> Dict[str, float]:
     """Return tag -> value, for the scalars in one Event. NaN and infinity are left out. Raises
     ValueError if the data are not an Event."""
     scalars_by_tag: Dict[str, float] = {}
-    for number, summary in _fields(data):
-        if number == 5 and isinstance(summary, bytes):
-            for inner, value in _fields(summary):
-                if inner == 1 and isinstance(value, bytes):
-                    tag, scalar = _parse_value(value)
-                    # This comparison is false for NaN.
-                    if tag and scalar is not None and abs(scalar) <= LARGEST:
-                        scalars_by_tag[tag] = scalar
+    for summary in _contents(data, 5):
+        for value in _contents(summary, 1):
+            tag, scalar = _parse_value(value)
+            # This comparison is false for NaN.
+            if tag and scalar is not None and abs(scalar) <= LARGEST:
+                scalars_by_tag[tag] = scalar
     return scalars_by_tag
 
 
@@ -118,17 +114,9 @@ def _parse_value(data: bytes) -> Tuple[str, Optional[float]]:
         elif number == 8 and isinstance(value, bytes):
             scalar = _scalar_of_tensor(value)
         elif number == 9 and isinstance(value, bytes):
-            plugin = _parse_plugin_name(value)
+            names = (name for content in _contents(value, 1) for name in _contents(content, 1))
+            plugin = next(names, b"")
     return tag, scalar if plugin in (b"", _SCALARS) else None
-
-
-def _parse_plugin_name(metadata: bytes) -> bytes:
-    for number, value in _fields(metadata):
-        if number == 1 and isinstance(value, bytes):
-            for inner, name in _fields(value):
-                if inner == 1 and isinstance(name, bytes):
-                    return name
-    return b""
 
 
 def _scalar_of_tensor(data: bytes) -> Optional[float]:
@@ -150,7 +138,8 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
             elements += _tensor_elements(number, value, kind)
     if content:
         if kind == _BFLOAT16:
-            return _float_of(kind, int.from_bytes(content, "little")) if len(content) == 2 else None
+            # A bfloat16 is the first half of a float32.
+            return _unpack("<f", b"\0\0" + content)
         return _unpack(_CONTENT.get(kind, ""), content)
     if len(elements) == 1:
         return elements[0]
@@ -164,13 +153,12 @@ def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[f
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
-        packed = value[: 2 * size] if isinstance(value, bytes) else b""
-        return [
-            struct.unpack_from(form, packed, at)[0] for at in range(0, len(packed) - size + 1, size)
-        ]
+        packed = value if isinstance(value, bytes) else b""
+        whole_bytes = min(2, len(packed) // size) * size
+        return [element for (element,) in struct.iter_unpack(form, packed[:whole_bytes])]
     whole = [value] if isinstance(value, int) else _varints(value)
     if number == _HALVES:
-        return [each for each in (_float_of(kind, number) for number in whole) if each is not None]
+        return [_half_of(kind, bits & 0xFFFF) for bits in whole]
     unsigned = number in (16, 17)
     return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in whole]
 
@@ -184,23 +172,26 @@ def _varints(data: bytes) -> List[int]:
     return numbers
 
 
-def _float_of(kind: int, bits: int) -> Optional[float]:
-    bits &= 0xFFFF
-    return (
-        _unpack("<f", (bits << 16).to_bytes(4, "little"))
-        if kind == _BFLOAT16
-        else _unpack("<e", bits.to_bytes(2, "little"))
-    )
+def _half_of(kind: int, bits: int) -> float:
+    """Return the 16-bit float with these bits: a bfloat16, which is the first half of a float32, or
+    a half."""
+    form, begin = ("<f", b"\0\0") if kind == _BFLOAT16 else ("<e", b"")
+    return float(struct.unpack(form, begin + struct.pack("<H", bits))[0])
 
 
 def _unpack(form: str, content: bytes) -> Optional[float]:
     """Return the element in `content`. Return None if the content is not exactly one element in the
     format `form`."""
-    return (
-        float(struct.unpack(form, content)[0])
-        if form and struct.calcsize(form) == len(content)
-        else None
-    )
+    is_one = form and struct.calcsize(form) == len(content)
+    return float(struct.unpack(form, content)[0]) if is_one else None
+
+
+def _contents(message: bytes, wanted: int) -> Iterator[bytes]:
+    """Yield the content of each field of a message that has the number `wanted`. Raises
+    ValueError."""
+    for number, value in _fields(message):
+        if number == wanted and isinstance(value, bytes):
+            yield value
 
 
 def _fields(data: bytes) -> Iterator[_Field]:
@@ -224,8 +215,7 @@ def _fields(data: bytes) -> Iterator[_Field]:
             raise ValueError("no such kind of field: %d" % kind)
         if length > len(data) - at:
             raise ValueError("a field ends behind its message")
-        content = data[at : at + length]
-        yield key >> 3, content
+        yield key >> 3, data[at : at + length]
         at += length
     raise ValueError("a message of too many fields")
 

@@ -28,7 +28,6 @@ from tfdeploy.agent.annotations import (
     List,
     Optional,
     Tuple,
-    Union,
 )
 from tfdeploy.agent.host import atomic, processes
 from tfdeploy.agent.run import clock
@@ -63,7 +62,9 @@ class Sampler:
         self._paths, self._part = paths, part
         self._host = Series(paths.file(layout.SAMPLES), part.sample_every_s)
         self._tasks = {
-            spec.task: Series(samples_file(paths, spec.task), part.sample_every_s)
+            spec.task: Series(
+                os.path.join(paths.task_dir(spec.task), layout.SAMPLES), part.sample_every_s
+            )
             for spec in part.tasks
         }
         self._printed = {
@@ -78,8 +79,8 @@ class Sampler:
         self._machine: Optional[counters.Machine] = None
         self._newest: Optional[NewestSamples] = None
         self._looked = 0.0  # when the last sample was taken, in monotonic seconds
-        self._gpus: Optional[Union[gpus.Nvml, gpus.NvidiaSmi]] = None
-        self._asked_for_gpus = False
+        uses_gpus = any(spec.gpus for spec in part.tasks)
+        self._gpus = gpus.start_gpu_sampler(part.sample_every_s) if uses_gpus else None
 
     def take_sample(self) -> None:
         """Take a sample of the host and of all tasks, and store the samples. The first call has no
@@ -158,10 +159,8 @@ class Sampler:
     def _new_metrics(self, status: wire.TaskStatus) -> Dict[str, float]:
         """Return the metrics that the task has printed, or written to event files, since the last
         sample."""
-        task = status.task
-        ended = status.state not in ("starting", "running") or status.attempt != self._attempts.get(
-            task
-        )
+        task, before = status.task, self._attempts.get(status.task)
+        ended = status.state not in ("starting", "running") or status.attempt != before
         self._attempts[task] = status.attempt
         printed: Dict[str, float] = {}
         if task in self._printed:
@@ -178,20 +177,17 @@ class Sampler:
         figures, time = self._read_figures(task)
         written = self._events.known_values if task == self._writer else {}
         known = _merge_metrics(reader.finite if reader else {}, figures, written)
-        more: Dict[str, Any] = {
-            "printed": known,
-            "not_finite": reader.not_finite if reader else {},
-            "step_times": self._step_times(reader) if reader else {},
-            "stopped": reader.stopped if reader else self._unread,
-        }
+        more: Dict[str, Any] = {"printed": known, "stopped": self._unread}
+        if reader is not None:
+            step_times = {name: self._run_time(at) for name, at in reader.step_times.items()}
+            more.update(not_finite=reader.not_finite, step_times=step_times, stopped=reader.stopped)
         if figures.get("step") is not None:
             more["step_time"] = min(sample["time"], time or sample["time"])
         more = {name: value for name, value in more.items() if value}
         return dict(sample, **more)  # type: ignore[return-value]
 
-    def _step_times(self, reader: PrintedMetrics) -> Dict[str, float]:
-        times = reader.step_times.items()
-        return {name: round(clock.to_run_time(self._part, time), 3) for name, time in times}
+    def _run_time(self, host_time: float) -> float:
+        return round(clock.to_run_time(self._part, host_time), 3)
 
     def _read_figures(self, task: str) -> Tuple[Dict[str, float], float]:
         """Return (values of step, loss and accuracy from event files, time of the step). Values
@@ -199,11 +195,9 @@ class Sampler:
         if task != self._writer:
             return {}, 0.0
         known = self._printed[task].known if task in self._printed else {}
-        metric_values = metric_names.select_figures(self._events.scalars)
-        values = {name: value for name, value in metric_values.values.items() if name not in known}
-        return values, round(
-            clock.to_run_time(self._part, metric_values.step_time), 3
-        ) if metric_values.step_time else 0.0
+        figures = metric_names.select_figures(self._events.scalars)
+        values = {name: value for name, value in figures.values.items() if name not in known}
+        return values, self._run_time(figures.step_time) if figures.step_time else 0.0
 
     def _sample_host(self, sampled_at: float, passed_s: float) -> HostSample:
         before, now = self._machine, counters.read_machine()
@@ -211,29 +205,19 @@ class Sampler:
         sample: HostSample = {"time": sampled_at}
         if now.memory is not None:
             sample["memory"] = now.memory
-        if before is not None and passed_s and now.busy_s is not None and before.busy_s is not None:
-            sample["cpu"] = round(max(0.0, now.busy_s - before.busy_s) / passed_s, 3)
         if before is not None and passed_s:
-            rates = {
-                name: _growth_per_s(getattr(before, name), getattr(now, name), passed_s)
-                for name in RATES
+            if now.busy_s is not None and before.busy_s is not None:
+                sample["cpu"] = round(max(0.0, now.busy_s - before.busy_s) / passed_s, 3)
+            counts = {name: (getattr(before, name), getattr(now, name)) for name in RATES}
+            sample["rates"] = {
+                name: max(0, round((last - first) / passed_s))
+                for name, (first, last) in counts.items()
+                if None not in (first, last)
             }
-            sample["rates"] = {name: rate for name, rate in rates.items() if rate is not None}
-        seen = self._sample_gpus()
-        if seen:
-            sample["gpus"] = [list(gpu) for gpu in seen]
+        measured = self._gpus.sample() if self._gpus is not None else []
+        if measured:
+            sample["gpus"] = [list(gpu) for gpu in measured]
         return sample
-
-    def _sample_gpus(self) -> List[gpus.Gpu]:
-        """Return the GPUs of this host. Return [] if no task of the run uses GPUs on this host."""
-        if not any(spec.gpus for spec in self._part.tasks):
-            return []
-        if not self._asked_for_gpus:
-            self._asked_for_gpus, self._gpus = (
-                True,
-                gpus.start_gpu_sampler(self._part.sample_every_s),
-            )
-        return self._gpus.sample() if self._gpus is not None else []
 
 
 def _merge_metrics(*groups: Dict[str, float]) -> Dict[str, float]:
@@ -241,10 +225,8 @@ def _merge_metrics(*groups: Dict[str, float]) -> Dict[str, float]:
     several groups, the value in the first of them counts."""
     merged: Dict[str, float] = {}
     for group in groups:
-        for name, value in group.items():
-            if name not in merged and len(merged) < MOST_SAMPLED:
-                merged[name] = value
-    return merged
+        merged = {**merged, **group, **merged}
+    return dict(list(merged.items())[:MOST_SAMPLED])
 
 
 RATES = ("received", "sent", "read", "written")
@@ -257,26 +239,12 @@ def _event_file_writer(part: wire.HostPart) -> str:
     return tasks[0].task if tasks else ""
 
 
-def _growth_per_s(before: Optional[int], now: Optional[int], passed_s: float) -> Optional[int]:
-    return None if before is None or now is None else max(0, round((now - before) / passed_s))
-
-
 def _living_processes(
     status: wire.TaskStatus, table: Dict[int, processes.Entry]
 ) -> List[processes.Entry]:
     """Return the living processes of a task. They are all descendants of its supervisor."""
     below = status.supervisor_pid if status.state in ("starting", "running") else None
     return [] if below is None else [table[pid] for pid in processes.descendants([below], table)]
-
-
-def samples_file(paths: RunPaths, task: str) -> str:
-    return os.path.join(paths.task_dir(task), layout.SAMPLES)
-
-
-def machine_totals() -> Dict[str, Any]:
-    """Return the number of cores and the bytes of memory of this host. Samples are compared with
-    these totals."""
-    return {"cores": os.cpu_count() or 1, "memory": counters.read_machine().memory_total}
 
 
 def main(argv: List[str]) -> int:
