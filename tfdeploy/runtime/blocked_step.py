@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Set
 
 from . import retried_step, task
-from .wrapping import after_init
+from .wrapping import after_init, reported
 
 # Seconds between two reads of the task's log.
 POLL_S = 10.0
@@ -76,14 +76,8 @@ def _run(steps: Iterator[int]) -> None:
         for step in steps:
             task.say("a step that its own task rejected stood still; it is ended and run again")
             for address in list(_addresses):
-                _end_or_say(address, step)
-
-
-def _end_or_say(address: str, step: int) -> None:
-    try:
-        end_step(address, step)
-    except Exception as error:  # noqa: BLE001 a thread of ours
-        task.say_failed("blocked_step", error)
+                with reported("blocked_step"):
+                    end_step(address, step)
 
 
 def read_reports(log: str, poll_s: float = POLL_S) -> Iterator[int]:
@@ -95,12 +89,14 @@ def read_reports(log: str, poll_s: float = POLL_S) -> Iterator[int]:
 
 
 def _reports(chunks: Iterator[bytes]) -> Iterator[int]:
-    rest = b""
+    held = b""
     for chunk in chunks:
-        text = rest + chunk
-        reports = list(_REPORT.finditer(text))
-        yield from (int(each[1]) for each in reports)
-        rest = text[max([each.end() for each in reports] + [len(text) - _REPORT_BYTES]) :]
+        held += chunk
+        begin = len(held) - _REPORT_BYTES
+        for report in _REPORT.finditer(held):
+            yield int(report[1])
+            begin = max(begin, report.end())
+        held = held[max(0, begin) :]
 
 
 def _appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:

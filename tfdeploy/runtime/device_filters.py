@@ -25,7 +25,7 @@ import threading
 from typing import Any, Callable, Iterable, List, Optional
 
 from . import planned_cluster, synchronous, task
-from .wrapping import around
+from .wrapping import around, reported
 
 _JOB = re.compile(r"/job:([^/]*)")
 _TASK = re.compile(r"/task:(\d+)")
@@ -41,10 +41,8 @@ def apply(session: Any) -> None:
         init: Any, self: Any, target: Any = "", graph: Any = None, config: Any = None
     ) -> None:
         asked = config
-        try:
+        with reported("device_filters"):
             config = with_filters(session, target, graph, asked)
-        except Exception as error:  # noqa: BLE001 the session is made as the program asked
-            task.say_failed("device_filters", error)
         init(self, target, graph, config)
         if config is not asked:
             # `_extend_first` removes this replacement at the first run, so that later runs have no
@@ -61,13 +59,11 @@ def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> Non
     A session connects to nothing before its first run, so the session can still be replaced."""
     with _first_run:
         if "_extend_graph" in vars(one):
-            try:
+            with reported("device_filters"):
                 if not all_within(own_filters() or (), _devices(one.graph)):
                     before = one._session
                     make_again()
                     session.tf_session.TF_DeleteSession(before)
-            except Exception as error:  # noqa: BLE001 the session stays as it was made
-                task.say_failed("device_filters", error)
             del one._extend_graph
     one._extend_graph()
 
@@ -118,9 +114,6 @@ def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
     )
 
 
-def _lets_through(one: str, device: str) -> bool:
-    for part in (_JOB, _TASK):
-        wanted, named = part.search(one), part.search(device)
-        if wanted and named and wanted.group(1) != named.group(1):
-            return False
-    return True
+def _lets_through(device_filter: str, device: str) -> bool:
+    pairs = ((part.findall(device_filter), part.findall(device)) for part in (_JOB, _TASK))
+    return all(not wanted or not named or wanted[0] == named[0] for wanted, named in pairs)

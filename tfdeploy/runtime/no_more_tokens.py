@@ -20,7 +20,7 @@ import weakref
 from typing import Any, List
 
 from . import task
-from .wrapping import after_init, around
+from .wrapping import after_init, around, reported
 
 # Seconds between two checks of whether the chief has finished.
 _POLL_S = 1.0
@@ -50,12 +50,10 @@ def _add_close(cls: Any) -> None:
     @around(cls, "apply_gradients")
     def apply_with_close(apply_gradients: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         train = apply_gradients(self, *args, **kwargs)
-        try:
+        with reported("no_more_tokens"):
             _closing.append(self._sync_token_queue.close(name="no_more_tokens"))
             if len(_closing) == 1:
                 threading.Thread(target=_watch, name="no_more_tokens", daemon=True).start()
-        except Exception as error:  # noqa: BLE001 the program trains as it did
-            task.say_failed("no_more_tokens", error)
         return train
 
 

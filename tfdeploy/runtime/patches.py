@@ -13,44 +13,38 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Dict, Tuple
 
-_ALWAYS: Dict[str, Tuple[str, ...]] = {
-    "numpy": ("old_names.numpy_names",),
-    "shutil": ("kept_folders",),
-    "tensorflow.python.lib.io.file_io": ("kept_folders",),
-    "tensorflow.python.training.saver": ("whole_checkpoints",),
-    "tensorflow.python.training.sync_replicas_optimizer": ("synchronous", "no_more_tokens"),
-    "tensorflow.python.training.coordinator": ("prompt_end",),
-    "tensorflow.python.training.server_lib": ("patient_ps", "blocked_step"),
-    "tensorflow.python.training.session_manager": ("prompt_start",),
+_ALWAYS: Dict[str, str] = {
+    "numpy": "old_names.numpy_names",
+    "shutil": "kept_folders",
+    "tensorflow.python.lib.io.file_io": "kept_folders",
+    "tensorflow.python.training.saver": "whole_checkpoints",
+    "tensorflow.python.training.sync_replicas_optimizer": "synchronous no_more_tokens",
+    "tensorflow.python.training.coordinator": "prompt_end",
+    "tensorflow.python.training.server_lib": "patient_ps blocked_step",
+    "tensorflow.python.training.session_manager": "prompt_start",
     "tensorflow.python.client.session": (
-        "retried_step",
-        "device_filters",
-        "planned_target",
-        "patient_ps",
-        "no_more_tokens",
+        "retried_step device_filters planned_target patient_ps no_more_tokens"
     ),
-    "tensorflow.python.checkpoint.checkpoint_options": ("own_disk",),
+    "tensorflow.python.checkpoint.checkpoint_options": "own_disk",
 }
-_PLANNED_CLUSTER: Dict[str, Tuple[str, ...]] = {
-    "socket": ("own_host",),
-    "tensorflow.python.training.server_lib": ("planned_cluster",),
-    "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": (
-        "planned_tf_config",
-    ),
+_PLANNED_CLUSTER: Dict[str, str] = {
+    "socket": "own_host",
+    "tensorflow.python.training.server_lib": "planned_cluster",
+    "tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver": "planned_tf_config",
 }
 # The modules of tf.contrib that the folder supplied/contrib has.
 _CONTRIB = ("framework", "layers", "learn", "lookup", "losses", "metrics", "training")
-_VERSION1: Dict[str, Tuple[str, ...]] = {
-    "tensorflow": ("old_names.version1",),
-    "tensorflow.python.ops.rnn": ("old_names.dropped",),
-    "tensorflow.python.platform.flags": ("old_names.dropped",),
-    "tensorflow.python.training.sync_replicas_optimizer": ("old_names.dropped",),
-    "tf_keras.src.layers.rnn.legacy_cells": ("old_names.dropped",),
-    "tensorflow.contrib": ("old_names.absent",),
-    **{"tensorflow.contrib." + part: ("old_names.supply", "old_names.absent") for part in _CONTRIB},
-    "tensorflow.examples": ("old_names.absent",),
-    "tensorflow.examples.tutorials": ("old_names.absent",),
-    "tensorflow.examples.tutorials.mnist": ("old_names.absent",),
+_VERSION1: Dict[str, str] = {
+    "tensorflow": "old_names.version1",
+    "tensorflow.python.ops.rnn": "old_names.dropped",
+    "tensorflow.python.platform.flags": "old_names.dropped",
+    "tensorflow.python.training.sync_replicas_optimizer": "old_names.dropped",
+    "tf_keras.src.layers.rnn.legacy_cells": "old_names.dropped",
+    "tensorflow.contrib": "old_names.absent",
+    **{"tensorflow.contrib." + part: "old_names.supply old_names.absent" for part in _CONTRIB},
+    "tensorflow.examples": "old_names.absent",
+    "tensorflow.examples.tutorials": "old_names.absent",
+    "tensorflow.examples.tutorials.mnist": "old_names.absent",
 }
 
 
@@ -64,5 +58,5 @@ def by_module() -> Dict[str, Tuple[str, ...]]:
     wanted: Dict[str, Tuple[str, ...]] = {}
     for table in tables:
         for name, patches in table.items():
-            wanted[name] = wanted.get(name, ()) + patches
+            wanted[name] = wanted.get(name, ()) + tuple(patches.split())
     return wanted

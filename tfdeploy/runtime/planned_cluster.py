@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import job_synonyms, task
-from .wrapping import around
+from .wrapping import around, reported
 
 # Job -> the addresses of its tasks, in the order of their indexes.
 Cluster = Dict[str, List[str]]
@@ -43,11 +43,9 @@ def apply(server_lib: Any) -> None:
     @around(spec, "__init__")
     def make_planned(make: Any, self: Any, cluster: Any) -> None:
         make(self, cluster)
-        try:
+        instead = None
+        with reported("the planned cluster"):
             instead = in_place_of(_listed(self.as_dict()), plan)
-        except Exception as error:  # noqa: BLE001 the cluster stays as the program wrote it
-            task.say_failed("the planned cluster", error)
-            return
         if instead is not None:
             make(self, instead)
 
@@ -61,10 +59,8 @@ def apply(server_lib: Any) -> None:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        try:
+        with reported("the task's place in the planned cluster"):
             task_index = _own_index(spec, server_or_cluster_def, plan, job_name, task_index)
-        except Exception as error:  # noqa: BLE001 the server starts as the program asked
-            task.say_failed("the task's place in the planned cluster", error)
         serve(self, server_or_cluster_def, job_name, task_index, *args, **kwargs)
         target = self.target
         _own.append(target.decode() if isinstance(target, bytes) else target)

@@ -18,6 +18,7 @@ import time
 from typing import Any, Callable, List
 
 from . import task
+from .wrapping import reported
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
 # A step is repeated at most this many times. By chance, more retries are needed once in 10**13
@@ -96,11 +97,9 @@ def _without_metadata(args: Any) -> Any:
 
 
 def _decide(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
-    try:
+    with reported("retried_step"):
         return can_retry(*args, **kwargs)
-    except Exception as error:  # noqa: BLE001 the program gets TensorFlow's error
-        task.say_failed("retried_step", error)
-        return False
+    return False
 
 
 def _find_takes(graph: Any, names: List[str]) -> List[Any]:

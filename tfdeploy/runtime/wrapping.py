@@ -6,8 +6,9 @@ exports them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from typing import Any, Callable
+from typing import Any, Callable, Iterator
 
 from . import task
 
@@ -28,6 +29,16 @@ def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
     return replace
 
 
+@contextlib.contextmanager
+def reported(patch: str) -> Iterator[None]:
+    """End a `with` block at an error, and report the error as that of the patch. The program
+    continues."""
+    try:
+        yield
+    except Exception as error:  # noqa: BLE001 the program continues as without the patch
+        task.say_failed(patch, error)
+
+
 def after_init(cls: Any, call: Callable[[Any], None]) -> None:
     """Call `call` with each new instance of `cls`. If `call` fails, the error is reported and the
     program keeps its instance."""
@@ -35,10 +46,8 @@ def after_init(cls: Any, call: Callable[[Any], None]) -> None:
     @around(cls, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        try:
+        with reported(call.__module__):
             call(self)
-        except Exception as error:  # noqa: BLE001 the instance is made
-            task.say_failed(call.__module__, error)
 
 
 def set_default(cls: Any, argument: str, value: Any) -> None:

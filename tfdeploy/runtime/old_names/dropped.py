@@ -12,17 +12,18 @@ from __future__ import annotations
 
 import inspect
 import sys
-from typing import Any, Tuple
+from typing import Any
 
 from .. import task
 from ..wrapping import around
 
+# Class -> the argument of its constructor that TensorFlow dropped.
 _ARGUMENTS = {
-    "SyncReplicasOptimizer": ("replica_id",),
-    "BasicRNNCell": ("input_size",),
-    "GRUCell": ("input_size",),
-    "BasicLSTMCell": ("input_size",),
-    "LSTMCell": ("input_size",),
+    "SyncReplicasOptimizer": "replica_id",
+    "BasicRNNCell": "input_size",
+    "GRUCell": "input_size",
+    "BasicLSTMCell": "input_size",
+    "LSTMCell": "input_size",
 }
 # Functions of tensorflow.python.ops.rnn whose present names begin with "static_".
 _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
@@ -30,9 +31,9 @@ _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 def apply(module: Any) -> None:
     """Patch a module of TensorFlow or tf_keras that has some of the names in this file."""
-    for name, arguments in _ARGUMENTS.items():
+    for name, argument in _ARGUMENTS.items():
         if hasattr(module, name):
-            _accept(getattr(module, name), name, arguments)
+            _accept(getattr(module, name), name, argument)
     for old in _STATIC:
         if hasattr(module, "static_" + old):
             _supply(module, old, getattr(module, "static_" + old))
@@ -42,17 +43,16 @@ def apply(module: Any) -> None:
         _supply(module.FlagValues, "_parse_flags", _parse_flags)
 
 
-def _accept(cls: Any, name: str, arguments: Tuple[str, ...]) -> None:
+def _accept(cls: Any, name: str, argument: str) -> None:
     taken = inspect.signature(cls.__init__).parameters
 
     @around(cls, "__init__")
     def init_without(init: Any, *args: Any, **kwargs: Any) -> None:
-        for argument in arguments:
-            if argument in kwargs and argument not in taken:
-                del kwargs[argument]
-                task.say(
-                    "%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument)
-                )
+        if argument in kwargs and argument not in taken:
+            del kwargs[argument]
+            task.say(
+                "%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument)
+            )
         init(*args, **kwargs)
 
 

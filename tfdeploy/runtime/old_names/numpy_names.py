@@ -15,41 +15,14 @@ from .. import task
 
 # A name that NumPy 1.18 to 2.4 dropped -> the present name of the same object in NumPy or Python;
 # "" if _functions defines it.
-RENAMED: Dict[str, str] = {
-    "Inf": "inf",
-    "Infinity": "inf",
-    "NAN": "nan",
-    "NINF": "",
-    "NaN": "nan",
-    "PINF": "inf",
-    "alltrue": "all",
-    "asfarray": "",
-    "asscalar": "",
-    "bool": "builtins.bool",
-    "bool8": "bool_",
-    "complex": "builtins.complex",
-    "complex_": "complex128",
-    "cumproduct": "cumprod",
-    "float": "builtins.float",
-    "float_": "float64",
-    "in1d": "",
-    "infty": "inf",
-    "int": "builtins.int",
-    "int0": "intp",
-    "long": "builtins.int",
-    "mat": "asmatrix",
-    "msort": "",
-    "object": "builtins.object",
-    "product": "prod",
-    "rank": "ndim",
-    "round_": "round",
-    "sometrue": "any",
-    "str": "builtins.str",
-    "string_": "bytes_",
-    "trapz": "trapezoid",
-    "unicode": "builtins.str",
-    "unicode_": "str_",
-}
+_RENAMED = """
+    Inf=inf Infinity=inf NAN=nan NINF= NaN=nan PINF=inf alltrue=all asfarray= asscalar=
+    bool=builtins.bool bool8=bool_ complex=builtins.complex complex_=complex128 cumproduct=cumprod
+    float=builtins.float float_=float64 in1d= infty=inf int=builtins.int int0=intp long=builtins.int
+    mat=asmatrix msort= object=builtins.object product=prod rank=ndim round_=round sometrue=any
+    str=builtins.str string_=bytes_ trapz=trapezoid unicode=builtins.str unicode_=str_
+"""
+RENAMED = {old: same for old, _, same in (pair.partition("=") for pair in _RENAMED.split())}
 # Texts of the errors by which NumPy 2.4 rejects an array of one element for "%f", "%d", float() and
 # int(). Earlier versions converted such an array.
 _NO_NUMBER = (
@@ -65,11 +38,7 @@ def apply(numpy: Any) -> None:
         # With hasattr(), NumPy would print a warning.
         if name not in vars(numpy):
             kind, _, plain = same.rpartition(".")
-            value = (
-                functions.get(name)
-                if not same
-                else getattr(builtins if kind else numpy, plain, None)
-            )
+            value = functions.get(name) or getattr(builtins if kind else numpy, plain, None)
             if value is not None:
                 setattr(numpy, name, value)
     _advise(numpy.__version__)

@@ -185,58 +185,50 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
     }.items()
 }
 
-_CONTRIB = "a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place"
 _SLIM = (
     "the package tf_slim, with the same names, where a host has it: a line `tf_slim` in the "
     "requirements of `setup:`"
 )
-_ADDONS = "`pip install tensorflow_addons` ({0}), or tf.keras.layers"
-# Name -> what to write instead. An entry also applies to all names below it. If several entries
-# apply to a name, the longest one counts.
-REPLACEMENTS: Dict[str, str] = {
-    "contrib": _CONTRIB,
-    "contrib.cluster_resolver": "tf.distribute.cluster_resolver",
-    "contrib.crf": _ADDONS.format("tfa.text"),
-    "contrib.cudnn_rnn": "tf.nn.rnn_cell, or tf.keras.layers.LSTM and "
-    "GRU, which use cuDNN by themselves",
-    "contrib.data": "tf.data, most of it as tf.data.experimental",
-    "contrib.distribute": "tf.distribute",
-    "contrib.distributions": "tf.distributions, or `pip install tensorflow_probability`",
-    "contrib.eager": "tf.GradientTape and tf.Variable, which are part of TensorFlow 2",
-    "contrib.estimator": "tf.keras, or a training loop with tf.train.MonitoredTrainingSession",
-    "contrib.ffmpeg": "`pip install tensorflow_io`",
-    "contrib.image": "tf.image, or `pip install tensorflow_addons` (tfa.image)",
-    "contrib.layers": "tf.layers, tf.keras.layers or tf.feature_column",
-    "contrib.learn": "tf.keras, or a training loop with tf.train.MonitoredTrainingSession",
-    "contrib.legacy_seq2seq": _ADDONS.format("tfa.seq2seq"),
-    "contrib.lite": "tf.lite",
-    "contrib.lookup": "tf.lookup",
-    "contrib.losses": "tf.losses",
-    "contrib.metrics": "tf.metrics",
-    "contrib.model_pruning": "`pip install tensorflow_model_optimization`",
-    "contrib.opt": "the optimizers of tf.train",
-    "contrib.predictor": "tf.saved_model.load",
-    "contrib.quantize": "`pip install tensorflow_model_optimization`",
-    "contrib.rnn": "a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with "
-    "tf.nn.dynamic_rnn or tf.nn.static_rnn",
-    "contrib.saved_model": "tf.saved_model",
-    "contrib.seq2seq": _ADDONS.format("tfa.seq2seq"),
-    "contrib.signal": "tf.signal",
-    "contrib.summary": "tf.summary",
-    "contrib.session_bundle": "tf.saved_model.simple_save",
-    "contrib.tensorboard": "`from tensorboard.plugins import projector`",
-    "contrib.tensor_forest": "`pip install tensorflow_decision_forests`",
-    "contrib.tpu": "tf.tpu and tf.distribute.TPUStrategy",
-    "contrib.training": "tf.train and tf.data",
-    "estimator": "tf.keras, or a training loop with "
-    "tf.train.MonitoredTrainingSession; or TensorFlow 2.15 "
-    "or older",
-    "examples": "only input_data and mnist of "
-    "examples.tutorials.mnist are supplied: copy the example's "
-    "file into your code",
-    "models": "copy the model's files into your code, from github.com/tensorflow/models",
-    # This name of TensorFlow 0.x has no successor.
-    "nn.seq2seq": _ADDONS.format("tfa.seq2seq"),
+# Names -> what to write instead. An entry also applies to all names below its names. If several
+# entries apply to a name, the longest name counts. `nn.seq2seq` of TensorFlow 0.x has no successor.
+_REPLACEMENTS = """
+    contrib: a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place
+    contrib.cluster_resolver: tf.distribute.cluster_resolver
+    contrib.crf: `pip install tensorflow_addons` (tfa.text), or tf.keras.layers
+    contrib.cudnn_rnn: tf.nn.rnn_cell, or tf.keras.layers.LSTM and GRU, which use cuDNN by themselves
+    contrib.data: tf.data, most of it as tf.data.experimental
+    contrib.distribute: tf.distribute
+    contrib.distributions: tf.distributions, or `pip install tensorflow_probability`
+    contrib.eager: tf.GradientTape and tf.Variable, which are part of TensorFlow 2
+    contrib.estimator contrib.learn: tf.keras, or a training loop with tf.train.MonitoredTrainingSession
+    contrib.ffmpeg: `pip install tensorflow_io`
+    contrib.image: tf.image, or `pip install tensorflow_addons` (tfa.image)
+    contrib.layers: tf.layers, tf.keras.layers or tf.feature_column
+    contrib.legacy_seq2seq contrib.seq2seq nn.seq2seq: `pip install tensorflow_addons` (tfa.seq2seq), or tf.keras.layers
+    contrib.lite: tf.lite
+    contrib.lookup: tf.lookup
+    contrib.losses: tf.losses
+    contrib.metrics: tf.metrics
+    contrib.model_pruning contrib.quantize: `pip install tensorflow_model_optimization`
+    contrib.opt: the optimizers of tf.train
+    contrib.predictor: tf.saved_model.load
+    contrib.rnn: a cell of tf.nn.rnn_cell (LSTMCell, GRUCell) with tf.nn.dynamic_rnn or tf.nn.static_rnn
+    contrib.saved_model: tf.saved_model
+    contrib.signal: tf.signal
+    contrib.summary: tf.summary
+    contrib.session_bundle: tf.saved_model.simple_save
+    contrib.tensorboard: `from tensorboard.plugins import projector`
+    contrib.tensor_forest: `pip install tensorflow_decision_forests`
+    contrib.tpu: tf.tpu and tf.distribute.TPUStrategy
+    contrib.training: tf.train and tf.data
+    estimator: tf.keras, or a training loop with tf.train.MonitoredTrainingSession; or TensorFlow 2.15 or older
+    examples: only input_data and mnist of examples.tutorials.mnist are supplied: copy the example's file into your code
+    models: copy the model's files into your code, from github.com/tensorflow/models
+"""
+REPLACEMENTS = {
+    name: instead
+    for names, _, instead in (line.partition(": ") for line in _REPLACEMENTS.strip().splitlines())
+    for name in names.split()
 }
 _MNIST = ("examples.tutorials.mnist.input_data", "examples.tutorials.mnist.mnist")
 _REMOVED_SINCE = {"estimator": (2, 16)}

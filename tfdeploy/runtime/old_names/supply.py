@@ -104,10 +104,13 @@ def find(name: str) -> Any:
 
 
 def apply(module: Any) -> None:
-    """If tf_slim is installed, replace the names of a supplied module by the names of tf_slim. The
-    arg_scope of tf_slim works only with the layers of tf_slim."""
+    """Set the names that `import *` imports from a supplied module. If tf_slim is installed, replace
+    the names of the module by the names of tf_slim: the arg_scope of tf_slim works only with the
+    layers of tf_slim."""
+    full = module.__name__[len(_TF) :]
+    module.__all__ = list(removed_names.supplied_names(removed_names.split_contrib(full)[0]))
     for name in module.__all__:
-        attribute = _of_slim("%s.%s" % (module.__name__[len(_TF) :], name))
+        attribute = _of_slim("%s.%s" % (full, name))
         if attribute is not None:
             setattr(module, name, attribute)
 

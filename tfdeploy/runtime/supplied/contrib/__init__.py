@@ -2,5 +2,3 @@
 names of tf.contrib."""
 
 from tensorflow.contrib import framework, layers, learn, training
-
-__all__ = ["framework", "layers", "learn", "training"]

@@ -13,22 +13,6 @@ from tensorflow.compat.v1.train import (
 )
 from tensorflow.contrib.framework.arg_scopes import add_arg_scope, arg_scope
 
-__all__ = [
-    "add_arg_scope",
-    "arg_scope",
-    "assert_global_step",
-    "assign_from_checkpoint_fn",
-    "create_global_step",
-    "get_global_step",
-    "get_or_create_global_step",
-    "get_trainable_variables",
-    "get_variables",
-    "get_variables_to_restore",
-    "init_from_checkpoint",
-    "list_variables",
-    "load_variable",
-]
-
 
 def get_variables(scope=None, suffix=None, collection=tf.GraphKeys.GLOBAL_VARIABLES):
     """Return the variables of a collection that are in a scope (a name, or a VariableScope) and

@@ -15,24 +15,6 @@ from tensorflow.contrib.layers.weights import (
     xavier_initializer_conv2d,
 )
 
-__all__ = [
-    "avg_pool2d",
-    "batch_norm",
-    "conv2d",
-    "convolution2d",
-    "dropout",
-    "flatten",
-    "fully_connected",
-    "l1_regularizer",
-    "l2_regularizer",
-    "linear",
-    "max_pool2d",
-    "relu",
-    "variance_scaling_initializer",
-    "xavier_initializer",
-    "xavier_initializer_conv2d",
-]
-
 convolution2d = conv2d
 linear = functools.partial(fully_connected, activation_fn=None)
 relu = functools.partial(fully_connected, activation_fn=_relu)

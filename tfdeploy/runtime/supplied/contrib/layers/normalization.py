@@ -71,24 +71,24 @@ def _statistics(is_training, batch, moving_mean, moving_variance, updates_collec
     The operations that update the moving averages are added to `updates_collections`. If
     `updates_collections` is None, or if `is_training` is a tensor, these operations run whenever
     the result is computed."""
-    if not hasattr(is_training, "graph"):
-        if not is_training:
-            return moving_mean, moving_variance
-        mean, variance, updates = batch()
-        if updates_collections is not None:
-            for update in updates:
-                tf.add_to_collections(updates_collections, update)
-            return mean, variance
-        with tf.control_dependencies(updates):
-            return tf.identity(mean), tf.identity(variance)
 
-    # Which branch of tf.cond runs is known only when the graph runs, so the updates must be part of
-    # the branch.
-    def training():
+    def update_and_return():
         mean, variance, updates = batch()
         with tf.control_dependencies(updates):
             return tf.identity(mean), tf.identity(variance)
 
-    return tf.cond(
-        is_training, training, lambda: (tf.identity(moving_mean), tf.identity(moving_variance))
-    )
+    def moving():
+        return tf.identity(moving_mean), tf.identity(moving_variance)
+
+    if hasattr(is_training, "graph"):
+        # Which branch of tf.cond runs is known only when the graph runs, so the updates must be
+        # part of the branch.
+        return tf.cond(is_training, update_and_return, moving)
+    if not is_training:
+        return moving_mean, moving_variance
+    if updates_collections is None:
+        return update_and_return()
+    mean, variance, updates = batch()
+    for update in updates:
+        tf.add_to_collections(updates_collections, update)
+    return mean, variance

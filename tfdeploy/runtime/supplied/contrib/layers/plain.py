@@ -21,10 +21,7 @@ def flatten(inputs, outputs_collections=None, scope=None):
         inputs = tf.convert_to_tensor(inputs)
         size = inputs.shape[1:].num_elements()
         width = tf.reduce_prod(tf.shape(inputs)[1:]) if size is None else size
-        return collected(
-            outputs_collections,
-            tf.reshape(inputs, [-1, width] if size is not None else tf.stack([-1, width])),
-        )
+        return collected(outputs_collections, tf.reshape(inputs, [-1, width]))
 
 
 @add_arg_scope
@@ -39,75 +36,36 @@ def dropout(
 ):
     with tf.name_scope(scope, "Dropout", [inputs]):
         inputs = tf.convert_to_tensor(inputs)
-        kept = (
-            tf.where
-            if hasattr(is_training, "graph")
-            else (lambda asked, yes, no: yes if asked else no)
-        )
-        outputs = kept(
-            is_training,
-            tf.nn.dropout(inputs, rate=1 - keep_prob, noise_shape=noise_shape, seed=seed),
-            inputs,
-        )
+        outputs = tf.nn.dropout(inputs, rate=1 - keep_prob, noise_shape=noise_shape, seed=seed)
+        if hasattr(is_training, "graph"):
+            outputs = tf.where(is_training, outputs, inputs)
+        elif not is_training:
+            outputs = inputs
         return collected(outputs_collections, outputs)
 
 
-@add_arg_scope
-def max_pool2d(
-    inputs,
-    kernel_size,
-    stride=2,
-    padding="VALID",
-    data_format="NHWC",
-    outputs_collections=None,
-    scope=None,
-):
-    return _pool(
-        tf.nn.max_pool,
-        "MaxPool2D",
+def _pooling(name, pool, default_scope):
+    """Return the layer `name`, which calls the function `pool` of tf.nn."""
+
+    def pool2d(
         inputs,
         kernel_size,
-        stride,
-        padding,
-        data_format,
-        outputs_collections,
-        scope,
-    )
+        stride=2,
+        padding="VALID",
+        data_format="NHWC",
+        outputs_collections=None,
+        scope=None,
+    ):
+        around = (lambda two: [1, 1, *two]) if data_format == "NCHW" else (lambda two: [1, *two, 1])
+        size, strides = around(pair(kernel_size)), around(pair(stride))
+        with tf.name_scope(scope, default_scope, [inputs]):
+            inputs = tf.convert_to_tensor(inputs)
+            outputs = pool(inputs, size, strides, padding, data_format=data_format)
+            return collected(outputs_collections, outputs)
+
+    pool2d.__name__ = name
+    return add_arg_scope(pool2d)
 
 
-@add_arg_scope
-def avg_pool2d(
-    inputs,
-    kernel_size,
-    stride=2,
-    padding="VALID",
-    data_format="NHWC",
-    outputs_collections=None,
-    scope=None,
-):
-    return _pool(
-        tf.nn.avg_pool,
-        "AvgPool2D",
-        inputs,
-        kernel_size,
-        stride,
-        padding,
-        data_format,
-        outputs_collections,
-        scope,
-    )
-
-
-def _pool(
-    pool, name, inputs, kernel_size, stride, padding, data_format, outputs_collections, scope
-):
-    around = (lambda two: [1, 1, *two]) if data_format == "NCHW" else (lambda two: [1, *two, 1])
-    with tf.name_scope(scope, name, [inputs]):
-        outputs = pool(
-            tf.convert_to_tensor(inputs),
-            around(pair(kernel_size)),
-            around(pair(stride)),
-            padding,
-            data_format=data_format,
-        )
-        return collected(outputs_collections, outputs)
+max_pool2d = _pooling("max_pool2d", tf.nn.max_pool, "MaxPool2D")
+avg_pool2d = _pooling("avg_pool2d", tf.nn.avg_pool, "AvgPool2D")

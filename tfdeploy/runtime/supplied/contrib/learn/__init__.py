@@ -1,8 +1,6 @@
 """Supply ModeKeys of tf.contrib.learn: whether a model is trained, evaluated or used. The module
 supply.py supplies the MNIST reader of tf.contrib.learn."""
 
-__all__ = ["ModeKeys"]
-
 
 class ModeKeys(object):
     TRAIN = "train"

@@ -7,8 +7,6 @@ from tensorflow.python.ops.lookup_ops import (
     index_to_string_table_from_tensor,
 )
 
-__all__ = ["HashTable", "index_to_string", "string_to_index"]
-
 
 def HashTable(initializer, default_value, shared_name=None, name=None):
     """Return an immutable table. `shared_name` is ignored: TensorFlow 2 chooses the name."""

@@ -44,12 +44,3 @@ def hinge_loss(logits, labels=None, scope=None):
 
 
 globals().update({name: _predictions_first(getattr(tf.losses, name)) for name in _SWAPPED.split()})
-__all__ = [
-    "add_loss",
-    "compute_weighted_loss",
-    "get_losses",
-    "get_regularization_losses",
-    "get_total_loss",
-    "hinge_loss",
-    *_SWAPPED.split(),
-]

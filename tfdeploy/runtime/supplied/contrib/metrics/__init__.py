@@ -65,14 +65,3 @@ def streaming_recall_at_k(
     return streaming_mean(
         hits, weights, metrics_collections, updates_collections, name or "recall_at_%d" % k
     )
-
-
-__all__ = [
-    "accuracy",
-    "confusion_matrix",
-    "streaming_mean",
-    "streaming_mean_tensor",
-    "streaming_percentage_less",
-    "streaming_recall_at_k",
-    *_SWAPPED,
-]

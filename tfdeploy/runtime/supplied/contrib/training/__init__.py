@@ -9,8 +9,6 @@ import random
 
 from tensorflow.contrib.training.hparams import HParams
 
-__all__ = ["GreedyLoadBalancingStrategy", "HParams", "RandomStrategy", "byte_size_load_fn"]
-
 
 def byte_size_load_fn(op):
     """Return the size of a variable in bytes. Raises ValueError if the variable's shape is not
