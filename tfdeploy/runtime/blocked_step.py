@@ -29,7 +29,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, Iterator, Set
 
 from . import retried_step, task
-from .wrapping import after_init, reported
+from .wrapping import call_after_init, report_errors
 
 # Seconds between two reads of the task's log.
 POLL_S = 10.0
@@ -53,30 +53,34 @@ _addresses: Set[str] = set()
 
 
 def apply(server_lib: Any) -> None:
-    """Patch the module tensorflow.python.training.server_lib, so that `_watch` is called for each
+    """Patch the module tensorflow.python.training.server_lib, so that `_watch_server` is called for each
     new server."""
     log = os.environ.get("TFDEPLOY_TASK_LOG", "")
     if log:
-        after_init(server_lib.Server, lambda server: _watch(str(server.target), log))
+        call_after_init(server_lib.Server, lambda server: _watch_server(str(server.target), log))
 
 
-def _watch(target: str, log: str) -> None:
+def _watch_server(target: str, log: str) -> None:
     """Register a server. With the first server, also start the thread that reads the log. `target`:
     grpc://HOST:PORT. `log`: the path of the task's log."""
     is_first = not _addresses
     _addresses.add(target.partition("://")[2])
     if is_first:
         reports = read_reports(log)
-        threading.Thread(target=_run, args=(reports,), name="blocked_step", daemon=True).start()
+        threading.Thread(
+            target=_end_blocked_steps, args=(reports,), name="blocked_step", daemon=True
+        ).start()
 
 
-def _run(steps: Iterator[int]) -> None:
+def _end_blocked_steps(steps: Iterator[int]) -> None:
     # OSError: the log has been removed.
     with contextlib.suppress(OSError):
         for step in steps:
-            task.say("a step that its own task rejected stood still; it is ended and run again")
+            task.print_once(
+                "a step that its own task rejected stood still; it is ended and run again"
+            )
             for address in list(_addresses):
-                with reported("blocked_step"):
+                with report_errors("blocked_step"):
                     end_step(address, step)
 
 
@@ -85,10 +89,10 @@ def read_reports(log: str, poll_s: float = POLL_S) -> Iterator[int]:
     is the id of the step that the report names."""
     file = Path(log).open("rb")  # noqa: SIM115 it is open as long as the process lives
     file.seek(0, os.SEEK_END)
-    return _reports(_appended(Path(log), file, poll_s))
+    return _parse_reports(_read_appended(Path(log), file, poll_s))
 
 
-def _reports(chunks: Iterator[bytes]) -> Iterator[int]:
+def _parse_reports(chunks: Iterator[bytes]) -> Iterator[int]:
     held = b""
     for chunk in chunks:
         held += chunk
@@ -99,7 +103,7 @@ def _reports(chunks: Iterator[bytes]) -> Iterator[int]:
         held = held[max(0, begin) :]
 
 
-def _appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:
+def _read_appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:
     """Yield the bytes that are appended to a log, even after its writer has rotated the log."""
     try:
         while True:
@@ -133,17 +137,17 @@ def end_step(address: str, step: int) -> None:
         empty_graph = call("RegisterGraph", b"")
         try:
             # Without the refused input, TensorFlow would run the empty graph and abort the process.
-            call("RunGraph", empty_graph + _number(2, step) + _REFUSED_INPUT)
+            call("RunGraph", empty_graph + _encode_number(2, step) + _REFUSED_INPUT)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
                 # Do not clean up the step here: after a cleanup without a refused RunGraph request,
                 # nothing could end the step any more.
                 raise
-        call("CleanupGraph", _number(1, step))
+        call("CleanupGraph", _encode_number(1, step))
         call("DeregisterGraph", empty_graph)
 
 
-def _number(field: int, value: int) -> bytes:
+def _encode_number(field: int, value: int) -> bytes:
     """Return a whole number, encoded as a field of a protocol buffer message. TensorFlow's Python
     package has no classes for the messages that are used here."""
     encoded = bytearray([field << 3])

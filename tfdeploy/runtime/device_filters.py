@@ -25,7 +25,7 @@ import threading
 from typing import Any, Callable, Iterable, List, Optional
 
 from . import planned_cluster, synchronous, task
-from .wrapping import around, reported
+from .wrapping import report_errors, wrap_function
 
 _JOB = re.compile(r"/job:([^/]*)")
 _TASK = re.compile(r"/task:(\d+)")
@@ -36,19 +36,19 @@ def apply(session: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that new sessions get device
     filters."""
 
-    @around(session.BaseSession, "__init__")
+    @wrap_function(session.BaseSession, "__init__")
     def init_filtered(
         init: Any, self: Any, target: Any = "", graph: Any = None, config: Any = None
     ) -> None:
-        asked = config
-        with reported("device_filters"):
-            config = with_filters(session, target, graph, asked)
+        given_config = config
+        with report_errors("device_filters"):
+            config = add_filters(session, target, graph, given_config)
         init(self, target, graph, config)
-        if config is not asked:
+        if config is not given_config:
             # `_extend_first` removes this replacement at the first run, so that later runs have no
             # overhead.
             self._extend_graph = functools.partial(
-                _extend_first, session, self, lambda: init(self, target, self.graph, asked)
+                _extend_first, session, self, lambda: init(self, target, self.graph, given_config)
             )
 
 
@@ -59,8 +59,8 @@ def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> Non
     A session connects to nothing before its first run, so the session can still be replaced."""
     with _first_run:
         if "_extend_graph" in vars(one):
-            with reported("device_filters"):
-                if not all_within(own_filters() or (), _devices(one.graph)):
+            with report_errors("device_filters"):
+                if not match_all_devices(own_filters() or (), _list_devices(one.graph)):
                     before = one._session
                     make_again()
                     session.tf_session.TF_DeleteSession(before)
@@ -68,7 +68,7 @@ def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> Non
     one._extend_graph()
 
 
-def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
+def add_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
     """Return the configuration of the session: `config` itself, or a copy of `config` with device
     filters. Never changes `config`."""
     filters = own_filters()
@@ -78,7 +78,7 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
     given = session.context.context().config if config is None else config
     if not isinstance(given, session.config_pb2.ConfigProto) or given.device_filters:
         return config
-    if not all_within(filters, _devices(graph or session.ops.get_default_graph())):
+    if not match_all_devices(filters, _list_devices(graph or session.ops.get_default_graph())):
         return config
     filtered = session.config_pb2.ConfigProto()
     filtered.CopyFrom(given)
@@ -89,31 +89,31 @@ def with_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
 def own_filters() -> Optional[List[str]]:
     """Return the device filters of this task. Return None if the sessions of the task must see all
     tasks, or if the task's role or index is not known."""
-    servers = "/job:%s" % planned_cluster.job_of("ps")
-    if task.role() == "ps" and task.has("lasting_ps"):
+    servers = "/job:%s" % planned_cluster.job_of_role("ps")
+    if task.role() == "ps" and task.has_trait("lasting_ps"):
         return [servers]
-    if not task.has("own_session") or synchronous.is_synchronous():
+    if not task.has_trait("own_session") or synchronous.is_synchronous():
         return None
     if task.role() not in ("chief", "worker") or task.index() is None:
         return None
-    job, place = planned_cluster.serving() or task.planned_task()
-    return [servers, "/job:%s/task:%d" % (job, place)]
+    job, index = planned_cluster.first_server() or task.planned_task()
+    return [servers, "/job:%s/task:%d" % (job, index)]
 
 
-def _devices(graph: Any) -> Iterable[str]:
+def _list_devices(graph: Any) -> Iterable[str]:
     return (operation.device for operation in graph.get_operations())
 
 
-def all_within(filters: Iterable[str], devices: Iterable[str]) -> bool:
+def match_all_devices(filters: Iterable[str], devices: Iterable[str]) -> bool:
     """Return True if the filters hide no device: every device that names a job matches at least one
     filter."""
     return all(
-        any(_lets_through(f, device) for f in filters)
+        any(_matches_device(f, device) for f in filters)
         for device in set(devices)
         if _JOB.search(device)
     )
 
 
-def _lets_through(device_filter: str, device: str) -> bool:
+def _matches_device(device_filter: str, device: str) -> bool:
     pairs = ((part.findall(device_filter), part.findall(device)) for part in (_JOB, _TASK))
     return all(not wanted or not named or wanted[0] == named[0] for wanted, named in pairs)

@@ -35,10 +35,10 @@ class Loader:
     def exec_module(self, module: Any) -> None:
         module.__spec__.loader = module.__loader__ = self._loader
         for patch in self._patches:
-            call(patch, "before")
+            call_patch(patch, "before")
         self._loader.exec_module(module)
         for patch in self._patches:
-            call(patch, "apply", module)
+            call_patch(patch, "apply", module)
 
 
 class Finder:
@@ -62,7 +62,7 @@ class Finder:
                 spec.loader = Loader(spec.loader, self._wanted[name])
             return spec
         except Exception as error:  # noqa: BLE001 the import continues without patches
-            task.say_failed(self._wanted[name][0], error)
+            task.print_failure(self._wanted[name][0], error)
             return None
         finally:
             self._asking.discard(asking)
@@ -76,7 +76,7 @@ class Finder:
         return None
 
 
-def call(patch: str, function: str, *words: Any) -> None:
+def call_patch(patch: str, function: str, *words: Any) -> None:
     """Call a function of a patch, `before()` or `apply(module)`, if the patch has this function.
     Never raises."""
     # Imported here, because few processes import a module with a patch.
@@ -87,15 +87,15 @@ def call(patch: str, function: str, *words: Any) -> None:
         if run is not None:
             run(*words)
     except Exception as error:  # noqa: BLE001 the user's program continues
-        task.say_failed(patch, error)
+        task.print_failure(patch, error)
 
 
 def install() -> None:
     """Install the finder. Call this function once, before TensorFlow is imported."""
-    task.keep_tf_config()
-    wanted = patches.by_module()
+    task.save_tf_config()
+    wanted = patches.patches_by_module()
     # A .pth file may already have imported a module with patches, such as shutil.
     for name in wanted.keys() & sys.modules.keys():
         for patch in wanted[name]:
-            call(patch, "apply", sys.modules[name])
+            call_patch(patch, "apply", sys.modules[name])
     sys.meta_path.insert(0, Finder(wanted))

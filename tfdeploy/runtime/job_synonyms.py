@@ -17,7 +17,7 @@ _SYNONYMS = {
 }
 
 
-def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
+def map_jobs_to_roles(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
     """Return a mapping from the jobs of the program to the roles of the plan. Jobs without a role
     are left out.
 
@@ -26,22 +26,22 @@ def counterparts(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
     becomes the worker, provided that it is the only job or that another job is the ps."""
     jobs = list(written)
     roles_by_job: Dict[str, str] = {}
-    for named in (str, synonym):
+    for named in (str, role_of_name):
         for job in jobs:
             role = named(job)
             if job not in roles_by_job and role in plan and role not in roles_by_job.values():
                 roles_by_job[job] = role
-    left = [job for job in jobs if job not in roles_by_job]
+    unmapped = [job for job in jobs if job not in roles_by_job]
     if (
-        len(left) == 1
+        len(unmapped) == 1
         and "worker" in plan
         and "worker" not in roles_by_job.values()
         and (len(jobs) == 1 or "ps" in roles_by_job.values())
     ):
-        roles_by_job[left[0]] = "worker"
+        roles_by_job[unmapped[0]] = "worker"
     return {job: roles_by_job[job] for job in jobs if job in roles_by_job}
 
 
-def synonym(job: str) -> str:
+def role_of_name(job: str) -> str:
     """Return the role for a name such as `work` or `PS_HOSTS`; "" for other names."""
     return next((role for name, role in _SYNONYMS.items() if job.lower().startswith(name)), "")

@@ -15,7 +15,7 @@ import os
 from typing import Any, List
 
 from . import task
-from .wrapping import around
+from .wrapping import wrap_function
 
 _NAMES = ("rmtree", "delete_recursively", "delete_recursively_v2")
 
@@ -25,41 +25,41 @@ def apply(module: Any) -> None:
     tensorflow.python.lib.io.file_io."""
     for name in _NAMES:
         if hasattr(module, name):
-            around(module, name)(_delete_but_keep)
+            wrap_function(module, name)(_delete_but_keep)
 
 
 def _delete_but_keep(delete: Any, *args: Any, **kwargs: Any) -> Any:
     path = args[0] if args else kwargs.get("path", kwargs.get("dirname"))
-    links = _links(path)
+    links = _find_keep_links(path)
     for link in links:
         os.unlink(link)
-        task.say(
+        task.print_once(
             "%s is a `keep` folder: what earlier runs saved there is set aside, not deleted"
             % os.path.relpath(link)
         )
-    return None if _plain(path) in links else delete(*args, **kwargs)
+    return None if _path_text(path) in links else delete(*args, **kwargs)
 
 
-def _plain(path: Any) -> str:
+def _path_text(path: Any) -> str:
     try:
         return os.fsdecode(path).rstrip("/")
     except TypeError:
         return ""
 
 
-def _links(path: Any) -> List[str]:
+def _find_keep_links(path: Any) -> List[str]:
     """Return [path] if `path` is a link to a `keep` folder, else all such links below `path`."""
-    top = _plain(path)
-    if _is_kept(top):
+    top = _path_text(path)
+    if _is_keep_link(top):
         return [top]
     below = (
         (os.path.join(folder, name) for folder, folders, _ in os.walk(top) for name in folders)
         if top
         else ()
     )
-    return [each for each in below if _is_kept(each)]
+    return [each for each in below if _is_keep_link(each)]
 
 
-def _is_kept(path: str) -> bool:
+def _is_keep_link(path: str) -> bool:
     job = os.environ.get("TFDEPLOY_TASK_JOB", "")
     return bool(job) and os.path.islink(path) and "/%s/keep/" % job in os.readlink(path)

@@ -27,7 +27,9 @@ def install() -> None:
 
     def hook(kind: Any, error: Any, trace: Any) -> None:
         if is_end_of_training(error):
-            task.say("the chief has finished and closed the queue of tokens: this worker ends too")
+            task.print_once(
+                "the chief has finished and closed the queue of tokens: this worker ends too"
+            )
             # Raised in an excepthook, SystemExit ends the interpreter as usual.
             raise SystemExit(0)
         before(kind, error, trace)

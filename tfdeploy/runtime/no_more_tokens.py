@@ -20,7 +20,7 @@ import weakref
 from typing import Any, List
 
 from . import task
-from .wrapping import after_init, around, reported
+from .wrapping import call_after_init, report_errors, wrap_function
 
 # Seconds between two checks of whether the chief has finished.
 _POLL_S = 1.0
@@ -41,23 +41,25 @@ def apply(module: Any) -> None:
     """Patch `module`, which is tensorflow.python.training.sync_replicas_optimizer or
     tensorflow.python.client.session."""
     if hasattr(module, "BaseSession"):
-        after_init(module.BaseSession, _sessions.add)
+        call_after_init(module.BaseSession, _sessions.add)
     if hasattr(module, "SyncReplicasOptimizer"):
-        _add_close(module.SyncReplicasOptimizer)
+        _add_close_operation(module.SyncReplicasOptimizer)
 
 
-def _add_close(cls: Any) -> None:
-    @around(cls, "apply_gradients")
+def _add_close_operation(cls: Any) -> None:
+    @wrap_function(cls, "apply_gradients")
     def apply_with_close(apply_gradients: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         train = apply_gradients(self, *args, **kwargs)
-        with reported("no_more_tokens"):
+        with report_errors("no_more_tokens"):
             _closing.append(self._sync_token_queue.close(name="no_more_tokens"))
             if len(_closing) == 1:
-                threading.Thread(target=_watch, name="no_more_tokens", daemon=True).start()
+                threading.Thread(
+                    target=_close_queues_after_chief, name="no_more_tokens", daemon=True
+                ).start()
         return train
 
 
-def _watch() -> None:
+def _close_queues_after_chief() -> None:
     while True:
         time.sleep(_POLL_S)
         while _sessions and chief_has_finished():
@@ -73,7 +75,7 @@ def _close_queues_of_one_session() -> None:
     for close in _closing:
         try:
             if close.graph is session.graph:
-                task.say("the chief has finished: no tokens come any more")
+                task.print_once("the chief has finished: no tokens come any more")
                 session.run(close)
         except Exception:  # noqa: BLE001
             # The queue of tokens or the session is already closed.

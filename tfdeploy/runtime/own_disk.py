@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Any
 
 from . import task
-from .wrapping import set_default
+from .wrapping import set_default_argument
 
 CHIEF = "/job:chief/task:0/device:CPU:0"
 
@@ -22,5 +22,5 @@ CHIEF = "/job:chief/task:0/device:CPU:0"
 def apply(checkpoint_options: Any) -> None:
     """Patch the module tensorflow.python.checkpoint.checkpoint_options, so that the chief reads and
     writes all checkpoints."""
-    if task.has("chief_saves") and task.role() == "chief":
-        set_default(checkpoint_options.CheckpointOptions, "experimental_io_device", CHIEF)
+    if task.has_trait("chief_saves") and task.role() == "chief":
+        set_default_argument(checkpoint_options.CheckpointOptions, "experimental_io_device", CHIEF)

@@ -14,7 +14,7 @@ import sys
 from typing import Any, Callable
 
 from . import task
-from .wrapping import around
+from .wrapping import wrap_function
 
 _ADDRESS = re.compile(r"[\d.]+")
 
@@ -23,19 +23,21 @@ def apply(socket: Any) -> None:
     """Patch the module socket, so that the program's own files get the host name that the plan
     assigns."""
     written = os.environ.get("TFDEPLOY_TASK_WRITTEN_HOST", "")
-    if not written or not task.planned_cluster():
+    if not written or not task.is_cluster_planned():
         return
     folder, real = os.path.realpath(os.getcwd()) + os.sep, socket.gethostname()
     is_address = bool(_ADDRESS.fullmatch(written))
     resolve = socket.gethostbyname
 
     def replace(name: str, answer: Callable[..., str]) -> None:
-        @around(socket, name)
+        @wrap_function(socket, name)
         def replaced(ask: Any, *args: Any) -> Any:
-            if not _is_own(sys._getframe(2), folder):
+            if not _is_program_file(sys._getframe(2), folder):
                 return ask(*args)
             instead = answer(*args)
-            task.say("the program is told that its host is %s, as in its own lists" % written)
+            task.print_once(
+                "the program is told that its host is %s, as in its own lists" % written
+            )
             return instead
 
     def address_of(name: str) -> str:
@@ -48,7 +50,7 @@ def apply(socket: Any) -> None:
     replace("gethostbyname", address_of)
 
 
-def _is_own(frame: Any, folder: str) -> bool:
+def _is_program_file(frame: Any, folder: str) -> bool:
     """Return True if the file of the calling frame is in the program's folder."""
     path = os.path.realpath(frame.f_globals.get("__file__") or "")
     return path.startswith(folder)

@@ -48,12 +48,12 @@ _VERSION1: Dict[str, str] = {
 }
 
 
-def by_module() -> Dict[str, Tuple[str, ...]]:
+def patches_by_module() -> Dict[str, Tuple[str, ...]]:
     """Return a mapping from module names to the names of the patches that this task needs."""
     tables = [
         _ALWAYS,
-        *([_PLANNED_CLUSTER] if task.planned_cluster() else []),
-        *([_VERSION1] if task.version1() else []),
+        *([_PLANNED_CLUSTER] if task.is_cluster_planned() else []),
+        *([_VERSION1] if task.is_version1() else []),
     ]
     wanted: Dict[str, Tuple[str, ...]] = {}
     for table in tables:

@@ -20,7 +20,7 @@ import time
 from typing import Any, List, Tuple
 
 from . import task
-from .wrapping import after_init, around
+from .wrapping import call_after_init, wrap_function
 
 # (pid of the process that started a server, the server). A server serves only as long as a variable
 # refers to it.
@@ -32,35 +32,35 @@ _failed: List[bool] = []
 def apply(module: Any) -> None:
     """Patch `module`, which is tensorflow.python.training.server_lib or
     tensorflow.python.client.session."""
-    if task.role() != "ps" or not task.has("lasting_ps"):
+    if task.role() != "ps" or not task.has_trait("lasting_ps"):
         return
     if hasattr(module, "Server"):
-        after_init(module.Server, _serves)
+        call_after_init(module.Server, _note_server)
         _note_exits()
     else:
-        after_init(module.BaseSession, lambda _: _had_session.append(True))
+        call_after_init(module.BaseSession, lambda _: _had_session.append(True))
 
 
-def _serves(server: Any) -> None:
+def _note_server(server: Any) -> None:
     if not _served:
-        atexit.register(_wait)
+        atexit.register(_wait_for_term)
     _served.append((os.getpid(), server))
 
 
 def _note_exits() -> None:
-    @around(sys, "exit")
+    @wrap_function(sys, "exit")
     def leave_noted(leave: Any, status: Any = None, /) -> Any:
         if status not in (None, 0):
             _failed.append(True)
         leave(status)
 
 
-def _wait() -> None:
+def _wait_for_term() -> None:
     """Wait for the signal TERM, which ends the process. Return at once after an error, if this
     process never had a session, or in a fork of the process that started the server."""
     if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
         return
-    task.say("this ps is done; it waits for the end of the run")
+    task.print_once("this ps is done; it waits for the end of the run")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     while True:
         time.sleep(3600)

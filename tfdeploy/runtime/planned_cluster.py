@@ -8,7 +8,7 @@ standard error.
 
 A program may contain its index, or read it from a file, so that every task starts the same server:
 `Server(cluster, "worker", 0)`. This call succeeds in every task, because servers listen on all
-addresses, but the tasks then wait for tasks that nobody runs. So `own_place` gives each server the
+addresses, but the tasks then wait for tasks that nobody runs. So `choose_index` gives each server the
 index of this task.
 """
 
@@ -17,7 +17,7 @@ from __future__ import annotations
 from typing import Any, Dict, List, Optional, Set, Tuple
 
 from . import job_synonyms, task
-from .wrapping import around, reported
+from .wrapping import report_errors, wrap_function
 
 # Job -> the addresses of its tasks, in the order of their indexes.
 Cluster = Dict[str, List[str]]
@@ -25,7 +25,7 @@ Cluster = Dict[str, List[str]]
 # Address written in the program -> address in the plan.
 _moved: Dict[str, str] = {}
 # Session targets (grpc://HOST:PORT) of the servers in this process.
-_own: List[str] = []
+_own_targets: List[str] = []
 # (job, index) of each server in this process.
 _serving: List[Tuple[str, int]] = []
 # Role of the plan -> the name of the corresponding job in the program.
@@ -35,21 +35,21 @@ _jobs: Dict[str, str] = {}
 def apply(server_lib: Any) -> None:
     """Patch the module tensorflow.python.training.server_lib, so that clusters and servers follow
     the plan."""
-    plan = planned()
+    plan = read_planned_cluster()
     if not plan:
         return
     spec = server_lib.ClusterSpec
 
-    @around(spec, "__init__")
+    @wrap_function(spec, "__init__")
     def make_planned(make: Any, self: Any, cluster: Any) -> None:
         make(self, cluster)
         instead = None
-        with reported("the planned cluster"):
-            instead = in_place_of(_listed(self.as_dict()), plan)
+        with report_errors("the planned cluster"):
+            instead = find_replacement(_list_addresses(self.as_dict()), plan)
         if instead is not None:
             make(self, instead)
 
-    @around(server_lib.Server, "__init__")
+    @wrap_function(server_lib.Server, "__init__")
     def serve_planned(
         serve: Any,
         self: Any,
@@ -59,14 +59,18 @@ def apply(server_lib: Any) -> None:
         *args: Any,
         **kwargs: Any,
     ) -> None:
-        with reported("the task's place in the planned cluster"):
-            task_index = _own_index(spec, server_or_cluster_def, plan, job_name, task_index)
+        with report_errors("the task's place in the planned cluster"):
+            task_index = _choose_server_index(
+                spec, server_or_cluster_def, plan, job_name, task_index
+            )
         serve(self, server_or_cluster_def, job_name, task_index, *args, **kwargs)
-        target = self.target
-        _own.append(target.decode() if isinstance(target, bytes) else target)
+        server_target = self.target
+        _own_targets.append(
+            server_target.decode() if isinstance(server_target, bytes) else server_target
+        )
 
 
-def planned() -> Cluster:
+def read_planned_cluster() -> Cluster:
     """Return the plan's cluster; {} if this task's TF_CONFIG has no cluster."""
     return dict(task.tf_config().get("cluster") or {})
 
@@ -75,32 +79,32 @@ def addresses_of(cluster: Cluster) -> Set[str]:
     return {address for tasks in cluster.values() for address in tasks}
 
 
-def in_place_of(written: Cluster, plan: Cluster) -> Optional[Cluster]:
+def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     """Return the cluster that replaces `written`; None if the program's cluster stays. Report each
     replacement on standard error."""
     addresses = addresses_of(written)
     if addresses <= addresses_of(plan) or all(address.endswith(":0") for address in addresses):
         return None
-    jobs = job_synonyms.counterparts(written, plan)
+    jobs = job_synonyms.map_jobs_to_roles(written, plan)
     if not jobs:
-        task.say(
+        task.print_once(
             "the cluster written into the program (%s) stands: the plan's jobs are %s"
-            % (shown(written), ", ".join(plan))
+            % (format_cluster(written), ", ".join(plan))
         )
         return None
     instead = {role: tasks for role, tasks in plan.items() if role not in jobs.values()}
     instead.update({job: plan[role] for job, role in jobs.items()})
     for job, role in jobs.items():
         _moved.update(zip(written[job], plan[role]))
-    task.say(
+    task.print_once(
         "the cluster written into the program (%s) gives way to the plan's (%s)"
-        % (shown(written), shown(instead))
+        % (format_cluster(written), format_cluster(instead))
     )
-    _say_differences(written, jobs, plan)
+    _print_differences(written, jobs, plan)
     return instead
 
 
-def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
+def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     """Return the index of the server to start: this task's own index if this task is in `job`, else
     `index`.
 
@@ -110,43 +114,43 @@ def own_place(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     role, at = task.planned_task()
     own = plan.get(role, [])[at : at + 1]
     tasks = cluster.get(job, [])
-    if not own or _own or not 0 <= index < len(tasks) or tasks[index] == own[0]:
+    if not own or _own_targets or not 0 <= index < len(tasks) or tasks[index] == own[0]:
         return index
-    planned = "%s:%d" % (role, at)
+    planned_task = "%s:%d" % (role, at)
     if own[0] not in tasks:
         if any(own[0] in others for others in cluster.values()):
-            task.say(
+            task.print_once(
                 "the program starts the server of %s:%d; in the plan this task is %s"
-                % (job, index, planned)
+                % (job, index, planned_task)
             )
         return index
     instead = tasks.index(own[0])
-    task.say(
+    task.print_once(
         "the program starts the server of %s:%d; this task is %s, so that is started"
-        % (job, index, planned)
+        % (job, index, planned_task)
     )
     return instead
 
 
-def serving() -> Optional[Tuple[str, int]]:
+def first_server() -> Optional[Tuple[str, int]]:
     """Return (job, index) of this process's first server, with the name that the program gives the
     job; None if this process has no server."""
     return _serving[0] if _serving else None
 
 
-def job_of(role: str) -> str:
+def job_of_role(role: str) -> str:
     """Return the job of the program's cluster that corresponds to a role of the plan."""
     return _jobs.get(role, role)
 
 
-def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> Any:
+def _choose_server_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> Any:
     """Return the index to use for a server of the cluster `given`. Also record the name that this
     cluster has for each role of the plan."""
     # A ServerDef already contains the job and the index, so the index is not changed.
     if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):
         return index
-    cluster = _listed(spec(given).as_dict())
-    own = own_place(cluster, plan, job, int(index))
+    cluster = _list_addresses(spec(given).as_dict())
+    own = choose_index(cluster, plan, job, int(index))
     _serving.append((job, own))
     for role, tasks in plan.items():
         _jobs[role] = next(
@@ -155,26 +159,31 @@ def _own_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> An
     return own
 
 
-def target(text: str) -> str:
+def replace_target(text: str) -> str:
     """Return the session target to use in place of a target that the program passes. For example,
     "grpc://localhost:2223" in a program written for one machine may mean worker 0."""
     address = text[len("grpc://") :]
-    if text in _own or not text.startswith("grpc://"):
+    if text in _own_targets or not text.startswith("grpc://"):
         return text
-    plan = planned()
+    plan = read_planned_cluster()
     workers = plan.get("worker")
     instead = _moved.get(address)
-    if instead is None and workers and task.has("one_client") and address not in addresses_of(plan):
+    if (
+        instead is None
+        and workers
+        and task.has_trait("one_client")
+        and address not in addresses_of(plan)
+    ):
         # The program is only a client: tfdeploy has started all servers of the cluster, so the
         # session connects to the first worker.
         instead = workers[0]
     if instead is None:
         return text
-    task.say("the session's target %s is %s in the plan" % (address, instead))
+    task.print_once("the session's target %s is %s in the plan" % (address, instead))
     return "grpc://" + instead
 
 
-def shown(cluster: Cluster) -> str:
+def format_cluster(cluster: Cluster) -> str:
     """Return a cluster as text: "ps localhost:2222; worker localhost:2223, localhost:2224 and 3
     more"."""
     parts = []
@@ -184,18 +193,18 @@ def shown(cluster: Cluster) -> str:
     return "; ".join(parts)
 
 
-def _say_differences(written: Cluster, jobs: Dict[str, str], plan: Cluster) -> None:
+def _print_differences(written: Cluster, jobs: Dict[str, str], plan: Cluster) -> None:
     for job, tasks in written.items():
         if job not in jobs:
-            task.say("the plan has nothing for the job %s of the program's cluster" % job)
+            task.print_once("the plan has nothing for the job %s of the program's cluster" % job)
         elif len(tasks) != len(plan[jobs[job]]):
-            task.say(
+            task.print_once(
                 "the program is written for %d of the job %s, the plan has %d"
                 % (len(tasks), job, len(plan[jobs[job]]))
             )
 
 
-def _listed(cluster: Dict[str, Any]) -> Cluster:
+def _list_addresses(cluster: Dict[str, Any]) -> Cluster:
     return {
         job: list(tasks.values()) if isinstance(tasks, dict) else list(tasks)
         for job, tasks in cluster.items()

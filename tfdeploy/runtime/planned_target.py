@@ -6,21 +6,21 @@ from __future__ import annotations
 from typing import Any
 
 from . import planned_cluster, task
-from .wrapping import around
+from .wrapping import wrap_function
 
 
 def apply(session: Any) -> None:
     """Patch the module tensorflow.python.client.session, so that sessions connect to the cluster of
     the plan."""
-    if not task.planned_cluster():
+    if not task.is_cluster_planned():
         return
 
-    @around(session.BaseSession, "__init__")
+    @wrap_function(session.BaseSession, "__init__")
     def init_planned(init: Any, self: Any, target: Any = "", *args: Any, **kwargs: Any) -> None:
         text = target.decode() if isinstance(target, bytes) else target
         init(
             self,
-            planned_cluster.target(text) if isinstance(text, str) and text else target,
+            planned_cluster.replace_target(text) if isinstance(text, str) and text else target,
             *args,
             **kwargs,
         )

@@ -6,22 +6,22 @@ from __future__ import annotations
 from typing import Any, Dict
 
 from . import planned_cluster, task
-from .wrapping import around
+from .wrapping import wrap_function
 
 
 def apply(resolver: Any) -> None:
     """Patch the module tensorflow.python.distribute.cluster_resolver.tfconfig_cluster_resolver, so
     that it uses the TF_CONFIG of the plan."""
-    plan = planned_cluster.planned()
+    plan = planned_cluster.read_planned_cluster()
 
-    @around(resolver, "_load_tf_config")
+    @wrap_function(resolver, "_load_tf_config")
     def load_planned(load: Any, *args: Any, **kwargs: Any) -> Dict[str, Any]:
         config: Dict[str, Any] = load(*args, **kwargs)
         if not plan or not _is_foreign(config, plan):
             return config
-        task.say(
+        task.print_once(
             "the TF_CONFIG written by the program gives way to the plan's (%s)"
-            % planned_cluster.shown(plan)
+            % planned_cluster.format_cluster(plan)
         )
         return task.tf_config()
 

@@ -21,7 +21,7 @@ import time
 from typing import Any, List
 
 from . import synchronous
-from .wrapping import around
+from .wrapping import wrap_function
 
 # The maximum number of seconds to wait for threads of queue runners.
 CAP_S = 5.0
@@ -39,7 +39,7 @@ _CLOSED = (
 def apply(coordinator: Any) -> None:
     """Patch the functions `join` and `request_stop` of tensorflow.python.training.coordinator."""
 
-    @around(coordinator.Coordinator, "join")
+    @wrap_function(coordinator.Coordinator, "join")
     def join_promptly(
         join: Any,
         self: Any,
@@ -50,43 +50,43 @@ def apply(coordinator: Any) -> None:
         if not synchronous.is_synchronous():
             return join(self, threads, stop_grace_period_secs, ignore_live_threads)
         waited = list(threads or ()) + list(getattr(self, "_registered_threads", ()))
-        while _alive(waited) and not self.wait_for_stop(1.0):
+        while _select_alive(waited) and not self.wait_for_stop(1.0):
             pass
         deadline = time.monotonic() + stop_grace_period_secs
-        stuck = _only_runners_left(waited, stop_grace_period_secs)
+        stuck = _await_threads(waited, stop_grace_period_secs)
         left_s = 0.0 if stuck else max(0.0, deadline - time.monotonic())
         return join(self, threads, left_s, ignore_live_threads or stuck)
 
-    @around(coordinator.Coordinator, "request_stop")
+    @wrap_function(coordinator.Coordinator, "request_stop")
     def request_stop_quietly(request_stop: Any, self: Any, ex: Any = None) -> Any:
         mine = _are_runners([threading.current_thread()])
-        return request_stop(self, None if mine and _says_closed(ex) else ex)
+        return request_stop(self, None if mine and _is_closed_error(ex) else ex)
 
 
-def _says_closed(error: Any) -> bool:
+def _is_closed_error(error: Any) -> bool:
     """Return True if the error says only that the session is closed. `error`: an exception, a tuple
     that sys.exc_info() has returned, or None."""
-    one = error[1] if isinstance(error, tuple) and len(error) == 3 else error
-    return type(one).__name__ in ("CancelledError", "RuntimeError") and any(
-        words in str(one) for words in _CLOSED
+    exception = error[1] if isinstance(error, tuple) and len(error) == 3 else error
+    return type(exception).__name__ in ("CancelledError", "RuntimeError") and any(
+        words in str(exception) for words in _CLOSED
     )
 
 
-def _only_runners_left(threads: List[Any], grace_s: float) -> bool:
+def _await_threads(threads: List[Any], grace_s: float) -> bool:
     """Wait until all threads have ended, but at most `grace_s` seconds, and at most CAP_S seconds
     if only queue runners are alive. Return True if threads are alive after that and all of them are
     queue runners."""
     began = time.monotonic()
-    alive = _alive(threads)
+    alive = _select_alive(threads)
     while alive and time.monotonic() < began + grace_s:
         if _are_runners(alive) and time.monotonic() >= began + CAP_S:
             break
         time.sleep(_POLL_S)
-        alive = _alive(threads)
+        alive = _select_alive(threads)
     return bool(alive) and _are_runners(alive)
 
 
-def _alive(threads: List[Any]) -> List[Any]:
+def _select_alive(threads: List[Any]) -> List[Any]:
     return [thread for thread in threads if thread.is_alive()]
 
 

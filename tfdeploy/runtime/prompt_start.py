@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from .wrapping import set_default
+from .wrapping import set_default_argument
 
 WAIT_S = 1
 
@@ -20,4 +20,4 @@ WAIT_S = 1
 def apply(session_manager: Any) -> None:
     """Patch the module tensorflow.python.training.session_manager, so that a worker checks every
     second whether the model is ready."""
-    set_default(session_manager.SessionManager, "recovery_wait_secs", WAIT_S)
+    set_default_argument(session_manager.SessionManager, "recovery_wait_secs", WAIT_S)

@@ -18,7 +18,7 @@ import time
 from typing import Any, Callable, List
 
 from . import task
-from .wrapping import reported
+from .wrapping import report_errors
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
 # A step is repeated at most this many times. By chance, more retries are needed once in 10**13
@@ -43,7 +43,7 @@ def apply(session: Any) -> None:
         one: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any
     ) -> bool:
         name = session.tf_session.TF_OperationName
-        takes = _find_takes(
+        takes = _find_take_operations(
             one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)]
         )
         return not takes or _have_gradients(one, _add_counts(one.graph, takes))
@@ -73,9 +73,9 @@ def _retrying(
         except errors as error:
             last = error
         for _ in range(MAX_RETRIES):
-            if MESSAGE not in str(last) or not _decide(can_retry, args, kwargs):
+            if MESSAGE not in str(last) or not _can_retry(can_retry, args, kwargs):
                 break
-            task.say(
+            task.print_once(
                 "a task rejected a step as a repetition of an earlier one; such steps are run again"
             )
             try:
@@ -96,13 +96,13 @@ def _without_metadata(args: Any) -> Any:
     return (*args[:_METADATA_INDEX], None)
 
 
-def _decide(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
-    with reported("retried_step"):
+def _can_retry(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
+    with report_errors("retried_step"):
         return can_retry(*args, **kwargs)
     return False
 
 
-def _find_takes(graph: Any, names: List[str]) -> List[Any]:
+def _find_take_operations(graph: Any, names: List[str]) -> List[Any]:
     """Return the operations that take gradients out of an accumulator when the operations `names`
     run."""
     pending, seen = [graph.get_operation_by_name(name) for name in names], {}

@@ -6,23 +6,23 @@ from __future__ import annotations
 from typing import Any
 
 from . import left_behind, task
-from .wrapping import after_init
+from .wrapping import call_after_init
 
 # The list has one entry once the program has created a SyncReplicasOptimizer.
-_seen: list[bool] = []
+_has_optimizer: list[bool] = []
 
 
 def is_synchronous() -> bool:
-    return task.has("synchronous") or bool(_seen)
+    return task.has_trait("synchronous") or bool(_has_optimizer)
 
 
 def apply(sync_replicas_optimizer: Any) -> None:
     """Patch the module tensorflow.python.training.sync_replicas_optimizer, so that each new
     SyncReplicasOptimizer is noticed."""
-    after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _notice)
+    call_after_init(sync_replicas_optimizer.SyncReplicasOptimizer, _note_optimizer)
 
 
-def _notice(_optimizer: Any) -> None:
-    if not _seen:
-        _seen.append(True)
+def _note_optimizer(_optimizer: Any) -> None:
+    if not _has_optimizer:
+        _has_optimizer.append(True)
         left_behind.install()

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
 _PLANNED = "TFDEPLOY_TASK_TF_CONFIG"
-_said: set[str] = set()
+_printed: set[str] = set()
 
 
 def role() -> str:
@@ -42,27 +42,27 @@ _TRAITS_OF = {
 }
 
 
-def has(trait: str) -> bool:
+def has_trait(trait: str) -> bool:
     """Return True if the mode of the job has this trait. `Trait` in tfdeploy/model/modes.py lists
     the traits."""
-    said = os.environ.get("TFDEPLOY_TASK_TRAITS")
-    return trait in (_TRAITS_OF.get(mode(), ()) if said is None else said.split(","))
+    traits = os.environ.get("TFDEPLOY_TASK_TRAITS")
+    return trait in (_TRAITS_OF.get(mode(), ()) if traits is None else traits.split(","))
 
 
-def version1() -> bool:
+def is_version1() -> bool:
     """Return True if `import tensorflow` must behave like TensorFlow 1."""
     return os.environ.get("TFDEPLOY_TASK_COMPAT") == "v1"
 
 
-def planned_cluster() -> bool:
+def is_cluster_planned() -> bool:
     """Return True if the cluster of the plan replaces a cluster that is written in the program."""
     return os.environ.get("TFDEPLOY_TASK_CLUSTER") == "planned"
 
 
-def keep_tf_config() -> None:
+def save_tf_config() -> None:
     """Save the TF_CONFIG of the plan for this process and its child processes, in case the program
     overwrites it."""
-    if planned_cluster() and "TF_CONFIG" in os.environ:
+    if is_cluster_planned() and "TF_CONFIG" in os.environ:
         os.environ.setdefault(_PLANNED, os.environ["TF_CONFIG"])
 
 
@@ -78,15 +78,15 @@ def tf_config() -> Dict[str, Any]:
 def planned_task() -> Tuple[str, int]:
     """Return the type and index of this task in the plan's TF_CONFIG. Without a TF_CONFIG, return
     the task's role and index."""
-    said = tf_config().get("task") or {}
-    return str(said.get("type", role())), int(said.get("index", index() or 0))
+    config_task = tf_config().get("task") or {}
+    return str(config_task.get("type", role())), int(config_task.get("index", index() or 0))
 
 
-def say(text: str) -> None:
+def print_once(text: str) -> None:
     """Write a line to standard error. Each text is written only once per process. Never raises."""
-    if text in _said:
+    if text in _printed:
         return
-    _said.add(text)
+    _printed.add(text)
     try:
         sys.stderr.write("tfdeploy: %s\n" % text)
         sys.stderr.flush()
@@ -95,10 +95,10 @@ def say(text: str) -> None:
         pass
 
 
-def say_failed(what: str, error: BaseException) -> None:
+def print_failure(what: str, error: BaseException) -> None:
     """Report on standard error that a patch failed. `what`: the name of the patch, of which only
     the text after the last dot is shown."""
-    say(
+    print_once(
         "%s is not in effect here: %s: %s"
         % (what.rpartition(".")[2], type(error).__name__, " ".join(str(error).split())[:300])
     )

@@ -16,7 +16,7 @@ import threading
 from typing import Any
 
 from . import task
-from .wrapping import around
+from .wrapping import wrap_function
 
 SAID = (
     "Saver(sharded=True) would leave each shard on the disk of its own parameter server, where "
@@ -31,20 +31,20 @@ def apply(saver: Any) -> None:
     # did not choose.
     ours = threading.local()
 
-    @around(saver.Saver, "_build")
+    @wrap_function(saver.Saver, "_build")
     def build_whole(build: Any, self: Any, *args: Any, **kwargs: Any) -> Any:
         # If the Saver has a saver_def, its operations are already in the graph.
         if not self._sharded or self.saver_def is not None:
             return build(self, *args, **kwargs)
         self._sharded = False
         if task.index() == 0 and not getattr(ours, "default", False):
-            task.say(SAID)
+            task.print_once(SAID)
         # A sharded Saver ignores the device scope of the program, which may be a GPU. The unsharded
         # Saver must ignore the device scope too.
         with saver.ops.device(None):
             return build(self, *args, **kwargs)
 
-    @around(saver, "_get_saver_or_default")
+    @wrap_function(saver, "_get_saver_or_default")
     def whole_default(default: Any) -> Any:
         ours.default = True
         try:

@@ -13,7 +13,7 @@ from typing import Any, Callable, Iterator
 from . import task
 
 
-def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
+def wrap_function(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
     """Return a decorator that replaces the function `owner.name` by the decorated function.
 
     The decorated function gets the original function as its first argument."""
@@ -30,27 +30,27 @@ def around(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]:
 
 
 @contextlib.contextmanager
-def reported(patch: str) -> Iterator[None]:
+def report_errors(patch: str) -> Iterator[None]:
     """End a `with` block at an error, and report the error as that of the patch. The program
     continues."""
     try:
         yield
     except Exception as error:  # noqa: BLE001 the program continues as without the patch
-        task.say_failed(patch, error)
+        task.print_failure(patch, error)
 
 
-def after_init(cls: Any, call: Callable[[Any], None]) -> None:
+def call_after_init(cls: Any, call: Callable[[Any], None]) -> None:
     """Call `call` with each new instance of `cls`. If `call` fails, the error is reported and the
     program keeps its instance."""
 
-    @around(cls, "__init__")
+    @wrap_function(cls, "__init__")
     def init(original: Any, self: Any, *args: Any, **kwargs: Any) -> None:
         original(self, *args, **kwargs)
-        with reported(call.__module__):
+        with report_errors(call.__module__):
             call(self)
 
 
-def set_default(cls: Any, argument: str, value: Any) -> None:
+def set_default_argument(cls: Any, argument: str, value: Any) -> None:
     """Change the default value of an argument of `cls.__init__`. A value that the program passes is
     kept, unless it equals the old default."""
     # Imported here, because the import takes 5 ms, and programs without TensorFlow do not need it.
@@ -59,7 +59,7 @@ def set_default(cls: Any, argument: str, value: Any) -> None:
     signature = signature_of(cls.__init__)
     before = signature.parameters[argument].default
 
-    @around(cls, "__init__")
+    @wrap_function(cls, "__init__")
     def init(original: Any, *args: Any, **kwargs: Any) -> None:
         given = signature.bind(*args, **kwargs)
         if given.arguments.get(argument, before) == before:

@@ -72,12 +72,15 @@ def test_a_task_of_an_older_version_has_the_traits_of_its_mode(
 ) -> None:
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", mode)
     monkeypatch.delenv("TFDEPLOY_TASK_TRAITS", raising=False)
-    assert {trait for trait in get_args(Trait) if task.has(trait)} == set(RULES[mode].traits)
+    assert {trait for trait in get_args(Trait) if task.has_trait(trait)} == set(RULES[mode].traits)
 
 
 def test_what_a_task_is_told_counts_before_its_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
     monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "own_session,one_client")
-    assert [trait for trait in get_args(Trait) if task.has(trait)] == ["own_session", "one_client"]
+    assert [trait for trait in get_args(Trait) if task.has_trait(trait)] == [
+        "own_session",
+        "one_client",
+    ]
     monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "")
-    assert not any(task.has(trait) for trait in get_args(Trait))
+    assert not any(task.has_trait(trait) for trait in get_args(Trait))

@@ -84,8 +84,8 @@ def test_a_log_is_followed_to_its_next_segment(tmp_path):
 
 
 def test_a_number_has_the_wire_format_of_protocol_buffers():
-    assert blocked_step._number(2, 300) == b"\x10\xac\x02"
-    assert blocked_step._number(1, 127) == b"\x08\x7f"
+    assert blocked_step._encode_number(2, 300) == b"\x10\xac\x02"
+    assert blocked_step._encode_number(1, 127) == b"\x08\x7f"
 
 
 UNKNOWN_STEP = """

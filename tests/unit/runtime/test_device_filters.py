@@ -62,7 +62,9 @@ def test_a_program_with_the_synchronous_optimizer_gets_none(task, monkeypatch):
     ],
 )
 def test_devices_within_the_filters(device, within):
-    assert device_filters.all_within(["/job:ps", "/job:worker/task:1"], ["", device]) is within
+    assert (
+        device_filters.match_all_devices(["/job:ps", "/job:worker/task:1"], ["", device]) is within
+    )
 
 
 class Config:
@@ -92,25 +94,23 @@ def session():
 @pytest.mark.parametrize("target", ["grpc://localhost:2222", b"grpc://localhost:2222"])
 def test_the_programs_configuration_is_copied_not_changed(task, session, target):
     given = Config(name="mine")
-    used = device_filters.with_filters(session, target, None, given)
+    used = device_filters.add_filters(session, target, None, given)
     assert (used.name, used.device_filters) == ("mine", ["/job:ps", "/job:worker/task:1"])
     assert given.device_filters == []
     assert (
-        device_filters.with_filters(session, target, None, None).device_filters
+        device_filters.add_filters(session, target, None, None).device_filters
         == used.device_filters
     )
 
 
 def test_left_as_it_is(task, session):
     own = Config(["/job:ps"])
-    assert device_filters.with_filters(session, "grpc://a:1", None, own) is own
-    assert device_filters.with_filters(session, "", None, None) is None
-    assert device_filters.with_filters(session, None, None, None) is None
-    assert (
-        device_filters.with_filters(session, "grpc://a:1", None, "not a config") == "not a config"
-    )
+    assert device_filters.add_filters(session, "grpc://a:1", None, own) is own
+    assert device_filters.add_filters(session, "", None, None) is None
+    assert device_filters.add_filters(session, None, None, None) is None
+    assert device_filters.add_filters(session, "grpc://a:1", None, "not a config") == "not a config"
     session.graph.devices = ["/job:ps/task:0", "/job:worker/task:0"]
-    assert device_filters.with_filters(session, "grpc://a:1", None, None) is None
+    assert device_filters.add_filters(session, "grpc://a:1", None, None) is None
 
 
 class Base:

@@ -135,8 +135,8 @@ class SecretMask:
             while at >= 0 and size - len(tail) + at < cut:
                 head = tail[at : at + _HEAD]
                 if len(head) < _HEAD or head in heads:
-                    rest = tail[at:]
-                    if any(len(form) > len(rest) and form.startswith(rest) for form in begun):
+                    ending = tail[at:]
+                    if any(len(form) > len(ending) and form.startswith(ending) for form in begun):
                         cut = size - len(tail) + at
                 at = tail.find(beginning, at + 1)
         return cut

@@ -33,7 +33,7 @@ class Messages(NamedTuple):
 def parse_messages(text: bytes) -> Tuple[Messages, bytes]:
     """Return two values: what the complete lines of the text say, and the incomplete line at the
     end of the text."""
-    *lines, rest = _ENDS.split(text)
+    *lines, unfinished = _ENDS.split(text)
     own = False
     waits: Dict[str, None] = {}
     for line in lines:
@@ -42,9 +42,9 @@ def parse_messages(text: bytes) -> Tuple[Messages, bytes]:
             waits["%s:%d" % (named.group(1).decode("ascii"), int(named.group(2)))] = None
         elif line.strip() and not _UNNAMED.search(line):
             own = True
-    if len(rest) > _HOLD_BYTES:
-        own, rest = True, b""
-    return Messages(own, tuple(waits)), rest
+    if len(unfinished) > _HOLD_BYTES:
+        own, unfinished = True, b""
+    return Messages(own, tuple(waits)), unfinished
 
 
 class MessageReader:

@@ -131,11 +131,14 @@ def _read_traceback(
         if _FRAME.match(text):
             frames.extend(parse_frames([text]))
         elif exception is not None and exception.group(1) not in _LEVELS and not text[:1].isspace():
-            rest = [
+            more_lines = [
                 _strip_prefix(line, prefix)
                 for line in lines[line_number : line_number + _MESSAGE_LINES]
             ]
-            return (exception.group(1), *_read_message(exception.group(2) or "", rest)), line_number
+            return (
+                exception.group(1),
+                *_read_message(exception.group(2) or "", more_lines),
+            ), line_number
     return None, line_number
 
 

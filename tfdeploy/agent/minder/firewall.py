@@ -69,17 +69,17 @@ def start_firewall(
     and tries again later.
     """
     try:
-        made = Firewall(paths, ports_to_close(paths, part))
+        firewall = Firewall(paths, ports_to_close(paths, part))
     except (OSError, ValueError) as error:
         raise FirewallRefused(str(error)) from error
     try:
-        made.begin()
+        firewall.begin()
     except (FirewallRefused, OSError) as error:
         if not takes_over:
-            made.close()
+            firewall.close()
             raise FirewallRefused(str(error)) from error
         journal("firewall", why=str(error))
-    return made
+    return firewall
 
 
 class Firewall:
@@ -141,32 +141,32 @@ class Firewall:
 
     def _create_table(self, within_s: float) -> None:
         deadline = time.monotonic() + within_s
-        wrong = self._find_command()
-        if wrong:
-            raise FirewallRefused(wrong)
+        problem = self._find_command()
+        if problem:
+            raise FirewallRefused(problem)
         for _ in range(_TRIES):
             began = self._start_nft()
             # The table gets a new name each time, because an old nft process may not have ended yet
             # and still own a table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.build_table(self._closed._replace(name=name)).encode("ascii")
-            wrong = self._write_to_nft(text, deadline) or self._await_table(name, began, deadline)
-            if not wrong:
+            problem = self._write_to_nft(text, deadline) or self._await_table(name, began, deadline)
+            if not problem:
                 return
             # The process that reads the FIFO may be an nft that a dead minder started and
             # supervisors keep alive.
             self._write_to_nft(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_LOOK_S)
-        raise FirewallRefused("nft: " + wrong)
+        raise FirewallRefused("nft: " + problem)
 
     def _find_command(self) -> str:
         """Find the command line that starts nft, if it was not found before. Return why there is
         none, or ""."""
         refused = ""
         if not self._way:
-            way, refused = nft_program.find_working_command(nft_program.start_checks())
-            self._way = way or []
+            command, refused = nft_program.find_working_command(nft_program.start_checks())
+            self._way = command or []
         return refused
 
     def _start_nft(self) -> int:

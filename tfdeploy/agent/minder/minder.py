@@ -144,8 +144,11 @@ class Minder:
 
     def _begin_state(self) -> None:
         state, now = self.state, time.monotonic()
-        who = processes.read_identity(os.getpid())
-        state.minder_pid, state.minder_start_ticks = os.getpid(), who.start_ticks if who else None
+        identity = processes.read_identity(os.getpid())
+        state.minder_pid, state.minder_start_ticks = (
+            os.getpid(),
+            identity.start_ticks if identity else None,
+        )
         if self.rebooted:
             # The monotonic clock started again at the boot, so times from before the boot have no
             # meaning.
@@ -218,20 +221,20 @@ class Minder:
 
     def step(self) -> bool:
         """Observe, decide, act and save once. Return False if this changed nothing."""
-        seen = self._observe()
-        self._update_shared_state(seen)
-        view = self._make_view(seen)
+        observed = self._observe()
+        self._update_shared_state(observed)
+        view = self._make_view(observed)
         self._note_restarts(view)
         self.store.save()
         self.effects.share()
-        self.own_ports.hold_idle(seen.own)
+        self.own_ports.hold_idle(observed.own)
         changed = False
         for action in decide.decide(view):
             if action == Phase("ended"):
                 self.sampling.end()  # the last sample is written before the phase says "ended"
             changed = self.effects.carry_out(action) or changed
         self._update_health()
-        self._check_ports(seen.now)
+        self._check_ports(observed.now)
         self.store.save()
         return changed
 
@@ -265,11 +268,11 @@ class Minder:
         sent. Record the times of control files as marks. Write nothing to disk."""
         known = self.store.known.join(observed.received)
         ended = {}
-        for task, one in observed.own.items():
-            if one.has_ended and task in self.peers:
-                following = restart.decide_next_step(self.part, self.peers[task], known, one.status)
+        for task, own in observed.own.items():
+            if own.has_ended and task in self.peers:
+                following = restart.decide_next_step(self.part, self.peers[task], known, own.status)
                 ended[task] = shared_state.make_ending(
-                    one.status, following.is_final, following.kind != restart.LAST
+                    own.status, following.is_final, following.kind != restart.LAST
                 )
         known = known.join(Knowledge(ended=ended))
         self.store.learn(known._replace(decided=shared_state.decision_time(self.part.peers, known)))

@@ -45,13 +45,13 @@ class StateStore:
         """Load the state that an earlier minder has left. An invalid file is ignored, and this is
         recorded in the journal."""
         remove_partial_files(self.paths)
-        wrong = check_files.find_mismatch(wire.HostRunState, wire.to_wire(self.state))
-        if wrong is not None:
+        mismatch = check_files.find_mismatch(wire.HostRunState, wire.to_wire(self.state))
+        if mismatch is not None:
             # The other hosts will send their state again. Counts start again from zero.
             self.state.health, self.state.restarts, self.state.ended_tasks = {}, {}, {}
             self.state.learned, self.state.admitted, self.state.not_admitted = [], {}, {}
             self.state.round = self.state.first_death = None
-            self.journal("forgot", why="%s: %s" % (layout.STATE, wrong))
+            self.journal("forgot", why="%s: %s" % (layout.STATE, mismatch))
         stored = self.paths.known()
         if stored is None:
             return

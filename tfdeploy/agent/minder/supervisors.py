@@ -139,6 +139,6 @@ def tell_supervisor(
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
             pass  # the disk is full; SIGTERM without the file also ends the task
-    who = task_processes.read_supervisor(paths, task)
-    if who is not None:
-        processes.send_signal(who, signal.SIGTERM)
+    supervisor = task_processes.read_supervisor(paths, task)
+    if supervisor is not None:
+        processes.send_signal(supervisor, signal.SIGTERM)

@@ -98,10 +98,10 @@ def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
         return "%s is no folder" % folder if os.path.lexists(folder) else None
     problem = None
     for paths in host_folders(workdir, job, run):
-        wrong = check_files.find_damage(paths)
-        if wrong is None:
+        damage = check_files.find_damage(paths)
+        if damage is None:
             return None
-        problem = problem or "%s: %s" % (folder, wrong)
+        problem = problem or "%s: %s" % (folder, damage)
     return problem
 
 

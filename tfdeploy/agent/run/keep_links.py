@@ -104,8 +104,8 @@ def _make_parents(cwd: str, path: str) -> None:
     """Make the missing folders above `path`. Raises OSError if one of the folders above `path` is a
     link."""
     folder = cwd
-    for word in path.split("/")[:-1]:
-        folder = os.path.join(folder, word)
+    for name in path.split("/")[:-1]:
+        folder = os.path.join(folder, name)
         if os.path.islink(folder):
             raise OSError(errno.ELOOP, "a link is in the way", folder)
         if not os.path.isdir(folder):
@@ -120,8 +120,8 @@ def _move_into_keep(source: str, target: str) -> str:
     except FileNotFoundError:
         return "removed by the program"
     if not stat.S_ISDIR(kind):
-        what = "a link to %s" % os.readlink(source) if stat.S_ISLNK(kind) else "a file"
-        return "replaced by %s, which now is %s" % (what, _set_aside(source, target))
+        replacement = "a link to %s" % os.readlink(source) if stat.S_ISLNK(kind) else "a file"
+        return "replaced by %s, which now is %s" % (replacement, _set_aside(source, target))
     new, old = scan_keep_folder(source).newest, scan_keep_folder(target).newest
     if old is not None and (new is None or new < old):
         if new is None and remove_if_empty(source):

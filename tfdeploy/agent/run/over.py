@@ -96,10 +96,10 @@ def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
         ):
             return RunStanding(None, "it is being prepared on %s" % host, True)
         return RunStanding(None, "", False)
-    wrong = check_files.find_damage(paths)
-    if wrong is not None:
+    damage = check_files.find_damage(paths)
+    if damage is not None:
         return RunStanding(
-            None, "it is damaged on %s: %s" % (host, wrong), is_locked(paths.minder_lock)
+            None, "it is damaged on %s: %s" % (host, damage), is_locked(paths.minder_lock)
         )
     state = paths.state()
     if state.phase == "ended":

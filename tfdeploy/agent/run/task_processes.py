@@ -86,9 +86,11 @@ def _find_alive(
 def write_own_identity(lock: FileLock) -> None:
     """Write the identity of this process, which is a supervisor, into the lock file that it
     holds."""
-    who = processes.read_identity(os.getpid())
-    if who is not None:
-        lock.write(("%s %d %d\n" % (who.boot_id, who.pid, who.start_ticks)).encode("ascii"))
+    identity = processes.read_identity(os.getpid())
+    if identity is not None:
+        lock.write(
+            ("%s %d %d\n" % (identity.boot_id, identity.pid, identity.start_ticks)).encode("ascii")
+        )
 
 
 def find_members(paths: RunPaths, tasks: Iterable[str]) -> Selection:

@@ -170,11 +170,11 @@ def _possible_heads(part: bytes) -> Iterator[int]:
 def _choose_records(records: List[Record]) -> List[Record]:
     """Choose the records to read: short ones before long ones, and newer ones before older ones.
     Stop at FILE_BYTES and FILE_RECORDS."""
-    left = FILE_BYTES
+    bytes_left = FILE_BYTES
     chosen_records: List[Record] = []
     for at, size in sorted(records, key=lambda record: (record[1] > SHORT_BYTES, -record[0])):
-        if size <= RECORD_BYTES and left > 0 and len(chosen_records) < FILE_RECORDS:
-            left -= size
+        if size <= RECORD_BYTES and bytes_left > 0 and len(chosen_records) < FILE_RECORDS:
+            bytes_left -= size
             chosen_records.append((at, size))
     return chosen_records
 

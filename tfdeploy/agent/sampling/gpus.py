@@ -103,8 +103,8 @@ class NvidiaSmi:
             new = os.read(self._output, _MOST_BYTES)
         except BlockingIOError:
             new = b""
-        *lines, rest = (self._held + new).split(b"\n")
-        self._held = rest[-200:]
+        *lines, unfinished = (self._held + new).split(b"\n")
+        self._held = unfinished[-200:]
         gpus = {gpu.number: gpu for gpu in map(parse_gpu, lines) if gpu is not None}
         return [gpus[index] for index in sorted(gpus)[:MOST_GPUS]]
 

@@ -142,8 +142,11 @@ class PrintedMetrics:
         return [line for line in reversed(lines) if line.strip()]
 
     def _is_unchanged(self, about: os.stat_result) -> bool:
-        seen = self._seen
-        return seen is not None and (seen.st_ino, seen.st_size) == (about.st_ino, about.st_size)
+        before = self._seen
+        return before is not None and (before.st_ino, before.st_size) == (
+            about.st_ino,
+            about.st_size,
+        )
 
     def _is_possible(self, name: str, value: float) -> bool:
         if name not in STEP_COUNTERS:

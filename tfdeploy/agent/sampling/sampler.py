@@ -118,9 +118,9 @@ class Sampler:
 
     def _add_to_newest(self, newest: NewestSamples, task: str, sample: TaskSample) -> None:
         """Add a task to the newest samples, with the newest values of all of its metrics."""
-        seen = self._add_known_metrics(task, sample)
-        if len(seen) > len(("time", "attempt")):
-            newest["tasks"][task] = seen
+        extended = self._add_known_metrics(task, sample)
+        if len(extended) > len(("time", "attempt")):
+            newest["tasks"][task] = extended
 
     def _write(self) -> None:
         try:

@@ -197,7 +197,7 @@ def _has_fallback(program: Program) -> bool:
 
 def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Iterator[Refusal]:
     use = next(
-        (use for use in sure if among(removed_names.name_today(use.name), IN_TF_KERAS)), None
+        (use for use in sure if among(removed_names.present_name(use.name), IN_TF_KERAS)), None
     )
     lacking = legacy_keras.without_keras_2(hosts.values())
     if use and lacking:

@@ -16,7 +16,7 @@ from tfdeploy.model.cluster import Cluster
 from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
-from tfdeploy.runtime.job_synonyms import counterparts
+from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
 _ASK_FOR_HOST = (
     "gethostname",
@@ -94,7 +94,7 @@ def finds_role_itself(program: Program) -> bool:
 
 def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
     """Return texts on how the plan's cluster differs from a cluster written into the program."""
-    roles = counterparts(written.counts, plan)
+    roles = map_jobs_to_roles(written.counts, plan)
     if not roles:
         return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
     texts: list[str] = []

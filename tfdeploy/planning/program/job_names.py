@@ -19,7 +19,7 @@ from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
-from tfdeploy.runtime.job_synonyms import counterparts
+from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
 MASTER = "master"
 _CHIEFS = (MASTER, "chief")
@@ -111,7 +111,7 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
 def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:
     """Yield (job name, role, "train.py:12") for each job of a cluster written into the program."""
     for written in hardcoded_cluster.written_jobs(program):
-        for name, role in counterparts(written.counts, mode.takes).items():
+        for name, role in map_jobs_to_roles(written.counts, mode.takes).items():
             yield name, role, written.where
 
 

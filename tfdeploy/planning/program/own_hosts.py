@@ -18,7 +18,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
-from tfdeploy.runtime.job_synonyms import synonym
+from tfdeploy.runtime.job_synonyms import role_of_name
 
 VARIABLE = "TFDEPLOY_TASK_WRITTEN_HOST"
 _ASKS = ("gethostname", "gethostbyname", "getfqdn")
@@ -93,7 +93,7 @@ def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
     lists: dict[str, list[str]] = {}
     for name, entries in _named_lists(program):
         matches = [_HOST.fullmatch(each.strip()) for each in entries]
-        if (role := synonym(name)) in planned and matches and all(matches):
+        if (role := role_of_name(name)) in planned and matches and all(matches):
             lists.setdefault(role, [match[1] for match in matches if match])
     return lists
 

@@ -173,7 +173,7 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
 
 
 def _name_today(use: Use) -> str:
-    return removed_names.name_today(use.bare_name)
+    return removed_names.present_name(use.bare_name)
 
 
 def _packages(program: Program) -> Iterator[Keras2Use]:

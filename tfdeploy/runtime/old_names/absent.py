@@ -15,7 +15,7 @@ from importlib.machinery import ModuleSpec
 from typing import Any, Optional
 
 from . import removed_names, supply
-from .call_site import error_text, may_be_caught
+from .call_site import format_error, may_be_caught
 
 _PREFIX = "tensorflow."
 
@@ -23,10 +23,10 @@ _PREFIX = "tensorflow."
 def apply(module: Any) -> None:
     """Handle lookups of removed names in `module`, a module or package of TensorFlow."""
     prefix = module.__name__[len(_PREFIX) :] + "." if module.__name__.startswith(_PREFIX) else ""
-    watch(module, prefix)
+    handle_missing_names(module, prefix)
 
 
-def watch(module: Any, prefix: str) -> None:
+def handle_missing_names(module: Any, prefix: str) -> None:
     """Set the module's function `__getattr__`, which Python calls for a missing name. `prefix`:
     what programs write before a name of the module, without `tf.`: "" or "train."."""
     before = vars(module).get("__getattr__")
@@ -34,13 +34,13 @@ def watch(module: Any, prefix: str) -> None:
     def absent(name: str) -> Any:
         full = prefix + name
         if not name.startswith("_"):
-            if full == "contrib" or (prefix == "contrib." and _importable(full)):
+            if full == "contrib" or (prefix == "contrib." and _is_importable(full)):
                 return import_module(_PREFIX + full)
             if prefix.startswith("contrib.") or full in removed_names.RENAMED:
-                setattr(module, name, supply.find(full))
+                setattr(module, name, supply.resolve_name(full))
                 return getattr(module, name)
             if removed_names.replacement(full) is not None:
-                raise AttributeError(error_text(full))
+                raise AttributeError(format_error(full))
         if before is not None:
             return before(name)
         raise AttributeError("module %r has no attribute %r" % (module.__name__, name))
@@ -58,12 +58,12 @@ class LastFinder:
             supply.is_module(full) or removed_names.replacement(full)
         ):
             return None
-        if not _importable(full):
-            raise ModuleNotFoundError(error_text(full), name=_PREFIX + full.partition(".")[0])
+        if not _is_importable(full):
+            raise ModuleNotFoundError(format_error(full), name=_PREFIX + full.partition(".")[0])
         return ModuleSpec(name, supply.Loader(), is_package=True)  # type: ignore[arg-type]
 
 
-def _importable(full: str) -> bool:
+def _is_importable(full: str) -> bool:
     return (
         supply.is_module(full)
         or removed_names.is_supplied(full)

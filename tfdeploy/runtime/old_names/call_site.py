@@ -24,9 +24,9 @@ _CATCHING = frozenset(
 _ASKING = frozenset({"hasattr", "getattr", "dir"})
 
 
-def error_text(name: str) -> str:
+def format_error(name: str) -> str:
     """Return the error message for a missing name. `name`: the name without the leading `tf.`."""
-    where, instead = call_place(), removed_names.replacement(name) or "nothing"
+    where, instead = find_call_site(), removed_names.replacement(name) or "nothing"
     return "%stf.%s is not in TensorFlow 2; in its place: %s" % (
         where + ": " if where else "",
         name,
@@ -34,19 +34,23 @@ def error_text(name: str) -> str:
     )
 
 
-def call_place() -> Optional[str]:
+def find_call_site() -> Optional[str]:
     """Return FILE:LINE of the innermost call in the program's own code; None if there is none.
 
     Code of tfdeploy, Python, TensorFlow and installed packages is not the program's own. FILE is
     relative to the working directory if the file is below that directory."""
-    path, line = next(_own_code(), ("", 0))
+    path, line = next(_walk_own_frames(), ("", 0))
     try:
-        here = os.getcwd() + os.sep
+        working_folder = os.getcwd() + os.sep
     except OSError:
         # The working directory has been deleted. No path begins with two slashes, so no path is
         # shortened.
-        here = os.sep * 2
-    return "%s:%d" % (path[len(here) :] if path.startswith(here) else path, line) if path else None
+        working_folder = os.sep * 2
+    return (
+        "%s:%d" % (path[len(working_folder) :] if path.startswith(working_folder) else path, line)
+        if path
+        else None
+    )
 
 
 def may_be_caught() -> bool:
@@ -54,12 +58,12 @@ def may_be_caught() -> bool:
 
     Also return True if the source cannot be read, so that the program gets the same error as
     without tfdeploy. An exception handler that ends with `raise` does not count."""
-    asking = list(_own_code())
-    unread = bool(asking) and _tree(asking[0][0]) is None
+    asking = list(_walk_own_frames())
+    unread = bool(asking) and _parse_source(asking[0][0]) is None
     return unread or any(_is_guarded(path, line) for path, line in asking)
 
 
-def _own_code() -> Iterator[Tuple[str, int]]:
+def _walk_own_frames() -> Iterator[Tuple[str, int]]:
     tensorflow = getattr(sys.modules.get("tensorflow"), "__file__", None)
     foreign = _FOREIGN + ((os.path.dirname(tensorflow) + os.sep,) if tensorflow else ())
     frame: Any = sys._getframe(1)
@@ -71,7 +75,7 @@ def _own_code() -> Iterator[Tuple[str, int]]:
 
 
 @functools.lru_cache(maxsize=None)
-def _tree(path: str) -> Optional[ast.Module]:
+def _parse_source(path: str) -> Optional[ast.Module]:
     try:
         return ast.parse("".join(linecache.getlines(path))) if linecache.getlines(path) else None
     except (SyntaxError, ValueError):
@@ -79,22 +83,22 @@ def _tree(path: str) -> Optional[ast.Module]:
 
 
 def _is_guarded(path: str, line: int) -> bool:
-    tree = _tree(path)
-    return tree is not None and any(_guards(node, line) for node in ast.walk(tree))
+    tree = _parse_source(path)
+    return tree is not None and any(_is_guard(node, line) for node in ast.walk(tree))
 
 
-def _guards(node: ast.AST, line: int) -> bool:
+def _is_guard(node: ast.AST, line: int) -> bool:
     if isinstance(node, ast.Try):
-        within = any(_covers(each, line) for each in node.body)
-        return within and any(_catches(handler) for handler in node.handlers)
+        within = any(_covers_line(each, line) for each in node.body)
+        return within and any(_catches_missing_name(handler) for handler in node.handlers)
     return (
         isinstance(node, ast.Call)
         and getattr(node.func, "id", None) in _ASKING
-        and _covers(node, line)
+        and _covers_line(node, line)
     )
 
 
-def _catches(handler: ast.ExceptHandler) -> bool:
+def _catches_missing_name(handler: ast.ExceptHandler) -> bool:
     names = (
         {getattr(each, "id", None) for each in ast.walk(handler.type)}
         if handler.type is not None
@@ -103,5 +107,5 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return bool(names & _CATCHING) and not isinstance(handler.body[-1], ast.Raise)
 
 
-def _covers(node: Any, line: int) -> bool:
+def _covers_line(node: Any, line: int) -> bool:
     return bool(node.lineno <= line <= (node.end_lineno or node.lineno))

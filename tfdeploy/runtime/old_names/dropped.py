@@ -15,7 +15,7 @@ import sys
 from typing import Any
 
 from .. import task
-from ..wrapping import around
+from ..wrapping import wrap_function
 
 # Class -> the argument of its constructor that TensorFlow dropped.
 _ARGUMENTS = {
@@ -33,35 +33,35 @@ def apply(module: Any) -> None:
     """Patch a module of TensorFlow or tf_keras that has some of the names in this file."""
     for name, argument in _ARGUMENTS.items():
         if hasattr(module, name):
-            _accept(getattr(module, name), name, argument)
+            _ignore_argument(getattr(module, name), name, argument)
     for old in _STATIC:
         if hasattr(module, "static_" + old):
-            _supply(module, old, getattr(module, "static_" + old))
+            _set_if_missing(module, old, getattr(module, "static_" + old))
     if hasattr(module, "SyncReplicasOptimizer"):
-        _supply(module.SyncReplicasOptimizer, "get_clean_up_op", _clean_up)
+        _set_if_missing(module.SyncReplicasOptimizer, "get_clean_up_op", _get_clean_up_op)
     if hasattr(module, "_FlagValuesWrapper"):
-        _supply(module.FlagValues, "_parse_flags", _parse_flags)
+        _set_if_missing(module.FlagValues, "_parse_flags", _parse_flags)
 
 
-def _accept(cls: Any, name: str, argument: str) -> None:
+def _ignore_argument(cls: Any, name: str, argument: str) -> None:
     taken = inspect.signature(cls.__init__).parameters
 
-    @around(cls, "__init__")
+    @wrap_function(cls, "__init__")
     def init_without(init: Any, *args: Any, **kwargs: Any) -> None:
         if argument in kwargs and argument not in taken:
             del kwargs[argument]
-            task.say(
+            task.print_once(
                 "%s(%s=...) means nothing in this TensorFlow and is ignored" % (name, argument)
             )
         init(*args, **kwargs)
 
 
-def _supply(where: Any, name: str, value: Any) -> None:
+def _set_if_missing(where: Any, name: str, value: Any) -> None:
     if not hasattr(where, name):
         setattr(where, name, value)
 
 
-def _clean_up(self: Any) -> Any:
+def _get_clean_up_op(self: Any) -> Any:
     """Return the operation that closes the queue of tokens, as
     SyncReplicasOptimizer.get_clean_up_op did. Raises ValueError if apply_gradients has not been
     called before."""

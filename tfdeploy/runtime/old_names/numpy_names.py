@@ -33,7 +33,7 @@ _NO_NUMBER = (
 
 def apply(numpy: Any) -> None:
     """Add the missing names to the module numpy."""
-    functions = _functions(numpy)
+    functions = _make_functions(numpy)
     for name, same in RENAMED.items():
         # With hasattr(), NumPy would print a warning.
         if name not in vars(numpy):
@@ -41,10 +41,10 @@ def apply(numpy: Any) -> None:
             value = functions.get(name) or getattr(builtins if kind else numpy, plain, None)
             if value is not None:
                 setattr(numpy, name, value)
-    _advise(numpy.__version__)
+    _install_advice(numpy.__version__)
 
 
-def _functions(numpy: Any) -> Dict[str, Any]:
+def _make_functions(numpy: Any) -> Dict[str, Any]:
     return {
         "NINF": -numpy.inf,
         "asfarray": lambda a, dtype=float: numpy.asarray(a, dtype=dtype),
@@ -56,7 +56,7 @@ def _functions(numpy: Any) -> Dict[str, Any]:
     }
 
 
-def _advise(version: str) -> None:
+def _install_advice(version: str) -> None:
     """Install an excepthook that prints advice below the traceback if one of the errors in
     _NO_NUMBER ends the program."""
     before = sys.excepthook
@@ -64,7 +64,7 @@ def _advise(version: str) -> None:
     def hook(kind: Any, error: Any, trace: Any) -> None:
         before(kind, error, trace)
         if isinstance(error, TypeError) and any(text in str(error) for text in _NO_NUMBER):
-            task.say(
+            task.print_once(
                 "NumPy %s takes no array of one element for a number, as it did before 2.4: "
                 "write `numpy<2.4` into the requirements of `setup`" % version
             )

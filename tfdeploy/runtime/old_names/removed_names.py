@@ -16,15 +16,15 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
 
 
-def _pairs(text: str) -> Dict[str, str]:
+def _parse_names(text: str) -> Dict[str, str]:
     """Parse a list of names: "mul=multiply abs" gives {"mul": "multiply", "abs": "abs"}."""
     return {old: new or old for old, _, new in (word.partition("=") for word in text.split())}
 
 
-def _in_module(target: str, names: str) -> Dict[str, str]:
-    """Parse a list of names as `_pairs` does. Return old name -> new name, where each new name
+def _parse_names_in(target: str, names: str) -> Dict[str, str]:
+    """Parse a list of names as `_parse_names` does. Return old name -> new name, where each new name
     begins with the module `target`."""
-    return {old: "%s.%s" % (target, new) for old, new in _pairs(names).items()}
+    return {old: "%s.%s" % (target, new) for old, new in _parse_names(names).items()}
 
 
 _BATCH = """
@@ -35,7 +35,7 @@ _BATCH = """
 # Names that TensorFlow 1.0 renamed. version0.py adapts the functions whose arguments have changed.
 _VERSION0: Dict[str, str] = {
     **{"batch_" + name: name for name in _BATCH.split()},
-    **_pairs("""
+    **_parse_names("""
         audio_summary=summary.audio batch_matmul=matmul complex_abs=abs concat_v2=concat
         histogram_summary=summary.histogram
         image.per_image_whitening=image.per_image_standardization image_summary=summary.image
@@ -56,7 +56,7 @@ _CELLS = """
 # Names of tf.contrib that exist elsewhere with the same meaning: module of tf.contrib -> old name
 # -> present name.
 _MOVED: Dict[str, Dict[str, str]] = {
-    "cluster_resolver": _in_module(
+    "cluster_resolver": _parse_names_in(
         "distribute.cluster_resolver",
         """
         ClusterResolver GCEClusterResolver KubernetesClusterResolver SimpleClusterResolver
@@ -65,7 +65,7 @@ _MOVED: Dict[str, Dict[str, str]] = {
         """,
     ),
     "data": {
-        **_in_module(
+        **_parse_names_in(
             "data.experimental",
             """
             AUTOTUNE Counter CsvDataset Optional RandomDataset SqlDataset TFRecordWriter
@@ -77,15 +77,15 @@ _MOVED: Dict[str, Dict[str, str]] = {
             unbatch unique
             """,
         ),
-        **_in_module(
+        **_parse_names_in(
             "data", "Dataset FixedLengthRecordDataset Iterator TFRecordDataset TextLineDataset"
         ),
     },
-    "deprecated": _pairs(
+    "deprecated": _parse_names(
         "audio_summary histogram_summary image_summary merge_all_summaries merge_summary "
         "scalar_summary"
     ),
-    "distributions": _in_module(
+    "distributions": _parse_names_in(
         "distributions",
         """
         Bernoulli Beta Categorical Dirichlet DirichletMultinomial Distribution Exponential
@@ -93,8 +93,10 @@ _MOVED: Dict[str, Dict[str, str]] = {
         ReparameterizationType StudentT Uniform kl=kl_divergence kl_divergence
         """,
     ),
-    "framework": _pairs("TensorSpec argsort is_tensor load_checkpoint=train.load_checkpoint sort"),
-    "lookup": _in_module(
+    "framework": _parse_names(
+        "TensorSpec argsort is_tensor load_checkpoint=train.load_checkpoint sort"
+    ),
+    "lookup": _parse_names_in(
         "python.ops.lookup_ops",
         """
         KeyValueTensorInitializer MutableHashTable TextFileIdTableInitializer TextFileIndex
@@ -105,18 +107,18 @@ _MOVED: Dict[str, Dict[str, str]] = {
         """,
     ),
     "rnn": {
-        **_in_module("nn.rnn_cell", _CELLS),
-        **_in_module("nn", "static_bidirectional_rnn static_rnn static_state_saving_rnn"),
+        **_parse_names_in("nn.rnn_cell", _CELLS),
+        **_parse_names_in("nn", "static_bidirectional_rnn static_rnn static_state_saving_rnn"),
     },
-    "signal": _in_module(
+    "signal": _parse_names_in(
         "signal",
         """
         frame hamming_window hann_window inverse_stft inverse_stft_window_fn
         linear_to_mel_weight_matrix mfccs_from_log_mel_spectrograms overlap_and_add stft
         """,
     ),
-    "staging": _in_module("python.ops.data_flow_ops", "StagingArea"),
-    "summary": _in_module(
+    "staging": _parse_names_in("python.ops.data_flow_ops", "StagingArea"),
+    "summary": _parse_names_in(
         "python.ops.summary_ops_v2",
         """
         all_summary_ops=all_v2_summary_ops always_record_summaries audio create_file_writer
@@ -125,7 +127,7 @@ _MOVED: Dict[str, Dict[str, str]] = {
         should_record_summaries summary_writer_initializer_op
         """,
     ),
-    "util": _pairs("constant_value=get_static_value make_ndarray make_tensor_proto"),
+    "util": _parse_names("constant_value=get_static_value make_ndarray make_tensor_proto"),
 }
 
 # Old name -> a name of tf.compat.v1 with the same meaning. A name that begins with "python." is in
@@ -240,37 +242,40 @@ def is_supplied(name: str) -> bool:
         packages = ("contrib", "examples", "examples.tutorials")
         return (
             name in packages
-            or any(_overlap(name, module) for module in _MNIST)
+            or any(_is_within_or_contains(name, module) for module in _MNIST)
             or is_of_version0(name)
         )
-    if any(_overlap(name, module) for module in MODULES):
+    if any(_is_within_or_contains(name, module) for module in MODULES):
         return True
-    part, rest = split_contrib(name)
+    part, inner_name = split_contrib(name)
     names = supplied_names(part)
-    return bool(names) and (not rest or any(_overlap(rest, each) for each in names))
+    return bool(names) and (
+        not inner_name or any(_is_within_or_contains(inner_name, each) for each in names)
+    )
 
 
 def is_of_version0(name: str) -> bool:
     """Return True if `name` is a name of TensorFlow 0.x that tfdeploy supplies: "mul",
     "train.SummaryWriter"."""
-    return _longest(_VERSION0, name) is not None
+    return _find_longest_key(_VERSION0, name) is not None
 
 
-def name_today(name: str) -> str:
+def present_name(name: str) -> str:
     """Return the present name of a renamed name: "contrib.rnn.GRUCell" gives "nn.rnn_cell.GRUCell".
     Other names are returned unchanged."""
-    part, rest = split_contrib(name)
-    full = "contrib.%s.%s" % (part, rest) if part else name
-    old = _longest(RENAMED, full)
+    part, inner_name = split_contrib(name)
+    full = "contrib.%s.%s" % (part, inner_name) if part else name
+    old = _find_longest_key(RENAMED, full)
     return name if old is None else RENAMED[old] + full[len(old) :]
 
 
 def supplying_package(name: str) -> Optional[str]:
     """Return the package that supplies `name` on hosts that have this package; None if no package
     supplies `name`."""
-    part, rest = split_contrib(name)
+    part, inner_name = split_contrib(name)
     if part == "slim" or (
-        rest and any(_overlap(rest, each) for each in slim_names.NAMES.get(part, ()))
+        inner_name
+        and any(_is_within_or_contains(inner_name, each) for each in slim_names.NAMES.get(part, ()))
     ):
         return "tf_slim"
     return None
@@ -289,7 +294,7 @@ def replacement(name: str) -> Optional[str]:
         return None
     if supplying_package(name):
         return _SLIM
-    known = _longest(REPLACEMENTS, name)
+    known = _find_longest_key(REPLACEMENTS, name)
     return REPLACEMENTS[known] if known else None
 
 
@@ -307,13 +312,13 @@ def split_contrib(name: str) -> Tuple[str, str]:
     folders named `python`, and programs import from these folders."""
     if not name.startswith("contrib."):
         return "", name
-    part, _, rest = name[len("contrib.") :].partition(".")
-    if rest.startswith("python."):
+    part, _, inner_name = name[len("contrib.") :].partition(".")
+    if inner_name.startswith("python."):
         known = supplied_names(part) + slim_names.NAMES.get(part, ())
-        words = rest.split(".")
+        words = inner_name.split(".")
         last = max([at for at, word in enumerate(words) if word in known] or [len(words) - 1])
-        rest = ".".join(words[last:])
-    return part, rest
+        inner_name = ".".join(words[last:])
+    return part, inner_name
 
 
 def supplied_names(part: str) -> Tuple[str, ...]:
@@ -327,7 +332,7 @@ def is_within(name: str, outer: str) -> bool:
     return name == outer or name.startswith(outer + ".")
 
 
-def _longest(table: Dict[str, Any], name: str) -> Optional[str]:
+def _find_longest_key(table: Dict[str, Any], name: str) -> Optional[str]:
     """Return the longest key of the table that is `name` or a parent of `name`; None if there is no
     such key."""
     while name and name not in table:
@@ -335,5 +340,5 @@ def _longest(table: Dict[str, Any], name: str) -> Optional[str]:
     return name or None
 
 
-def _overlap(one: str, other: str) -> bool:
+def _is_within_or_contains(one: str, other: str) -> bool:
     return is_within(one, other) or is_within(other, one)

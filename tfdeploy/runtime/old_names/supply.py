@@ -15,7 +15,7 @@ from typing import Any, Dict, NoReturn, Optional, Tuple
 
 from .. import task
 from . import removed_names, version0
-from .call_site import error_text
+from .call_site import format_error
 
 _TF = "tensorflow."
 # Module of tf.contrib -> (the modules of tf_slim that have its names, the folders in which
@@ -47,13 +47,13 @@ class Section(ModuleType):
             )
         if name.startswith("__"):
             raise AttributeError(name)
-        return find("%s.%s" % (self.__name__[len(_TF) :], name))
+        return resolve_name("%s.%s" % (self.__name__[len(_TF) :], name))
 
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
-        raise AttributeError(error_text(self.__name__[len(_TF) :]))
+        raise AttributeError(format_error(self.__name__[len(_TF) :]))
 
     def __mro_entries__(self, bases: Any) -> NoReturn:
-        raise AttributeError(error_text(self.__name__[len(_TF) :]))
+        raise AttributeError(format_error(self.__name__[len(_TF) :]))
 
     def __instancecheck__(self, instance: Any) -> bool:
         return False
@@ -75,32 +75,32 @@ class Loader:
 def is_module(name: str) -> bool:
     """Return True if `name` is a module of tf.contrib and tfdeploy supplies some of its names.
     `contrib.slim` counts only if the package tf_slim is installed."""
-    part, rest = removed_names.split_contrib(name)
+    part, inner_name = removed_names.split_contrib(name)
     of_module = any(removed_names.is_within(module, name) for module in removed_names.MODULES)
-    if of_module or (not rest and removed_names.supplied_names(part)):
+    if of_module or (not inner_name and removed_names.supplied_names(part)):
         return True
-    return part == "slim" and _slim_module("tf_slim") is not None
+    return part == "slim" and _import_slim_module("tf_slim") is not None
 
 
-def find(name: str) -> Any:
+def resolve_name(name: str) -> Any:
     """Return the object for a removed name, such as "mul" or "contrib.PART.NAME".
 
     Raises AttributeError, which says what to write instead."""
     module = removed_names.MODULES.get(name)
     if module is not None:
         return import_module(module)
-    attribute = _of_slim(name)
+    attribute = _find_in_slim(name)
     if attribute is not None:
         return attribute
-    part, rest = removed_names.split_contrib(name)
-    full = "contrib.%s.%s" % (part, rest) if part else name
+    part, inner_name = removed_names.split_contrib(name)
+    full = "contrib.%s.%s" % (part, inner_name) if part else name
     if full in removed_names.RENAMED:
-        return _resolve(full)
-    if rest in removed_names.CONTRIB.get(part, ()):
-        return getattr(import_module(_TF + "contrib." + part), rest)
+        return _resolve_renamed(full)
+    if inner_name in removed_names.CONTRIB.get(part, ()):
+        return getattr(import_module(_TF + "contrib." + part), inner_name)
     if any(each.startswith(name + ".") for each in removed_names.MODULES):
         return import_module(_TF + name)
-    raise AttributeError(error_text(name))
+    raise AttributeError(format_error(name))
 
 
 def apply(module: Any) -> None:
@@ -110,39 +110,45 @@ def apply(module: Any) -> None:
     full = module.__name__[len(_TF) :]
     module.__all__ = list(removed_names.supplied_names(removed_names.split_contrib(full)[0]))
     for name in module.__all__:
-        attribute = _of_slim("%s.%s" % (full, name))
+        attribute = _find_in_slim("%s.%s" % (full, name))
         if attribute is not None:
             setattr(module, name, attribute)
 
 
-def _resolve(old: str) -> Any:
+def _resolve_renamed(old: str) -> Any:
     target = removed_names.RENAMED[old]
     # The present name may itself have been renamed: contrib.deprecated has names of TensorFlow 0.x.
     if target in removed_names.RENAMED:
-        return _resolve(target)
+        return _resolve_renamed(target)
     module = sys.modules["tensorflow"].compat.v1
     if target.startswith("python."):
         path, _, target = target.rpartition(".")
         module = import_module(_TF + path)
     for name in target.split("."):
         module = getattr(module, name)
-    return version0.adapt(old, module)
+    return version0.adapt_to_version0(old, module)
 
 
-def _of_slim(name: str) -> Any:
+def _find_in_slim(name: str) -> Any:
     """Return the object of tf_slim for a name of tf.contrib; None if there is none. If a module and
     a function or class have the same name, return the function or class."""
-    part, _, rest = name[len("contrib.") :].partition(".")
+    part, _, inner_name = name[len("contrib.") :].partition(".")
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
     bases, folders = _SLIM[part]
-    rest = next(
-        (rest[len(folder) + 1 :] for folder in folders if removed_names.is_within(rest, folder)),
-        rest,
+    inner_name = next(
+        (
+            inner_name[len(folder) + 1 :]
+            for folder in folders
+            if removed_names.is_within(inner_name, folder)
+        ),
+        inner_name,
     )
     attributes = [
         each
-        for each in (_attribute("%s.%s" % (base, rest)) for base in bases if rest)
+        for each in (
+            _find_slim_attribute("%s.%s" % (base, inner_name)) for base in bases if inner_name
+        )
         if each is not None
     ]
     return next(
@@ -151,16 +157,18 @@ def _of_slim(name: str) -> Any:
     )
 
 
-def _attribute(path: str) -> Any:
+def _find_slim_attribute(path: str) -> Any:
     """Return what tf_slim has at this path: an attribute of a module, else a module, else None."""
     above, _, last = path.rpartition(".")
-    attribute = getattr(_slim_module(above), last, None)
+    attribute = getattr(_import_slim_module(above), last, None)
     return (
-        _slim_module(path) if attribute is None and _slim_module(above) is not None else attribute
+        _import_slim_module(path)
+        if attribute is None and _import_slim_module(above) is not None
+        else attribute
     )
 
 
-def _slim_module(name: str) -> Optional[Any]:
+def _import_slim_module(name: str) -> Optional[Any]:
     """Import and return a module of tf_slim. Return None if the module is missing, or if its import
     fails with this TensorFlow."""
     try:
@@ -168,5 +176,5 @@ def _slim_module(name: str) -> Optional[Any]:
     except Exception as error:  # noqa: BLE001 fall back to supplied/
         is_missing = isinstance(error, ModuleNotFoundError) and name.startswith(error.name or name)
         if not is_missing:
-            task.say_failed("tf_slim", error)
+            task.print_failure("tf_slim", error)
         return None

@@ -31,12 +31,12 @@ _SAMPLED = (
 )
 
 
-def adapt(name: str, today: Any) -> Any:
+def adapt_to_version0(name: str, today: Any) -> Any:
     """Return an object that behaves as `name` did in TensorFlow 0.x. `today`: the object that has
     replaced it."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
-    return _accepting(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
+    return _accept_both_orders(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
@@ -49,10 +49,12 @@ def accept_old_calls(module: Any, prefix: str) -> None:
             and name not in removed_names.RENAMED
             and hasattr(module, last)
         ):
-            setattr(module, last, _accepting(getattr(module, last), old_call))
+            setattr(module, last, _accept_both_orders(getattr(module, last), old_call))
 
 
-def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]) -> Any:
+def _accept_both_orders(
+    function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]
+) -> Any:
     """Return a function that accepts the calls of `function` and also calls of TensorFlow 0.x.
     `old_call`: maps the arguments of a call of 0.x to the present names of the arguments; returns
     None for any other call."""
@@ -65,7 +67,7 @@ def _accepting(function: Any, old_call: Callable[[_Args, _Named], Optional[_Name
     return either
 
 
-def _named(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
+def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
     """Return the arguments of a call by their present names. Arguments that are None are left out.
     `order`: the present names in the order of 0.x. `renames`: name in 0.x -> present name."""
     given = [
@@ -80,7 +82,7 @@ def _concat(args: _Args, kwargs: _Named) -> Optional[_Named]:
         args and _is_number(args[0]) and ("values" in kwargs or not all(map(_is_number, args[:2])))
     )
     return (
-        _named(args, kwargs, "axis values name", concat_dim="axis")
+        _name_arguments(args, kwargs, "axis values name", concat_dim="axis")
         if turned or "concat_dim" in kwargs
         else None
     )
@@ -92,7 +94,7 @@ def _split(args: _Args, kwargs: _Named) -> Optional[_Named]:
     )
     if not turned and not {"split_dim", "num_split"} & set(kwargs):
         return None
-    return _named(
+    return _name_arguments(
         args,
         kwargs,
         "axis num_or_size_splits value name",
@@ -102,7 +104,7 @@ def _split(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 
 def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
-    named = _named(args, kwargs, "tensor axis name", dims="axis")
+    named = _name_arguments(args, kwargs, "tensor axis name", dims="axis")
     dims = named.get("axis")
     if (
         not isinstance(dims, (list, tuple))
@@ -114,7 +116,7 @@ def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 
 def _resize_images(args: _Args, kwargs: _Named) -> Optional[_Named]:
-    named = _named(args, kwargs, "images new_height new_width method align_corners")
+    named = _name_arguments(args, kwargs, "images new_height new_width method align_corners")
     if not (_is_number(named.get("new_height")) and _is_number(named.get("new_width"))):
         return None
     return dict(named, size=[named.pop("new_height"), named.pop("new_width")])
@@ -122,8 +124,8 @@ def _resize_images(args: _Args, kwargs: _Named) -> Optional[_Named]:
 
 def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
     return (
-        _named(args, kwargs, _SAMPLED)
-        if len(args) > 3 and (_kind(args[2]), _kind(args[3])) == ("f", "i")
+        _name_arguments(args, kwargs, _SAMPLED)
+        if len(args) > 3 and (_dtype_kind(args[2]), _dtype_kind(args[3])) == ("f", "i")
         else None
     )
 
@@ -133,17 +135,17 @@ def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_
         # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
         # failed.
         if args and args[0] is None:
-            return _named(args[1:], kwargs, "labels logits " + more)
-        today = len(args) > 1 and (_kind(args[0]), _kind(args[1])) == ("i", "f")
+            return _name_arguments(args[1:], kwargs, "labels logits " + more)
+        today = len(args) > 1 and (_dtype_kind(args[0]), _dtype_kind(args[1])) == ("i", "f")
         if today or not (args and "logits" not in kwargs or "targets" in kwargs):
             return None
         if args:
-            what = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
-            task.say(
+            order = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
+            task.print_once(
                 "%s: %s, the order of before TensorFlow 1.0"
-                % (call_site.call_place() or "the program", what)
+                % (call_site.find_call_site() or "the program", order)
             )
-        return _named(args, kwargs, "logits labels " + more, targets="labels")
+        return _name_arguments(args, kwargs, "logits labels " + more, targets="labels")
 
     return old_call
 
@@ -155,11 +157,11 @@ def _summary(op: str, order: str) -> Any:
     version1 = sys.modules["tensorflow"].compat.v1
 
     def summary(*args: Any, **kwargs: Any) -> Any:
-        named = _named(args, kwargs, order + " collections name")
+        named = _name_arguments(args, kwargs, order + " collections name")
         collections = named.pop("collections", [version1.GraphKeys.SUMMARIES])
-        made = getattr(version1.raw_ops, op)(**named)
-        version1.add_to_collections(collections, made)
-        return made
+        operation = getattr(version1.raw_ops, op)(**named)
+        version1.add_to_collections(collections, operation)
+        return operation
 
     return summary
 
@@ -169,10 +171,12 @@ def _is_number(value: Any) -> bool:
     shape = getattr(value, "shape", None)
     if shape is None:
         return isinstance(value, int) and not isinstance(value, bool)
-    return _kind(value) == "i" and (shape.ndims if hasattr(shape, "ndims") else len(shape)) == 0
+    return (
+        _dtype_kind(value) == "i" and (shape.ndims if hasattr(shape, "ndims") else len(shape)) == 0
+    )
 
 
-def _kind(value: Any) -> str:
+def _dtype_kind(value: Any) -> str:
     """Return the kind of a tensor or array: "i" for integers, "f" for floats. For a NumPy array of
     another type, return NumPy's letter for the type; for any other value, ""."""
     dtype: Any = getattr(value, "dtype", None)
@@ -194,7 +198,7 @@ _SUMMARIES = {
     "scalar_summary": ("ScalarSummary", "tags values"),
 }
 _OLD_CALLS: Dict[str, Callable[[_Args, _Named], Optional[_Named]]] = {
-    "batch_matmul": lambda args, kwargs: _named(
+    "batch_matmul": lambda args, kwargs: _name_arguments(
         args,
         kwargs,
         "a b adjoint_a adjoint_b name",
@@ -203,7 +207,9 @@ _OLD_CALLS: Dict[str, Callable[[_Args, _Named], Optional[_Named]]] = {
         adj_x="adjoint_a",
         adj_y="adjoint_b",
     ),
-    "select": lambda args, kwargs: _named(args, kwargs, "condition x y name", t="x", e="y"),
+    "select": lambda args, kwargs: _name_arguments(
+        args, kwargs, "condition x y name", t="x", e="y"
+    ),
     "concat": _concat,
     "split": _split,
     "reverse": _reverse,

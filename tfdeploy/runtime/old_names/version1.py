@@ -58,22 +58,22 @@ def apply(tensorflow: Any) -> None:
     _share_flags()
     for part in _PARTS_OF_VERSION0:
         if hasattr(version1, part):
-            setattr(tensorflow, part, _with_version0(part, getattr(version1, part)))
-    absent.watch(tensorflow, "")
+            setattr(tensorflow, part, _copy_with_version0(part, getattr(version1, part)))
+    absent.handle_missing_names(tensorflow, "")
     version0.accept_old_calls(tensorflow, "")
     absent.install()
 
 
-def _with_version0(part: str, module: Any) -> Any:
+def _copy_with_version0(part: str, module: Any) -> Any:
     """Return a copy of a module of compat.v1 that also has the names of TensorFlow 0.x and accepts
     its calls. The original module is not changed."""
-    made = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
+    copy = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
     # `from tensorflow.nn.rnn_cell import GRUCell` needs the attribute __path__.
-    made.__path__ = list(getattr(module, "__path__", ()))
+    copy.__path__ = list(getattr(module, "__path__", ()))
     # importlib.util.find_spec needs the attribute __spec__.
-    made.__spec__ = getattr(module, "__spec__", None)
-    absent.watch(made, part + ".")
-    otherwise = vars(made)["__getattr__"]
+    copy.__spec__ = getattr(module, "__spec__", None)
+    absent.handle_missing_names(copy, part + ".")
+    otherwise = vars(copy)["__getattr__"]
 
     def attribute(name: str) -> Any:
         try:
@@ -81,9 +81,9 @@ def _with_version0(part: str, module: Any) -> Any:
         except AttributeError:
             return otherwise(name)
 
-    vars(made).update(__getattr__=attribute, __dir__=partial(dir, module))
-    version0.accept_old_calls(made, part + ".")
-    return made
+    vars(copy).update(__getattr__=attribute, __dir__=partial(dir, module))
+    version0.accept_old_calls(copy, part + ".")
+    return copy
 
 
 def _disable_version2(version1: Any) -> None:

@@ -15,8 +15,8 @@ def planned(text, workers=""):
     # type: (str, str) -> "tuple[dict[str, list[str]], str, int]"
     """Return (cluster, job, index) of a TF_CONFIG. `workers`: the new name of the job `worker`; ""
     keeps the name. Raises ValueError if the task of the TF_CONFIG is not in its cluster."""
-    said = json.loads(text or "{}")
-    cluster, task = dict(said.get("cluster") or {}), said.get("task") or {}
+    config = json.loads(text or "{}")
+    cluster, task = dict(config.get("cluster") or {}), config.get("task") or {}
     role, index = str(task.get("type")), int(task.get("index", -1))
     if not 0 <= index < len(cluster.get(role) or ()):
         raise ValueError("TF_CONFIG names no task of its cluster: %.200s" % text)
