@@ -137,7 +137,7 @@ def test_a_pid_is_looked_at_before_it_is_believed(
     seen = run_status.task_status(paths, "worker:0")
     assert paths.status("worker:0").state == "running" and (seen.state, seen.reason) == (
         "lost",
-        unwritten_ends.WORDS,
+        unwritten_ends.REASON,
     )
     os.unlink(small_disk / "filler")
     assert cluster.wait_state("r1", "worker:0", "ended").outcome == "killed"

@@ -273,7 +273,7 @@ def test_a_loss_takes_the_place_of_one_of_twenty_a_layer(paths: RunPaths) -> Non
 def test_a_look_that_has_cost_much_leaves_files_to_the_next_ones(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_files, "LOOK_CPU_S", 0)
+    monkeypatch.setattr(event_files, "CALL_CPU_S", 0)
     metrics = EventMetrics(paths, PART)
     for number in range(3):
         write(paths, f"l{number}", 100, scalar("a", 1))
@@ -292,7 +292,7 @@ def test_damage_is_told_once_for_each_file(
         for number in range(20):
             write(paths, f"\x1b[2J{number}", 100, b"\xff" * 20)
     told = capfd.readouterr().err.splitlines()
-    assert len(told) == len(set(told)) == event_files.MOST_TOLD and "\x1b" not in "".join(told)
+    assert len(told) == len(set(told)) == event_files.MOST_REPORTED and "\x1b" not in "".join(told)
     assert told[0].startswith("event file '/") and told[0].endswith(
         ": damaged records are left out"
     )

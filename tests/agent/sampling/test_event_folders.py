@@ -144,7 +144,7 @@ def test_links_pipes_and_files_of_others_are_none(paths: RunPaths, tmp_path: Pat
 def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch, folder: str, steps: int
 ) -> None:
-    monkeypatch.setattr(event_folders, "LOOK_ENTRIES", steps)
+    monkeypatch.setattr(event_folders, "CALL_ENTRIES", steps)
     write(Path(paths.cwd, folder))
     write(Path(paths.cwd).parent / "outside")
     write(Path(paths.cwd).parent / "outside" / "train")
@@ -196,7 +196,7 @@ def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> No
 def test_a_large_tree_is_walked_over_several_looks(
     paths: RunPaths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(event_folders, "LOOK_ENTRIES", 50)
+    monkeypatch.setattr(event_folders, "CALL_ENTRIES", 50)
     for number in range(60):
         Path(paths.cwd, f"empty{number}").mkdir()
     write(Path(paths.cwd, "z", "logs"))

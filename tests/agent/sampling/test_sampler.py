@@ -234,7 +234,7 @@ def test_what_costs_too_much_all_the_same_ends_the_sampler_and_the_next_one_read
     program = (
         f"import os, sys; sys.path.insert(0, {agent_dir!r}); from tfdeploy.agent import "
         "metric_reader; "
-        "from tfdeploy.agent.sampling import sampler; sampler.LOOK_CPU_S = 0.3; "
+        "from tfdeploy.agent.sampling import sampler; sampler.STEP_CPU_S = 0.3; "
         "metric_reader.SECOND_CPU_S = 60.0;"
         " sampler.main(sys.argv[1:] + [str(os.getppid())] + ['unread'] * UNREAD)"
     )

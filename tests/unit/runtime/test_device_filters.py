@@ -17,7 +17,7 @@ def task(monkeypatch):
         for name, value in (("ROLE", role), ("INDEX", index), ("MODE", mode)):
             monkeypatch.setenv("TFDEPLOY_TASK_" + name, value)
 
-    monkeypatch.setattr(synchronous, "_seen", [])
+    monkeypatch.setattr(synchronous, "_has_optimizer", [])
     be()
     return be
 
@@ -43,7 +43,7 @@ def test_filters_of_a_task(task, role, index, mode, filters):
 
 
 def test_a_program_with_the_synchronous_optimizer_gets_none(task, monkeypatch):
-    monkeypatch.setattr(synchronous, "_seen", [True])
+    monkeypatch.setattr(synchronous, "_has_optimizer", [True])
     assert device_filters.own_filters() is None
 
 

@@ -34,7 +34,7 @@ class Coordinator:
 @pytest.fixture
 def coordinator(monkeypatch):
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
-    monkeypatch.setattr(synchronous, "_seen", [])
+    monkeypatch.setattr(synchronous, "_has_optimizer", [])
     monkeypatch.setattr(prompt_end, "CAP_S", 0.05)
     cls = type(
         "Patched",

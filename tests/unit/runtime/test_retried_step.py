@@ -34,7 +34,7 @@ def module(monkeypatch):
     """Return a stand-in for a module of TensorFlow. Each run of a session raises the next of
     `errors`. After the last of them, a run returns 42.
     """
-    monkeypatch.setattr(task, "_said", set())
+    monkeypatch.setattr(task, "_printed", set())
     errors = []
 
     def run(*_args, **_kwargs):

@@ -27,7 +27,7 @@ MERGE_S = 0.010  # chunks of one stream and attempt that arrive within this time
 LOG, INDEX = "out.log", "out.index"
 OLD = ".1"
 LEAST_SEGMENT_BYTES = 4096  # smallest limit of a segment's size (log and index together)
-_LOOK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
+_CHECK_EVERY_S = 1.0  # how often the writer checks that its log was not removed
 
 
 class Record(NamedTuple):
@@ -62,7 +62,7 @@ class LogWriter:
         self._fds: Optional[Tuple[int, int]] = None
         self._log_bytes = self._index_bytes = 0
         self._last: Optional[Record] = None
-        self._looked = 0.0  # when the log's file was last looked for, in UTC seconds
+        self._checked_at = 0.0  # when the log's file was last looked for, in UTC seconds
         try:
             self._resume_segment()
         except OSError:
@@ -139,9 +139,9 @@ class LogWriter:
         return self._fds
 
     def _reopen_if_removed(self, now: float) -> None:
-        if self._fds is None or 0 <= now - self._looked < _LOOK_EVERY_S:
+        if self._fds is None or 0 <= now - self._checked_at < _CHECK_EVERY_S:
             return
-        self._looked = now
+        self._checked_at = now
         log, index = os.fstat(self._fds[0]), os.fstat(self._fds[1])
         if log.st_nlink == 0 or index.st_nlink == 0 or log.st_size < self._log_bytes:
             self.close()

@@ -17,7 +17,7 @@ from tfdeploy.agent.record import NamedTuple
 MOST_LINES = 2000  # how many lines at the end of a log are read
 # How many lines of one exception's message are read. The message may contain stacks of operations.
 _MESSAGE_LINES = 300
-_HEAD = "Traceback (most recent call last):"
+_TRACEBACK_HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
 # The traceback of a syntax error in the main file begins without _HEAD.
@@ -68,11 +68,11 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
         line = lines[number]
         number += 1
         syntax = _SYNTAX_ERROR.match(line)
-        if _HEAD not in line and syntax is None:
+        if _TRACEBACK_HEAD not in line and syntax is None:
             before = line if line.strip() else before
             continue
         # torchrun and loggers put a prefix before each line of a traceback.
-        prefix = line[: line.index(_HEAD)] if syntax is None else ""
+        prefix = line[: line.index(_TRACEBACK_HEAD)] if syntax is None else ""
         frames = parse_frames([line]) if syntax is not None else []
         if not any(link in before for link in _LINKS):
             source, chain = _classify_source(before), chain + 1
@@ -124,7 +124,7 @@ def _read_traceback(
     """Read one traceback, and add its frames to `frames`. Return two values: the exception, and the
     number of the line at which reading continues. The exception is (name, message, the frames that
     the message names), or None if the traceback ends without one."""
-    while line_number < len(lines) and _HEAD not in lines[line_number]:
+    while line_number < len(lines) and _TRACEBACK_HEAD not in lines[line_number]:
         text = _strip_prefix(lines[line_number], prefix)
         line_number += 1
         exception = _EXCEPTION.match(text)
@@ -146,10 +146,10 @@ def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
     """Return the line of an exception's message that says what was wrong, and the stack frames that
     the message contains."""
     if not _SAYS_NOTHING.match(first):
-        continues = first.rstrip().endswith(":") and rest and _HEAD not in rest[0]
+        continues = first.rstrip().endswith(":") and rest and _TRACEBACK_HEAD not in rest[0]
         more = rest[0].strip() if continues else ""
         return "%s %s" % (first, more) if more else first, []
-    ends = [line.startswith(_MESSAGE_ENDS) or _HEAD in line for line in rest] + [True]
+    ends = [line.startswith(_MESSAGE_ENDS) or _TRACEBACK_HEAD in line for line in rest] + [True]
     rest = rest[: ends.index(True)]
     if first.startswith("in user code:"):
         inner = [match.group(2) for match in map(_IN_USER_CODE.match, rest) if match]

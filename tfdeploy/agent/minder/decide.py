@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
-ALONE = "back after its processes were gone, and no other host of the run answered for a day"
+NO_ANSWER = "back after its processes were gone, and no other host of the run answered for a day"
 # The longest time, in seconds, that a host waits for an answer of another host, after all of its
 # processes had died.
 REJOIN_S = 86400.0
@@ -67,7 +67,7 @@ def _after_reaping(view: View) -> List[Action]:
         return [Phase("ended")]
     if view.rejoining:
         # The run may be over. So nothing starts until another host has answered.
-        return [AbortRun("abort", ALONE)] if _seconds_since(view, "back") >= REJOIN_S else []
+        return [AbortRun("abort", NO_ANSWER)] if _seconds_since(view, "back") >= REJOIN_S else []
     number = view.known.round_number
     actions: List[Action] = [
         Start(task, next_attempt(view.known, task), number)

@@ -26,7 +26,7 @@ WITHIN_S = 10.0  # limits the time to create the table at the start
 # Limits the time to create the table again, because the minder waits meanwhile.
 AGAIN_WITHIN_S = 2.0
 PAUSE_S = 5.0  # the pause between two tries to create the table again
-_LOOK_S = 0.02  # the pause between two polls
+_POLL_S = 0.02  # the pause between two polls
 _TRIES = 2  # The first try may fail because another program changes tables at the same moment.
 _QUIT = b"\nquit\n"
 
@@ -90,7 +90,7 @@ class Firewall:
         # An invalid address is reported now, not only when the table is created again.
         nft.build_table(closed)
         self._closed = closed
-        self._way: List[str] = []
+        self._command: List[str] = []
         self._next_try = 0.0
         self._noted = ""
         try:
@@ -157,16 +157,16 @@ class Firewall:
             # supervisors keep alive.
             self._write_to_nft(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         raise FirewallRefused("nft: " + problem)
 
     def _find_command(self) -> str:
         """Find the command line that starts nft, if it was not found before. Return why there is
         none, or ""."""
         refused = ""
-        if not self._way:
+        if not self._command:
             command, refused = nft_program.find_working_command(nft_program.start_checks())
-            self._way = command or []
+            self._command = command or []
         return refused
 
     def _start_nft(self) -> int:
@@ -182,7 +182,7 @@ class Firewall:
             os.set_blocking(reading, True)
             with open(self._log, "ab") as log:
                 self._nft = subprocess.Popen(
-                    self._way + ["-i", "--includepath", self._folder],
+                    self._command + ["-i", "--includepath", self._folder],
                     stdin=reading,
                     stdout=log,
                     stderr=log,
@@ -212,7 +212,7 @@ class Firewall:
             except BlockingIOError:
                 if time.monotonic() >= deadline:
                     return "it reads nothing"
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
             except BrokenPipeError:
                 return "it has ended"
         return ""
@@ -229,7 +229,7 @@ class Firewall:
             if error or ended or late:
                 why = "it has ended" if ended else "no table within %g s" % WITHIN_S
                 return error or (output.strip() or why).splitlines()[-1]
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
 
     def _has_table(self) -> bool:
         pattern = r"\b%s_[0-9a-f]{8}\b" % self._closed.name
@@ -240,7 +240,7 @@ class Firewall:
         table is not used for this, because it may lose its netlink socket, and then the table would
         be removed."""
         return StartedProgram(
-            self._way + ["list", *arguments], env=nft_program.nft_environment()
+            self._command + ["list", *arguments], env=nft_program.nft_environment()
         ).read_output()[1]
 
     def _read_output(self, log_begin: int) -> str:

@@ -18,7 +18,7 @@ from tfdeploy.agent.run.folder import RunPaths
 DAY_S = 86400.0  # the run was committed
 UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on every host
 UNSTARTED_S = 20.0  # the run was never started on this host
-TOLD_S = 1.0  # the control machine has rolled the run back; counted from this moment
+ROLLED_BACK_S = 1.0  # the control machine has rolled the run back; counted from this moment
 SELDOM_AFTER_S = 60.0  # after this many seconds, the pauses become longer
 # The pause between two calls of `is_needed`: at first, and later. A change ends the pause early.
 SOON_S, SELDOM_S = 0.25, 5.0
@@ -39,7 +39,7 @@ class Linger:
         now = time.monotonic()
         # The control machine may roll the run back at any time.
         if not self._committed and self._paths.word("abort"):
-            self._until = min(self._until, now + TOLD_S)
+            self._until = min(self._until, now + ROLLED_BACK_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
             self.tick_s = SELDOM_S
             self._mesh.connect_seldom()

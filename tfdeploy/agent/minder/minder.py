@@ -36,7 +36,7 @@ from tfdeploy.agent.minder.supervisors import Supervisors
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import own_origin
-from tfdeploy.agent.run.folder import WORDS, RunPaths
+from tfdeploy.agent.run.folder import ORDERS, RunPaths
 
 if TYPE_CHECKING:
     from ssl import SSLSocket
@@ -253,7 +253,7 @@ class Minder:
         received = told_end.take_run_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
-        words = {name: self.paths.word(name) for name in WORDS}
+        words = {name: self.paths.word(name) for name in ORDERS}
         control_words = {name: word for name, word in words.items() if word is not None}
         in_touch = self.mesh is None or self.mesh.is_in_touch()
         return Observation(time.monotonic(), own, control_words, received, in_touch)

@@ -24,7 +24,7 @@ from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, Vi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-NOBODY = "nobody minds it"
+NO_MINDER = "nobody minds it"
 
 
 def report_unminded(view: View) -> List[Action]:
@@ -72,7 +72,7 @@ def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, 
     the last one that is known to have ended, because that attempt may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
-        NOBODY,
+        NO_MINDER,
         _format_seconds(part.restart_wait_s),
     )
     return {

@@ -13,8 +13,8 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-_PLAIN = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
-_WORDS = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
+_PLAIN_TYPES = {"str": (str,), "int": (int,), "float": (int, float), "bool": (bool,)}
+_CHOICES = {"phase": wire.PHASES, "state": wire.TASK_STATES, "outcome": wire.OUTCOMES}
 # Keys and types of dicts that shapes.py declares. shapes.py is not imported here, because it
 # imports `typing`, which takes time. A key has the same type in all of these dicts.
 KEY_TYPES = {
@@ -27,13 +27,13 @@ KEY_TYPES = {
     }.items()
     for key in keys.split()
 }
-_OF_AN_END = "attempt round exit_code signal final again up reason"
+_ENDING_KEYS = "attempt round exit_code signal final again up reason"
 # Name of the dict -> (keys that it must have, keys that it may have).
 SHAPES = {
     name: (needed.split(), optional.split())
     for name, needed, optional in (
-        ("Ending", "outcome time", "host " + _OF_AN_END),
-        ("Death", "outcome time task host", _OF_AN_END),
+        ("Ending", "outcome time", "host " + _ENDING_KEYS),
+        ("Death", "outcome time task host", _ENDING_KEYS),
         ("Health", "word attempt reason since", ""),
         ("RestartCount", "attempt count quick delay_s", "round how error same"),
         ("GangRound", "n time task count quick delay_s", "reason error same"),
@@ -92,7 +92,7 @@ def find_mismatch(record: Any, fields: Any) -> Optional[str]:
 
 def _is_valid(name: str, kind: str, value: Any, of: Any = None) -> bool:
     """Return whether the value has the type `kind` and is possible for the key `name`."""
-    is_known = value is None or name not in _WORDS or value in _WORDS[name]
+    is_known = value is None or name not in _CHOICES or value in _CHOICES[name]
     return is_known and _has_type(kind, value, of)
 
 
@@ -109,9 +109,9 @@ def _has_type(kind: str, value: Any, of: Any) -> bool:
         return find_mismatch(of, value) is None
     if kind in SHAPES:
         return isinstance(value, dict) and _has_shape(kind, value)
-    if kind not in _PLAIN:
+    if kind not in _PLAIN_TYPES:
         return kind == "PlanWord"  # checked by wire.resolve_word
-    if isinstance(value, bool) != (kind == "bool") or not isinstance(value, _PLAIN[kind]):
+    if isinstance(value, bool) != (kind == "bool") or not isinstance(value, _PLAIN_TYPES[kind]):
         return False
     return not isinstance(value, float) or math.isfinite(value)
 

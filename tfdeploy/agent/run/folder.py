@@ -24,13 +24,13 @@ if TYPE_CHECKING:
 
     from tfdeploy.agent.shapes import Certificates, SharedState, StopOrder, Unchecked, Word
 
-WORDS = ("renew", "start", "commit", "abort", "stop")
+ORDERS = ("renew", "start", "commit", "abort", "stop")
 # Orders that must be written even on a full disk, because a run that misses such an order would
 # restart its tasks.
-LAST_WORDS = ("abort", "stop")
+FULL_DISK_ORDERS = ("abort", "stop")
 SECRET_FILES = (layout.SECRETS, layout.CERTIFICATES)
 NO_REASON = "its supervisor was told to end it"
-_ROOM_BYTES = 1024  # bytes that are reserved for the file of each of these orders
+_ORDER_BYTES = 1024  # bytes that are reserved for the file of each of these orders
 
 
 def agent_command(*words: str) -> List[str]:
@@ -271,17 +271,17 @@ class RunPaths:
         try:
             write_json(self.word_file(name), word)
         except OSError:
-            text = json_text.dumps(word).encode("ascii").ljust(_ROOM_BYTES)
+            text = json_text.dumps(word).encode("ascii").ljust(_ORDER_BYTES)
             # One write() writes the whole order; readers ignore an order that is not complete.
             with open(self.word_file(name), "r+b", buffering=0) as file:
-                file.write(text[:_ROOM_BYTES])
+                file.write(text[:_ORDER_BYTES])
         self.wake()
 
     def reserve_space(self, part: wire.HostPart) -> None:
         """Reserve disk space for the files that must be written even on a full disk. Files of
         orders are filled with blanks, which readers do not take for an order. Raises OSError."""
-        for name in LAST_WORDS:
-            write_bytes(self.word_file(name), b" " * _ROOM_BYTES)
+        for name in FULL_DISK_ORDERS:
+            write_bytes(self.word_file(name), b" " * _ORDER_BYTES)
         for path in (self.state_file, self.known_file):
             reserved_space.create_reserve(path, reserved_space.run_reserve_bytes(len(part.peers)))
         reserved_space.create_reserve(self._journal(""), reserved_space.JOURNAL_BYTES)

@@ -30,7 +30,7 @@ TRIES = 20
 Row = Tuple[str, int, int, Optional[str]]  # path, size, mtime_ns, a link's target
 _CHECKPOINT = re.compile(r'^model_checkpoint_path: "((?:[^"\\]|\\.)*)"', re.MULTILINE)
 _STEP = re.compile(r"-(\d{1,20})\Z")
-_OF_A_WORKER = re.compile(r"workertemp_\d+\Z")
+_WORKER_FOLDER = re.compile(r"workertemp_\d+\Z")
 _MOST_BYTES = 1 << 20  # how many bytes of a `checkpoint` record are read
 _MOST_STEPS = 1 << 53  # largest number that counts as a step
 
@@ -92,7 +92,7 @@ def scan_keep_folder(folder: str) -> KeptFiles:
     temporary folders of workers other than the chief are left out."""
     latest, recorded, record, files, size = None, -1.0, None, 0, 0
     for base, folders, names in os.walk(folder):
-        folders[:] = [name for name in folders if not _OF_A_WORKER.match(name)]
+        folders[:] = [name for name in folders if not _WORKER_FOLDER.match(name)]
         for name in names:
             try:
                 stats = os.lstat(os.path.join(base, name))
@@ -130,7 +130,9 @@ def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]
     rows: List[Row] = []
     for _ in range(TRIES):
         rows = [row for row in (make_row(root, path) for path in paths()) if row is not None]
-        if all(make_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
+        if all(
+            make_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD
+        ):
             break
     return rows
 

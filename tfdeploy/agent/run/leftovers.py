@@ -19,7 +19,7 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
-_HALF_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
+_TEMPORARY_AGE_S = 1.0  # seconds; the writer of a younger temporary file may still be alive
 _FOLDERS_S = 10.0  # how long to wait for folders_lock
 
 
@@ -51,7 +51,7 @@ def remove_partial_orders(paths: RunPaths) -> None:
             if (
                 each.startswith(".word.")
                 and each.endswith(".tmp")
-                and os.stat(path).st_mtime < time.time() - _HALF_S
+                and os.stat(path).st_mtime < time.time() - _TEMPORARY_AGE_S
             ):
                 os.unlink(path)
     except OSError:

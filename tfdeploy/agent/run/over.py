@@ -20,11 +20,13 @@ from tfdeploy.agent.run.find import all_host_folders, is_own_file, list_names, r
 from tfdeploy.agent.run.folder import RunPaths
 
 # If an interrupted operation left an entry, the entry's name begins with one of these texts.
-HALVES = (".cwd.", ".staging-", ".damaged-", ".gone-")
-OF_RUN_HALVES = HALVES + ("gone-",)  # the same, for entries in a run's own folder
-OF_SESSIONS = (".tensorboard-",)  # these entries are removed when their session ends
-OF_RUN = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
-_WAITS = "its minder still tells other hosts of its end"
+INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
+INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + (
+    "gone-",
+)  # the same, for entries in a run's own folder
+SESSION_PREFIXES = (".tensorboard-",)  # these entries are removed when their session ends
+RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
+_STILL_INFORMS = "its minder still tells other hosts of its end"
 
 
 class RunStanding(NamedTuple):
@@ -60,7 +62,7 @@ def find_standing(
 def is_incomplete_name(name: str) -> bool:
     """Return whether tfdeploy gives this name to an incomplete entry. Such a name begins with a
     dot; names that users choose do not."""
-    return name.startswith(HALVES) or (name.startswith(".") and name.endswith(".tmp"))
+    return name.startswith(INCOMPLETE_PREFIXES) or (name.startswith(".") and name.endswith(".tmp"))
 
 
 def marked_runs(workdir: str, job: str) -> Set[str]:
@@ -81,7 +83,8 @@ def find_unknown_paths(folder: str) -> List[str]:
     return [
         os.path.join(folder, name)
         for name in list_names(folder)
-        if name not in OF_RUN and not name.startswith(OF_RUN_HALVES + OF_SESSIONS)
+        if name not in RUN_ENTRIES
+        and not name.startswith(INCOMPLETE_RUN_PREFIXES + SESSION_PREFIXES)
     ]
 
 
@@ -104,7 +107,7 @@ def _host_standing(paths: RunPaths, inventory_name: str) -> RunStanding:
     state = paths.state()
     if state.phase == "ended":
         lingers = is_locked(paths.minder_lock)
-        return RunStanding(state.ended or 0.0, _WAITS if lingers else "", lingers)
+        return RunStanding(state.ended or 0.0, _STILL_INFORMS if lingers else "", lingers)
     if liveness.is_minded(paths):
         return RunStanding(None, "it is alive on %s" % host, True)
     is_here = inventory_name == host or is_own_file(

@@ -13,12 +13,12 @@ from tfdeploy.agent.record import replace
 from tfdeploy.agent.run.folder import RunPaths
 
 PATIENCE_S = 3.0  # how long a supervisor may take to write the end of its task
-WORDS = (
+REASON = (
     "its process is gone, and how it ended could not be written: is the disk full, broken or "
     "read-only?"
 )
 # Attempts for whose end this process has already waited: (folder, task, attempt).
-_known: Set[Tuple[str, str, int]] = set()
+_awaited: Set[Tuple[str, str, int]] = set()
 
 
 def resolve_status(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
@@ -27,7 +27,7 @@ def resolve_status(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     if status.pid is None or os.path.exists("/proc/%d" % status.pid):
         return status
     which = (paths.host_dir, status.task, status.attempt)
-    if which not in _known:
+    if which not in _awaited:
         from tfdeploy.agent.run import task_processes
 
         if task_processes.find_members(paths, [status.task])[0]:
@@ -38,8 +38,8 @@ def resolve_status(paths: RunPaths, status: wire.TaskStatus) -> wire.TaskStatus:
     now = _replacement_status(paths, status)
     if now is not None:
         return now
-    _known.add(which)
-    return replace(status, state="lost", outcome="lost", up=False, reason=WORDS)
+    _awaited.add(which)
+    return replace(status, state="lost", outcome="lost", up=False, reason=REASON)
 
 
 def _replacement_status(paths: RunPaths, status: wire.TaskStatus) -> Optional[wire.TaskStatus]:

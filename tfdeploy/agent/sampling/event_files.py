@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     Written = Tuple[float, int, float]  # (value, step, UTC seconds when it was written)
 
 # After this many CPU seconds, a call leaves the remaining files to the next call.
-LOOK_CPU_S = 0.01
+CALL_CPU_S = 0.01
 # Limits the bytes and the records that one call decodes in a file.
 FILE_BYTES, FILE_RECORDS = 1 << 16, 256
 RECORD_BYTES = 1 << 16  # larger records (images, graphs) are skipped
@@ -47,8 +47,8 @@ HOPS = 512  # limits how many heads of records one call reads in a file
 WINDOW_BYTES = 1 << 14
 # Limits of one search for the head of a record: how far before the end of the file it starts, how
 # many bytes it reads with one call, and how many candidates it examines in these bytes.
-SEARCH_BYTES, PART_BYTES, TRIES = 1 << 22, 1 << 16, 16
-MOST_TOLD = 8  # limits how many damaged files are reported
+SEARCH_BYTES, BLOCK_BYTES, TRIES = 1 << 22, 1 << 16, 16
+MOST_REPORTED = 8  # limits how many damaged files are reported
 # A record begins with its length. If the length is below 16 MiB, its last five bytes are zero.
 _ZEROS = re.compile(rb"\0\0\0\0\0+")
 
@@ -57,7 +57,7 @@ class EventFile:
     """The read position in one event file. Programs append to the file."""
 
     def __init__(self) -> None:
-        self.looked = 0  # number of the last call that read this file
+        self.last_call = 0  # number of the last call that read this file
         self.damaged = False
         self._path, self._at, self._size = "", 0, 0
         self._inode = (0, 0)
@@ -147,7 +147,7 @@ class EventFile:
             return
         self._at = max(self._at, end - SEARCH_BYTES)
         while self._lost and end - self._at >= HEAD_BYTES:
-            part = os.pread(file, min(PART_BYTES, end - self._at), self._at)
+            part = os.pread(file, min(BLOCK_BYTES, end - self._at), self._at)
             begin = next(
                 (
                     begin
@@ -186,8 +186,8 @@ class EventMetrics:
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self._folders = EventFolders(paths, part)
         self._files: Dict[str, EventFile] = {}
-        self._looks = 0
-        self._told = 0
+        self._calls = 0
+        self._reported = 0
         self.scalars: Dict[str, Scalar] = {}  # name of the metric -> its newest value
         self._priorities: Dict[str, int] = {}
 
@@ -198,14 +198,14 @@ class EventMetrics:
     def read_new_values(self) -> Dict[str, float]:
         """Return name -> newest value, for metrics that were written since the last call."""
         began = time.process_time()
-        self._looks += 1
+        self._calls += 1
         at = self._folders.find_files()
         self._files = {path: self._files.get(path) or EventFile() for path in at}
         read: List[Tuple[int, str, Dict[str, Written]]] = []
         for path in self._list_grown(at):
-            if read and time.process_time() - began > LOOK_CPU_S:
+            if read and time.process_time() - began > CALL_CPU_S:
                 break
-            self._files[path].looked = self._looks
+            self._files[path].last_call = self._calls
             read.append((at[path].born, path, self._read(path)))
         figures: Dict[str, float] = {}
         # Files of later attempts are merged last, so that their values replace earlier ones.
@@ -235,14 +235,14 @@ class EventMetrics:
         """Return the files with content that was not read yet. Files that have waited longest come
         first."""
         grown = [path for path in files if self._files[path].has_grown(path, files[path].inode)]
-        return sorted(grown, key=lambda path: (self._files[path].looked, files[path].born, path))
+        return sorted(grown, key=lambda path: (self._files[path].last_call, files[path].born, path))
 
     def _read(self, path: str) -> Dict[str, Written]:
         file = self._files[path]
         before = file.damaged
         scalars = file.read()
-        if file.damaged and not before and self._told < MOST_TOLD:
-            self._told += 1
+        if file.damaged and not before and self._reported < MOST_REPORTED:
+            self._reported += 1
             # Standard error is the minder's log.
             sys.stderr.write("event file %r: damaged records are left out\n" % path)
             sys.stderr.flush()

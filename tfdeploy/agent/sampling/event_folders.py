@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.run.folder import RunPaths
 
 # Limits how many folder entries one call examines. The next call continues from there.
-LOOK_ENTRIES = 1000
+CALL_ENTRIES = 1000
 # Limits of the event files, of the folders in one walk, of the folders that give names to metrics,
 # and of the depth of folders.
 MOST_FILES, MOST_FOLDERS, MOST_NAMES, MOST_DEPTH = 64, 4096, 256, 12
@@ -73,7 +73,7 @@ class EventFolders:
     def find_files(self) -> Dict[str, FoundEventFile]:
         """Return path -> event file. One call examines at most LOOK_ENTRIES folder entries, so it
         may take several calls to find the files in large folders."""
-        for _ in range(LOOK_ENTRIES):
+        for _ in range(CALL_ENTRIES):
             if next(self._walk, self) is self:
                 self._walk = self._walk_step_by_step()
                 break
@@ -109,7 +109,7 @@ class EventFolders:
                         path = os.path.join(folder, entry.name)
                         if entry.is_dir(follow_symlinks=False):
                             if len(parts) < MOST_DEPTH and len(folders) < MOST_FOLDERS:
-                                folders.append((path, (*parts, _text(entry.name))))
+                                folders.append((path, (*parts, _decode_name(entry.name))))
                         elif self._add_if_event_file(path, parts, entry):
                             seen.add(path)
             except OSError:
@@ -185,5 +185,5 @@ def _without_times(folder: PathParts) -> PathParts:
     return tuple(word for word in folder if not _TIME.match(word))
 
 
-def _text(name: str) -> str:
+def _decode_name(name: str) -> str:
     return os.fsencode(name).decode("utf-8", "replace")

@@ -83,8 +83,8 @@ def parse_scalars(data: bytes) -> Dict[str, float]:
     """Return tag -> value, for the scalars in one Event. NaN and infinity are left out. Raises
     ValueError if the data are not an Event."""
     scalars_by_tag: Dict[str, float] = {}
-    for summary in _contents(data, 5):
-        for value in _contents(summary, 1):
+    for summary in _find_contents(data, 5):
+        for value in _find_contents(summary, 1):
             tag, scalar = _parse_value(value)
             # This comparison is false for NaN.
             if tag and scalar is not None and abs(scalar) <= LARGEST:
@@ -96,7 +96,7 @@ def parse_step_and_time(data: bytes) -> Tuple[int, float]:
     """Return (step, UTC seconds) of one Event. A value that is missing or invalid is 0. Raises
     ValueError if the data are not an Event."""
     step, time = 0, 0.0
-    for number, value in _fields(data):
+    for number, value in _parse_fields(data):
         if number == 1 and isinstance(value, bytes):
             time = _unpack("<d", value) or 0.0
         elif number == 2 and isinstance(value, int):
@@ -106,7 +106,7 @@ def parse_step_and_time(data: bytes) -> Tuple[int, float]:
 
 def _parse_value(data: bytes) -> Tuple[str, Optional[float]]:
     tag, scalar, plugin = "", None, b""
-    for number, value in _fields(data):
+    for number, value in _parse_fields(data):
         if number == 1 and isinstance(value, bytes):
             tag = value.decode("utf-8", "replace")
         elif number == 2 and isinstance(value, bytes):
@@ -114,7 +114,9 @@ def _parse_value(data: bytes) -> Tuple[str, Optional[float]]:
         elif number == 8 and isinstance(value, bytes):
             scalar = _scalar_of_tensor(value)
         elif number == 9 and isinstance(value, bytes):
-            names = (name for content in _contents(value, 1) for name in _contents(content, 1))
+            names = (
+                name for content in _find_contents(value, 1) for name in _find_contents(content, 1)
+            )
             plugin = next(names, b"")
     return tag, scalar if plugin in (b"", _SCALARS) else None
 
@@ -123,13 +125,13 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
     """Return the value of a tensor that is a scalar. Return None if it is not a scalar, or if its
     element is not a number."""
     kind, content, elements = 0, b"", []  # type: int, bytes, List[float]
-    for number, value in _fields(data):
+    for number, value in _parse_fields(data):
         if number == 1 and isinstance(value, int):
             kind = value
         elif (
             number == 2
             and isinstance(value, bytes)
-            and any(inner == 2 for inner, _ in _fields(value))
+            and any(inner == 2 for inner, _ in _parse_fields(value))
         ):
             return None  # a tensor with dimensions is not a scalar
         elif number == 4 and isinstance(value, bytes):
@@ -156,14 +158,14 @@ def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[f
         packed = value if isinstance(value, bytes) else b""
         whole_bytes = min(2, len(packed) // size) * size
         return [element for (element,) in struct.iter_unpack(form, packed[:whole_bytes])]
-    whole = [value] if isinstance(value, int) else _varints(value)
+    whole = [value] if isinstance(value, int) else _parse_varints(value)
     if number == _HALVES:
-        return [_half_of(kind, bits & 0xFFFF) for bits in whole]
+        return [_unpack_half(kind, bits & 0xFFFF) for bits in whole]
     unsigned = number in (16, 17)
     return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in whole]
 
 
-def _varints(data: bytes) -> List[int]:
+def _parse_varints(data: bytes) -> List[int]:
     numbers: List[int] = []
     offset = 0
     while offset < len(data) and len(numbers) < 2:
@@ -172,7 +174,7 @@ def _varints(data: bytes) -> List[int]:
     return numbers
 
 
-def _half_of(kind: int, bits: int) -> float:
+def _unpack_half(kind: int, bits: int) -> float:
     """Return the 16-bit float with these bits: a bfloat16, which is the first half of a float32, or
     a half."""
     form, begin = ("<f", b"\0\0") if kind == _BFLOAT16 else ("<e", b"")
@@ -186,15 +188,15 @@ def _unpack(form: str, content: bytes) -> Optional[float]:
     return float(struct.unpack(form, content)[0]) if is_one else None
 
 
-def _contents(message: bytes, wanted: int) -> Iterator[bytes]:
+def _find_contents(message: bytes, wanted: int) -> Iterator[bytes]:
     """Yield the content of each field of a message that has the number `wanted`. Raises
     ValueError."""
-    for number, value in _fields(message):
+    for number, value in _parse_fields(message):
         if number == wanted and isinstance(value, bytes):
             yield value
 
 
-def _fields(data: bytes) -> Iterator[_Field]:
+def _parse_fields(data: bytes) -> Iterator[_Field]:
     """Yield (field number, value) for each field of a message. The value of a varint is a number,
     any other value is bytes. Raises ValueError."""
     at = 0

@@ -120,10 +120,10 @@ def parse_gpu(line: bytes) -> Optional[Gpu]:
     if len(columns) != 4 or not columns[0].isdigit():
         return None
     busy, used, total = (float(word) if word.isdigit() else None for word in columns[1:])
-    return Gpu(int(columns[0]), busy, _bytes(used), _bytes(total))
+    return Gpu(int(columns[0]), busy, _mebibytes_to_bytes(used), _mebibytes_to_bytes(total))
 
 
-def _bytes(mebibytes: Optional[float]) -> Optional[int]:
+def _mebibytes_to_bytes(mebibytes: Optional[float]) -> Optional[int]:
     return None if mebibytes is None else int(mebibytes) << 20
 
 

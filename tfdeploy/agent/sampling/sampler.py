@@ -40,7 +40,7 @@ from tfdeploy.agent.sampling.series import Series
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import HostSample, NewestSamples, TaskSample
 
-LOOK_CPU_S = 5  # Limits the CPU seconds of one step. A step that would need more ends this process.
+STEP_CPU_S = 5  # Limits the CPU seconds of one step. A step that would need more ends this process.
 # The largest share of a CPU core that samples may use on average. To stay below it, the pause
 # between samples grows.
 COST_SHARE = 0.003
@@ -73,27 +73,27 @@ class Sampler:
             if reads
         }
         self._events = EventMetrics(paths, part)
-        self._writer = _event_file_writer(part)
+        self._writer = _choose_event_file_task(part)
         self._cpu_s: Dict[str, float] = {}
         self._attempts: Dict[str, int] = {}  # task -> number of its attempt at the last sample
         self._machine: Optional[counters.Machine] = None
         self._newest: Optional[NewestSamples] = None
-        self._looked = 0.0  # when the last sample was taken, in monotonic seconds
+        self._sampled_at = 0.0  # when the last sample was taken, in monotonic seconds
         uses_gpus = any(spec.gpus for spec in part.tasks)
         self._gpus = gpus.start_gpu_sampler(part.sample_every_s) if uses_gpus else None
 
     def take_sample(self) -> None:
         """Take a sample of the host and of all tasks, and store the samples. The first call has no
         rates, because a rate needs two readings."""
-        now, before = time.monotonic(), self._looked
-        self._looked = now
+        now, before = time.monotonic(), self._sampled_at
+        self._sampled_at = now
         passed_s = now - before if before else 0.0
         at = round(clock.now(self._part), 3)
         table = processes.all_processes()
         newest: NewestSamples = {"host": self._sample_host(at, passed_s), "tasks": {}}
         for spec in self._part.tasks:
             status = self._paths.status(spec.task)
-            sample = self._sample_task(status, _living_processes(status, table), at, passed_s)
+            sample = self._sample_task(status, _find_live_processes(status, table), at, passed_s)
             if sample is not None:
                 self._tasks[spec.task].add(sample)
             self._add_to_newest(
@@ -232,14 +232,14 @@ def _merge_metrics(*groups: Dict[str, float]) -> Dict[str, float]:
 RATES = ("received", "sent", "read", "written")
 
 
-def _event_file_writer(part: wire.HostPart) -> str:
+def _choose_event_file_task(part: wire.HostPart) -> str:
     """Return the task to which the event files on this host belong. This is the deciding task if it
     runs here, otherwise the first task that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
 
-def _living_processes(
+def _find_live_processes(
     status: wire.TaskStatus, table: Dict[int, processes.Entry]
 ) -> List[processes.Entry]:
     """Return the living processes of a task. They are all descendants of its supervisor."""
@@ -277,7 +277,7 @@ def _measure_cpu_s(work: Callable[[], None]) -> float:
     process is killed."""
     began = time.process_time()
     # The signal SIGPROF ends this process even while a regular expression is being matched.
-    signal.setitimer(signal.ITIMER_PROF, LOOK_CPU_S)
+    signal.setitimer(signal.ITIMER_PROF, STEP_CPU_S)
     work()
     signal.setitimer(signal.ITIMER_PROF, 0)
     return time.process_time() - began

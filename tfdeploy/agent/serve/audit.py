@@ -125,7 +125,7 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
     if not parts or not any(_is_busy(paths) for paths in parts):
-        yield from _unknown_files(layout.run_dir(workdir, job, run), over.OF_RUN)
+        yield from _unknown_files(layout.run_dir(workdir, job, run), over.RUN_ENTRIES)
     if not list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(
         workdir, job
     ):
@@ -208,10 +208,10 @@ def _unknown_files(folder: str, known: Tuple[str, ...]) -> Iterator[Leftover]:
     given, also yield the entries whose names are not in `known`."""
     for name in list_names(folder):
         if over.is_incomplete_name(name) or (
-            known and (name.startswith(over.OF_RUN_HALVES) or name.endswith(".tmp"))
+            known and (name.startswith(over.INCOMPLETE_RUN_PREFIXES) or name.endswith(".tmp"))
         ):
             yield "half", os.path.join(folder, name)
-        elif known and name not in known and not name.startswith(over.OF_SESSIONS):
+        elif known and name not in known and not name.startswith(over.SESSION_PREFIXES):
             yield "foreign", os.path.join(folder, name)
 
 

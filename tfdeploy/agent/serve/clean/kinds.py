@@ -217,7 +217,7 @@ def _list_partials(scope: Scope) -> Iterator[Item]:
                 scope,
                 layout.run_dir(scope.workdir, scope.job, run),
                 "runs/%s/" % run,
-                over.OF_RUN_HALVES,
+                over.INCOMPLETE_RUN_PREFIXES,
             )
         )
         item = find_run(scope, run) if partials else None
