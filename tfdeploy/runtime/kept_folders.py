@@ -52,11 +52,7 @@ def _find_keep_links(path: Any) -> List[str]:
     top = _path_text(path)
     if _is_keep_link(top):
         return [top]
-    below = (
-        (os.path.join(folder, name) for folder, folders, _ in os.walk(top) for name in folders)
-        if top
-        else ()
-    )
+    below = (os.path.join(folder, name) for folder, folders, _ in os.walk(top) for name in folders)
     return [each for each in below if _is_keep_link(each)]
 
 

@@ -68,21 +68,18 @@ def _retrying(
 
     @functools.wraps(run)
     def run_retrying(*args: Any, **kwargs: Any) -> Any:
-        try:
-            return run(*args, **kwargs)
-        except errors as error:
-            last = error
-        for _ in range(MAX_RETRIES):
-            if MESSAGE not in str(last) or not _can_retry(can_retry, args, kwargs):
-                break
+        retries = 0
+        while True:
+            try:
+                return run(*(retry_args(args) if retries else args), **kwargs)
+            except errors as error:
+                is_rejected = MESSAGE in str(error) and retries < MAX_RETRIES
+                if not is_rejected or not _can_retry(can_retry, args, kwargs):
+                    raise
+            retries += 1
             task.print_once(
                 "a task rejected a step as a repetition of an earlier one; such steps are run again"
             )
-            try:
-                return run(*retry_args(args), **kwargs)
-            except errors as error:
-                last = error
-        raise last
 
     return run_retrying
 

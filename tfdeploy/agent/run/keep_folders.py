@@ -130,9 +130,7 @@ def list_stable_rows(root: str, paths: Callable[[], Iterator[str]]) -> List[Row]
     rows: List[Row] = []
     for _ in range(TRIES):
         rows = [row for row in (make_row(root, path) for path in paths()) if row is not None]
-        if all(
-            make_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD
-        ):
+        if all(make_row(root, row[0]) == row for row in rows if os.path.basename(row[0]) == RECORD):
             break
     return rows
 

@@ -52,8 +52,8 @@ class Section(ModuleType):
     def __call__(self, *_: Any, **__: Any) -> NoReturn:
         raise AttributeError(format_error(self.__name__[len(_TF) :]))
 
-    def __mro_entries__(self, bases: Any) -> NoReturn:
-        raise AttributeError(format_error(self.__name__[len(_TF) :]))
+    # Python calls this method for a class that is derived from the stand-in.
+    __mro_entries__ = __call__
 
     def __instancecheck__(self, instance: Any) -> bool:
         return False

@@ -25,6 +25,9 @@ from . import call_site, removed_names
 
 _Args = Tuple[Any, ...]
 _Named = Dict[str, Any]
+# Maps the arguments of a call of TensorFlow 0.x to the present names of the arguments. Returns None
+# for any other call.
+OldCall = Callable[[_Args, _Named], Optional[_Named]]
 _SAMPLED = (
     "weights biases inputs labels num_sampled num_classes num_true sampled_values "
     "remove_accidental_hits"
@@ -52,12 +55,8 @@ def accept_old_calls(module: Any, prefix: str) -> None:
             setattr(module, last, _accept_both_orders(getattr(module, last), old_call))
 
 
-def _accept_both_orders(
-    function: Any, old_call: Callable[[_Args, _Named], Optional[_Named]]
-) -> Any:
-    """Return a function that accepts the calls of `function` and also calls of TensorFlow 0.x.
-    `old_call`: maps the arguments of a call of 0.x to the present names of the arguments; returns
-    None for any other call."""
+def _accept_both_orders(function: Any, old_call: OldCall) -> Any:
+    """Return a function that accepts the calls of `function` and also calls of TensorFlow 0.x."""
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
@@ -77,30 +76,19 @@ def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> 
     return {name: value for name, value in given if value is not None}
 
 
-def _concat(args: _Args, kwargs: _Named) -> Optional[_Named]:
-    turned = (
-        args and _is_number(args[0]) and ("values" in kwargs or not all(map(_is_number, args[:2])))
-    )
-    return (
-        _name_arguments(args, kwargs, "axis values name", concat_dim="axis")
-        if turned or "concat_dim" in kwargs
-        else None
-    )
+def _axis_first(order: str, values: str, **renames: str) -> OldCall:
+    """Return the `old_call` of a function that took the axis first. `order`, `renames`: as in
+    _name_arguments. `values`: the first argument that cannot be a number."""
+    until_values = order.split().index(values) + 1
 
+    def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
+        is_axis_first = bool(args and _is_number(args[0])) and (
+            values in kwargs or not all(map(_is_number, args[:until_values]))
+        )
+        is_old = is_axis_first or renames.keys() & kwargs.keys()
+        return _name_arguments(args, kwargs, order, **renames) if is_old else None
 
-def _split(args: _Args, kwargs: _Named) -> Optional[_Named]:
-    turned = (
-        args and _is_number(args[0]) and ("value" in kwargs or not all(map(_is_number, args[:3])))
-    )
-    if not turned and not {"split_dim", "num_split"} & set(kwargs):
-        return None
-    return _name_arguments(
-        args,
-        kwargs,
-        "axis num_or_size_splits value name",
-        split_dim="axis",
-        num_split="num_or_size_splits",
-    )
+    return old_call
 
 
 def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
@@ -130,7 +118,7 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
     )
 
 
-def _cross_entropy(name: str, more: str) -> Callable[[_Args, _Named], Optional[_Named]]:
+def _cross_entropy(name: str, more: str) -> OldCall:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
         # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
         # failed.
@@ -197,7 +185,7 @@ _SUMMARIES = {
     "image_summary": ("ImageSummary", "tag tensor max_images"),
     "scalar_summary": ("ScalarSummary", "tags values"),
 }
-_OLD_CALLS: Dict[str, Callable[[_Args, _Named], Optional[_Named]]] = {
+_OLD_CALLS: Dict[str, OldCall] = {
     "batch_matmul": lambda args, kwargs: _name_arguments(
         args,
         kwargs,
@@ -210,8 +198,13 @@ _OLD_CALLS: Dict[str, Callable[[_Args, _Named], Optional[_Named]]] = {
     "select": lambda args, kwargs: _name_arguments(
         args, kwargs, "condition x y name", t="x", e="y"
     ),
-    "concat": _concat,
-    "split": _split,
+    "concat": _axis_first("axis values name", "values", concat_dim="axis"),
+    "split": _axis_first(
+        "axis num_or_size_splits value name",
+        "value",
+        split_dim="axis",
+        num_split="num_or_size_splits",
+    ),
     "reverse": _reverse,
     "image.resize_images": _resize_images,
     "nn.nce_loss": _sampled,

@@ -3,6 +3,7 @@
 
 import collections
 import errno
+import functools
 import gzip
 import json
 import os
@@ -88,21 +89,20 @@ def read_data_sets(
 ):
     """Return Datasets(train, validation, test). Raises FileNotFoundError with the names of all
     missing files."""
-    made = dict(dtype=dtype, reshape=reshape, seed=seed)
     if fake_data:
         fake = DataSet([], [], fake_data=True, one_hot=one_hot, dtype=dtype, seed=seed)
         return Datasets(train=fake, validation=fake, test=fake)
-    paths = _paths(train_dir)
-    train_images, test_images = extract_images(paths[0]), extract_images(paths[2])
-    train_labels, test_labels = extract_labels(paths[1], one_hot), extract_labels(paths[3], one_hot)
-    if not 0 <= validation_size <= len(train_images):
+    train_images, train_labels, test_images, test_labels = _paths(train_dir)
+    images, labels = extract_images(train_images), extract_labels(train_labels, one_hot)
+    if not 0 <= validation_size <= len(images):
         raise ValueError(
-            "Validation size should be between 0 and {}. Received: {}.".format(len(train_images), validation_size)
+            "Validation size should be between 0 and {}. Received: {}.".format(len(images), validation_size)
         )
+    make = functools.partial(DataSet, dtype=dtype, reshape=reshape, seed=seed)
     return Datasets(
-        train=DataSet(train_images[validation_size:], train_labels[validation_size:], **made),
-        validation=DataSet(train_images[:validation_size], train_labels[:validation_size], **made),
-        test=DataSet(test_images, test_labels, **made),
+        train=make(images[validation_size:], labels[validation_size:]),
+        validation=make(images[:validation_size], labels[:validation_size]),
+        test=make(extract_images(test_images), extract_labels(test_labels, one_hot)),
     )
 
 
@@ -133,34 +133,28 @@ def _paths(folder):
     """Return the paths of the four MNIST files in `folder`. If `folder` does not have all of them,
     and exactly one data set of the job does, return the paths in that data set: programs often
     contain the path of a folder of their author. Raises FileNotFoundError."""
-    found = _found(folder)
-    if None not in found:
-        return found
-    others = [(each, paths) for each in _data_sets() for paths in (_found(each),) if None not in paths]
-    if len(others) == 1:
+    paths = _find_files(folder)
+    if None not in paths:
+        return paths
+    complete = [data_set for data_set in _data_sets() if None not in _find_files(data_set)]
+    if len(complete) == 1:
         sys.stderr.write(
             "tfdeploy: no MNIST in %s: read "
-            "from the data set in %s\n" % (folder, others[0][0]))
-        return others[0][1]
+            "from the data set in %s\n" % (folder, complete[0]))
+        return _find_files(complete[0])
+    missing = ", ".join(name for name, path in zip(FILES, paths) if path is None)
+    in_code = "" if os.path.isabs(folder) else "; or put them into %s of the code" % os.path.normpath(folder)
     raise FileNotFoundError(
         errno.ENOENT,
         "MNIST's %s (or .gz) not there, and tfdeploy downloads nothing: put the four files into "
-        "a folder of your machine and "
-        "name it in tfdeploy.yaml, `data: {mnist: FOLDER}`; they are found there whatever folder "
-        "the program names%s"
-        % (", ".join(name for name, path in zip(FILES, found) if path is None), _beside(folder)),
+        "a folder of your machine and name it in tfdeploy.yaml, `data: {mnist: FOLDER}`; they are "
+        "found there whatever folder the program names%s" % (missing, in_code),
         os.path.abspath(folder),
     )
 
 
-def _beside(folder):
-    return "" if os.path.isabs(folder) else (
-        "; or put them into %s "
-        "of the code"
-    ) % os.path.normpath(folder)
-
-
-def _found(folder):
+def _find_files(folder):
+    """Return the path of each of FILES in the folder, or None for a file that is missing."""
     return [next((p for p in _spellings(folder, name) if os.path.isfile(p)), None) for name in FILES]
 
 
