@@ -132,10 +132,6 @@ def plan_file(workdir: str, job: str, run: str) -> str:
     return os.path.join(run_dir(workdir, job, run), PLAN)
 
 
-def task_dir(workdir: str, job: str, run: str, host: str, task: str) -> str:
-    return os.path.join(host_dir(workdir, job, run, host), "tasks", task.replace(":", "-"))
-
-
 def agent_dir(workdir: str, digest: str) -> str:
     return os.path.join(workdir, ".agent", digest)
 

@@ -17,6 +17,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import find
+from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import logs
 from tfdeploy.agent.serve.call import Call, Context
 
@@ -70,7 +71,8 @@ class Host:
         self.locks.append(lock)
 
     def task_dir(self, task: str) -> Path:
-        return Path(layout.task_dir(self.context.workdir, "job", "run", "n1", task))
+        paths = RunPaths(layout.host_dir(self.context.workdir, "job", "run", "n1"))
+        return Path(paths.task_dir(task))
 
     def status(self, task: str, **fields: Any) -> None:
         status = wire.TaskStatus(run="run", task=task, host="n1", boot_id=find.boot_id(), **fields)

@@ -84,7 +84,7 @@ class Client:
 def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **status: Any) -> Path:
     """Write the folder of a run with one task, as its minder and its supervisor leave it."""
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
-    task = Path(layout.task_dir(str(workdir), "job", run, "n1", "worker:0"))
+    task = Path(layout.host_dir(str(workdir), "job", run, "n1"), "tasks", "worker-0")
     task.mkdir(parents=True)
     boot = boot or find.boot_id()
     spec = wire.TaskSpec(task="worker:0", role="worker", index=0, argv=["true"], env={}, port=2222)

@@ -79,7 +79,7 @@ class RunPaths:
         check_owners(self.workdir, folder, *(os.path.join(folder, path) for path in below))
 
     def task_dir(self, task: str) -> str:
-        return layout.task_dir(self.workdir, self.job, self.run, self.host, task)
+        return self.file("tasks/" + task.replace(":", "-"))
 
     def make_task_dir(self, task: str) -> str:
         """Return the task's folder, and make it if it is missing. If the run's folder above it was
@@ -95,7 +95,7 @@ class RunPaths:
     # --- part.json, which is written last: a folder without it is incomplete
 
     def part(self) -> wire.HostPart:
-        """Return this host's part of the run's plan. Raises NoPart if part.json is missing or
+        """Return this host's part of the run's plan. Raises HostPartMissing if part.json is missing or
         damaged."""
         fields = read_json(self.file(layout.PART))
         if fields is None:

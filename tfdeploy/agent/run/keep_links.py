@@ -22,7 +22,7 @@ from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run.find import own_runs
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.keep_folders import scan_keep_folder
+from tfdeploy.agent.run.keep_folders import scan_keep_folder, walk_files
 from tfdeploy.agent.run.liveness import is_live
 
 # How long to wait for the lock; another task of the host may be moving large folders.
@@ -161,10 +161,7 @@ def remove_if_empty(folder: str) -> bool:
 
 def is_empty(folder: str) -> bool:
     """True if there is no file and no link in the folder, at any depth."""
-    for base, folders, names in os.walk(folder):
-        if names or any(os.path.islink(os.path.join(base, each)) for each in folders):
-            return False
-    return True
+    return next(walk_files(folder, ""), None) is None
 
 
 def _move(source: str, target: str) -> None:
