@@ -52,20 +52,20 @@ def apply(session: Any) -> None:
             )
 
 
-def _extend_first(session: Any, one: Any, make_again: Callable[[], None]) -> None:
-    """Check the graph at the first run of the session `one`. If an operation is on a task that the
+def _extend_first(session: Any, made_session: Any, make_again: Callable[[], None]) -> None:
+    """Check the graph at the first run of `made_session`. If an operation is on a task that the
     filters hide, create the session again, without filters.
 
     A session connects to nothing before its first run, so the session can still be replaced."""
     with _first_run:
-        if "_extend_graph" in vars(one):
+        if "_extend_graph" in vars(made_session):
             with report_errors("device_filters"):
-                if not match_all_devices(own_filters() or (), _list_devices(one.graph)):
-                    before = one._session
+                if not match_all_devices(own_filters() or (), _list_devices(made_session.graph)):
+                    before = made_session._session
                     make_again()
                     session.tf_session.TF_DeleteSession(before)
-            del one._extend_graph
-    one._extend_graph()
+            del made_session._extend_graph
+    made_session._extend_graph()
 
 
 def add_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
@@ -108,7 +108,7 @@ def match_all_devices(filters: Iterable[str], devices: Iterable[str]) -> bool:
     """Return True if the filters hide no device: every device that names a job matches at least one
     filter."""
     return all(
-        any(_matches_device(f, device) for f in filters)
+        any(_matches_device(device_filter, device) for device_filter in filters)
         for device in set(devices)
         if _JOB.search(device)
     )

@@ -76,7 +76,7 @@ class Finder:
         return None
 
 
-def call_patch(patch: str, function: str, *words: Any) -> None:
+def call_patch(patch: str, function: str, *args: Any) -> None:
     """Call a function of a patch, `before()` or `apply(module)`, if the patch has this function.
     Never raises."""
     # Imported here, because few processes import a module with a patch.
@@ -85,7 +85,7 @@ def call_patch(patch: str, function: str, *words: Any) -> None:
     try:
         run = getattr(import_module("." + patch, __package__), function, None)
         if run is not None:
-            run(*words)
+            run(*args)
     except Exception as error:  # noqa: BLE001 the user's program continues
         task.print_failure(patch, error)
 

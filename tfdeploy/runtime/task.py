@@ -95,10 +95,10 @@ def print_once(text: str) -> None:
         pass
 
 
-def print_failure(what: str, error: BaseException) -> None:
-    """Report on standard error that a patch failed. `what`: the name of the patch, of which only
+def print_failure(patch: str, error: BaseException) -> None:
+    """Report on standard error that a patch failed. `patch`: the name of the patch, of which only
     the text after the last dot is shown."""
     print_once(
         "%s is not in effect here: %s: %s"
-        % (what.rpartition(".")[2], type(error).__name__, " ".join(str(error).split())[:300])
+        % (patch.rpartition(".")[2], type(error).__name__, " ".join(str(error).split())[:300])
     )

@@ -90,23 +90,25 @@ def find_mismatch(record: Any, fields: Any) -> Optional[str]:
     return None
 
 
-def _is_valid(name: str, kind: str, value: Any, of: Any = None) -> bool:
+def _is_valid(name: str, kind: str, value: Any, item_record: Any = None) -> bool:
     """Return whether the value has the type `kind` and is possible for the key `name`."""
     is_known = value is None or name not in _CHOICES or value in _CHOICES[name]
-    return is_known and _has_type(kind, value, of)
+    return is_known and _has_type(kind, value, item_record)
 
 
-def _has_type(kind: str, value: Any, of: Any) -> bool:
+def _has_type(kind: str, value: Any, item_record: Any) -> bool:
     if kind.startswith("Optional["):
-        return value is None or _has_type(kind[9:-1], value, of)
+        return value is None or _has_type(kind[9:-1], value, item_record)
     if kind.startswith("List["):
-        return isinstance(value, list) and all(_has_type(kind[5:-1], each, of) for each in value)
+        return isinstance(value, list) and all(
+            _has_type(kind[5:-1], each, item_record) for each in value
+        )
     if kind.startswith("Dict[str, "):
         return isinstance(value, dict) and all(
-            _has_type(kind[10:-1], each, of) for each in value.values()
+            _has_type(kind[10:-1], each, item_record) for each in value.values()
         )
-    if of is not None:
-        return find_mismatch(of, value) is None
+    if item_record is not None:
+        return find_mismatch(item_record, value) is None
     if kind in SHAPES:
         return isinstance(value, dict) and _has_shape(kind, value)
     if kind not in _PLAIN_TYPES:

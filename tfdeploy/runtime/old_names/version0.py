@@ -34,12 +34,12 @@ _SAMPLED = (
 )
 
 
-def adapt_to_version0(name: str, today: Any) -> Any:
-    """Return an object that behaves as `name` did in TensorFlow 0.x. `today`: the object that has
-    replaced it."""
+def adapt_to_version0(name: str, replacement: Any) -> Any:
+    """Return an object that behaves as `name` did in TensorFlow 0.x. `replacement`: the object
+    that has replaced it."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
-    return _accept_both_orders(today, _OLD_CALLS[name]) if name in _OLD_CALLS else today
+    return _accept_both_orders(replacement, _OLD_CALLS[name]) if name in _OLD_CALLS else replacement
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
