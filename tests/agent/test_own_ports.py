@@ -243,7 +243,9 @@ def test_nobody_knocks_at_it_while_the_program_runs(
         return dict.fromkeys(asked, "open")
 
     monkeypatch.setattr(monitor.reach, "try_ports", tried)
-    rounds = monitor.Monitor(RunPaths(str(tmp_path)), mine, None, SignsAnswer(), lambda: None)
+    rounds = monitor.Monitor(
+        RunPaths(str(tmp_path / "j/runs/r/hosts/n1")), mine, None, SignsAnswer(), lambda: None
+    )
     facts = diagnose.Facts(
         host="n9", lockstep=True, after_s=60.0, peers={peer.task: peer for peer in peers}, signs={}
     )
