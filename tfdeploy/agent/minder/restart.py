@@ -222,12 +222,12 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
     """Return the next round of the gang. The death of this attempt is its cause."""
     death = make_death(make_ending(status), action.task, status.host)
     names = ("count", "quick", "delay_s", "error", "same")
-    return {  # type: ignore[return-value, misc]
+    return {
         "n": action.n,
         "time": death["time"],
         "task": action.task,
         "reason": describe_death(death)[:MAX_TEXT],
-        **{name: value for name, value in count.items() if name in names},
+        **{name: value for name, value in count.items() if name in names},  # type: ignore[typeddict-item]
     }
 
 

@@ -149,3 +149,11 @@ def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
     for run in run_names(paths.workdir, paths.job):
         if run != paths.run:
             yield RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+
+
+def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
+    """Yield the folders of all runs in doubt in this workdir, of any host."""
+    for name in list_names(layout.in_doubt_dir(workdir)):
+        fields = name.split("@")
+        if len(fields) == 3 and all(map(NAME.match, fields)):
+            yield RunPaths(layout.host_dir(workdir, *fields))

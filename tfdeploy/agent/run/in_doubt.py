@@ -11,13 +11,12 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Iterator, List
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.atomic import remove_file, write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
-from tfdeploy.agent.run.find import is_own_file, list_names, own_origin, read_origin
+from tfdeploy.agent.run.find import folders_in_doubt, is_own_file, own_origin, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
 
@@ -64,11 +63,3 @@ def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
         for paths in folders_in_doubt(workdir)
         if is_own_file(read_origin(paths.doubt_file), paths.host, inventory_name)
     ]
-
-
-def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
-    """Yield the folders of all runs in doubt in this workdir, of any host."""
-    for name in list_names(layout.in_doubt_dir(workdir)):
-        fields = name.split("@")
-        if len(fields) == 3 and all(map(NAME.match, fields)):
-            yield RunPaths(layout.host_dir(workdir, *fields))

@@ -125,7 +125,8 @@ class EventFolders:
             return 0.0
 
     def _roots(self) -> List[Tuple[str, PathParts]]:
-        paths, folders = self._paths, [(self._paths.cwd, ())]
+        paths = self._paths
+        folders: List[Tuple[str, PathParts]] = [(paths.cwd, ())]
         replaced = paths.replaced_links(self._part.keep)
         for path in self._part.keep:
             if path not in replaced:
