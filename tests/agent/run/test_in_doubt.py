@@ -177,7 +177,8 @@ def test_an_abort_that_comes_during_a_prepare_wins(host: Host, stop: str) -> Non
         daemon=True, target=lambda: done.append(other.call("run.abort", **about))
     )
     aborting.start()
-    mark = host.paths("r1").doubt_file + "@abort"
+    folder = layout.host_dir(str(host.workdir), host.cluster.job, "r1", "n1")
+    mark = paths.RunPaths(folder).doubt_file + "@abort"
     host.cluster.wait_until(lambda: os.path.exists(mark), what="the abort is there")
     go_on(host)
     aborting.join(120)
