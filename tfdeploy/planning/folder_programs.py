@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
-from tfdeploy.planning.source import source
+from tfdeploy.planning.source import python2, source
 from tfdeploy.planning.source.expressions import text
 from tfdeploy.planning.source.source import Program, main_block
 
@@ -46,7 +46,8 @@ _DATA_NAMES = ("data", "data_dir", "data_path", "dataset", "dataset_dir", "input
 @dataclass(frozen=True)
 class FolderProgram:
     """A program of the folder. `mode`: None if the program does not show it. `reason`: the
-    construct that shows it, "train.py:12 uses tf.train.Server"."""
+    construct that shows it, "train.py:12 uses tf.train.Server"; without a mode, the constructs that
+    show different ones."""
 
     path: str
     mode: Mode | None
@@ -62,6 +63,7 @@ def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> 
     `sources`: path -> text of each Python file. `exists`: whether the folder has this file or
     folder.
     """
+    sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     parsed = {path: source.read(("python", path), sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
@@ -84,11 +86,20 @@ def _can_start(program: Program, *, is_imported: bool) -> bool:
     return bool(find_signs(program)) or any(not isinstance(each, definitions) for each in body[1:])
 
 
-def _rank(program: FolderProgram) -> tuple[bool, bool, bool, int, bool, str]:
+def _rank(program: FolderProgram) -> tuple[object, ...]:
     path, stem = program.path, _stem(program.path)
     own = program.reason.startswith(f"{path}:")
     later = any(word in stem for word in _LATER_NAMES)
-    return program.mode is None, later, not own, path.count("/"), stem not in _USUAL_NAMES, path
+    unusual = 0 if stem in _USUAL_NAMES else 1 if "train" in stem else 2
+    return (
+        program.mode is None,
+        later,
+        not own,
+        not program.uses_tensorflow,
+        path.count("/"),
+        unusual,
+        path,
+    )
 
 
 def _stem(path: str) -> str:
@@ -98,7 +109,11 @@ def _stem(path: str) -> str:
 def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
-    reason = next((str(sign) for sign in signs if mode in sign.modes), "")
+    if mode is None:
+        by_mode = {sign.modes[0]: str(sign) for sign in reversed(signs)}
+        reason = ", ".join(sorted(by_mode.values()))
+    else:
+        reason = next(str(sign) for sign in signs if mode in sign.modes)
     data: dict[str, str] = {}
     for flag in flag_definitions.definitions(program):
         path = posixpath.normpath(flag.default or ".")

@@ -30,6 +30,7 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "CollectiveAllReduceStrategy": ("mirrored", "local"),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
+    "train_and_evaluate": _COORDINATED,  # of tf.estimator, which reads TF_CONFIG
     "MirroredStrategy": ("local", "plain"),
 }
 # The end of a function's name in other frameworks; all of them need mode plain.
@@ -57,7 +58,10 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     certain = reached(program, workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
-    if not any(sign.modes == _SERVED for sign in signs) or servers.client_job(program):
+    servers_or_coordinator = (_SERVED, _COORDINATED)
+    if not any(sign.modes in servers_or_coordinator for sign in signs) or servers.client_job(
+        program
+    ):
         signs += _client_signs(program, certain)
     if not any(
         sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
@@ -73,11 +77,12 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
 def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     """Return the mode for which the program is written.
 
-    None: it has no sign, or signs that fit no mode together.
+    None: it has no sign, signs that fit no mode together, or a choice between strategies that is
+    made only when it runs.
     """
-    certain = [sign for sign in signs if sign.certain] or signs
-    considered = [sign for sign in certain if not sign.is_flag] or certain
-    if not considered:
+    certain = [sign for sign in signs if sign.certain]
+    considered = [sign for sign in certain or signs if not sign.is_flag] or certain
+    if not considered or (not certain and len({sign.modes[0] for sign in considered}) > 1):
         return None
     common = set.intersection(*(set(sign.modes) for sign in considered))
     return next((mode for sign in considered for mode in sign.modes if mode in common), None)
