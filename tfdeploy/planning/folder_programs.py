@@ -21,19 +21,10 @@ _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
 # Parts of the names of programs that use a model after the training.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
-_CHECKPOINT_NAMES = (
-    "checkpoint_dir",
-    "checkpoints",
-    "checkpoint",
-    "ckpt_dir",
-    "train_dir",
-    "model_dir",
-    "log_dir",
-    "logdir",
-    "save_dir",
-    "backup_dir",
-    "output_dir",
-)
+_CHECKPOINT_NAMES = """
+    checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
+    backup_dir output_dir
+"""
 # Calls with a path of checkpoints: the position of the argument, and its name.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
@@ -80,10 +71,10 @@ def _can_start(program: Program, *, is_imported: bool) -> bool:
     body = program.modules[0].tree.body
     if stem in _NO_PROGRAMS or stem.startswith("test_"):
         return False
-    if is_imported or any(map(main_block, body)):
-        return any(map(main_block, body))
+    has_main = any(map(main_block, body))
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
-    return bool(find_signs(program)) or any(not isinstance(each, definitions) for each in body[1:])
+    acts = any(not isinstance(each, definitions) for each in body[1:])
+    return has_main or (not is_imported and (acts or bool(find_signs(program))))
 
 
 def _rank(program: FolderProgram) -> tuple[object, ...]:
@@ -116,7 +107,7 @@ def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
         reason = next(str(sign) for sign in signs if mode in sign.modes)
     data: dict[str, str] = {}
     for flag in flag_definitions.definitions(program):
-        path = posixpath.normpath(flag.default or ".")
+        path = posixpath.normpath(flag.default)
         is_data = flag.plain_name in _DATA_NAMES and flag.form == "value"
         if is_data and _top_folder(path) and exists(path):
             data.setdefault(flag.spelling, path)
@@ -127,25 +118,20 @@ def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
         reason,
         tuple(dict.fromkeys(folders)),
         tuple(data.items()),
-        any(
-            name.split(".")[0] in ("tensorflow", "keras", "tf_keras")
-            for _, node in program.imports
-            for name in source.imported_names(node)
-        ),
+        program.imports_any("tensorflow", "keras", "tf_keras"),
     )
 
 
 def _checkpoint_paths(program: Program) -> Iterator[str]:
     for flag in flag_definitions.definitions(program):
-        if flag.plain_name in _CHECKPOINT_NAMES:
+        if flag.plain_name in _CHECKPOINT_NAMES.split():
             yield flag.default
     for _, call in program.find(ast.Call):
         name = ast.unparse(call.func).rpartition(".")[2]
         position, path_name = _CHECKPOINT_CALLS.get(name, (len(call.args), ""))
         given = call.args[position : position + 1]
-        given += [
-            each.value for each in call.keywords if each.arg in (*_CHECKPOINT_NAMES, path_name)
-        ]
+        named = (*_CHECKPOINT_NAMES.split(), path_name)
+        given += [each.value for each in call.keywords if each.arg in named]
         for path in filter(None, map(text, given)):
             # ModelCheckpoint gets the path of a file.
             yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
@@ -153,5 +139,5 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
 
 def _top_folder(path: str) -> str:
     """Return the first folder of a relative path, "" for any other path."""
-    path = posixpath.normpath(path or ".")
+    path = posixpath.normpath(path)
     return "" if path.startswith(("/", "~", ".")) else path.split("/")[0]
