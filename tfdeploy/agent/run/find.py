@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.ownership import agent_name
 from tfdeploy.agent.run import check_files
@@ -63,12 +63,12 @@ def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
 
 def job_names(workdir: str) -> List[str]:
     """Return the jobs that have runs in this workdir."""
-    names = filter(NAME.match, list_names(workdir))
+    names = filter(is_name, list_names(workdir))
     return [name for name in names if os.path.isdir(layout.runs_dir(workdir, name))]
 
 
 def run_names(workdir: str, job: str) -> List[str]:
-    return list(filter(NAME.match, list_names(layout.runs_dir(workdir, job))))
+    return list(filter(is_name, list_names(layout.runs_dir(workdir, job))))
 
 
 def list_names(folder: str) -> List[str]:
@@ -100,6 +100,14 @@ def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
             return None
         problem = problem or "%s: %s" % (folder, wrong)
     return problem
+
+
+def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
+    """Yield the folders, for the same host, of the job's other runs. Damaged ones are left out."""
+    for run in run_names(paths.workdir, paths.job):
+        is_damaged = check_files.find_damage(paths.workdir, paths.job, run, paths.host)
+        if run != paths.run and not is_damaged:
+            yield RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
 
 
 def find_own_host(workdir: str, job: str, run: str, inventory_name: str = "") -> Optional[str]:

@@ -12,8 +12,8 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
-from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host.atomic import write_bytes, write_json
+from tfdeploy.agent.errors import is_name
+from tfdeploy.agent.host.atomic import remove_file, write_bytes, write_json
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.run import leftovers
@@ -49,10 +49,7 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
 
 def forget_abort(paths: RunPaths) -> None:
     """Remove the file that `request_abort` wrote, once no prepare is in progress."""
-    try:
-        os.unlink(_mark_path(paths) + leftovers.ABORT)
-    except FileNotFoundError:
-        pass
+    remove_file(_mark_path(paths) + leftovers.ABORT)
 
 
 def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
@@ -65,7 +62,7 @@ def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
     runs = []
     for name in list_names(layout.in_doubt_dir(workdir)):
         fields = name.split("@")
-        if len(fields) != 3 or not all(NAME.match(word) for word in fields):
+        if len(fields) != 3 or not all(is_name(word) for word in fields):
             continue
         job, run, host = fields
         if is_own_file(

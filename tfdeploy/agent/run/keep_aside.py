@@ -13,7 +13,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, List, Optional
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host.atomic import read_json, write_json
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import check_made_by_us
@@ -71,7 +71,7 @@ def pending_renames(workdir: str, job: str) -> Dict[str, str]:
     moves: Dict[str, str] = {}
     for entry in list_names(layout.in_doubt_dir(workdir)):
         fields = entry.split("@")  # JOB@RUN@HOST
-        if len(fields) == 3 and fields[0] == job and all(map(NAME.match, fields)):
+        if len(fields) == 3 and fields[0] == job and all(map(is_name, fields)):
             names = _read_names(RunPaths(layout.host_dir(workdir, *fields)))
             moves.update(
                 {
@@ -151,7 +151,7 @@ def _sharing_hosts(paths: RunPaths) -> List[RunPaths]:
     return [
         RunPaths(os.path.join(hosts, name))
         for name in list_names(hosts)
-        if NAME.match(name) and name != paths.host
+        if is_name(name) and name != paths.host
     ]
 
 

@@ -11,7 +11,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List, Optional, Set
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check_owners
@@ -132,5 +132,5 @@ def _list_hosts(folder: str) -> List[str]:
     return [
         name
         for name in names
-        if NAME.match(name) and os.path.isdir(os.path.join(folder, "hosts", name))
+        if is_name(name) and os.path.isdir(os.path.join(folder, "hosts", name))
     ]

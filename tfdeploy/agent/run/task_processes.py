@@ -110,6 +110,17 @@ def find_members(
     return pids - supervisors - {os.getpid()}, table
 
 
+def has_live_processes(paths: RunPaths) -> bool:
+    """Return whether the run has not ended on this host, and its minder, a supervisor or any other
+    process of it is alive. The minder and the supervisors may have been killed, but not the
+    processes of the tasks."""
+    if paths.state().phase == "ended":
+        return False
+    tasks = paths.tasks()
+    locks = [paths.minder_lock, *map(paths.supervisor_lock, tasks)]
+    return any(map(is_locked, locks)) or bool(find_members(paths, tasks)[0])
+
+
 def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:
     """Return the processes that the minder has adopted from dead supervisors. These are all
     children of the minder that are not processes of the agent."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.run import check_files, shown_plan, task_processes
+from tfdeploy.agent.run import check_files, shown_plan
 from tfdeploy.agent.run.find import host_names, list_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.task_processes import has_live_processes
 from tfdeploy.agent.serve.datasets import record as data_record
 
 if TYPE_CHECKING:
@@ -42,11 +42,7 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
     folder = layout.data_dir(workdir, job, name)
     following = side_path(folder, NEXT)
     record = data_record.read_record(following)
-    if (
-        record is None
-        or not os.path.isdir(following)
-        or find_live_run(workdir, job, name) is not None
-    ):
+    if record is None or not os.path.isdir(following) or find_live_run(workdir, job, name):
         return
     aside = side_path(folder, "old")
     removal.remove(aside)
@@ -77,25 +73,9 @@ def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, Show
         plan = shown_plan.read_plan(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:
             continue
-        for paths in _host_parts(workdir, job, run):
-            if _is_alive(paths):
+        for host in host_names(workdir, job, run):
+            is_damaged = check_files.find_damage(workdir, job, run, host)
+            paths = RunPaths(layout.host_dir(workdir, job, run, host))
+            if not is_damaged and has_live_processes(paths):
                 return run, plan
     return None
-
-
-def _host_parts(workdir: str, job: str, run: str) -> Iterator[RunPaths]:
-    for host in host_names(workdir, job, run):
-        if not check_files.find_damage(workdir, job, run, host):
-            yield RunPaths(layout.host_dir(workdir, job, run, host))
-
-
-def _is_alive(paths: RunPaths) -> bool:
-    """Return whether the run has a live minder or supervisor, or other live processes that they
-    left behind."""
-    if paths.state().phase == "ended":
-        return False
-    tasks = [spec.task for spec in paths.part().tasks]
-    locks = [paths.minder_lock, *(paths.supervisor_lock(task) for task in tasks)]
-    return any(is_locked(lock) for lock in locks) or bool(
-        task_processes.find_members(paths, tasks)[0]
-    )
