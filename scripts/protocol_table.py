@@ -67,9 +67,7 @@ def sections() -> str:
 
 def _verb_section(name: str, function: call.Verb, verb: Verb[Any] | Flow[Any, Any]) -> str:
     does, args, errors = _split_docstring(inspect.getdoc(function) or "")
-    marks = ["fenced"] * call.is_fenced(function) + ["audited"] * (
-        call.audited_as(function) is not None
-    )
+    marks = [mark for mark in ("fenced", "audited") if mark in vars(function)]
     items = f"items `{_shown(verb.item)}`, then " if isinstance(verb, Flow) else ""
     rows = {
         "Arguments": args,

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.agent import layout, wire
+from tfdeploy.agent import wire
 from tfdeploy.agent.health import diagnose, monitor
 from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes
@@ -23,8 +23,7 @@ from tfdeploy.agent.minder import held_ports
 from tfdeploy.agent.minder.actions import OwnTask
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import probe
-from tfdeploy.agent.serve.run import minder_start
+from tfdeploy.agent.run.live_runs import planned_ports
 
 MEETS = """
 import os, socket, sys, time
@@ -210,12 +209,12 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     # tfdeploy has freed the port, and the task does not bind it here.
     assert bind_alone(port) == 0
     workdir = cluster.hosts["n1"].context.workdir
-    assert probe._held_ports(workdir, "n1") == {
-        port: "worker:0 of run r1",
-        cluster.hosts["n1"].mesh_port: "the mesh of run r1",
+    run = f"run r1 of job {cluster.job}"
+    assert planned_ports(workdir, "n1") == {
+        port: f"worker:0 of {run}",
+        cluster.hosts["n1"].mesh_port: f"the mesh of {run}",
     }
-    asking = RunPaths(layout.host_dir(workdir, cluster.job, "r2", "n1"))
-    assert minder_start._run_that_planned(asking, port) == f"run r1 of job {cluster.job}"
+    assert planned_ports(workdir, "n1", "r1") == {}
 
 
 def test_nobody_knocks_at_it_while_the_program_runs(

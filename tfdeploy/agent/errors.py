@@ -4,19 +4,20 @@ from __future__ import annotations
 
 from tfdeploy.agent.annotations import Mapping, Optional
 
-
-class _NamePattern:
-    """Matches a whole text against the pattern [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}. It does not use
-    the module `re`, because loading `re` takes longer than the rest of the start of a session."""
-
-    _first = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
-    _more = _first | frozenset(".-")
-
-    def match(self, text: str) -> bool:
-        return 0 < len(text) <= 128 and text[0] in self._first and self._more.issuperset(text)
+# The module `re` is not used, because loading it takes longer than the rest of the start of a
+# session.
+_FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
+_FURTHER = _FIRST | frozenset(".-")
 
 
-NAME = _NamePattern()
+def is_name(value: object) -> bool:
+    """Return whether the value is a name that is safe in a path: [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}."""
+    return (
+        isinstance(value, str)
+        and 0 < len(value) <= 128
+        and value[0] in _FIRST
+        and _FURTHER.issuperset(value)
+    )
 
 
 def is_path_inside(path: object) -> bool:

@@ -23,6 +23,9 @@ from tfdeploy.model.text.ranges import MAX_NAMES
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
+# The settings of `defaults:` that are equal for all hosts, and those that contain {name}, which is
+# replaced by each host's name.
+_Defaults = tuple[dict[str, Given], dict[str, Node]]
 
 
 @dataclass(frozen=True)
@@ -55,7 +58,7 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
         raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")
-    defaults = _Defaults(top["defaults"].node if "defaults" in top else None)
+    defaults = _read_defaults(top["defaults"].node) if "defaults" in top else ({}, {})
     folder = path.parent.resolve()
     given: dict[str, dict[str, Given]] = {}
     hosts: dict[str, Host] = {}
@@ -77,24 +80,13 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
     )
 
 
-class _Defaults:
-    """The settings below the key `defaults:` of an inventory.
-
-    `fixed`: the settings with the same value for all hosts. `varying`: the settings that contain
-    {name}, which is replaced by each host's name.
-    """
-
-    def __init__(self, node: Node | None) -> None:
-        keys = node.keys if node is not None else {}
-        self.varying = {key: child for key, child in keys.items() if _has_braces(child)}
-        self.fixed: dict[str, Given] = {}
-        if node is not None:
-            # The defaults are read here too, to report a wrong one even if every host overrides it.
-            read_keys(_filled(keys, "name", node), reference.HOST)
-            self.fixed = read_keys(
-                _filled({key: keys[key] for key in keys.keys() - self.varying}, "", node),
-                reference.HOST,
-            )
+def _read_defaults(node: Node) -> _Defaults:
+    """Return the settings below the key `defaults:`."""
+    varying = {key: child for key, child in node.keys.items() if _has_braces(child)}
+    # The defaults are read here too, to report a wrong one even if every host overrides it.
+    read_keys(_filled(node.keys, "name", node), reference.HOST)
+    fixed = {key: child for key, child in node.keys.items() if key not in varying}
+    return read_keys(_filled(fixed, "", node), reference.HOST), varying
 
 
 def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
@@ -106,12 +98,11 @@ def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
         raise own.wrong(
             "a mapping of settings", f"write it as {name}: {{address: {own.text or '192.0.2.10'}}}"
         )
+    fixed, varying = defaults
     stated = {
-        key: node
-        for key, node in own.keys.items()
-        if node.kind != "nothing" or key not in defaults.varying
+        key: node for key, node in own.keys.items() if node.kind != "nothing" or key not in varying
     }
-    return defaults.fixed | read_keys(_filled(defaults.varying | stated, name, own), reference.HOST)
+    return fixed | read_keys(_filled(varying | stated, name, own), reference.HOST)
 
 
 def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
@@ -130,13 +121,11 @@ def _has_braces(node: Node) -> bool:
 
 
 def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
-    fields = {field: one.value for field, one in given.items()}
+    fields = {"address": name, **{field: each.value for field, each in given.items()}}
     for field in _LOCAL_PATHS:
         if field in fields and not fields[field].startswith(("/", "~", "%")):
             fields[field] = str(folder / fields[field])
-    if "address" not in fields:
-        fields["address"] = name
-    places = {field: one.node.location for field, one in given.items()}
+    places = {field: each.node.location for field, each in given.items()}
     return Host(name=name, source=place, places=places, **fields)
 
 
@@ -147,17 +136,14 @@ def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None
     """
     seen: dict[tuple[str, int, str | None], Host] = {}
     for host in hosts.values():
-        address = (
-            str(ipaddress.ip_address(host.address))
-            if ":" in host.address
-            else host.address.lower().rstrip(".")
-        )
-        key = (address, host.port or 22, host.jump)
-        other = seen.setdefault(key, host)
+        address, port = host.address.lower().rstrip("."), host.port or 22
+        if ":" in address:
+            address = str(ipaddress.ip_address(host.address))
+        other = seen.setdefault((address, port, host.jump), host)
         if other is not host:
             raise ConfigError(
                 f"{other.name} ({other.source}) and {host.name} ({host.source}) are one machine: "
-                f"{host.address} port {key[1]}",
+                f"{host.address} port {port}",
                 where=host.source,
                 next="remove one of them, or correct address or port",
             )
@@ -217,24 +203,21 @@ def find_inventory(
             if not os.path.exists(path):
                 if is_host_list(named):
                     return FoundFile(Path(named), named=True)
+                as_host = "" if "/" in named else f"; for a host of that name: -i {named},"
                 raise ConfigError(
                     f"no such inventory (named by {source})",
                     where=shown(path),
-                    next=f"{_offer(choices)}; for a host of that name: -i {named},"
-                    if "/" not in named
-                    else _offer(choices),
+                    next=_offer(choices) + as_host,
                 )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
             return FoundFile(path, named=True, unused=_other_file(path, unused))
     if len(choices) == 1:
-        return FoundFile(
-            choices[0], named=False, unused=_other_file(choices[0], _listed(cwd / FOLDER))
-        )
-    if choices:
-        what = f"which inventory? there are {len(choices)} in {FOLDER}/"
-        raise ConfigError(what, where=shown(choices[0].parent), next=_offer(choices))
-    where = ", ".join(dict.fromkeys(shown(folder / FOLDER) for folder in folders))
-    raise ConfigError("no inventory", where=f"looked in {where}", next=_offer(choices))
+        unused_file = _other_file(choices[0], _listed(cwd / FOLDER))
+        return FoundFile(choices[0], named=False, unused=unused_file)
+    what = f"which inventory? there are {len(choices)} in {FOLDER}/" if choices else "no inventory"
+    places = ", ".join(dict.fromkeys(shown(folder / FOLDER) for folder in folders))
+    where = shown(choices[0].parent) if choices else f"looked in {places}"
+    raise ConfigError(what, where=where, next=_offer(choices))
 
 
 def _folders(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:

@@ -6,6 +6,7 @@ import os.path
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tfdeploy.config import reference
 from tfdeploy.config.foreign.host_list import is_host_list
@@ -38,13 +39,11 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
     if not named and (job_file := find_own_job(cwd)):
         return job_file
     near = path.with_suffix(".yml")
-    hint = (
-        f"-j {shown(near)}"
-        if os.path.exists(near)
-        else "name it with -j FILE, or `tfdeploy init` writes one"
-    )
+    hint = "name it with -j FILE, or `tfdeploy init` writes one"
     raise ConfigError(
-        "no job file", where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}", next=hint
+        "no job file",
+        where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}",
+        next=f"-j {shown(near)}" if os.path.exists(near) else hint,
     )
 
 
@@ -78,28 +77,36 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
     folder, home = path.parent.resolve(), home_folder(environ) or "~"
-    fields = {name: one.value for name, one in given.items()}
-    fields.setdefault("name", _folder_name(folder, root))
-    fields.setdefault("mode", None)
-    fields.setdefault("command", ())
-    fields["code"] = _absolute(fields.get("code", "."), folder, home)
-    for field in ("inventory", "setup_requirements", "setup_wheels"):
+
+    def absolute(path: str) -> str:
+        return _absolute(path, folder, home)
+
+    fields: dict[str, Any] = {
+        **{"name": _folder_name(folder, root), "mode": None, "command": (), "code": "."},
+        **{name: each.value for name, each in given.items()},
+    }
+    for field in ("code", "inventory", "setup_requirements", "setup_wheels"):
         if field in fields and not (field == "inventory" and is_host_list(fields[field])):
-            fields[field] = _absolute(fields[field], folder, home)
+            fields[field] = absolute(fields[field])
     fields["data"] = {
-        name: source
-        if source.from_host
-        else replace(source, path=_absolute(source.path, folder, home))
+        name: source if source.from_host else replace(source, path=absolute(source.path))
         for name, source in fields.get("data", {}).items()
     }
     fields["metrics"] = DEFAULT_METRICS | fields.get("metrics", {})
-    sources = fields.pop("secrets", {})
-    fields["secrets"] = tuple(sources)
+    sources: dict[str, SecretSource] = fields.pop("secrets", {})
     fields["secret_sources"] = {
-        name: _absolute_source(one, folder, home) for name, one in sources.items() if one.where
+        name: replace(source, file=source.file and absolute(source.file))
+        for name, source in sources.items()
+        if source.where
     }
-    fields["same_error_ends"] = "restart_max" not in given
-    job = Job(**fields, source=shown(path), folder=str(folder), places=_places(given))
+    job = Job(
+        **fields,
+        secrets=tuple(sources),
+        same_error_ends="restart_max" not in given,
+        source=shown(path),
+        folder=str(folder),
+        places=_places(given),
+    )
     _check_folders(job, given)
     _check_setup(job, root, given)
     _check_words(job, given)
@@ -129,11 +136,9 @@ def with_via(job: Job, via: Via | None) -> Job:
         return job
     for name, source in job.data.items():
         if via == "rsync" and (source.from_host is not None or source.split != "none"):
-            how = (
-                f"comes from {source.from_host}"
-                if source.from_host is not None
-                else "goes to the workers in parts"
-            )
+            how = f"comes from {source.from_host}"
+            if source.from_host is None:
+                how = "goes to the workers in parts"
             raise UsageError(
                 f"rsync sends whole sets from this machine, and data set {name} {how}",
                 where="--via",
@@ -171,14 +176,6 @@ def _absolute(given: str, folder: Path, home: str) -> str:
     """
     path = Path(home + given[1:]) if given == "~" or given.startswith("~/") else folder / given
     return os.path.realpath(path) if ".." in path.parts else str(path)
-
-
-def _absolute_source(source: SecretSource, folder: Path, home: str) -> SecretSource:
-    return (
-        source
-        if source.file is None
-        else replace(source, file=_absolute(source.file, folder, home))
-    )
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
@@ -236,33 +233,25 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
             "put the wheels into a folder of their own",
         )
     if WHEELS in job.data:
-        raise (
-            given["data"]
-            .node.keys[WHEELS]
-            .error(
-                f"the name {WHEELS} is taken by the folder of wheels",
-                "give the data set another name",
-            )
+        data_set = given["data"].node.keys[WHEELS]
+        raise data_set.error(
+            f"the name {WHEELS} is taken by the folder of wheels", "give the data set another name"
         )
 
 
 def _check_words(job: Job, given: dict[str, Given]) -> None:
     """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
-    for word, item in zip(
-        job.command, given["command"].node.items if job.command else [], strict=True
-    ):
-        item.located(check, word, known)
-    for role in given["roles"].node.keys.values() if job.roles else ():
-        for item in role.keys["command"].items if "command" in role.keys else ():
-            item.located(check, item.text, known)
-    for name, text in job.env.items():
-        node = given["env"].node.keys[name]
-        node.located(check, text, known)
-        if name in job.secrets:
-            raise node.error(
-                f"{name} stands in env and in secrets, and env is shown", f"remove {name} from env"
-            )
+    roles = given["roles"].node.keys.values() if "roles" in given else ()
+    commands = [role.keys["command"] for role in roles if "command" in role.keys]
+    commands += [given["command"].node] if "command" in given else []
+    variables = given["env"].node.keys if "env" in given else {}
+    for item in (*(item for command in commands for item in command.items), *variables.values()):
+        item.located(check, item.text, known)
+    for name in variables.keys() & {*job.secrets}:
+        raise variables[name].error(
+            f"{name} stands in env and in secrets, and env is shown", f"remove {name} from env"
+        )
 
 
 def _check_ready(job: Job, given: dict[str, Given]) -> None:

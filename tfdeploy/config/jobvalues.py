@@ -149,11 +149,12 @@ def data(node: Node) -> dict[str, DataSource]:
     Raises ConfigError if the names of two split data sets lead to the same environment variables.
     """
     sources: dict[str, DataSource] = {}
-    told: dict[str, str] = {}
+    names_by_variable: dict[str, str] = {}
     for name, child in node.mapping("a mapping of name: path").items():
-        sources[_named(child, name)] = source = _source(child)
+        _check_name(name, child)
+        sources[name] = source = _source(child)
         if source.split != "none":
-            other = told.setdefault(part_variable(name), name)
+            other = names_by_variable.setdefault(part_variable(name), name)
             if other != name:
                 raise child.error(
                     f"{name} and {other} would both set {part_variable(name)}",
@@ -162,12 +163,11 @@ def data(node: Node) -> dict[str, DataSource]:
     return sources
 
 
-def _named(child: Node, name: str) -> str:
+def _check_name(name: str, node: Node) -> None:
     if not NAME.match(name):
-        raise child.error(
+        raise node.error(
             f"{name[:80]!r} is not {values.NAME_FORM}", "write it as data: {digits: ./data/digits}"
         )
-    return name
 
 
 @accepts("string", pattern=_INSIDE_PATTERN)
@@ -177,15 +177,12 @@ def cwd(node: Node) -> str:
     return "" if path == "." else path
 
 
-def _inside(node: Node, example: str, *, below: bool = False) -> str:
-    """Return a normalised path that does not leave the code folder.
-
-    `below`: the path must not be the code folder itself.
-    """
+def _inside(node: Node, example: str, *outside: str) -> str:
+    """Return a normalised path that does not leave the code folder, and is none of `outside`."""
     given = values.text(node)
     path = posixpath.normpath(given)
-    leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or set(given) & set("{}\\")
-    if leads_out or (below and path == "."):
+    leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or {*given} & {*"{}\\"}
+    if leads_out or path in outside:
         raise node.error(
             f"{given!r} is not a folder inside the code",
             f"write it relative to the code, as in {example}",
@@ -212,7 +209,7 @@ def keep(node: Node) -> tuple[str, ...]:
             "name the folder that holds them",
         )
     for item in items:
-        path = _inside(item, "[checkpoints]", below=True)
+        path = _inside(item, "[checkpoints]", ".")
         for other, named in folders.items():
             if overlap(path, other):
                 raise item.error(
@@ -241,22 +238,21 @@ _RULE = (
 def roles(node: Node) -> dict[str, RoleRule]:
     """Return role -> its number of tasks, GPUs, name and command, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
-    if _CHIEF in given and "chief" in given:
+    if {_CHIEF, "chief"} <= given.keys():
         raise given[_CHIEF].error("master and chief are one role", "name one of them")
     rules_by_role: dict[str, RoleRule] = {}
-    for name, rule in given.items():
-        role = "chief" if name == _CHIEF else name
-        check_role(role, rule)
-        if rule.kind not in ("nothing", "mapping"):
-            raise _not_a_rule(name, rule)
-        read = {} if rule.kind == "nothing" else read_values(rule, _RULE)
-        fields = {"called": _CHIEF if name == _CHIEF else ""} | read
-        called = fields["called"]
-        if called in {*ROLES, *(other.called for other in rules_by_role.values())} - {role, ""}:
-            raise rule.error(
-                f"{name} is called {called}, as another role is", "give each role its own name"
+    for name, node in given.items():
+        role, called = ("chief", _CHIEF) if name == _CHIEF else (name, "")
+        check_role(role, node)
+        if node.kind not in ("nothing", "mapping"):
+            raise _not_a_rule(name, node)
+        read = {} if node.kind == "nothing" else read_values(node, _RULE)
+        rule = RoleRule(**{"called": called, **read})
+        if rule.called in {*ROLES, *(each.called for each in rules_by_role.values())} - {role, ""}:
+            raise node.error(
+                f"{name} is called {rule.called}, as another role is", "give each role its own name"
             )
-        rules_by_role[role] = RoleRule(**fields)
+        rules_by_role[role] = rule
     return rules_by_role
 
 
@@ -325,7 +321,7 @@ def metrics(node: Node) -> dict[str, str]:
     """
     patterns = {}
     for name, child in node.mapping("a mapping of name: regular expression").items():
-        _named(child, name)
+        _check_name(name, child)
         pattern = child.scalar("a regular expression")
         try:
             groups = compiled(pattern).groups
@@ -334,9 +330,9 @@ def metrics(node: Node) -> dict[str, str]:
                 f"{name}: bad regular expression: {error}", "use Python's syntax, in single quotes"
             ) from error
         if groups != 1:
-            hint = r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups"
             raise child.error(
-                f"{name} has {groups} groups: the one with the number is needed", hint
+                f"{name} has {groups} groups: the one with the number is needed",
+                r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups",
             )
         patterns[name] = pattern
     return patterns

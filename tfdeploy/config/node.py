@@ -65,29 +65,18 @@ class Node:
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """Return the error which says that this value is not what is `wanted`."""
-        actual = (
-            repr(self.text)
-            if self.kind in SCALARS
-            else "nothing"
-            if self.kind == "nothing"
-            else f"a {self.kind}"
-        )
-        if len(actual) > 80:
-            actual = actual[:60] + f"... ({len(self.text)} characters)"
+        actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
+        if self.kind in SCALARS:
+            actual = shortened(self.text)
         return self.error(f"{self.key or 'this file'} must be {wanted}, not {actual}", next)
 
     def scalar(self, wanted: str = "text") -> str:
         """Return this node's text. Raises ConfigError unless the node is a text or a number."""
         if self.kind in ("text", "number"):
             return self.text
-        if self.kind == "true or false":
-            raise self.wrong(wanted, f'put quotes round it: "{self.text}"')
-        hint = (
-            "put quotes round a text that holds braces or brackets"
-            if self.kind in ("mapping", "list")
-            else None
-        )
-        raise self.wrong(wanted, hint)
+        hints = {"true or false": f'put quotes round it: "{self.text}"', "nothing": None}
+        braces = "put quotes round a text that holds braces or brackets"
+        raise self.wrong(wanted, hints.get(self.kind, braces))
 
     def mapping(self, wanted: str = "a mapping") -> dict[str, Node]:
         """Return this node's entries. Raises ConfigError unless the node is a mapping."""
@@ -115,11 +104,13 @@ class Node:
 
 def bounded(text: str) -> str:
     """Return the text, cut off after _SHOWN_CHARS characters."""
-    return (
-        text
-        if len(text) <= _SHOWN_CHARS
-        else f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
-    )
+    shown = f"{text[:_SHOWN_CHARS]}... ({len(text):,} characters)"
+    return shown if len(text) > _SHOWN_CHARS else text
+
+
+def shortened(text: str) -> str:
+    """Return the text in quotes, cut off if it is long."""
+    return repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
 
 
 def nearest(word: str, known: Iterable[str], heading: str) -> str:

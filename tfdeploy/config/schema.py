@@ -78,15 +78,13 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     given: dict[str, Given] = {}
     for name, value in node.mapping().items():
         if name not in known:
-            shown = name if len(name) <= 60 else name[:60] + "..."
+            shown = name if len(name) <= 60 else f"{name[:60]}..."
             raise value.error(f"unknown key {shown!r}", nearest(name, known, "the keys here are"))
         key = known[name]
-        if value.kind == "nothing":
-            continue
-        if key.read is None:
-            given |= read_keys(value, key.keys)
-        else:
+        if value.kind != "nothing" and key.read is not None:
             given[key.field or name] = Given(key.read(value), value)
+        elif value.kind != "nothing":
+            given |= read_keys(value, key.keys)
     return given
 
 
@@ -119,10 +117,7 @@ def _key_schema(key: Key) -> Schema:
     described = {"description": f"{key.text}\nExample: {key.example}{default}", **schema}
     pattern = "|".join(schema.get("enum", ())) or schema.get("pattern", "-")
     # Other defaults are explained in words, or mean that there is no value.
-    if (
-        key.default != "none"
-        and re.fullmatch("[^ ]+", key.default)
-        and re.search(pattern, key.default)
-    ):
+    is_value = key.default not in ("", "none") and " " not in key.default
+    if is_value and re.search(pattern, key.default):
         described["default"] = key.default
     return described

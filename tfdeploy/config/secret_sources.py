@@ -64,27 +64,19 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
 
     A source of None stands for the caller's environment.
     """
-    if node.kind == "mapping":
-        yield from ((name, child, child) for name, child in node.keys.items())
-        return
-    for item in node.list_items("a list of names, or a mapping of name: source"):
+    is_list = node.kind != "mapping"
+    wanted = "a list of names, or a mapping of name: source"
+    for item in node.list_items(wanted) if is_list else [node]:
         if item.kind == "mapping":
             yield from ((name, child, child) for name, child in item.keys.items())
+        elif item.kind == "text" and VARIABLE.match(item.text):
+            yield item.text, item, None
         else:
-            yield _name(item), item, None
-
-
-def _name(item: Node) -> str:
-    """Return the variable name that the text holds. Raises ConfigError.
-
-    Errors do not show the text, because a user may have written NAME=value with the secret.
-    """
-    if item.kind != "text" or not VARIABLE.match(item.text):
-        raise item.error(
-            "no name of a variable; a value itself never stands in a job file",
-            "write letters, digits and _",
-        )
-    return item.text
+            # The error does not show the text: a user may have written NAME=value with the secret.
+            raise item.error(
+                "no name of a variable; a value itself never stands in a job file",
+                "write letters, digits and _",
+            )
 
 
 def _source(name: str, node: Node | None) -> SecretSource:

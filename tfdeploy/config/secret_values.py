@@ -21,7 +21,7 @@ MOST_BYTES = 128 << 10
 COMMAND_S = 30.0  # time limit of a command that prints a secret, in seconds
 # Texts are not searched for shorter secrets, because many texts contain them by chance.
 SHORTEST_SHOWN = 6
-_SAID_BYTES = 2000  # limits how much of a command's standard error a message shows
+_ERROR_BYTES = 2000  # limits how much of a command's standard error a message shows
 _READ_BYTES = 1 << 16  # the most that one read from a pipe returns
 
 
@@ -32,13 +32,10 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
     a source has no usable value.
     """
     sources = {
-        name: job.secret_sources.get(name) or SecretSource(variable=name) for name in job.secrets
+        name: job.secret_sources.get(name, SecretSource(variable=name)) for name in job.secrets
     }
-    missing = [
-        source.variable
-        for source in sources.values()
-        if source.variable and source.variable not in environ
-    ]
+    variables = [source.variable for source in sources.values() if source.variable]
+    missing = [variable for variable in variables if variable not in environ]
     if missing:
         raise UsageError(
             f"not set in your environment: {', '.join(missing)} (named by the job's `secrets:`)",
@@ -87,49 +84,37 @@ def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping
 def _value(name: str, source: SecretSource, job: Job, environ: Mapping[str, str]) -> bytes:
     if source.variable is not None:
         return os.fsencode(environ[source.variable])
-    value = (
-        _of_file(name, source)
-        if source.file is not None
-        else _of_command(name, source, job.folder or None)
-    )
+    if source.file is not None:
+        value = _of_file(name, source.file, source.where)
+    else:
+        value = _of_command(name, source, job.folder or None)
     return value.removesuffix(b"\n").removesuffix(b"\r") if value.endswith(b"\n") else value
 
 
 def _checked(name: str, source: SecretSource, value: bytes) -> str:
-    where = source.where or f"the environment: {source.variable}"
     if not value:
-        raise ConfigError(
-            f"the secret {name} is empty",
-            where=where,
-            next=f"give {name} a value, or remove it from `secrets:`",
-        )
-    if b"\0" in value:
-        what = f"the secret {name} holds a NUL character, and no variable can"
-        raise ConfigError(
-            what, where=where, next="encode it, for example as base64, and decode it in the program"
-        )
-    if len(value) + len(name) + 2 > MOST_BYTES:
-        what = (
-            f"the secret {name} is longer than a variable can be ({MOST_BYTES >> 10} KiB with "
-            "its name)"
-        )
-        raise ConfigError(
-            what,
-            where=where,
-            next="keep it in a file of the host, and name that file to the program",
-        )
-    return os.fsdecode(value)
+        fault, cure = "is empty", f"give {name} a value, or remove it from `secrets:`"
+    elif b"\0" in value:
+        fault = "holds a NUL character, and no variable can"
+        cure = "encode it, for example as base64, and decode it in the program"
+    elif len(value) + len(name) + 2 > MOST_BYTES:
+        fault = f"is longer than a variable can be ({MOST_BYTES >> 10} KiB with its name)"
+        cure = "keep it in a file of the host, and name that file to the program"
+    else:
+        return os.fsdecode(value)
+    where = source.where or f"the environment: {source.variable}"
+    raise ConfigError(f"the secret {name} {fault}", where=where, next=cure)
 
 
-def _of_file(name: str, source: SecretSource) -> bytes:
-    assert source.file is not None
+def _of_file(name: str, path: str, where: str) -> bytes:
     try:
-        with Path(source.file).open("rb") as file:
+        with Path(path).open("rb") as file:
             return file.read(MOST_BYTES + 1)
     except OSError as error:
-        what = f"the file of the secret {name} cannot be read: {source.file}: {error.strerror}"
         raise ConfigError(
-            what, where=source.where, next=f"write that file, or name another under {name}"
+            f"the file of the secret {name} cannot be read: {path}: {error.strerror}",
+            where=where,
+            next=f"write that file, or name another under {name}",
         ) from error
 
 
@@ -148,42 +133,34 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
             stderr=subprocess.PIPE,
         )
     except (OSError, ValueError) as error:
-        what = (
-            f"the command of the secret {name} does not start: {program}: "
-            f"{getattr(error, 'strerror', None) or error}"
-        )
         raise ConfigError(
-            what, where=source.where, next=f"install {program}, or name another source for {name}"
+            f"the command of the secret {name} does not start: {program}: "
+            f"{getattr(error, 'strerror', None) or error}",
+            where=source.where,
+            next=f"install {program}, or name another source for {name}",
         ) from error
+    code: int | None = None
     with process:
         try:
-            out, said, ended = _output(process)
-            code = process.wait(COMMAND_S) if ended else None
+            out, errors, ended = _output(process)
+            if ended:
+                code = process.wait(COMMAND_S)
         except subprocess.TimeoutExpired:
-            ended, code = False, None
+            pass
         finally:
             with contextlib.suppress(OSError):
                 process.kill()  # has no effect if the process has ended
-    if len(out) > MOST_BYTES:
-        return out  # The value is too long, so `_checked` will refuse it.
-    if not ended:
-        what = f"the command of the secret {name} did not end within {COMMAND_S:g} s"
-        raise ConfigError(
-            what,
-            where=source.where,
-            next=f"try it by hand: it may ask for something; {program} gets no input",
-        )
-    if code != 0:
-        text = said[-_SAID_BYTES:].decode("utf-8", "replace").strip()
-        what = f"the command of the secret {name} ended with {_ending(code)}" + (
-            f"; it said: {text}" if text else ""
-        )
-        raise ConfigError(what, where=source.where, next="try it by hand, in the job file's folder")
-    return out
-
-
-def _ending(code: int | None) -> str:
-    return f"signal {-code}" if code is not None and code < 0 else f"exit code {code}"
+    if code == 0 or len(out) > MOST_BYTES:
+        return out  # `_checked` refuses a value that is too long.
+    if code is None:
+        fault = f"did not end within {COMMAND_S:g} s"
+        cure = f"try it by hand: it may ask for something; {program} gets no input"
+    else:
+        text = errors[-_ERROR_BYTES:].decode("utf-8", "replace").strip()
+        ending = f"signal {-code}" if code < 0 else f"exit code {code}"
+        fault = f"ended with {ending}" + (f"; it said: {text}" if text else "")
+        cure = "try it by hand, in the job file's folder"
+    raise ConfigError(f"the command of the secret {name} {fault}", where=source.where, next=cure)
 
 
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:

@@ -99,11 +99,8 @@ def inventory_text(
 
 def quoted(word: str) -> str:
     """Return the word, in quotes if YAML would otherwise not read it as exactly this text."""
-    return (
-        word
-        if _PLAIN.match(word) and word.lower() not in _NOT_PLAIN
-        else json.dumps(word, ensure_ascii=False)
-    )
+    is_plain = _PLAIN.match(word) and word.lower() not in _NOT_PLAIN
+    return word if is_plain else json.dumps(word, ensure_ascii=False)
 
 
 def _block(key: Key, stated: Mapping[str, str]) -> str:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tfdeploy.config.node import Node, nearest
+from tfdeploy.config.node import Node, nearest, shortened
 from tfdeploy.config.schema import Schema, accepts, matching, schema_of
 from tfdeploy.model.allowed import (
     HOSTNAME,
@@ -60,20 +60,24 @@ def local_path(node: Node) -> str:
     return given
 
 
-@accepts("string", pattern=matching(NAME))
-def name(node: Node) -> str:
-    given = node.scalar("a name")
-    if not NAME.match(given):
-        raise node.wrong(NAME_FORM)
-    return given
+def _name_like(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
+    """Return a function that reads a text which the expression matches. `form`: what it may be."""
+
+    @accepts("string", pattern=matching(allowed))
+    def read(node: Node) -> str:
+        given = node.scalar(wanted)
+        if not allowed.match(given):
+            raise node.wrong(form)
+        return given
+
+    return read
 
 
-@accepts("string", pattern=matching(VARIABLE))
-def variable(node: Node) -> str:
-    given = node.scalar("the name of a variable")
-    if not VARIABLE.match(given):
-        raise node.wrong("the name of a variable: letters, digits and _")
-    return given
+name = _name_like("a name", NAME, NAME_FORM)
+variable = _name_like(
+    "the name of a variable", VARIABLE, "the name of a variable: letters, digits and _"
+)
+user = _name_like("a user name", USER, "a user name: letters, digits, _ . + and -")
 
 
 def mapping(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
@@ -102,12 +106,13 @@ def choice(*words: str) -> Callable[[Node], str]:
 
 def whole(low: int, high: int) -> Callable[[Node], int]:
     """Return a function that reads a whole number from `low` to `high`, both included."""
+    wanted = f"a whole number from {low} to {high}"
 
     @accepts("integer", minimum=low, maximum=high)
     def read(node: Node) -> int:
-        given = node.scalar(f"a whole number from {low} to {high}")
+        given = node.scalar(wanted)
         if not re.match(r"\d{1,18}\Z", given, re.ASCII) or not low <= int(given) <= high:
-            raise node.wrong(f"a whole number from {low} to {high}")
+            raise node.wrong(wanted)
         return int(given)
 
     return read
@@ -145,20 +150,9 @@ def address(node: Node) -> str:
         return bare
     if bare != given or not is_hostname(given):
         head, _, tail = given.rpartition(":")
-        hint = (
-            f"write address: {head} and port: {tail}"
-            if tail.isdigit() and is_hostname(head.strip("[]"))
-            else None
-        )
+        has_port = tail.isdigit() and is_hostname(head.strip("[]"))
+        hint = f"write address: {head} and port: {tail}" if has_port else None
         raise node.wrong("a host name or an IP address", hint)
-    return given
-
-
-@accepts("string", pattern=matching(USER))
-def user(node: Node) -> str:
-    given = node.scalar("a user name")
-    if not USER.match(given):
-        raise node.wrong("a user name: letters, digits, _ . + and -")
     return given
 
 
@@ -256,9 +250,8 @@ def reserve(node: Node) -> int:
 
     A plain number is accepted because `tfdeploy inventory` prints one.
     """
-    return (
-        _byte_count(node) if node.scalar("a size with its unit").isdecimal() else size_bytes(node)
-    )
+    is_plain = node.scalar("a size with its unit").isdecimal()
+    return _byte_count(node) if is_plain else size_bytes(node)
 
 
 @accepts(
@@ -307,11 +300,10 @@ def unfolded(text: str, node: Node) -> tuple[str, ...]:
 
     Raises ConfigError if one of the names is not allowed.
     """
-    names: tuple[str, ...] = node.located(unfold, text) if "[" in text or "]" in text else (text,)
+    names: tuple[str, ...] = node.located(unfold, text) if {"[", "]"} & {*text} else (text,)
     if not NAME.match(max(names, key=len)):
-        shown = repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
         raise node.error(
-            f"{shown} is not {NAME_FORM}",
+            f"{shortened(text)} is not {NAME_FORM}",
             "give the host a plain name, and write how to reach it under address",
         )
     return names

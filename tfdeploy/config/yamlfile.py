@@ -40,9 +40,8 @@ _NO_FILE: dict[type[Exception], tuple[str, str]] = {
     IsADirectoryError: ("a folder, not a file", "name a file that can be read"),
 }
 _HINTS = {
-    "cannot start any token": "indent with spaces (YAML takes no tabs), and put "
-    "quotes round words that begin with @ ` "
-    "or %",
+    "cannot start any token": "indent with spaces (YAML takes no tabs), and put quotes round words "
+    "that begin with @ ` or %",
     "mapping values are not allowed": "put quotes round a text that holds ': '",
 }
 

@@ -6,7 +6,7 @@ A host sends the facts, so each one is parsed or bounded when it is received.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Annotated
 
@@ -232,4 +232,5 @@ class HostFacts:
             raise ValueError("modules that were not asked for")
 
 
+FactsByHost = Mapping[str, HostFacts]
 PROBE = Verb("probe", HostFacts)

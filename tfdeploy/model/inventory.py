@@ -51,6 +51,9 @@ class Host:
         return f"`{key}:` ({place})" if place else f"`{key}:`"
 
 
+HostsByName = Mapping[str, Host]
+
+
 def settings_of(host: Host) -> dict[str, Any]:
     """Return the host's fields without `places`, which neither hosts nor readers of JSON need."""
     return {name: value for name, value in asdict(host).items() if name != "places"}

@@ -16,6 +16,7 @@ from tfdeploy.model.protect import Protection
 from tfdeploy.model.typed import convert
 
 PLAN_VERSION = 1
+Notes = tuple[str, ...]  # lines of a plan for its reader, such as reasons and warnings
 
 
 @dataclass(frozen=True)

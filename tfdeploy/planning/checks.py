@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import posixpath
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Collection
 
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
@@ -21,7 +21,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import RoleRequest, role_hosts
+from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests, role_hosts
 from tfdeploy.planning.flags import torch_launch
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.source.entry_point import PYTHON, interpreted
@@ -52,29 +52,20 @@ def command(job: Job) -> None:
         )
 
 
-def roles(
-    inventory: Inventory, job: Job, options: Options, requested: Mapping[str, RoleRequest]
-) -> None:
+def roles(inventory: Inventory, job: Job, options: Options, requested: RoleRequests) -> None:
     """Raise ConfigError unless inventory, job and options name only roles that the mode can use."""
-    takes = rules(job.mode).takes
+    mode = rules(job.mode)
     for role in job.roles:
-        if role not in ROLES:
-            known = did_you_mean(role, ROLES, f"the roles are {', '.join(ROLES)}")
-            raise ConfigError(
-                f"mode {job.mode} has no role {role}",
-                where=f"{job.source or 'job'}: roles.{role}",
-                next=known,
-            )
-        if role not in takes:
+        if role not in mode.takes:
             raise _not_taken(
                 job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`"
             )
         _check_name(job, role)
-    if options.ps is not None and "ps" not in takes:
+    if options.ps is not None and "ps" not in mode.takes:
         raise _not_taken(job, "ps", "--ps", "leave --ps out")
-    if rules(job.mode).ranks:
+    if mode.ranks:
         _check_ranks(job)
-    if rules(job.mode).single:
+    if mode.single:
         _check_single(job, requested.get("worker"))
     ps = requested.get("ps")
     if ps is not None and ps.gpus:
@@ -84,9 +75,14 @@ def roles(
             next="leave `gpus` out there",
         )
     _check_chief(inventory, requested.get("chief"))
-    for name in rules(job.mode).needs:
+    for name in mode.needs:
         if not role_hosts(inventory, name):
-            raise _role_without_hosts(inventory, job, name)
+            raise ConfigError(
+                f"mode {job.mode} needs at least one {name}, and no host has that role",
+                where=f"{inventory.source or 'inventory'}: roles.{name}",
+                next=f"write `roles: {{{name}: [HOST, ...]}}` in the inventory (--limit and "
+                "--exclude may have left them out)",
+            )
 
 
 def seats(job: Job, placed: Collection[Seat]) -> None:
@@ -100,7 +96,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
                 where=f"role {name}",
                 next="name more hosts for the role worker: the chief has taken the GPUs of these"
-                if name == "worker" and any(seat.role == "chief" for seat in placed)
+                if name == "worker" and have["chief"]
                 else f"correct --{'workers' if name == 'worker' else name} or `roles: {name}`",
             )
 
@@ -108,24 +104,23 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
 def same_gpus(job: Job, placed: Collection[Seat]) -> None:
     """Raise Refused if training tasks have different numbers of GPUs in a mode that forbids it."""
     mode = rules(job.mode)
-    counts = {
-        seat: len(seat.gpus)
+    training = [
+        seat
         for seat in placed
         if seat.role == "worker" or (seat.role == "chief" and mode.all_decide)
-    }
-    if not mode.same_gpus or len(set(counts.values())) < 2:
+    ]
+    if not mode.same_gpus or not training:
         return
-    fewest, most = min(counts.values()), max(counts.values())
-    few, many = (
-        next(seat for seat in counts if counts[seat] == wanted) for wanted in (fewest, most)
-    )
-    raise Refused(
-        f"mode {job.mode} needs equally many GPUs in each worker: {many.task} on {many.host} has "
-        f"{most}, "
-        f"{few.task} on {few.host} has {fewest}",
-        where=f"host {few.host}",
-        next=f"write `roles: {{worker: {{gpus: {fewest}}}}}`, or leave hosts out with --exclude",
-    )
+    few, many = (pick(training, key=lambda seat: len(seat.gpus)) for pick in (min, max))
+    fewest, most = len(few.gpus), len(many.gpus)
+    if fewest < most:
+        raise Refused(
+            f"mode {job.mode} needs equally many GPUs in each worker: {many.task} on {many.host} "
+            f"has {most}, {few.task} on {few.host} has {fewest}",
+            where=f"host {few.host}",
+            next=f"write `roles: {{worker: {{gpus: {fewest}}}}}`, or leave hosts out with "
+            "--exclude",
+        )
 
 
 def cwd(job: Job, files: Collection[str]) -> None:
@@ -133,22 +128,18 @@ def cwd(job: Job, files: Collection[str]) -> None:
 
     `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
     """
-    folders = {posixpath.dirname(path) for path in files}
-    if (
-        not files
-        or not job.cwd
-        or any(f"{folder}/".startswith(f"{job.cwd}/") for folder in folders)
-    ):
-        return
-    fallback_advice = (
-        f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
-    )
-    advice = did_you_mean(job.cwd, sorted(folders), fallback_advice)
-    raise Refused(
-        f"the folder {job.cwd} is not in the code",
-        where=job.places.get("cwd") or "cwd",
-        next=advice,
-    )
+    folders = sorted({posixpath.dirname(path) for path in files})
+    if job.cwd and files and not any(_is_inside(folder, job.cwd) for folder in folders):
+        check = f"check that {job.code}/{job.cwd} exists, and that git does not ignore its files"
+        raise Refused(
+            f"the folder {job.cwd} is not in the code",
+            where=job.places.get("cwd") or "cwd",
+            next=did_you_mean(job.cwd, folders, check),
+        )
+
+
+def _is_inside(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
 
 
 def program(job: Job, source: Program, files: Collection[str], links: Collection[str]) -> None:
@@ -165,14 +156,15 @@ def program(job: Job, source: Program, files: Collection[str], links: Collection
         or f"{path}/__main__.py" in files
         or path.startswith(("/", "..", "~"))
         or "{" in path
+        or any(_is_inside(path, folder) for folder in (*links, *job.keep))
     ):
         return
-    if any(path == at or path.startswith(at + "/") for at in (*links, *job.keep)):
-        return
-    listed = did_you_mean(
-        path, sorted(files), f"the code is {job.code}: is the file there, or ignored by git?"
+    check = f"the code is {job.code}: is the file there, or ignored by git?"
+    raise Refused(
+        f"the program {path} is not in the code",
+        where=_command_source(job),
+        next=did_you_mean(path, sorted(files), check),
     )
-    raise Refused(f"the program {path} is not in the code", where=_command_source(job), next=listed)
 
 
 def program_on_path(job: Job) -> str | None:
@@ -181,34 +173,26 @@ def program_on_path(job: Job) -> str | None:
     None if the command begins with a path, or with python, for which the inventory names the
     interpreter.
     """
-    first = job.command[0] if job.command else ""
-    return (
-        first
-        if first and not {"/", "{"} & set(first) and first not in PYTHON and "PATH" not in job.env
-        else None
-    )
+    first = job.command[0] if job.command and "PATH" not in job.env else ""
+    return None if first in ("", *PYTHON) or {"/", "{"} & {*first} else first
 
 
-def refuse_missing_program(
-    job: Job, tasks: Collection[TaskPlan], used: Mapping[str, HostFacts]
-) -> None:
+def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByHost) -> None:
     """Raise Refused if the program that the command starts is not on PATH of a host with a task."""
     name = program_on_path(job)
     lacking = dict.fromkeys(
         task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program
     )
-    if not lacking or name is None:
-        return
-    install = f"install it there, or write its whole path, or ./{name} if it is in the code"
-    hint = did_you_mean(name, _COMMON_PROGRAMS, install)
-    raise Refused(
-        f"there is no program {name} on PATH of {fold_names(lacking)}",
-        where=_command_source(job),
-        next=hint,
-    )
+    if lacking and name:
+        install = f"install it there, or write its whole path, or ./{name} if it is in the code"
+        raise Refused(
+            f"there is no program {name} on PATH of {fold_names(lacking)}",
+            where=_command_source(job),
+            next=did_you_mean(name, _COMMON_PROGRAMS, install),
+        )
 
 
-def refuse_missing_module(job: Job, used: Mapping[str, HostFacts], files: Collection[str]) -> None:
+def refuse_missing_module(job: Job, used: FactsByHost, files: Collection[str]) -> None:
     """Raise Refused if the module after `python -m` is neither in the code nor on the hosts."""
     word, is_module = interpreted(job.command)
     name, own = word.partition(".")[0], own_modules(files)
@@ -230,16 +214,13 @@ def _command_source(job: Job) -> str:
 def _started(job: Job, source: Program) -> str | None:
     """Return the path in the code of the file that the command starts; None if it names none."""
     command = job.command
-    if "/" in command[0] and not command[0].startswith(("/", "~")):
-        return posixpath.normpath(posixpath.join(job.cwd, command[0]))
-    by_python = (
-        any(posixpath.basename(word).startswith("python") for word in command)
-        and "-m" not in command
-    )
     word, is_module = interpreted(command)
+    if "/" in command[0] and not command[0].startswith(("/", "~")):
+        word, is_module = command[0], False
     if word and not is_module:
         return posixpath.normpath(posixpath.join(job.cwd, word))
-    return source.path if by_python else source.script
+    by_python = any(posixpath.basename(word).startswith("python") for word in command)
+    return source.path if by_python and "-m" not in command else source.script
 
 
 def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:
@@ -249,10 +230,9 @@ def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:
 
 
 def _check_single(job: Job, worker: RoleRequest | None) -> None:
-    asked = max((worker.total or 0, worker.per_host or 0)) if worker else 0
-    if worker is not None and asked > 1:
+    if worker is not None and worker.most > 1:
         raise ConfigError(
-            f"mode {job.mode} is one process, and {worker.because} asks for {asked}",
+            f"mode {job.mode} is one process, and {worker.because} asks for {worker.most}",
             where=worker.because.split(" ")[0]
             if worker.because.startswith("--")
             else f"{job.source or 'job'}: roles.worker",
@@ -265,13 +245,9 @@ def _check_ranks(job: Job) -> None:
 
     These are keys about a TensorFlow cluster, and variables that tfdeploy sets itself.
     """
-    foreign = {
-        "flags": job.flags in ("auto", "classic"),
-        "compat": job.compat == "v1",
-        "cluster": job.cluster == "program",
-    }
-    for key, given in foreign.items():
-        if given:
+    foreign = {"flags": ("auto", "classic"), "compat": ("v1",), "cluster": ("program",)}
+    for key, values in foreign.items():
+        if getattr(job, key) in values:
             raise ConfigError(
                 f"mode {job.mode} has no cluster of TensorFlow, and `{key}: {getattr(job, key)}` "
                 "is about one",
@@ -306,22 +282,10 @@ def _check_name(job: Job, role: str) -> None:
 def _check_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
     if chief is None:
         return
-    several = len(chief.hosts) > 1 and chief.because == ""
-    if several or (chief.total or 0) > 1 or (chief.per_host or 0) > 1:
-        count = (
-            chief.total if (chief.total or 0) > 1 else max(len(chief.hosts), chief.per_host or 0)
-        )
+    count = max(chief.most, 1 if chief.because else len(chief.hosts))
+    if count > 1:
         raise ConfigError(
             f"a cluster has one chief, and {count} are asked for",
             where=f"{inventory.source or 'inventory'}: roles.chief",
             next="name one host there",
         )
-
-
-def _role_without_hosts(inventory: Inventory, job: Job, role: str) -> ConfigError:
-    return ConfigError(
-        f"mode {job.mode} needs at least one {role}, and no host has that role",
-        where=f"{inventory.source or 'inventory'}: roles.{role}",
-        next=f"write `roles: {{{role}: [HOST, ...]}}` in the inventory (--limit and --exclude may "
-        "have left them out)",
-    )

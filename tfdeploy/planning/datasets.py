@@ -27,9 +27,9 @@ def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
     For a folder the path is like data/digits, for a single file like data/iris/iris.csv.
     """
     return {
-        name: posixpath.join("data", name, posixpath.basename(source.path))
+        name: f"data/{name}/{posixpath.basename(source.path)}"
         if name in file_data
-        else posixpath.join("data", name)
+        else f"data/{name}"
         for name, source in job.data.items()
     }
 
@@ -41,11 +41,11 @@ def links(job: Job) -> dict[str, str]:
     """
     root = job.code.rstrip("/") + "/"
     return {
-        source.path[len(root) :].rstrip("/"): name
+        path: name
         for name, source in job.data.items()
         if source.from_host is None
         and source.path.startswith(root)
-        and source.path.rstrip("/") != root.rstrip("/")
+        and (path := source.path.removeprefix(root).rstrip("/"))
     }
 
 
@@ -56,19 +56,13 @@ def splits(job: Job) -> tuple[str, ...]:
 
 def check_splits(job: Job) -> None:
     """Raise UsageError if the job splits a data set among the workers, but its mode has none."""
-    for name in splits(job):
-        if job.mode is None:
-            what, hint = (
-                "which mode? It says which workers there are",
-                "`mode: async` in the job file",
-            )
-        elif rules(job.mode).single or "worker" not in rules(job.mode).takes:
-            what, hint = (
-                f"mode {job.mode} has no workers that could get parts of it",
-                "remove `split: worker`, or take another mode",
-            )
-        else:
-            continue
+    what, hint = "", ""
+    if job.mode is None:
+        what, hint = "which mode? It says which workers there are", "`mode: async` in the job file"
+    elif rules(job.mode).single:
+        what = f"mode {job.mode} has no workers that could get parts of it"
+        hint = "remove `split: worker`, or take another mode"
+    for name in splits(job) if what else ():
         raise UsageError(
             f"data set {name} goes to the workers in parts: {what}",
             where=job.places.get(f"data.{name}"),
@@ -101,13 +95,11 @@ def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
     They hold the number of the part and the number of all parts. Other roles get none.
     """
-    variable_values: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for name in splits(job) if seat.role == "worker" else ():
-        variable_values |= {
-            part_variable(name): str(seat.index),
-            parts_variable(name): str(workers),
-        }
-    return variable_values
+        texts[part_variable(name)] = str(seat.index)
+        texts[parts_variable(name)] = str(workers)
+    return texts
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
@@ -134,11 +126,7 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
 def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
     """Return the values of {data.NAME} and {keep.NAME} on a host: paths below its workdir."""
     folder = layout.job_dir(workdir, job.name)
-    values = {
-        f"data.{name}": posixpath.join(folder, relative_path)
-        for name, relative_path in data.items()
-    }
     return {
-        **values,
+        **{f"data.{name}": posixpath.join(folder, path) for name, path in data.items()},
         **{f"keep.{path}": layout.keep_dir(workdir, job.name, path) for path in job.keep},
     }

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tfdeploy.model.modes import RULES
-from tfdeploy.model.plan import PartPlan, Plan
+from tfdeploy.model.plan import Notes, PartPlan, Plan
 from tfdeploy.model.text.units import count, in_bytes, listed
 from tfdeploy.planning import interpreters
 
@@ -21,7 +21,7 @@ class Description(NamedTuple):
     heading: tuple[tuple[str, str], ...]
     rows: tuple[tuple[str, ...], ...]
     commands: tuple[tuple[str, str], ...]  # task -> its command line, quoted for a shell
-    notes: tuple[str, ...]
+    notes: Notes
 
 
 def describe(plan: Plan) -> Description:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
-from tfdeploy.planning.source import source
+from tfdeploy.planning.source import python2, source
 from tfdeploy.planning.source.expressions import text
 from tfdeploy.planning.source.source import Program, main_block
 
@@ -21,19 +21,10 @@ _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
 # Parts of the names of programs that use a model after the training.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
-_CHECKPOINT_NAMES = (
-    "checkpoint_dir",
-    "checkpoints",
-    "checkpoint",
-    "ckpt_dir",
-    "train_dir",
-    "model_dir",
-    "log_dir",
-    "logdir",
-    "save_dir",
-    "backup_dir",
-    "output_dir",
-)
+_CHECKPOINT_NAMES = """
+    checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
+    backup_dir output_dir
+"""
 # Calls with a path of checkpoints: the position of the argument, and its name.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
@@ -46,7 +37,8 @@ _DATA_NAMES = ("data", "data_dir", "data_path", "dataset", "dataset_dir", "input
 @dataclass(frozen=True)
 class FolderProgram:
     """A program of the folder. `mode`: None if the program does not show it. `reason`: the
-    construct that shows it, "train.py:12 uses tf.train.Server"."""
+    construct that shows it, "train.py:12 uses tf.train.Server"; without a mode, the constructs that
+    show different ones."""
 
     path: str
     mode: Mode | None
@@ -62,6 +54,7 @@ def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> 
     `sources`: path -> text of each Python file. `exists`: whether the folder has this file or
     folder.
     """
+    sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
     parsed = {path: source.read(("python", path), sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
@@ -78,17 +71,26 @@ def _can_start(program: Program, *, is_imported: bool) -> bool:
     body = program.modules[0].tree.body
     if stem in _NO_PROGRAMS or stem.startswith("test_"):
         return False
-    if is_imported or any(map(main_block, body)):
-        return any(map(main_block, body))
+    has_main = any(map(main_block, body))
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
-    return bool(find_signs(program)) or any(not isinstance(each, definitions) for each in body[1:])
+    acts = any(not isinstance(each, definitions) for each in body[1:])
+    return has_main or (not is_imported and (acts or bool(find_signs(program))))
 
 
-def _rank(program: FolderProgram) -> tuple[bool, bool, bool, int, bool, str]:
+def _rank(program: FolderProgram) -> tuple[object, ...]:
     path, stem = program.path, _stem(program.path)
     own = program.reason.startswith(f"{path}:")
     later = any(word in stem for word in _LATER_NAMES)
-    return program.mode is None, later, not own, path.count("/"), stem not in _USUAL_NAMES, path
+    unusual = 0 if stem in _USUAL_NAMES else 1 if "train" in stem else 2
+    return (
+        program.mode is None,
+        later,
+        not own,
+        not program.uses_tensorflow,
+        path.count("/"),
+        unusual,
+        path,
+    )
 
 
 def _stem(path: str) -> str:
@@ -98,10 +100,14 @@ def _stem(path: str) -> str:
 def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
-    reason = next((str(sign) for sign in signs if mode in sign.modes), "")
+    if mode is None:
+        by_mode = {sign.modes[0]: str(sign) for sign in reversed(signs)}
+        reason = ", ".join(sorted(by_mode.values()))
+    else:
+        reason = next(str(sign) for sign in signs if mode in sign.modes)
     data: dict[str, str] = {}
     for flag in flag_definitions.definitions(program):
-        path = posixpath.normpath(flag.default or ".")
+        path = posixpath.normpath(flag.default)
         is_data = flag.plain_name in _DATA_NAMES and flag.form == "value"
         if is_data and _top_folder(path) and exists(path):
             data.setdefault(flag.spelling, path)
@@ -112,25 +118,20 @@ def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
         reason,
         tuple(dict.fromkeys(folders)),
         tuple(data.items()),
-        any(
-            name.split(".")[0] in ("tensorflow", "keras", "tf_keras")
-            for _, node in program.imports
-            for name in source.imported_names(node)
-        ),
+        program.imports_any("tensorflow", "keras", "tf_keras"),
     )
 
 
 def _checkpoint_paths(program: Program) -> Iterator[str]:
     for flag in flag_definitions.definitions(program):
-        if flag.plain_name in _CHECKPOINT_NAMES:
+        if flag.plain_name in _CHECKPOINT_NAMES.split():
             yield flag.default
     for _, call in program.find(ast.Call):
         name = ast.unparse(call.func).rpartition(".")[2]
         position, path_name = _CHECKPOINT_CALLS.get(name, (len(call.args), ""))
         given = call.args[position : position + 1]
-        given += [
-            each.value for each in call.keywords if each.arg in (*_CHECKPOINT_NAMES, path_name)
-        ]
+        named = (*_CHECKPOINT_NAMES.split(), path_name)
+        given += [each.value for each in call.keywords if each.arg in named]
         for path in filter(None, map(text, given)):
             # ModelCheckpoint gets the path of a file.
             yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
@@ -138,5 +139,5 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
 
 def _top_folder(path: str) -> str:
     """Return the first folder of a relative path, "" for any other path."""
-    path = posixpath.normpath(path or ".")
+    path = posixpath.normpath(path)
     return "" if path.startswith(("/", "~", ".")) else path.split("/")[0]

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import shlex
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from datetime import datetime, timezone
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.nexts import install_on, on_host
 from tfdeploy.model.text.units import in_binary_bytes, roughly
 from tfdeploy.planning.options import Options
@@ -23,7 +24,7 @@ RESERVE_BYTES = 64 << 20  # disk space for the run folder, the agent and the fir
 CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a note
 
 
-def one_machine(used: Mapping[str, HostFacts]) -> None:
+def one_machine(used: FactsByHost) -> None:
     """Raise Refused if two host names of the inventory lead to the same machine, user and workdir.
 
     Otherwise the tasks of both would share one folder.
@@ -41,17 +42,17 @@ def one_machine(used: Mapping[str, HostFacts]) -> None:
             )
 
 
-def live(used: Mapping[str, HostFacts]) -> None:
+def live(used: FactsByHost) -> None:
     """Raise Refused if the job already has a live run on a host."""
     for facts in used.values():
         for run in facts.live_runs[:1]:
-            since = "" if run.started is None else f" since {_utc(run.started)}"
+            started = datetime.fromtimestamp(run.started or 0, timezone.utc)
+            since = "" if run.started is None else f" since {started:%Y-%m-%d %H:%M:%S} UTC"
             raise Refused(
                 f"run {run.run} of this job, started by {run.who}, is alive on {facts.host}{since}",
                 where=f"host {facts.host}",
                 next=f"`tfdeploy status {run.run}` shows it, `tfdeploy stop {run.run}` ends it; "
-                "to run both, give the second "
-                "another `name:` in a job file of its own (-j FILE)",
+                "to run both, give the second another `name:` in a job file of its own (-j FILE)",
             )
 
 
@@ -62,37 +63,29 @@ def host(
 
     `usual`: the interpreter of most hosts, see `usual_python`.
     """
-    where = f"host {entry.name}"
+    name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
-        raise Refused(
-            f"no interpreter `{entry.python}` on {entry.name}",
-            where=where,
-            next=no_python_remedy(entry, usual),
+        what = f"no interpreter `{entry.python}` on {name}"
+        cure = no_python_remedy(entry, usual)
+    elif options.sync and facts.rsync is None:
+        what, cure = f"rsync is missing on {name}", install_on(name, "rsync", facts.user)
+    elif free < needed:
+        what = (
+            f"the disk of {name} is too small: {in_binary_bytes(needed)} needed in "
+            f"{facts.workdir}, {in_binary_bytes(free)} free"
         )
-    if options.sync and facts.rsync is None:
-        raise Refused(
-            f"rsync is missing on {entry.name}",
-            where=where,
-            next=install_on(entry.name, "rsync", facts.user),
+        cure = (
+            f"free {in_binary_bytes(needed - free)} there, or point `workdir:` of {name} at a "
+            "larger disk"
         )
-    needed = options.needed_bytes + RESERVE_BYTES
-    free = facts.free_disk_bytes
-    if free < needed:
-        raise Refused(
-            f"the disk of {entry.name} is too small: {in_binary_bytes(needed)} needed in "
-            f"{facts.workdir}, {in_binary_bytes(free)} free",
-            where=where,
-            next=f"free {in_binary_bytes(needed - free)} there, or point `workdir:` of "
-            f"{entry.name} at a larger disk",
-        )
-    if program.imports_tensorflow and facts.tensorflow is None:
-        other = _as_others(None if usual == facts.python else usual)
-        raise Refused(
-            f"{program.path} imports TensorFlow, and {facts.python} on {entry.name} has none",
-            where=where,
-            next=f"set {entry.setting('python')} to {other or 'one that has it'}, or: "
-            + on_host(entry.name, facts.python, "-m", "pip", "install", "tensorflow"),
-        )
+    elif program.imports_tensorflow and facts.tensorflow is None:
+        what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
+        other = _as_others(None if usual == facts.python else usual) or "one that has it"
+        install = on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
+        cure = f"set {entry.setting('python')} to {other}, or: {install}"
+    else:
+        return
+    raise Refused(what, where=f"host {name}", next=cure)
 
 
 def usual_python(used: Iterable[HostFacts], program: Program) -> str | None:
@@ -102,7 +95,7 @@ def usual_python(used: Iterable[HostFacts], program: Program) -> str | None:
         for facts in used
         if facts.python and (facts.tensorflow or not program.imports_tensorflow)
     )
-    return counts.most_common(1)[0][0] if counts else None
+    return max(counts, key=counts.__getitem__, default=None)
 
 
 def no_python_remedy(entry: Host, usual: str | None) -> str:
@@ -121,12 +114,12 @@ def _as_others(python: str | None) -> str:
     return f"{shlex.quote(python)}, as most hosts have it" if python else ""
 
 
-def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def tensorflow_notes(used: FactsByHost) -> Notes:
     """Return a note for each host whose TensorFlow differs from the most frequent version."""
     versions = Counter(facts.tensorflow for facts in used.values() if facts.tensorflow)
     if not versions:
         return ()
-    usual = sorted(versions, key=lambda version: (-versions[version], version))[0]
+    usual = min(versions, key=lambda version: (-versions[version], version))
     return tuple(
         f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
         f"{'most' if versions[usual] > 1 else 'another'} {usual}"
@@ -135,7 +128,7 @@ def tensorflow_notes(used: Mapping[str, HostFacts]) -> tuple[str, ...]:
     )
 
 
-def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...]:
+def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
     """Return notes on problems that do not stop the launch but may matter later.
 
     `logs_bytes`: the largest size to which the logs of the host's tasks may grow.
@@ -144,12 +137,8 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
     if facts.kill_user_processes and not facts.linger:
         linger = on_host(entry.name, "loginctl", "enable-linger")
         texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
-    if abs(facts.clock_skew_s) > CLOCK_SKEW_S:
-        way = "ahead" if facts.clock_skew_s > 0 else "behind"
-        skew = roughly(round(abs(facts.clock_skew_s)), parts=2)
-        texts.append(
-            f"the clock of {entry.name} is {skew} {way}: its log lines are sorted by that clock"
-        )
+    if skew := clock_skew(facts.clock_skew_s):
+        texts.append(f"the clock of {entry.name} is {skew}: its log lines are sorted by that clock")
     free = facts.free_disk_bytes
     if free < logs_bytes:
         most = in_binary_bytes(logs_bytes)
@@ -159,5 +148,8 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> tuple[str, ...
     return tuple(texts)
 
 
-def _utc(time: float) -> str:
-    return datetime.fromtimestamp(time, timezone.utc).strftime("%Y-%m-%d %H:%M:%S UTC")
+def clock_skew(skew_s: float) -> str:
+    """Return a text such as "2 min ahead" for a clock that is off by more than CLOCK_SKEW_S."""
+    way = "ahead" if skew_s > 0 else "behind"
+    size = roughly(round(abs(skew_s)), parts=2)
+    return f"{size} {way}" if abs(skew_s) > CLOCK_SKEW_S else ""

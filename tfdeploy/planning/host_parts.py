@@ -13,7 +13,7 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.modes import rules
-from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
 from tfdeploy.model.planform import pack_value, pack_values, texts_of
 
 # Fields of wire.HostPart that have the same name and value in the plan.
@@ -46,24 +46,21 @@ def shared_part(plan: Plan) -> dict[str, Any]:
         copy_fields(wire.Peer, task, own_port=has_own and task.port is not None)
         for task in plan.tasks
     ]
-    guarded = [host.host for host in plan.hosts if plan.protect.level_of(host.host) != "none"]
-    known = any(plan.protect.level_of(host.host) == "firewall" for host in plan.hosts)
+    levels = {host.host: plan.protect.level_of(host.host) for host in plan.hosts}
+    guarded = [host for host, level in levels.items() if level != "none"]
+    known = "firewall" in levels.values()
     mesh = [
         wire.MeshHost(
             each.host, each.address, each.mesh_port, list(each.addresses) if known else []
         )
         for each in plan.hosts
     ]
-    allowed = (
-        dict.fromkeys(address for host in plan.hosts for address in host.addresses)
-        if guarded
-        else {}
-    )
+    allowed = dict.fromkeys(address for host in plan.hosts for address in host.addresses)
     return {
         "peers": wire.to_wire(peers),
         "mesh": wire.to_wire(mesh),
         "texts": list(texts_of(plan)),
-        "allowed": list(allowed),
+        "allowed": list(allowed) if guarded else [],
         "guarded": guarded,
     }
 
@@ -84,7 +81,8 @@ def _part(
         keep=list(plan.keep),
         links=dict(plan.links),
         parts={
-            name: [len(parts), *_of_host(parts, host.host)] for name, parts in plan.parts.items()
+            name: [len(parts), *(n for n, part in enumerate(parts) if part.host == host.host)]
+            for name, parts in plan.parts.items()
         },
         restart_backoff_s=list(plan.restart_backoff_s),
         ahead_s=ahead_s,
@@ -93,10 +91,6 @@ def _part(
         # The first copy of the job's metrics puts them first, the second overrides OTHER_STEPS.
         metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},
     )
-
-
-def _of_host(parts: tuple[PartPlan, ...], host: str) -> list[int]:
-    return [number for number, part in enumerate(parts) if part.host == host]
 
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:

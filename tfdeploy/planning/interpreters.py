@@ -6,37 +6,28 @@ It is the environment that the job's `setup` asks for, else the interpreter in t
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import HostPlan, Plan
+from tfdeploy.model.plan import HostPlan, Notes, Plan
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.planning.source.source import Program
 
 
-def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
+def check(job: Job, facts: FactsByHost, program: Program) -> None:
     """Raise Refused if a host lacks the environment of `setup`, or TensorFlow is missing in it."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)
-    missing = [
-        name
-        for name, host_facts in facts.items()
-        if host_facts.python is not None and host_facts.environment is None
-    ]
+    missing = [name for name, each in facts.items() if each.python and each.environment is None]
     if missing:
         raise Refused(
             f"the environment of {file} (as it is now) is missing on {fold_names(missing)}",
             where=f"host {', '.join(missing)}",
             next="`tfdeploy setup`",
         )
-    without = [
-        name
-        for name, host_facts in facts.items()
-        if host_facts.environment and host_facts.tensorflow is None
-    ]
+    without = [name for name, each in facts.items() if each.environment and each.tensorflow is None]
     if program.imports_tensorflow and without:
         raise Refused(
             f"{program.path} imports TensorFlow, and the environment of {file} has none on "
@@ -46,7 +37,7 @@ def check(job: Job, facts: Mapping[str, HostFacts], program: Program) -> None:
         )
 
 
-def notes(job: Job, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def notes(job: Job, facts: FactsByHost) -> Notes:
     """Return notes on the Python of each host, for a job with `setup`.
 
     Hosts with the same path and version of Python share one note.
@@ -70,8 +61,7 @@ def summary(plan: Plan) -> str:
 
 
 def _why(host: HostPlan) -> str:
-    made = host.python.startswith(posixpath.join(host.workdir, ".envs", ""))
-    if made:
+    if host.python.startswith(posixpath.join(host.workdir, ".envs", "")):
         return "made by `tfdeploy setup`"
     python = host.ssh.get("python")
     return f"`python: {python}` of the inventory" if python else "the default"

@@ -7,18 +7,18 @@ instead. Uses what hosts report about their files, and reads no checkpoint.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts, KeepFact
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.facts import FactsByHost, HostFacts, KeepFact
+from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import checks
-from tfdeploy.planning.cluster.placement import Seat, decider, place_tasks
-from tfdeploy.planning.cluster.role_requests import RoleRequest
+from tfdeploy.planning.cluster.placement import Seat, Seats, decider, place_tasks
+from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.options import Options
 
 CLOCK_SLACK_S = 1.0  # seconds; times of two hosts that differ by less count as equal
@@ -54,7 +54,7 @@ class ResumePoint:
 
     host: str
     copied_from: str | None = None
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
 
 def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
@@ -63,7 +63,7 @@ def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
 
 
 def newest(
-    job: Job, facts: Mapping[str, HostFacts], role_hosts: tuple[str, ...], prefer: str
+    job: Job, facts: FactsByHost, role_hosts: tuple[str, ...], prefer: str
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if there is none.
 
@@ -83,23 +83,17 @@ def newest(
     # Times that differ by less than CLOCK_SLACK_S count as equal. Of such folders, the one of the
     # first host by name is chosen, so that every launch makes the same choice.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
-    return next(
-        (
-            kept
-            for kept in kept_everywhere
-            if best and kept.host == prefer and kept.fact.same_as(best.fact)
-        ),
-        best,
-    )
+    preferred = [kept for kept in kept_everywhere if kept.host == prefer]
+    return next((kept for kept in preferred if best and kept.fact.same_as(best.fact)), best)
 
 
 def seat_tasks(
-    requested: Mapping[str, RoleRequest],
-    hosts: Mapping[str, Host],
-    facts: Mapping[str, HostFacts],
+    requested: RoleRequests,
+    hosts: HostsByName,
+    facts: FactsByHost,
     job: Job,
     options: Options,
-) -> tuple[tuple[Seat, ...], ResumePoint]:
+) -> tuple[Seats, ResumePoint]:
     """Return all tasks with their hosts, and the host on which training resumes.
 
     The task that writes checkpoints goes to the host with the newest `keep` folder; raises Refused
@@ -109,34 +103,33 @@ def seat_tasks(
     seats = place_tasks(requested, hosts, facts, {})
     checks.seats(job, seats)
     default = decider(seats)
+    role_hosts = requested[default.role].hosts
     if rules(job.mode).all_decide:
         return seats, _copied(job, facts, seats, default, options)
-    kept = newest(job, facts, requested[default.role].hosts, default.host)
+    kept = newest(job, facts, role_hosts, default.host)
     if kept is None or kept.host == default.host:
         return seats, ResumePoint(default.host)
     if options.ignore_keep:
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
-    if kept.host in requested[default.role].hosts:
+    if kept.host in role_hosts:
         # In modes coordinator and ingraph, the server of worker 0 may have written the `keep`
         # folder, so worker 0 goes to that host too.
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
-        seats = place_tasks(
-            requested, hosts, facts, dict.fromkeys((default.role, *with_it), kept.host)
-        )
+        first = dict.fromkeys((default.role, *with_it), kept.host)
+        seats = place_tasks(requested, hosts, facts, first)
     returned = decider(seats)
     if returned.host != kept.host:
-        raise _not_placeable(kept, default, requested[default.role].hosts)
+        raise _not_placeable(kept, default, role_hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"
     seats = tuple(
         replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats
     )
-    return seats, ResumePoint(
-        returned.host, notes=(f"{default.task} is {why}; without it: {default.host}",)
-    )
+    note = f"{default.task} is {why}; without it: {default.host}"
+    return seats, ResumePoint(returned.host, notes=(note,))
 
 
 def _copied(
-    job: Job, facts: Mapping[str, HostFacts], seats: tuple[Seat, ...], chief: Seat, options: Options
+    job: Job, facts: FactsByHost, seats: Seats, chief: Seat, options: Options
 ) -> ResumePoint:
     """Return where training resumes in a mode in which every worker reads the checkpoints.
 
@@ -144,22 +137,17 @@ def _copied(
     the chief's host.
     """
     kept = newest(job, facts, (chief.host,), chief.host)
-    if kept is None:
-        return ResumePoint(chief.host)
-    if kept.host != chief.host and options.ignore_keep:
+    others = [seat.host for seat in seats if kept and seat.host != kept.host]
+    if kept and kept.host != chief.host and options.ignore_keep:
         # All hosts get the chief's `keep` folder, so that all workers start from the same state.
         return ResumePoint(chief.host, chief.host, (kept.unused_note,))
-    others = [name for name in dict.fromkeys(seat.host for seat in seats) if name != kept.host]
-    if not others:
+    if not kept or not others:
         return ResumePoint(chief.host)
-    return ResumePoint(
-        kept.host,
-        kept.host,
-        (
-            f"`keep` of {kept.host} ({kept.description}) goes to {fold_names(others)} first: "
-            "every worker reads it",
-        ),
+    note = (
+        f"`keep` of {kept.host} ({kept.description}) goes to {fold_names(others)} first: every "
+        "worker reads it"
     )
+    return ResumePoint(kept.host, kept.host, (note,))
 
 
 def resume(job: Job, facts: HostFacts) -> str | None:
@@ -174,16 +162,11 @@ def resume(job: Job, facts: HostFacts) -> str | None:
 
 def _not_placeable(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:
     task, role = default.task, default.role
-    where = (
-        f"not a host of the role {role}"
-        if kept.host not in role_hosts
-        else f"without a free place for {task}"
-    )
+    full, foreign = f"without a free place for {task}", f"not a host of the role {role}"
     return Refused(
-        f"the newest `keep` ({kept.description}) is on {kept.host}, which is {where}: {task} "
-        "would start from zero",
+        f"the newest `keep` ({kept.description}) is on {kept.host}, which is "
+        f"{full if kept.host in role_hosts else foreign}: {task} would start from zero",
         where=f"host {kept.host}",
         next=f"add {kept.host} to the role {role}, copy it: `tfdeploy fetch --keep --onto "
-        f"{default.host}`, "
-        "or start from zero: `tfdeploy launch --fresh`",
+        f"{default.host}`, or start from zero: `tfdeploy launch --fresh`",
     )

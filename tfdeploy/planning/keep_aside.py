@@ -6,30 +6,31 @@ Renames nothing itself.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping
+from collections import defaultdict
 from dataclasses import replace
 
-from tfdeploy.model.facts import HostFacts, KeepFact
+from tfdeploy.model.facts import FactsByHost, HostFacts, KeepFact
 from tfdeploy.model.job import Job
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.plan import Notes
+from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.nexts import on_host
 from tfdeploy.model.text.units import count, in_bytes
 from tfdeploy.planning.keep import kept_by
 
 
-def without_keep(facts: Mapping[str, HostFacts]) -> dict[str, HostFacts]:
+def without_keep(facts: FactsByHost) -> dict[str, HostFacts]:
     """Return the facts of the hosts without any `keep` folder, as after `launch --fresh`."""
     return {name: replace(each, keep=()) for name, each in facts.items()}
 
 
-def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]:
+def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
     """Return a note for each `keep` folder with content, and the command that restores them all."""
     if not job.keep:
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
-    hosts_by_content: dict[tuple[str, str], list[str]] = {}
+    hosts_by_content: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for name, host in facts.items():
         for fact in kept_by(job, host):
-            hosts_by_content.setdefault((fact.path, _content(fact)), []).append(name)
+            hosts_by_content[fact.path, _content(fact)].append(name)
     if not hosts_by_content:
         return ("--fresh: no host holds anything in `keep`",)
     lines = [
@@ -37,24 +38,19 @@ def notes(job: Job, facts: Mapping[str, HostFacts], run: str) -> tuple[str, ...]
         f"keep/{path}.before-{run}"
         for (path, content), hosts in hosts_by_content.items()
     ]
-    by_workdir: dict[str, list[str]] = {}
-    for name, host in facts.items():
-        by_workdir.setdefault(host.workdir, []).append(name)
-    scripts = {_undo_script(job, workdir, run): names for workdir, names in by_workdir.items()}
-    every = f"`{shlex.join(('tfdeploy', 'exec', '--', next(iter(scripts))))}`"
-    commands = (
-        [every]
-        if len(scripts) == 1
-        else [on_host(fold_names(n), script) for script, n in scripts.items()]
+    scripts = fold_equal(
+        {name: _undo_script(job, host.workdir, run) for name, host in facts.items()}
     )
+    commands = [on_host(fold_names(names), script) for names, script in scripts]
+    if len(scripts) == 1:
+        commands = [f"`{shlex.join(('tfdeploy', 'exec', '--', scripts[0][1]))}`"]
     return (*lines, f"to go on from it again, once {run} has ended: {', and '.join(commands)}")
 
 
 def _content(fact: KeepFact) -> str:
-    files = f"{count(fact.files, 'file')}, {in_bytes(fact.bytes)}"
-    if fact.step is not None:
-        return f"{files}, step {fact.step}"
-    return f"{files}, {fact.checkpoint}" if fact.checkpoint else files
+    checkpoint = fact.checkpoint if fact.step is None else f"step {fact.step}"
+    known = (count(fact.files, "file"), in_bytes(fact.bytes), checkpoint)
+    return ", ".join(filter(None, known))
 
 
 def _undo_script(job: Job, workdir: str, run: str) -> str:

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 
-from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.facts import FactsByHost
+from tfdeploy.model.inventory import HostsByName, Inventory
 from tfdeploy.model.job import Mode
 from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import host_checks
 from tfdeploy.planning.cluster import gpus, ports
 from tfdeploy.planning.cluster.layout import Layout
-from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import RoleRequest
+from tfdeploy.planning.cluster.placement import Seats
+from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
 
 _BY_DEFAULT = {
     "one": ", one per GPU, one on a host without",
@@ -22,60 +22,44 @@ _BY_DEFAULT = {
 }
 
 
-def counts(
-    inventory: Inventory, mode: Mode, requested: Mapping[str, RoleRequest], seats: tuple[Seat, ...]
-) -> tuple[str, ...]:
+def counts(inventory: Inventory, mode: Mode, requested: RoleRequests, seats: Seats) -> Notes:
     """Return notes on each role: the number of its tasks and the reason, or that it is unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
+    busy = {seat.host for seat in seats}
     texts = [f"{role}: {count[role]}{_asked(request, used)}" for role, request in requested.items()]
-    idle = [
-        name for name in requested["worker"].hosts if not any(seat.host == name for seat in seats)
-    ]
+    idle = [name for name in requested["worker"].hosts if name not in busy]
     if idle and requested["worker"].total is None:
         texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
-    unused = {role: hosts for role, hosts in inventory.roles.items() if role not in used.takes}
-    busy = {seat.host for seat in seats}
     if not used.takes_slots and any(host.slots for host in inventory.hosts):
         texts.append(f"`slots` of the inventory is not used in mode {mode}")
-    return (
-        *texts,
-        *(
-            f"the role {role} of the inventory is not used in mode {mode}{_idle(set(hosts) - busy)}"
-            for role, hosts in unused.items()
-        ),
-    )
-
-
-def _idle(hosts: set[str]) -> str:
-    return f": no task on {fold_names(sorted(hosts))}" if hosts else ""
+    for role, hosts in inventory.roles.items():
+        if role not in used.takes:
+            names = fold_names(sorted({*hosts} - busy))
+            unused = f": no task on {names}" if names else ""
+            texts.append(f"the role {role} of the inventory is not used in mode {mode}{unused}")
+    return tuple(texts)
 
 
 def _asked(request: RoleRequest, mode: Rules) -> str:
+    """Return the reason for the number of tasks, as the end of a note."""
     if request.because:
-        return (
-            f", on a worker host, since {request.because}"
-            if request.of != request.role
-            else f" by {request.because}"
-        )
+        elsewhere = request.of != request.role
+        return f"{', on a worker host, since' if elsewhere else ' by'} {request.because}"
     if mode.single:
         return ", the first host of the role, with all its GPUs"
-    if request.role == "worker" and request.slots and request.per_host is None:
-        return ", one per slot"
-    if request.role == "worker":
-        return _BY_DEFAULT[request.share]
-    return ", one per host of the role" if request.role == "ps" else ""
+    if request.role != "worker":
+        return ", one per host of the role" if request.role == "ps" else ""
+    by_slots = request.slots and request.per_host is None
+    return ", one per slot" if by_slots else _BY_DEFAULT[request.share]
 
 
-def of_hosts(
-    layout: Layout, hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], logs_bytes: int
-) -> tuple[str, ...]:
+def of_hosts(layout: Layout, hosts: HostsByName, facts: FactsByHost, logs_bytes: int) -> Notes:
     """Return notes on each host of the plan. `logs_bytes`: the largest size of one task's log."""
     texts: list[str | None] = []
     for name, host_facts in facts.items():
-        seats = layout.on(name)
-        texts.append(ports.why(hosts[name], host_facts, layout.mesh[name]))
-        texts += gpus.notes(
-            hosts[name], host_facts, tuple(index for seat in seats for index in seat.gpus)
-        )
-        texts += host_checks.host_notes(hosts[name], host_facts, len(seats) * logs_bytes)
-    return tuple(text for text in texts if text)
+        host, seats = hosts[name], layout.on(name)
+        given = tuple(index for seat in seats for index in seat.gpus)
+        texts.append(ports.why(host, host_facts, layout.mesh[name]))
+        texts += gpus.notes(host, host_facts, given)
+        texts += host_checks.host_notes(host, host_facts, len(seats) * logs_bytes)
+    return tuple(filter(None, texts))

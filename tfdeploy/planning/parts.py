@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -40,9 +41,8 @@ def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
     loads, empty = [0] * len(folders), len(folders)
     smallest = [(0, worker) for worker in range(len(folders))]
     limit = TOLERANCE * sum(_weight(size) for size in sizes) / len(folders)
-    for placed, file in enumerate(
-        sorted(range(len(sizes)), key=lambda file: -_weight(sizes[file]))
-    ):
+    largest_first = sorted(range(len(sizes)), key=lambda file: -_weight(sizes[file]))
+    for placed, file in enumerate(largest_first):
         while smallest[0][0] != loads[smallest[0][1]]:
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
@@ -65,9 +65,9 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
     """
     keepers = array("i", [NOBODY]) * len(sizes)
     loads = [0] * len(folders)
-    by_folder: dict[str, list[int]] = {}
+    by_folder: defaultdict[str, list[int]] = defaultdict(list)
     for worker, folder in enumerate(folders):
-        by_folder.setdefault(folder, []).append(worker)
+        by_folder[folder].append(worker)
     present = [(workers, held[folder]) for folder, workers in by_folder.items() if folder in held]
     own = bytearray(len(sizes))
     for workers, held_files in present:

@@ -13,7 +13,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import Rules, rules
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
 from tfdeploy.planning import (
     argument_lengths,
@@ -30,8 +30,8 @@ from tfdeploy.planning import (
 from tfdeploy.planning.cluster import addresses, ports, restarts
 from tfdeploy.planning.cluster.addresses import Advertised
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
-from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.cluster.role_requests import RoleRequest
+from tfdeploy.planning.cluster.placement import Seats
+from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.flags import role_programs
 from tfdeploy.planning.keep import ResumePoint
 from tfdeploy.planning.options import Options
@@ -83,9 +83,9 @@ class _Placed:
     `used`: facts of the hosts that get a task. `hosts`: all hosts that were probed.
     """
 
-    requested: dict[str, RoleRequest]
+    requested: RoleRequests
     hosts: dict[str, Host]
-    seats: tuple[Seat, ...]
+    seats: Seats
     resume_point: ResumePoint
     used: dict[str, HostFacts]
 
@@ -267,8 +267,8 @@ def _guard(
         for name, facts in placed.used.items()
     )
     protect = protection.decide(inputs.job, placed.used, hosts)
-    public = inputs.options.allow_public
-    protection.refuse_public(placed.used, protect, single=inputs.rules.single, allow_public=public)
+    if not (inputs.rules.single or inputs.options.allow_public):
+        protection.refuse_public(placed.used, protect)
     return hosts, protect
 
 
@@ -324,16 +324,16 @@ def _assemble(
 
 def _notes(
     inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
-) -> tuple[str, ...]:
+) -> Notes:
     job, used, alone = inputs.job, placed.used, inputs.rules.single
-    return (
+    lines = (
         *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
-        *([read.mode_note] if read.mode_note else []),
+        read.mode_note,
         *syntax.notes(read.program),
         *downloads.notes(job, read.program, inputs.options.files),
-        *([commands.shared.served.note] if commands.shared.served.note else []),
+        commands.shared.served.note,
         *dict.fromkeys(program_note for each in commands.programs for program_note in each.notes),
         *commands.shared.identity.notes,
         *interpreters.notes(job, used),
@@ -347,3 +347,4 @@ def _notes(
         *(() if alone else environment.proxy_notes(used)),
         *environment.preset_notes(inputs.options.preset, used),
     )
+    return tuple(filter(None, lines))

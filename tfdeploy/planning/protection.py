@@ -3,28 +3,30 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
+from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import as_root, install_on, on_host
+from tfdeploy.model.text.units import count
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
 LONGEST_FILTER = 4096  # the most instructions that Linux accepts in a packet filter
-_NEEDS: dict[Level, tuple[Level, ...]] = {
-    "firewall": ("firewall", "peers"),
-    "peers": ("peers",),
-    "none": (),
+_REMEDIES = {
+    "none": ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
+    "`tfdeploy check` and docs/protect.md say",
+    "peers": "; if other users there must not, write `protect: firewall`, and `tfdeploy check` "
+    "says what the hosts lack for it",
 }
 
 
-def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) -> Protection:
+def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protection:
     """Return the level of protection of each host.
 
     Raises Refused if the job names a level that one of the hosts cannot provide.
@@ -36,26 +38,25 @@ def decide(job: Job, facts: Mapping[str, HostFacts], hosts: Iterable[HostPlan]) 
 
     if rules(job.mode).single:
         return all_at("none", f"no task of mode {job.mode} listens")
-    if job.protect == "none":
-        return all_at("none", "the job says so")
-    kept = hindered(facts, [address for host in hosts for address in host.addresses])
+    hindrances = hindered(facts, [address for host in hosts for address in host.addresses])
     if job.protect != "auto":
-        if kept[job.protect]:
-            raise _refused(job, kept[job.protect])
+        if whys := hindrances[job.protect]:
+            raise Refused(
+                f"the job asks for `protect: {job.protect}`, and not every host can: {_first(whys)}",
+                where=f"host {next(iter(whys))}",
+                next="with `protect: auto`, each host takes the strongest level that it can do",
+            )
         return all_at(job.protect, "the job says so")
     levels = {
-        host.host: next(level for level in LEVELS if host.host not in kept[level]) for host in hosts
+        host.host: next(level for level in LEVELS if host.host not in hindrances[level])
+        for host in hosts
     }
     used = max(levels.values(), key=LEVELS.index)
-    stronger = [f"{level}: {_first(kept[level])}" for level in LEVELS[: LEVELS.index(used)]]
-    return Protection(
-        "auto", used, "; ".join(stronger) if stronger else "the strongest there is", levels
-    )
+    stronger = [f"{level}: {_first(hindrances[level])}" for level in LEVELS[: LEVELS.index(used)]]
+    return Protection("auto", used, "; ".join(stronger) or "the strongest there is", levels)
 
 
-def hindered(
-    facts: Mapping[str, HostFacts], addresses: Iterable[str]
-) -> dict[Level, dict[str, str]]:
+def hindered(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
     """Return level of protection -> host -> why the host cannot provide it.
 
     Hosts that can provide a level are left out. `addresses`: those of all hosts of the run.
@@ -88,23 +89,21 @@ def open_hosts(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def refuse_open(plan: Plan, facts: Mapping[str, HostFacts]) -> None:
+def refuse_open(plan: Plan, facts: FactsByHost) -> None:
     """Raise Refused if `auto` would leave the ports of a host open to everybody."""
     names = open_hosts(plan)
-    if not names:
-        return
-    first = names[0]
-    addresses = (address for host in plan.hosts for address in host.addresses)
-    why = hindered(facts, addresses)["peers"][first]
-    raise Refused(
-        f"`protect: auto` cannot keep strangers from the ports of {fold_names(names)} (on "
-        f"{first}: {why}): TensorFlow's "
-        "servers there would run what anybody sends who reaches them",
-        where=f"host {first}",
-        next=f"{cure(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
-        f"{shlex.quote(fold_names(names))}; "
-        "or accept it: `tfdeploy launch --allow-open`, or `protect: none` in the job",
-    )
+    folded = fold_names(names)
+    for first in names[:1]:
+        addresses = (address for host in plan.hosts for address in host.addresses)
+        why = hindered(facts, addresses)["peers"][first]
+        raise Refused(
+            f"`protect: auto` cannot keep strangers from the ports of {folded} (on {first}: "
+            f"{why}): TensorFlow's servers there would run what anybody sends who reaches them",
+            where=f"host {first}",
+            next=f"{cure(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
+            f"{shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or `protect: "
+            "none` in the job",
+        )
 
 
 def cure(host: str, facts: HostFacts, level: Level) -> str:
@@ -112,38 +111,29 @@ def cure(host: str, facts: HostFacts, level: Level) -> str:
 
     The text is a command for this machine, or advice.
     """
-    own = facts.protect
+    own, user = facts.protect, facts.user
     if level == "firewall" and own.firewall:
-        line = (
-            f'"{facts.user} ALL=(root) NOPASSWD: /usr/sbin/nft" in /etc/sudoers.d there '
-            "(docs/protect.md)"
-        )
-        sudo = "" if facts.user == "root" else f"; and write {line}"
-        return install_on(host, "nftables", facts.user) + sudo
+        install = install_on(host, "nftables", user)
+        line = f'"{user} ALL=(root) NOPASSWD: /usr/sbin/nft"'
+        sudo = f"{install}; and write {line} in /etc/sudoers.d there (docs/protect.md)"
+        return install if user == "root" else sudo
     if own.peers:
-        return (
-            f"{on_host(host, 'uname', '-r')}: this needs Linux 4.5 or newer, and a real kernel "
-            "instead of a sandbox"
-        )
+        kernel = on_host(host, "uname", "-r")
+        return f"{kernel}: this needs Linux 4.5 or newer, and a real kernel instead of a sandbox"
     if own.most_instructions < LONGEST_FILTER:
-        return as_root(host, facts.user, "sysctl", "-w", "net.core.optmem_max=131072")
+        return as_root(host, user, "sysctl", "-w", "net.core.optmem_max=131072")
     return "launch on fewer hosts, or give the hosts consecutive addresses"
 
 
-def refuse_public(
-    facts: Mapping[str, HostFacts], protection: Protection, *, single: bool, allow_public: bool
-) -> None:
+def refuse_public(facts: FactsByHost, protection: Protection) -> None:
     """Raise Refused if an unprotected host has a public address on some interface."""
-    if single or allow_public:
-        return
     for name, host_facts in facts.items():
         for address in host_facts.addresses if protection.level_of(name) == "none" else ():
             if is_public(address):
                 raise Refused(
                     f"{name} has the public address {address}, and the run's ports are open to "
-                    f"everybody ({protection.why}): "
-                    "TensorFlow's servers have no authentication and run graphs from whoever "
-                    "reaches them",
+                    f"everybody ({protection.why}): TensorFlow's servers have no authentication "
+                    "and run graphs from whoever reaches them",
                     where=f"host {name}",
                     next="`protect: auto` in the job, or accept it: `tfdeploy launch "
                     "--allow-public`",
@@ -151,13 +141,12 @@ def refuse_public(
 
 
 def notes(
-    job: Job, protection: Protection, hosts: Iterable[HostPlan], tasks: Iterable[TaskPlan]
-) -> tuple[str, ...]:
+    job: Job, protection: Protection, hosts: Sequence[HostPlan], tasks: Sequence[TaskPlan]
+) -> Notes:
     """Return notes on which ports can be reached by whom."""
-    mode, tasks = rules(job.mode), tuple(tasks)
+    mode = rules(job.mode)
     if mode.single:
         return ()
-    hosts = tuple(hosts)
     lines = [
         _level_note(
             protection, level, names, hosts, () if mode.ranks and level == "peers" else tasks
@@ -167,29 +156,25 @@ def notes(
     if mode.ranks:
         lines += [
             f"every machine that reaches {task.host} can connect to {task.host}:{task.port} "
-            f"(MASTER_PORT of {task.task}) also "
-            "under `protect: peers`, because the program opens this port itself; if that "
-            "matters, write `protect: firewall`"
+            f"(MASTER_PORT of {task.task}) also under `protect: peers`, because the program opens "
+            "this port itself; if that matters, write `protect: firewall`"
             for task in tasks
             if task.port is not None and protection.level_of(task.host) == "peers"
         ]
     lines += _public_notes(protection, hosts)
-    if protection.used != "none" and not mode.ranks:
-        free = [task.task for task in tasks if task.port is None and task.role not in mode.silent]
-        lines += (
-            [f"protect does not cover {fold_names(free)}: where they listen is up to the program"]
-            if free
-            else []
-        )
+    free = [task.task for task in tasks if task.port is None and task.role not in mode.silent]
+    if free and protection.used != "none":
+        names = fold_names(free)
+        lines.append(f"protect does not cover {names}: where they listen is up to the program")
     return tuple(lines)
 
 
 def _level_note(
     protection: Protection,
     level: Level,
-    names: tuple[str, ...],
-    hosts: tuple[HostPlan, ...],
-    tasks: tuple[TaskPlan, ...],
+    names: Sequence[str],
+    hosts: Sequence[HostPlan],
+    tasks: Sequence[TaskPlan],
 ) -> str:
     """Return a line on the hosts with this level: who can connect to which ports, and a remedy.
 
@@ -198,33 +183,22 @@ def _level_note(
     requires the run's certificates at every level.
     """
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
-    covered = {
-        host.host: _ports(host.host, tasks) + [host.mesh_port] * (level == "firewall")
-        for host in hosts
-        if host.host in names
-    }
     where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"
     why = f" ({protection.why})" if level == protection.used else ""
     begin = f"{warning}protect: {level}{where}{why}"
-    at = ", ".join(f"{host}:{_folded(ports)}" for host, ports in covered.items() if ports)
-    if not at:
+    places = []
+    for host in hosts:
+        ports = [host.mesh_port] if level == "firewall" else []
+        ports += [task.port for task in tasks if task.host == host.host and task.port is not None]
+        if ports and host.host in names:
+            places.append(f"{host.host}:{_folded(ports)}")
+    if not places:
         return f"{begin}: it covers no port of the tasks"
     whose = "the tasks and the mesh" if level == "firewall" else "the tasks"
     return (
         f"{begin}: {_who_connects(protection, level)} can connect to {whose} at "
-        f"{at}{_remedy(level)}"
+        f"{', '.join(places)}{_REMEDIES.get(level, '')}"
     )
-
-
-def _remedy(level: Level) -> str:
-    if level == "none":
-        return (
-            ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
-            "`tfdeploy check` and "
-            "docs/protect.md say"
-        )
-    cure = "write `protect: firewall`, and `tfdeploy check` says what the hosts lack for it"
-    return f"; if other users there must not, {cure}" if level == "peers" else ""
 
 
 def _who_connects(protection: Protection, level: Level) -> str:
@@ -235,33 +209,34 @@ def _who_connects(protection: Protection, level: Level) -> str:
     if level == "none":
         return "every machine that reaches them"
     levels = protection.by_level()
-    every_user = [host for other, names in levels.items() if other != "firewall" for host in names]
-    users = "the run's user there" if not every_user else "every user there"
-    if every_user and "firewall" in levels:
-        users = f"the run's user and on {fold_names(every_user)} every user"
+    open_to_users = fold_names(
+        host for other, names in levels.items() if other != "firewall" for host in names
+    )
+    users = "every user there" if open_to_users else "the run's user there"
+    if open_to_users and "firewall" in levels:
+        users = f"the run's user and on {open_to_users} every user"
     return f"only the run's hosts, with {users},"
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
     """Return a line on hosts with public addresses, for each level of protection among them."""
-    public_addresses = {
-        host.host: public
-        for host in hosts
-        if (public := [each for each in host.addresses if is_public(each)])
-    }
     lines = []
     for level in LEVELS:
-        names = [name for name in public_addresses if protection.level_of(name) == level]
-        if names:
-            open_to = (
-                "TensorFlow's servers run graphs from whoever reaches their ports"
-                if level == "none"
-                else f"protect: {level} turns strangers away there, but not at ports that the "
-                "program opens by itself"
-            )
+        public = {
+            host.host: address
+            for host in hosts
+            for address in reversed(host.addresses)
+            if is_public(address) and protection.level_of(host.host) == level
+        }
+        effect = (
+            f"protect: {level} turns strangers away there, but not at ports that the program opens "
+            "by itself"
+        )
+        if level == "none":
+            effect = "TensorFlow's servers run graphs from whoever reaches their ports"
+        for first, address in list(public.items())[:1]:
             lines.append(
-                f"public addresses on {fold_names(names)} (on {names[0]} {public_addresses[names[0]][0]}): "
-                f"{open_to}"
+                f"public addresses on {fold_names(public)} (on {first} {address}): {effect}"
             )
     return lines
 
@@ -271,41 +246,23 @@ def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
 
     `length`: number of instructions in the packet filter that the run needs.
     """
-    whys = [facts.protect.hindrance(needed) for needed in _NEEDS[level]]
-    if "peers" in _NEEDS[level] and length > facts.protect.most_instructions:
-        whys.append(
-            f"the addresses of all hosts take a filter of {length} instructions, and its kernel "
-            "takes "
-            f"{facts.protect.most_instructions} (sysctl net.core.optmem_max)"
-        )
-    return next(filter(None, whys), "")
+    own, most = facts.protect, facts.protect.most_instructions
+    if level == "none":
+        return ""
+    too_long = (
+        f"the addresses of all hosts take a filter of {length} instructions, and its kernel takes "
+        f"{most} (sysctl net.core.optmem_max)"
+    )
+    # The level firewall includes the filter of the level peers.
+    return own.hindrance(level) or own.peers or (too_long if length > most else "")
 
 
 def _first(whys: Mapping[str, str]) -> str:
     name, why = next(iter(whys.items()))
-    others = len(whys) - 1
-    more = f"; {others} more host{'s' * (others > 1)} cannot do it either" if others else ""
-    return f"{name}: {why}{more}"
-
-
-def _refused(job: Job, whys: Mapping[str, str]) -> Refused:
-    return Refused(
-        f"the job asks for `protect: {job.protect}`, and not every host can: {_first(whys)}",
-        where=f"host {next(iter(whys))}",
-        next="with `protect: auto`, each host takes the strongest level that it can do",
-    )
-
-
-def _ports(host: str, tasks: tuple[TaskPlan, ...]) -> list[int]:
-    return [task.port for task in tasks if task.host == host and task.port is not None]
+    others = count(len(whys) - 1, "more host")
+    return f"{name}: {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")
 
 
 def _folded(ports: list[int]) -> str:
     """Return the ports as a text with ranges: "2222-2224,2230"."""
-    ranges: list[list[int]] = []
-    for port in sorted(ports):
-        if ranges and port == ranges[-1][1] + 1:
-            ranges[-1][1] = port
-        else:
-            ranges.append([port, port])
-    return ",".join(str(low) if low == high else f"{low}-{high}" for low, high in ranges)
+    return fold_names(map(str, ports)).strip("[]")

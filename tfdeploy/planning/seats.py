@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.model.modes import rules
 from tfdeploy.planning import checks, datasets, keep
-from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import (
-    RoleRequest,
+    RoleRequests,
     role_hosts,
     role_requests,
     with_default_roles,
@@ -21,7 +20,7 @@ from tfdeploy.planning.cluster.role_requests import (
 from tfdeploy.planning.options import Options
 
 
-def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
+def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
     """Return role -> the hosts, tasks and GPUs that are requested for it. Needs no probe.
 
     Raises UsageError if there is no mode, and ConfigError for roles that make no cluster.
@@ -32,7 +31,7 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> dict[st
     return requested
 
 
-def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> tuple[Seat, ...]:
+def seats_of(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
     """Return where a launch without options would place the tasks if all GPUs were free.
 
     Raises the same errors as a launch that cannot place its tasks.
@@ -43,13 +42,9 @@ def seats_of(inventory: Inventory, job: Job, facts: Mapping[str, HostFacts]) -> 
         name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus))
         for name, each in facts.items()
     }
-    return keep.seat_tasks(
-        requested,
-        probed_hosts(inventory, checks.mode(job), idle),
-        idle,
-        job,
-        Options(ignore_keep=True),
-    )[0]
+    hosts = probed_hosts(inventory, checks.mode(job), idle)
+    seats, _ = keep.seat_tasks(requested, hosts, idle, job, Options(ignore_keep=True))
+    return seats
 
 
 def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
@@ -62,9 +57,7 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
     return tuple(host.name for host in inventory.hosts if host.name in names)
 
 
-def probed_hosts(
-    inventory: Inventory, mode: Mode, facts: Mapping[str, HostFacts]
-) -> dict[str, Host]:
+def probed_hosts(inventory: Inventory, mode: Mode, facts: FactsByHost) -> dict[str, Host]:
     """Return name -> host for the hosts to probe. Raises Refused if one of them has no facts."""
     asked = set(hosts_to_probe(inventory, mode))
     hosts = {host.name: host for host in inventory.hosts if host.name in asked}

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from tfdeploy.agent import layout
+from tfdeploy.agent.run import shown_plan
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve import tensorboard
 
 
 @pytest.mark.parametrize(
@@ -31,4 +31,5 @@ def test_the_plan_here_says_which_python(tmp_path: Path, plan: object, python: s
     Path(paths.run_dir).mkdir(parents=True)
     if plan is not None:
         (Path(paths.run_dir) / "plan.json").write_text(json.dumps(plan))
-    assert tensorboard._planned_python(paths) == python
+    planned = shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host)
+    assert (planned or "python3") == python

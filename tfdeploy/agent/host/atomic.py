@@ -40,6 +40,23 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
         raise
 
 
+def create_empty(path: Union[str, bytes]) -> None:
+    """Create an empty file. Raises OSError, also if the path exists."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    os.close(os.open(path, flags, 0o600))
+
+
+def remove_file(path: str, *, if_possible: bool = False) -> None:
+    """Remove the file if it exists. Raises OSError, unless `if_possible` is given."""
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
+    except OSError:
+        if not if_possible:
+            raise
+
+
 def remove_temporaries(path: str) -> None:
     """Remove the temporary files of a process that was killed while it wrote `path`. Only the
     process that writes `path` now may call this."""
@@ -50,14 +67,6 @@ def remove_temporaries(path: str) -> None:
                 os.unlink(os.path.join(folder, each))
     except OSError:
         pass  # the folder does not exist or has become read-only
-
-
-def remove_file(path: str) -> None:
-    """Remove the file if it exists and can be removed."""
-    try:
-        os.unlink(path)
-    except OSError:
-        pass
 
 
 def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
@@ -83,11 +92,12 @@ def read_json(path: str) -> Optional[Unchecked]:
     return obj if isinstance(obj, dict) else None
 
 
-def append_line(path: str, obj: Any) -> None:
+def append_line(path: str, obj: Any, *, after_torn_line: bool = False) -> None:
     """Append `obj` as one line of JSON. The line is appended completely or not at all. Each file
-    has only one writer. Raises OSError."""
-    line = json_text.dumps(obj).encode("ascii") + b"\n"
-    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    has only one writer. `after_torn_line`: True if the file ends with an incomplete line, which is
+    ended first. Raises OSError."""
+    line = b"\n" * after_torn_line + json_text.dumps(obj).encode("ascii") + b"\n"
+    fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         before = os.fstat(fd).st_size
         written = os.write(fd, line)

@@ -99,6 +99,16 @@ class StartedProgram:
                 return None, "", "no answer within %g s" % WITHIN_S
         return self._process.returncode, _decode_output(out), _decode_output(err)
 
+    def read_marked_line(self, mark: str) -> Tuple[Optional[str], str]:
+        """Return (the rest of the output line that begins with `mark`, ""). If there is no such
+        line, return (None, the last line that the program printed, or its exit code)."""
+        code, out, err = self.read_output()
+        for line in out.splitlines():
+            if line.startswith(mark):
+                return line[len(mark) :], ""
+        last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
+        return None, last[0][:300]
+
 
 def _decode_output(raw: bytes) -> str:
     return raw[:_MOST_BYTES].decode("utf-8", "replace").strip()
@@ -131,13 +141,10 @@ def read_python(program: Optional[StartedProgram], wanted: str) -> Tuple[Answer,
     versions.update(cpu_only=False, modules={})
     if program is None:
         return versions, "there is no program %s here" % wanted
-    code, out, err = program.read_output()
-    for line in out.splitlines():
-        if line.startswith("=tfdeploy-python="):
-            versions = json.loads(line[len("=tfdeploy-python=") :])
-            return versions, None
-    last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
-    return versions, "%s does not run Python here: %.300s" % (wanted, last[0])
+    printed, problem = program.read_marked_line("=tfdeploy-python=")
+    if printed is not None:
+        return json.loads(printed), None
+    return versions, "%s does not run Python here: %s" % (wanted, problem)
 
 
 def start_rsync() -> StartedProgram:

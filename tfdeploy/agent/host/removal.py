@@ -16,6 +16,15 @@ from tfdeploy.agent.host.mounts import read_mounts
 GONE = ".gone-"  # a prefix that no name of a run, release, data set or job has
 
 
+def is_ours(path: str) -> bool:
+    """Return whether the path belongs to this user or root, and is no link."""
+    try:
+        status = os.lstat(path)
+    except OSError:
+        return False
+    return status.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(status.st_mode)
+
+
 def disk_usage(path: str) -> int:
     """Return how many bytes become free if `path` is removed. A file counts 0 if it also has a name
     outside `path`.

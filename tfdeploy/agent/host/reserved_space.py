@@ -47,15 +47,15 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
             atomic.write_bytes(path, content, durable=durable)
 
 
-def append_line(path: str, obj: Any) -> None:
+def append_line(path: str, obj: Any, *, after_torn_line: bool = False) -> None:
     """Append a line as atomic.append_line does. If the disk is full, the reserve of the journal is
     removed, which helps only once. Raises OSError."""
     try:
-        atomic.append_line(path, obj)
+        atomic.append_line(path, obj, after_torn_line=after_torn_line)
     except OSError as error:
         if error.errno not in FULL or not _remove_reserve(path):
             raise
-        atomic.append_line(path, obj)
+        atomic.append_line(path, obj, after_torn_line=after_torn_line)
 
 
 def _remove_reserve(path: str) -> bool:

@@ -49,7 +49,8 @@ class Supervisors:
         if self._begun.get(task, (0, 0))[0] >= attempt:
             return False
         folder = self._paths.make_task_dir(task)
-        remove_file(self._paths.stop_file(task))  # the previous attempt may have left this file
+        # The previous attempt may have left this file.
+        remove_file(self._paths.stop_file(task), if_possible=True)
         arguments = ("supervise", self._paths.host_dir, task, str(attempt), str(round_number))
         log = os.path.join(folder, layout.SUPERVISOR_LOG)
         self._children[task] = start_agent(log, *arguments, **self._inherit_sockets(task))

@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.ownership import agent_name
 from tfdeploy.agent.run import check_files
@@ -60,12 +60,12 @@ def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
 
 def job_names(workdir: str) -> List[str]:
     """Return the jobs that have runs in this workdir."""
-    names = filter(NAME.match, list_names(workdir))
+    names = filter(is_name, list_names(workdir))
     return [name for name in names if os.path.isdir(layout.runs_dir(workdir, name))]
 
 
 def run_names(workdir: str, job: str) -> List[str]:
-    return list(filter(NAME.match, list_names(layout.runs_dir(workdir, job))))
+    return list(filter(is_name, list_names(layout.runs_dir(workdir, job))))
 
 
 def list_names(folder: str) -> List[str]:
@@ -87,7 +87,7 @@ def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
 def all_host_folders(run_dir: str) -> List[RunPaths]:
     """Return the hosts' folders in the folder of a run, including incomplete ones."""
     hosts = os.path.join(run_dir, "hosts")
-    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if NAME.match(name)]
+    return [RunPaths(os.path.join(hosts, name)) for name in list_names(hosts) if is_name(name)]
 
 
 def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
@@ -144,16 +144,16 @@ def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPa
 
 
 def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
-    """Yield the folders that the same host may have of the job's other runs. They may be missing or
-    damaged."""
+    """Yield the folders, for the same host, of the job's other runs. Damaged ones are left out."""
     for run in run_names(paths.workdir, paths.job):
-        if run != paths.run:
-            yield RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
+        if run != paths.run and check_files.find_damage(other) is None:
+            yield other
 
 
 def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
     """Yield the folders of all runs in doubt in this workdir, of any host."""
     for name in list_names(layout.in_doubt_dir(workdir)):
         fields = name.split("@")
-        if len(fields) == 3 and all(map(NAME.match, fields)):
+        if len(fields) == 3 and all(map(is_name, fields)):
             yield RunPaths(layout.host_dir(workdir, *fields))

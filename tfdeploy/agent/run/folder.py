@@ -104,6 +104,10 @@ class RunPaths:
             )
         return wire.from_wire(wire.HostPart, fields)
 
+    def tasks(self) -> List[str]:
+        """Return the names of the tasks that this host runs. Raises HostPartMissing."""
+        return [spec.task for spec in self.part().tasks]
+
     def is_whole(self) -> bool:
         return read_json(self.file(layout.PART)) is not None
 

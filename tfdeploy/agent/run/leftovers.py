@@ -28,7 +28,7 @@ def forget_secrets(paths: RunPaths) -> None:
     left."""
     for path in map(paths.file, SECRET_FILES):
         remove_temporaries(path)
-        remove_file(path)
+        remove_file(path, if_possible=True)
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
@@ -60,8 +60,8 @@ def remove_partial_orders(paths: RunPaths) -> None:
 
 def forget_doubt(paths: RunPaths) -> None:
     """Remove the files that mark a run as in doubt, because the run is committed or over."""
-    remove_file(paths.doubt_file)
-    remove_file(paths.doubt_file + ABORT)
+    for path in (paths.doubt_file, paths.doubt_file + ABORT):
+        remove_file(path, if_possible=True)
 
 
 def put_back_keep(paths: RunPaths) -> None:

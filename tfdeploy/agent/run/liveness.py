@@ -18,7 +18,7 @@ def is_live(paths: RunPaths) -> bool:
 def is_minded(paths: RunPaths) -> bool:
     """Return whether a minder or supervisor of the run is alive."""
     return is_locked(paths.minder_lock) or any(
-        is_locked(paths.supervisor_lock(spec.task)) for spec in paths.part().tasks
+        is_locked(paths.supervisor_lock(task)) for task in paths.tasks()
     )
 
 

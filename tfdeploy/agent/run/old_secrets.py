@@ -3,18 +3,21 @@ host was rebooted or all its processes were killed."""
 
 from __future__ import annotations
 
+from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.run import check_files, leftovers, liveness
-from tfdeploy.agent.run.find import list_names, other_runs
+from tfdeploy.agent.run.find import list_names, run_names
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
     """Remove the secrets of other runs of the job on this host that are not alive. Such a run can
     no longer be resumed, because this run is committed."""
-    for other in other_runs(paths):
+    for run in run_names(paths.workdir, paths.job):
+        other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
-            secret_files(other)
+            run != paths.run
+            and secret_files(other)
             and not check_files.find_damage(other)
             and not liveness.is_live(other)
         ):

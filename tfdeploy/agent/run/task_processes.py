@@ -24,6 +24,7 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
+from tfdeploy.agent.run import liveness
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
@@ -109,6 +110,15 @@ def find_members(paths: RunPaths, tasks: Iterable[str]) -> Selection:
     for task in names:
         pids |= processes.find_marked(environment_markers(paths, task), table)
     return pids - supervisors - {os.getpid()}, table
+
+
+def has_live_processes(paths: RunPaths) -> bool:
+    """Return whether the run has not ended on this host, and its minder, a supervisor or any other
+    process of it is alive. The minder and the supervisors may have been killed, but not the
+    processes of the tasks."""
+    return paths.state().phase != "ended" and (
+        liveness.is_minded(paths) or bool(find_members(paths, paths.tasks())[0])
+    )
 
 
 def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:

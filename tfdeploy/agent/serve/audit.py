@@ -6,11 +6,10 @@ from __future__ import annotations
 
 import itertools
 import os
-import stat
 
 from tfdeploy.agent import frames, layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional, Tuple
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Tuple
+from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import installed, processes, removal
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run import check_files, in_doubt, liveness, old_secrets, over, task_processes
@@ -48,38 +47,30 @@ def report_audit(call: Call) -> Answer:
     interpreter), secret_files? {job: {"code": [paths of secret files below its code], "data": [data
     set/path]}}.
     """
-    workdir, secret = call.context.workdir, SecretPaths(call)
-    job, run, inventory_name = call.text("job"), call.text("run"), call.context.host
+    workdir, secret = call.workdir, SecretPaths(call)
+    job, run, inventory_name = call.text("job"), call.text("run"), call.host
     for content in audit_log.read_logs(workdir):
         call.item({}, frames.compress(content))
-    asked = (
-        installed.start_python(installed.find_program(call.text("python")))
-        if call.flag("python")
-        else None
-    )
+    python = installed.find_program(call.text("python")) if call.flag("python") else None
+    program = installed.start_python(python)
+    parts: List[RunPaths] = []
     if run:
-        held = secret_files.in_run(workdir, call.name("job"), call.name("run"), secret)
-        leftovers = itertools.chain(
-            _run_leftovers(workdir, job, run, inventory_name), _stray_processes(workdir, job, run)
-        )
+        parts = _own_parts(workdir, call.job, call.name("run"), inventory_name)
+        secrets = secret_files.in_run(workdir, job, run, secret)
+        leftovers = _run_leftovers(workdir, job, run, inventory_name)
     else:
-        held = (path for name in secret.jobs for path in secret_files.in_job(workdir, name, secret))
-        leftovers = itertools.chain(
-            _workdir_leftovers(workdir, inventory_name), _stray_processes(workdir)
+        secrets = itertools.chain.from_iterable(
+            secret_files.in_job(workdir, name, secret) for name in secret.jobs
         )
-    leftovers = itertools.chain((("secret file", path) for path in held), leftovers)
-    rows: List[Answer] = [
-        {"kind": kind, "path": path} for kind, path in itertools.islice(leftovers, MOST_LEFT)
-    ]
+        leftovers = _workdir_leftovers(workdir, inventory_name)
+    rows = itertools.chain(
+        (("secret file", path) for path in secrets), leftovers, _stray_processes(workdir, job, run)
+    )
     return {
-        "admitted": _admitted_addresses(_own_parts(workdir, job, run, inventory_name))
-        if run
-        else [],
-        "left": rows,
+        "admitted": _admitted_addresses(parts),
+        "left": [{"kind": kind, "path": path} for kind, path in itertools.islice(rows, MOST_LEFT)],
         "held": _runs_with_secrets(workdir, job, run, inventory_name),
-        "tensorflow": installed.read_python(asked, "")[0]["tensorflow"]
-        if asked is not None
-        else None,
+        "tensorflow": installed.read_python(program, "")[0]["tensorflow"],
     }
 
 
@@ -113,7 +104,8 @@ def _runs_with_secrets(workdir: str, job: str, run: str, inventory_name: str) ->
 
 
 def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Iterator[Leftover]:
-    if not os.path.isdir(layout.run_dir(workdir, job, run)):
+    run_dir = layout.run_dir(workdir, job, run)
+    if not os.path.isdir(run_dir):
         return
     parts = _own_parts(workdir, job, run, inventory_name)
     for paths in parts:
@@ -124,12 +116,10 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
             yield "half a run", paths.host_dir
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
-    if not parts or not any(_is_busy(paths) for paths in parts):
-        yield from _unknown_files(layout.run_dir(workdir, job, run), over.RUN_ENTRIES)
-    if not list_names(os.path.join(layout.run_dir(workdir, job, run), "hosts")) and not _is_locked(
-        workdir, job
-    ):
-        yield "half a run", layout.run_dir(workdir, job, run)
+    if not any(_is_busy(paths) for paths in parts):
+        yield from _unknown_files(run_dir, over.RUN_ENTRIES)
+    if not list_names(os.path.join(run_dir, "hosts")) and not _is_locked(workdir, job):
+        yield "half a run", run_dir
 
 
 def _is_busy(paths: RunPaths) -> bool:
@@ -169,36 +159,26 @@ def _admitted_addresses(parts: List[RunPaths]) -> List[Answer]:
 
 
 def _workdir_leftovers(workdir: str, inventory_name: str) -> Iterator[Leftover]:
-    for name, is_folder in _own_entries(workdir):
-        job_dir = os.path.join(workdir, name)
-        if name in _OURS:
-            continue
-        if name.startswith(removal.GONE):
-            yield "half", job_dir
-            continue
-        if (
-            not is_folder
-            or not NAME.match(name)
-            or not any(os.path.isdir(os.path.join(job_dir, each)) for each in _OF_JOB)
-        ):
-            yield "foreign", job_dir
-            continue
-        yield from _job_leftovers(workdir, name, inventory_name)
-    yield from (("foreign", path) for path in _foreign_entries(workdir))
+    for name in list_names(workdir):
+        path = os.path.join(workdir, name)
+        if not removal.is_ours(path):
+            yield from _foreign_entry(path)
+        elif name.startswith(removal.GONE):
+            yield "half", path
+        elif is_name(name) and any(os.path.isdir(os.path.join(path, each)) for each in _OF_JOB):
+            yield from _job_leftovers(workdir, name, inventory_name)
+        elif name not in _OURS:
+            yield "foreign", path
 
 
 def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Leftover]:
     job_dir = layout.job_dir(workdir, job)
-    yield from (("foreign", path) for path in _foreign_entries(job_dir))
-    yield from (
-        ("foreign", os.path.join(job_dir, name))
-        for name, _ in _own_entries(job_dir)
-        if name not in _OF_JOB
-    )
+    for name in list_names(job_dir):
+        if name not in _OF_JOB or not removal.is_ours(os.path.join(job_dir, name)):
+            yield from _foreign_entry(os.path.join(job_dir, name))
     if not _is_locked(workdir, job):
-        yield from _unknown_files(layout.releases_dir(workdir, job), ())
-        yield from _unknown_files(layout.runs_dir(workdir, job), ())
-        yield from _unknown_files(os.path.join(job_dir, "data"), ())
+        for name in ("releases", "runs", "data"):
+            yield from _unknown_files(os.path.join(job_dir, name), ())
     for run in run_names(workdir, job):
         yield from _run_leftovers(workdir, job, run, inventory_name)
 
@@ -215,39 +195,17 @@ def _unknown_files(folder: str, known: Tuple[str, ...]) -> Iterator[Leftover]:
             yield "foreign", os.path.join(folder, name)
 
 
-def _own_entries(folder: str) -> Iterator[Tuple[str, bool]]:
-    """Yield (name, is_folder) of each entry that belongs to this user or root and is no link."""
-    for name in list_names(folder):
-        about = _lstat(os.path.join(folder, name))
-        if about is not None and _is_own(about):
-            yield name, stat.S_ISDIR(about.st_mode)
-
-
-def _foreign_entries(folder: str) -> Iterator[str]:
-    """Yield the paths of entries that belong to another user or are links."""
-    for path in (os.path.join(folder, name) for name in list_names(folder)):
-        about = _lstat(path)
-        if about is not None and not _is_own(about):
-            yield path
-
-
-def _is_own(about: os.stat_result) -> bool:
-    return about.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(about.st_mode)
-
-
-def _lstat(path: str) -> Optional[os.stat_result]:
-    try:
-        return os.lstat(path)
-    except OSError:
-        return None  # removed meanwhile
+def _foreign_entry(path: str) -> Iterator[Leftover]:
+    if os.path.lexists(path):  # it may have been removed meanwhile
+        yield "foreign", path
 
 
 # --- processes
 
 
-def _stray_processes(workdir: str, job: str = "", run: str = "") -> Iterator[Leftover]:
+def _stray_processes(workdir: str, job: str, run: str) -> Iterator[Leftover]:
     """Yield the processes whose environment names a run that has ended on this host, or a run whose
-    folder is gone."""
+    folder is gone. If `run` is given, only processes of that run."""
     above = os.path.realpath(workdir) + os.sep
     for pid in sorted(processes.all_processes()):
         marks = processes.read_environment(pid)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import binascii
 import errno
 import os
-import pwd
 import sys
 import time
 from hashlib import sha256
@@ -19,18 +18,17 @@ from hashlib import sha256
 from tfdeploy import __version__
 from tfdeploy.agent import json_text, layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, List, Optional, Tuple
-from tfdeploy.agent.errors import NAME, VerbError
-from tfdeploy.agent.host import reserved_space
+from tfdeploy.agent.errors import VerbError, is_name
+from tfdeploy.agent.host import reserved_space, user_name
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.serve.call import Call
 
 if TYPE_CHECKING:
-    from tfdeploy.agent.shapes import AuditEntry, Unchecked
+    from tfdeploy.agent.shapes import AuditEntry
 
 MOST_BYTES = 1 << 20  # size in bytes at which the log is renamed
 LOCK_S = 10.0  # how long to wait for the log's lock
-_TAIL_BYTES = 1 << 16  # how many bytes at the end of the log are read to find its last entry
 _MOST_TEXT = 200  # limit of the characters of one value in an entry
 _MOST_SECRETS = 100  # limit of the names of secrets in one entry
 _ROOM_BYTES = 4096  # size of the reserve file, which is removed when the disk is full
@@ -65,14 +63,21 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _acquire_lock(folder):
         path, old = os.path.join(folder, layout.AUDIT_LOG), os.path.join(folder, layout.AUDIT_OLD)
-        if _file_size(path) >= MOST_BYTES:
+        content = _read_log(path)
+        if len(content) >= MOST_BYTES:
             os.rename(path, old)
-        whole, _, torn = _read_tail(path).rpartition(b"\n")
-        if _is_repetition(entry, whole.rpartition(b"\n")[2]):
+            content = b""
+        complete, _, torn_line = content.rpartition(b"\n")
+        if _is_repetition(entry, complete.rpartition(b"\n")[2]):
             return
-        line = json_text.dumps(entry).encode("ascii") + b"\n"
         # After a power cut, the log may end with an incomplete line.
-        _append_line(path, b"\n" + line if torn else line)
+        reserved_space.append_line(path, entry, after_torn_line=bool(torn_line))
+        # On a full disk, this reserve makes room for a few more entries.
+        if not os.path.exists(path + reserved_space.ROOM):
+            try:
+                reserved_space.create_reserve(path, _ROOM_BYTES)
+            except OSError:
+                pass  # the disk is full now, but the entry is written
 
 
 def read_logs(workdir: str) -> List[bytes]:
@@ -82,7 +87,7 @@ def read_logs(workdir: str) -> List[bytes]:
     try:
         with _acquire_lock(folder):
             return [
-                _read_range(os.path.join(folder, name), 0, 2 * MOST_BYTES)
+                _read_log(os.path.join(folder, name))
                 for name in (layout.AUDIT_OLD, layout.AUDIT_LOG)
             ]
     except FileNotFoundError:
@@ -93,7 +98,7 @@ def _folder(workdir: str) -> str:
     """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
     do not wait for each other. Raises NotOurs, OSError."""
     name = os.uname().nodename
-    below = os.path.join(layout.AUDIT, name if NAME.match(name) else "_")
+    below = os.path.join(layout.AUDIT, name if is_name(name) else "_")
     check_owners(workdir, below)
     return os.path.join(workdir, below)
 
@@ -102,16 +107,17 @@ def _folder(workdir: str) -> str:
 
 
 def _make_entry(call: Call, verb: str, outcome: str) -> AuditEntry:
-    by_argument = call.args.get("by")
-    by: Unchecked = by_argument if isinstance(by_argument, dict) else {}
+    by = call.args.get("by")
+    if not isinstance(by, dict):
+        by = {}
     key, key_by = _session_key(), "sshd"
     if key is None:
         key, key_by = _text(by.get("key")), "operator"
     client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
-    entry: AuditEntry = {
+    return {
         "time": round(time.time(), 3),
-        "host": call.context.host,
-        "user": _user(),
+        "host": call.host,
+        "user": user_name(),
         "operator": _text(by.get("operator")),
         "command": _text(by.get("command")),
         "from": _text(client),
@@ -125,14 +131,6 @@ def _make_entry(call: Call, verb: str, outcome: str) -> AuditEntry:
         "version": __version__,
         "agent": os.path.basename(call.context.agent_dir),
     }
-    return entry
-
-
-def _user() -> str:
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def _text(value: object) -> Optional[str]:
@@ -141,7 +139,7 @@ def _text(value: object) -> Optional[str]:
 
 def _name_argument(call: Call, key: str) -> Optional[str]:
     value = call.args.get(key)
-    return value if isinstance(value, str) and NAME.match(value) else None
+    return value if is_name(value) else None
 
 
 def _session_key() -> Optional[str]:
@@ -154,11 +152,12 @@ def _session_key() -> Optional[str]:
             fields = auth_file.read(1 << 16).split()
     except OSError:
         return None
-    if fields[:1] != ["publickey"] or len(fields) < 3:
-        return None
     try:
-        digest = sha256(binascii.a2b_base64(fields[2])).digest()
+        method, _, key, *_ = fields
+        digest = sha256(binascii.a2b_base64(key)).digest()
     except ValueError:
+        return None
+    if method != "publickey":
         return None
     return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
 
@@ -195,55 +194,12 @@ def _acquire_lock(folder: str) -> FileLock:
     return lock
 
 
-def _file_size(path: str) -> int:
-    try:
-        return os.stat(path).st_size
-    except FileNotFoundError:
-        return 0
-
-
-def _read_range(path: str, begin: int, count: int) -> bytes:
+def _read_log(path: str) -> bytes:
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except FileNotFoundError:
         return b""
     try:
-        return os.pread(descriptor, count, begin)
-    finally:
-        os.close(descriptor)
-
-
-def _read_tail(path: str) -> bytes:
-    return _read_range(path, max(0, _file_size(path) - _TAIL_BYTES), _TAIL_BYTES)
-
-
-def _append_line(path: str, data: bytes) -> None:
-    """Append the data. On a full disk, remove the reserve file first, which makes room for a few
-    more entries. Raises OSError."""
-    room = path + reserved_space.ROOM
-    try:
-        _append_whole(path, data)
-    except OSError as error:
-        if error.errno not in reserved_space.FULL or not os.path.exists(room):
-            raise
-        os.unlink(room)
-        _append_whole(path, data)
-        return
-    if not os.path.exists(room):
-        try:
-            reserved_space.create_reserve(path, _ROOM_BYTES)
-        except OSError:
-            pass  # the disk is full now, but the entry is written
-
-
-def _append_whole(path: str, data: bytes) -> None:
-    descriptor = os.open(
-        path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-    )
-    try:
-        before = os.fstat(descriptor).st_size
-        if os.write(descriptor, data) < len(data):
-            os.ftruncate(descriptor, before)
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
+        return os.read(descriptor, 2 * MOST_BYTES)
     finally:
         os.close(descriptor)

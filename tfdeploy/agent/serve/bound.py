@@ -21,6 +21,7 @@ from tfdeploy.agent.host import processes
 
 GRACE_S = 3.0  # time between TERM and KILL
 _POLL_S = 0.05
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
 
 
 def main(argv: List[str]) -> int:
@@ -29,7 +30,7 @@ def main(argv: List[str]) -> int:
         sys.stderr.write("usage: bound ABSOLUTE_FOLDER PROGRAM WORD...\n")
         return 2
     os.umask(0o077)
-    for ignored in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+    for ignored in _SIGNALS:
         # Only the end of standard input ends this process.
         signal.signal(ignored, signal.SIG_IGN)
     processes.become_subreaper()
@@ -44,7 +45,7 @@ def _run(folder: str, argv: List[str]) -> int:
     parent = os.getpid()
 
     def begin() -> None:
-        for number in (signal.SIGHUP, signal.SIGINT, signal.SIGTERM):
+        for number in _SIGNALS:
             signal.signal(number, signal.SIG_DFL)
         processes.die_with_parent(parent)
 

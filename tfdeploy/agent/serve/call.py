@@ -19,9 +19,8 @@ from tfdeploy.agent.annotations import (
     List,
     Mapping,
     Optional,
-    Tuple,
 )
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.errors import VerbError, is_name
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
@@ -57,7 +56,7 @@ class Call:
         item: Optional[Callable[[Mapping[str, object], bytes], None]] = None,
         cancelled: Optional[threading.Event] = None,
     ) -> None:
-        self.context = context
+        self.context, self.workdir, self.host = context, context.workdir, context.host
         self.args = args
         self.blob = blob
         self.item = item or (lambda header, blob: None)
@@ -65,48 +64,60 @@ class Call:
         # Names of the secrets that the call delivers, for the audit log.
         self.secrets: List[str] = []
 
+    @property
+    def job(self) -> str:
+        """Return the job that the call names. Raises VerbError bad_name."""
+        return self.name("job")
+
     def name(self, key: str) -> str:
         """Return the argument `key`, which must be a name that is safe in a path. Raises VerbError
         bad_name."""
-        value = self.args.get(key)
-        if not isinstance(value, str) or not NAME.match(value):
-            raise VerbError("bad_name", "%s %r is not a name that tfdeploy uses" % (key, value))
-        return value
+        return checked_name(self.args.get(key), key)
 
     # Each method below returns an argument of one type, and raises VerbError bad_argument if the
     # argument has another type. null counts as a missing argument.
 
     def text(self, key: str, default: str = "") -> str:
-        value = self.args.get(key) or default
-        return value if isinstance(value, str) else self._refuse(key)
+        return str(self._typed_argument(key, default, str))
 
     def integer(self, key: str, default: int = 0) -> int:
-        value = self.args.get(key) or default
-        return value if isinstance(value, int) else self._refuse(key)
+        return int(self._typed_argument(key, default, int))
 
     def number(self, key: str) -> Optional[float]:
-        value = self.args.get(key)
-        return (
-            float(value)
-            if isinstance(value, (int, float))
-            else None
-            if value is None
-            else self._refuse(key)
-        )
+        if self.args.get(key) is None:
+            return None
+        return float(self._typed_argument(key, 0.0, (int, float)))
 
     def flag(self, key: str) -> bool:
         return bool(self.args.get(key))
 
-    def rows(self, key: str) -> List[Any]:
-        value = self.args.get(key) or []
-        return list(value) if isinstance(value, (list, tuple)) else self._refuse(key)
+    def rows(self, key: str, *types: type) -> List[Any]:
+        """Return a list. If `types` are given, each row of the list must have values of exactly
+        these types."""
+        rows = list(self._typed_argument(key, [], (list, tuple)))
+        for row in rows if types else ():
+            if not isinstance(row, (list, tuple)) or tuple(map(type, row)) != types:
+                names = ", ".join([each.__name__ for each in types])
+                raise VerbError("bad_argument", "%s: %.200r is not [%s]" % (key, row, names))
+        return rows
 
     def table(self, key: str) -> Unchecked:
-        value = self.args.get(key) or {}
-        return value if isinstance(value, dict) else self._refuse(key)
+        return dict(self._typed_argument(key, {}, dict))
 
-    def _refuse(self, key: str) -> Any:
-        raise VerbError("bad_argument", "%s %.200r has the wrong type" % (key, self.args.get(key)))
+    def _typed_argument(self, key: str, default: object, kind: Any) -> Any:
+        value = self.args.get(key) or default
+        if not isinstance(value, kind):
+            raise VerbError("bad_argument", "%s %.200r has the wrong type" % (key, value))
+        return value
+
+
+def checked_name(value: object, key: str = "") -> str:
+    """Return the value, which must be a name that is safe in a path. `key`: the argument that has
+    it, for the error message. Raises VerbError bad_name."""
+    if not is_name(value):
+        what = "%s %.200r is not a name that tfdeploy uses" % (key, value)
+        raise VerbError("bad_name", what.lstrip())
+    return str(value)
 
 
 Verb = Callable[[Call], object]
@@ -128,13 +139,3 @@ def audited(operation: str, outcome: str) -> Callable[[Verb], Verb]:
         return verb
 
     return mark
-
-
-def is_fenced(verb: Verb) -> bool:
-    return "fenced" in vars(verb)
-
-
-def audited_as(verb: Verb) -> Optional[Tuple[str, str]]:
-    """Return (operation, outcome) as `audited` has stored them, or None if the verb is not
-    audited."""
-    return vars(verb).get("audited")

@@ -8,7 +8,7 @@ import time
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, List, Mapping
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.call import Call, Verb, audited_as, is_fenced
+from tfdeploy.agent.serve.call import Call, Verb
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -53,19 +53,21 @@ def find_verb(name: Any) -> Verb:
     verb = _verbs_of_module(name).get(name) if isinstance(name, str) else None
     if verb is None:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
-    audit = audited_as(verb)
-    answering = _with_fence_check(verb) if is_fenced(verb) else verb
-    answering = _with_loading(answering) if name == "lock" else answering
-    return _with_audit_entry(answering, *audit) if audit else answering
+    audit = vars(verb).get("audited")
+    if "fenced" in vars(verb):
+        verb = _with_fence_check(verb)
+    elif name == "lock":
+        verb = _with_loading(verb)
+    return _with_audit_entry(verb, *audit) if audit else verb
 
 
 def _verbs_of_module(name: str) -> Mapping[str, Verb]:
     """Return all verbs of the module that would implement this verb, or {} if there is no such
     module."""
-    word = name.partition(".")[0]
-    module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(word) or word)
-    if not word.isidentifier():
+    group = name.partition(".")[0]
+    if not group.isidentifier():
         return {}
+    module = "tfdeploy.agent.serve." + (MODULES.get(name) or MODULES.get(group) or group)
     try:
         table: Mapping[str, Verb] = getattr(importlib.import_module(module), "VERBS", {})
     except ModuleNotFoundError as error:
@@ -107,27 +109,27 @@ def _with_loading(verb: Verb) -> Verb:
     return answered
 
 
-def _with_audit_entry(verb: Verb, word: str, outcome: str) -> Verb:
+def _with_audit_entry(verb: Verb, operation: str, outcome: str) -> Verb:
     """Return a function that calls `verb`, and writes an audit entry when it has ended. TensorBoard
     runs for the whole session, so its entry is written when it begins."""
 
-    def noted(call: Call) -> object:
+    def audited(call: Call) -> object:
         from tfdeploy.agent.serve import audit_log
 
-        if word == "tensorboard":
-            audit_log.record_act(call, word, outcome)
+        if operation == "tensorboard":
+            audit_log.record_act(call, operation, outcome)
         try:
             value: Any = verb(call)
         except Exception as error:
-            audit_log.record_act(
-                call, word, "failed: %s" % getattr(error, "code", type(error).__name__)
-            )
+            failure = "failed: %s" % getattr(error, "code", type(error).__name__)
+            audit_log.record_act(call, operation, failure)
             raise
         alive = value.get("survivors") if isinstance(value, dict) else None
-        audit_log.record_act(call, word, "%d processes alive" % len(alive) if alive else outcome)
+        result = "%d processes alive" % len(alive) if alive else outcome
+        audit_log.record_act(call, operation, result)
         return value
 
-    return noted
+    return audited
 
 
 VERBS = {"ping": ping}

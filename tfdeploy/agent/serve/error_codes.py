@@ -6,7 +6,7 @@ from __future__ import annotations
 import errno
 import os
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Mapping
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.layout import HostPartMissing
 from tfdeploy.agent.ownership import NotOurs, explain
@@ -38,24 +38,18 @@ def failure_answer(error: BaseException, workdir: str = "") -> Answer:
         error = _system_error(error, workdir)
     if isinstance(error, HostPartMissing):  # the run was removed while the verb ran
         error = VerbError("unknown_run", str(error), advice="list_runs")
-    if isinstance(error, VerbError):
-        return {
-            "code": error.code,
-            "what": error.what,
-            "where": error.where,
-            "advice": error.advice,
-            "details": error.details,
-        }
-    import traceback
+    if not isinstance(error, VerbError):
+        import traceback
 
-    lines = traceback.format_exception(type(error), error, error.__traceback__)
-    what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        what = "the agent has a bug: %s: %s" % (type(error).__name__, error)
+        error = VerbError("bug", what, details={"traceback": "".join(lines)})
     return {
-        "code": "bug",
-        "what": what,
-        "where": None,
-        "advice": None,
-        "details": {"traceback": "".join(lines)},
+        "code": error.code,
+        "what": error.what,
+        "where": error.where,
+        "advice": error.advice,
+        "details": error.details,
     }
 
 
@@ -65,6 +59,7 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
     named = error.filename2 or error.filename
     path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
+    details: Dict[str, object] = {"errno": error.errno}
     if code == "disk" and (path or workdir):
         from tfdeploy.agent.host.disk import free_space
 
@@ -72,14 +67,8 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
         amount = "no inodes" if free.free_inodes == 0 else _in_bytes(free.free_bytes)
         what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
         path = path or workdir
-        return VerbError(
-            code,
-            what,
-            where=path,
-            advice=advice,
-            details={"path": path, "errno": error.errno, **free._asdict()},
-        )
-    details: Mapping[str, object] = {"path": path, "errno": error.errno}
+        details.update(free._asdict())
+    details["path"] = path
     return VerbError(code, what, where=path, advice=advice, details=details)
 
 

@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Iterator, Optional, Tuple
-from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.host import file_sum
 from tfdeploy.agent.log.reader import LogReader
 from tfdeploy.agent.run.find import host_folders
@@ -40,11 +40,7 @@ def list_files(call: Call) -> Answer:
     rows = list_stable_rows(root, paths)
     for start in range(0, len(rows), ROWS):
         call.item({"rows": rows[start : start + ROWS]}, b"")
-    sharing = (
-        host_folders(call.context.workdir, call.name("job"), call.name("run"))
-        if call.flag("run")
-        else []
-    )
+    sharing = host_folders(call.workdir, call.job, call.name("run")) if call.flag("run") else []
     return {"root": root, "sharing": [folder.host for folder in sharing]}
 
 
@@ -54,27 +50,14 @@ def hash_files(call: Call) -> Answer:
 
     Args: as for fetch.list; files [[path, bytes], ...].
     """
-    for path, full, length in _requested_files(call):
-        call.item({"sum": [path, _sha256(full, length)]}, b"")
-    return {}
-
-
-def _requested_files(call: Call) -> Iterator[Tuple[str, str, int]]:
-    """Yield (path, absolute path, how many bytes to hash) for each file in the argument `files`,
-    until the call is cancelled. Raises VerbError bad_argument."""
     root, _ = _root_and_paths(call)
-    for entry in call.rows("files"):
-        path, length = entry
-        if (
-            not isinstance(path, str)
-            or not isinstance(length, int)
-            or length < 0
-            or not _is_plain_path(path)
-        ):
-            raise VerbError("bad_argument", "%r is not [path, bytes]" % (entry,))
+    for path, length in call.rows("files", str, int):
+        if length < 0 or not is_path_inside(path):
+            raise VerbError("bad_argument", "%r is not [path, bytes]" % ([path, length],))
         if call.cancelled.is_set():
             break
-        yield path, os.path.join(root, path), length
+        call.item({"sum": [path, _sha256(os.path.join(root, path), length)]}, b"")
+    return {}
 
 
 def hash_log(call: Call) -> Answer:
@@ -86,29 +69,29 @@ def hash_log(call: Call) -> Answer:
     """
     paths = named_run_paths(call)
     task, end = call.text("task"), call.integer("end")
-    if task not in [spec.task for spec in paths.part().tasks]:
+    if task not in paths.tasks():
         raise VerbError("bad_argument", "%r is no task of this host" % (task,))
     reader = LogReader(paths.task_dir(task), call.integer("first"))
-    digest, first = hashlib.sha256(), None
+    digest, first = hashlib.sha256(), end
     try:
-        while first is None or reader.offset < end:
+        while first == end or reader.offset < end:
             piece = reader.read()
             if piece is None or piece.offset >= end:
                 break
-            first = piece.offset if first is None else first
+            first = min(first, piece.offset)
             digest.update(piece.blob[: end - piece.offset])
     finally:
         reader.close()
-    return {"first": end if first is None else first, "end": end, "sha256": digest.hexdigest()}
+    return {"first": first, "end": end, "sha256": digest.hexdigest()}
 
 
 def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
     """Return (folder, a function that yields the paths of the files in it). If the argument `what`
     is "keep", this is the folder that holds the job's keep folders; if it is "files", the run's
     cwd/."""
-    what, job = call.args.get("what"), call.name("job")
+    what, job = call.args.get("what"), call.job
     if what == "keep":
-        root = layout.keep_dir(call.context.workdir, job, "")[:-1]
+        root = layout.keep_dir(call.workdir, job, "")[:-1]
         wanted = check_keep_paths(call.args.get("keep"))
         return root, lambda: (path for top in wanted for path in walk_files(root, top))
     if what == "files":
@@ -116,10 +99,6 @@ def _root_and_paths(call: Call) -> Tuple[str, Callable[[], Iterator[str]]]:
         part = paths.part()
         return paths.cwd, lambda: find_new_paths(paths, part)
     raise VerbError("bad_argument", "%r is neither keep nor files" % (what,))
-
-
-def _is_plain_path(path: str) -> bool:
-    return "\0" not in path and all(word not in ("", ".", "..") for word in path.split("/"))
 
 
 def _sha256(path: str, length: int) -> Optional[str]:

@@ -12,9 +12,10 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.ownership import check_owners
-from tfdeploy.agent.run import find, keep_aside, liveness
+from tfdeploy.agent.run import find, keep_aside
 from tfdeploy.agent.run.keep_folders import check_keep_paths
 from tfdeploy.agent.run.keep_receive import check_inside, make_incoming_folder, put_in_place
+from tfdeploy.agent.run.live_runs import list_live_runs
 from tfdeploy.agent.serve.call import Call, audited, fenced
 
 if TYPE_CHECKING:
@@ -29,11 +30,7 @@ def begin_keep(call: Call) -> Answer:
 
     Raises VerbError disk.
     """
-    return {
-        "folder": make_incoming_folder(
-            call.context.workdir, call.name("job"), call.integer("bytes")
-        )
-    }
+    return {"folder": make_incoming_folder(call.workdir, call.job, call.integer("bytes"))}
 
 
 @fenced
@@ -54,8 +51,8 @@ def put_files(call: Call) -> Answer:
         for path, size, mtime_ns in call.rows("files")
     ]
     records_aside = [check_inside(path, keep) for path in call.rows("aside")]
-    workdir, job = call.context.workdir, call.name("job")
-    _refuse_live_run(workdir, job, call.context.host)
+    workdir, job = call.workdir, call.job
+    _refuse_live_run(workdir, job, call.host)
     return {"missing": put_in_place(workdir, job, files, records_aside)}
 
 
@@ -69,12 +66,12 @@ def set_aside(call: Call) -> Answer:
 
     Raises VerbError bad_name, live_run.
     """
-    workdir, job, run = call.context.workdir, call.name("job"), call.name("run")
+    workdir, job, run = call.workdir, call.job, call.name("run")
     keep = check_keep_paths(call.rows("keep"))
     check_owners(workdir, *layout.job_folders(job))
     # If this workdir has files of the run, hosts of the run share this workdir.
     if not find.host_folders(workdir, job, run):
-        _refuse_live_run(workdir, job, call.context.host)
+        _refuse_live_run(workdir, job, call.host)
         keep_aside.rename_keep_without_task(workdir, job, run, keep)
     return {}
 
@@ -82,14 +79,13 @@ def set_aside(call: Call) -> Answer:
 def _refuse_live_run(workdir: str, job: str, host: str) -> None:
     """Refuse if a run of the job is alive on this host. This happens if this session stalled and
     lost the job's lock, and another operator has launched since then. Raises VerbError live_run."""
-    for paths in find.own_runs(workdir, job, host):
-        if liveness.is_live(paths):
-            raise VerbError(
-                "live_run",
-                "run %s of job %s is alive on this host" % (paths.run, job),
-                advice="stop_run",
-                details={"run": paths.run},
-            )
+    for paths in list_live_runs(workdir, job, host):
+        raise VerbError(
+            "live_run",
+            "run %s of job %s is alive on this host" % (paths.run, job),
+            advice="stop_run",
+            details={"run": paths.run},
+        )
 
 
 VERBS = {"keep.aside": set_aside, "keep.begin": begin_keep, "keep.place": put_files}

@@ -34,9 +34,9 @@ def send_logs(call: Call) -> Answer:
     """
     paths = named_run_paths(call)
     part = paths.part()
-    all_tasks, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
-    wanted = None if call.args.get("tasks") is None else call.rows("tasks")
-    tasks = [task for task in all_tasks if wanted is None or task in wanted]
+    tasks, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
+    if call.args.get("tasks") is not None:
+        tasks = [task for task in tasks if task in call.rows("tasks")]
     readers = {
         task: LogReader(paths.task_dir(task), _start_offset(call, paths, task, ahead_s))
         for task in tasks
@@ -47,11 +47,10 @@ def send_logs(call: Call) -> Answer:
     )
     try:
         ended = _send_logs(call, paths, readers, watcher, ahead_s)
-        cursors = {task: reader.offset for task, reader in readers.items()}
         return {
             "ended": ended,
             "left": ended and is_abandoned(paths),
-            "cursors": cursors,
+            "cursors": {task: reader.offset for task, reader in readers.items()},
             "ends": ends,
         }
     finally:
@@ -123,9 +122,7 @@ def _send_piece(call: Call, task: str, piece: Piece, ahead_s: float) -> None:
 def _finished_tasks(paths: RunPaths, tasks: List[str]) -> List[str]:
     """Return the tasks that will write no more output."""
     finished = [task for task in tasks if writes_no_more(paths, task)]
-    if len(finished) < len(tasks) and not is_live(paths):
-        return list(tasks)
-    return finished
+    return finished if len(finished) == len(tasks) or is_live(paths) else tasks
 
 
 VERBS = {"logs": send_logs}

@@ -28,9 +28,9 @@ def start_programs(gpus: bool) -> Dict[str, Optional[StartedProgram]]:
 
 
 def gather_facts(
-    workdir: str, user: str, ports: Tuple[int, int], asked: Dict[str, Optional[StartedProgram]]
+    workdir: str, user: str, ports: Tuple[int, int], programs: Dict[str, Optional[StartedProgram]]
 ) -> Answer:
-    """Return the fields of model.facts.Preflight. `asked`: the programs that `start_programs`
+    """Return the fields of model.facts.Preflight. `programs`: what `start_programs`
     returned."""
     mount = mounts.find_mount(workdir)
     return {
@@ -40,8 +40,8 @@ def gather_facts(
         "temporary": limits.folder_space(limits.temporary_folder()),
         "mount": mount,
         "workdir_mode": _permission_bits(workdir),
-        "quota": quota.read_quota(asked["quota"], mount["source"]) if mount else None,
-        "driver": read_driver(asked["driver"]),
+        "quota": quota.read_quota(programs["quota"], mount["source"]) if mount else None,
+        "driver": read_driver(programs["driver"]),
         "nvidia_devices": _nvidia_devices(),
         "logout": logind.logout_effects(user),
         "ephemeral_ports": _count_ephemeral_ports(ports),

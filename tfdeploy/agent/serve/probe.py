@@ -12,9 +12,9 @@ import time
 
 from tfdeploy import __version__
 from tfdeploy.agent import peer_filter
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import boot_id, logind
+from tfdeploy.agent.host import boot_id, logind, user_name
 from tfdeploy.agent.host.disk import free_space
 from tfdeploy.agent.host.installed import (
     StartedProgram,
@@ -30,9 +30,9 @@ from tfdeploy.agent.host.network.addresses import own_addresses
 from tfdeploy.agent.host.network.free_ports import scan_ports
 from tfdeploy.agent.host.network.hosts_file import resolving_to_loopback
 from tfdeploy.agent.run import keep_aside, keep_links, shown_plan
-from tfdeploy.agent.run.find import find_damage, job_names, own_runs, run_names
+from tfdeploy.agent.run.find import find_damage, run_names
 from tfdeploy.agent.run.keep_folders import keep_facts
-from tfdeploy.agent.run.liveness import is_live
+from tfdeploy.agent.run.live_runs import list_live_runs, planned_ports
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.lock.verbs import holds_lock
 
@@ -66,39 +66,40 @@ def probe_host(call: Call) -> Answer:
 
     Raises VerbError bad_argument, bad_name.
     """
-    workdir, host = call.context.workdir, call.context.host
-    job = call.name("job") if call.flag("job") else None
-    low, high = _port_range(call.rows("ports") or [1, 0])
+    workdir, host = call.workdir, call.host
+    job = call.job if call.flag("job") else None
+    low, high = _port_range(call)
     python = find_program(call.text("python", "python3"))
     modules = [str(name) for name in call.rows("modules")][:MOST_MODULES]
-    asked, rsync = {"python": start_python(python, modules)}, start_rsync()
-    if _wants_gpus(call):
-        asked["gpus"] = start_gpus()
-    read_preflight, read_firewall, read_resolved = (
-        _start_preflight(call, low, high),
-        _start_nft(call),
-        _start_lookups(call),
-    )
+    started_python, rsync = start_python(python, modules), start_rsync()
+    started_gpus = start_gpus() if _wants_gpus(call) else None
+    read_preflight = _start_preflight(call, low, high)
+    read_firewall, read_resolved = _start_nft(call), _start_lookups(call)
     machine = _machine_facts(workdir)
-    free_ports, taken_ports = scan_ports(low, high, lambda: _held_ports(workdir, host))
-    moved = (
-        keep_links.restore_links_of_dead_runs(workdir, job, host)
-        if job and call.flag("keep") and holds_lock(call.context, job)
-        else []
-    )
-    keep = (
-        keep_facts(workdir, job, call.rows("keep"), keep_aside.pending_renames(workdir, job))
-        if job
-        else []
-    )
-    live_runs = _live_runs(workdir, job, host) if job else []
-    problems = _problems(machine) + moved + (_damaged_runs(workdir, job) if job else [])
+    free_ports, taken_ports = scan_ports(low, high, lambda: planned_ports(workdir, host))
+    problems = _machine_problems(machine)
+    keep: List[Answer] = []
+    live_runs: List[Answer] = []
+    if job:
+        if call.flag("keep") and holds_lock(call.context, job):
+            problems += keep_links.restore_links_of_dead_runs(workdir, job, host)
+        problems += _damaged_runs(workdir, job)
+        renamed = keep_aside.pending_renames(workdir, job)
+        keep = keep_facts(workdir, job, call.rows("keep"), renamed)
+        live_runs = [
+            {
+                "run": paths.run,
+                "who": shown_plan.read_plan(workdir, job, paths.run)["operator"],
+                "started": paths.state().started,
+            }
+            for paths in list_live_runs(workdir, job, host)
+        ]
     setup = call.name("setup") if call.flag("setup") else ""
     interpreter, problem = _interpreter_facts(
-        workdir, asked["python"], python, call.text("python", "python3"), setup, modules
+        workdir, started_python, python, call.text("python", "python3"), setup, modules
     )
-    program = call.text("program", "")
-    gpus, gpu_error = read_gpus(asked.get("gpus"))
+    program = call.text("program")
+    gpus, gpu_error = read_gpus(started_gpus)
     return {
         **machine,
         **interpreter,
@@ -126,8 +127,8 @@ def _start_preflight(call: Call, low: int, high: int) -> Callable[[], Optional[A
         return lambda: None
     from tfdeploy.agent.serve import preflight
 
-    asked = preflight.start_programs(_wants_gpus(call))
-    return lambda: preflight.gather_facts(call.context.workdir, _user(), (low, high), asked)
+    programs = preflight.start_programs(_wants_gpus(call))
+    return lambda: preflight.gather_facts(call.workdir, user_name(), (low, high), programs)
 
 
 def _start_nft(call: Call) -> Callable[[], str]:
@@ -137,8 +138,8 @@ def _start_nft(call: Call) -> Callable[[], str]:
         return lambda: "nft was not asked"
     from tfdeploy.agent.host.network import nft_program
 
-    asked = nft_program.start_checks()
-    return lambda: nft_program.find_working_command(asked)[1]
+    checks = nft_program.start_checks()
+    return lambda: nft_program.find_working_command(checks)[1]
 
 
 def _start_lookups(call: Call) -> Callable[[], Dict[str, List[str]]]:
@@ -158,19 +159,17 @@ def _wants_gpus(call: Call) -> bool:
     return bool(call.args.get("gpus") != "none")
 
 
-def _port_range(ports: Any) -> Tuple[int, int]:
-    if (
-        not isinstance(ports, (list, tuple))
-        or len(ports) != 2
-        or not all(isinstance(port, int) for port in ports)
-    ):
-        raise VerbError("bad_argument", "ports %r is not [first, last]" % (ports,))
-    return max(1, ports[0]), min(65535, ports[1])
+def _port_range(call: Call) -> Tuple[int, int]:
+    try:
+        low, high = map(int, call.rows("ports") or (1, 0))
+    except (TypeError, ValueError) as error:
+        raise VerbError("bad_argument", "ports is not [first, last]") from error
+    return max(1, low), min(65535, high)
 
 
 def _machine_facts(workdir: str) -> Answer:
     free = free_space(workdir)
-    connection, user = (os.environ.get("SSH_CONNECTION") or "").split(), _user()
+    connection, user = (os.environ.get("SSH_CONNECTION") or "").split(), user_name()
     return {
         "hostname": os.uname().nodename,
         "user": user,
@@ -205,15 +204,9 @@ def _protect_facts(firewall: str) -> Answer:
     }
 
 
-def _user() -> str:
-    from tfdeploy.agent.serve.server import user_name
-
-    return user_name()
-
-
 def _interpreter_facts(
     workdir: str,
-    asked: Optional[StartedProgram],
+    program: Optional[StartedProgram],
     python: Optional[str],
     wanted: str,
     setup: str,
@@ -222,40 +215,24 @@ def _interpreter_facts(
     """Return (facts about the job's interpreter, what is wrong with the host's interpreter). The
     job's interpreter is that of its environment if the environment is complete and runs, else the
     host's interpreter."""
-    versions, problem = read_python(asked, wanted)
+    versions, problem = read_python(program, wanted)
     version = versions["python_version"]
-    python_facts: Answer = {**versions, "python": python if version else None, "environment": None}
-    if not setup or not python or not version:
-        return python_facts, problem
-    from tfdeploy.agent.serve.env import verbs as env
+    if setup and python and version:
+        from tfdeploy.agent.serve.env import verbs as env
 
-    folder = env.find_environment(workdir, setup, version, python)
-    if folder is not None:
-        versions, wrong = read_python(
-            start_python(env.interpreter_path(folder), modules), env.interpreter_path(folder)
-        )
-        if wrong is None:
-            python_facts = {
-                **versions,
-                "python": env.interpreter_path(folder),
-                "environment": folder,
-            }
-    return python_facts, problem
+        folder = env.find_environment(workdir, setup, version, python)
+        if folder is not None:
+            interpreter = env.interpreter_path(folder)
+            own_versions, wrong = read_python(start_python(interpreter, modules), interpreter)
+            if wrong is None:
+                return {**own_versions, "python": interpreter, "environment": folder}, problem
+    return {**versions, "python": python if version else None, "environment": None}, problem
 
 
 def _has_program(name: str, python: Optional[str]) -> bool:
     """Return whether a task would find the program, beside its interpreter or on PATH."""
     in_environment = os.path.join(os.path.dirname(python), name) if python else ""
     return find_program(name) is not None or os.access(in_environment, os.X_OK)
-
-
-def _live_runs(workdir: str, job: str, host: str) -> List[Answer]:
-    runs: List[Answer] = []
-    for paths in own_runs(workdir, job, host):
-        if is_live(paths):
-            operator = shown_plan.read_plan(workdir, job, paths.run)["operator"]
-            runs.append({"run": paths.run, "who": operator, "started": paths.state().started})
-    return runs
 
 
 def _damaged_runs(workdir: str, job: str) -> List[str]:
@@ -265,24 +242,7 @@ def _damaged_runs(workdir: str, job: str) -> List[str]:
     ][:5]
 
 
-def _held_ports(workdir: str, host: str) -> Dict[int, str]:
-    """Return {port: owner} for the ports of all live runs on this host, from the runs' plans. A
-    port that a minder holds does not appear in /proc/net."""
-    held: Dict[int, str] = {}
-    for job in job_names(workdir):
-        for paths in filter(is_live, own_runs(workdir, job, host)):
-            part = paths.part()
-            for spec in part.tasks:
-                port = spec.port or spec.own_port
-                if port:
-                    held[port] = "%s of run %s" % (spec.task, paths.run)
-            for mesh in part.mesh:
-                if mesh.host == part.host:
-                    held[mesh.port] = "the mesh of run %s" % paths.run
-    return held
-
-
-def _problems(machine: Answer) -> List[str]:
+def _machine_problems(machine: Answer) -> List[str]:
     problems, workdir = [], machine["workdir"]
     if not os.path.isdir(workdir):
         problems.append("the workdir %s does not exist" % workdir)

@@ -9,47 +9,39 @@ from __future__ import annotations
 
 import os
 import stat
+from collections import defaultdict
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import Dict, Iterator, List, Tuple
-from tfdeploy.agent.errors import NAME, VerbError, is_path_inside
+from tfdeploy.agent.errors import VerbError, is_name, is_path_inside
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run.find import host_folders, list_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
 MOST_PATHS = 1000  # limit for each job, once for its code and once for its data
-CODE, DATA = "code", "data"
 
 
 class SecretPaths:
-    """The paths of secret files that the operator's machine sent. For each job, these are paths
-    below its code, and paths SET/PATH in its data sets. Raises VerbError bad_argument."""
+    """The paths of secret files that the operator's machine sent. `code`: job -> paths below its
+    code. `data`: job -> paths SET/PATH in its data sets. Raises VerbError bad_argument."""
 
     def __init__(self, call: Call) -> None:
-        self._by_job: Dict[str, Dict[str, List[str]]] = {}
-        for job, paths_by_job in call.table("secret_files").items():
-            if not NAME.match(job) or not isinstance(paths_by_job, dict):
+        self.code: Dict[str, List[str]] = defaultdict(list)
+        self.data: Dict[str, List[str]] = defaultdict(list)
+        paths_by_job = call.table("secret_files")
+        self.jobs = sorted(paths_by_job)
+        for job, paths in paths_by_job.items():
+            if not is_name(job) or not isinstance(paths, dict):
                 raise VerbError(
                     "bad_argument", "secret_files %.200r is not {job: {code, data}}" % (job,)
                 )
-            self._by_job[job] = {
-                kind: [_checked(path) for path in paths_by_job.get(kind) or []][:MOST_PATHS]
-                for kind in (CODE, DATA)
-            }
-
-    @property
-    def jobs(self) -> List[str]:
-        return sorted(self._by_job)
-
-    def code(self, job: str) -> List[str]:
-        return self._by_job.get(job, {}).get(CODE, [])
-
-    def data(self, job: str) -> List[str]:
-        return self._by_job.get(job, {}).get(DATA, [])
+            for kind, paths_of_kind in (("code", self.code), ("data", self.data)):
+                checked_paths = [_checked_path(path) for path in paths.get(kind) or []]
+                paths_of_kind[job] = checked_paths[:MOST_PATHS]
 
 
-def _checked(path: object) -> str:
+def _checked_path(path: object) -> str:
     if not isinstance(path, str) or not is_path_inside(path):
         raise VerbError(
             "bad_argument", "secret_files: the path %.200r leads out of its folder" % (path,)
@@ -66,29 +58,29 @@ def releases(workdir: str, job: str, paths: List[str]) -> Iterator[Tuple[str, Li
     """Yield (release, its secret files) for each release that has secret files."""
     folder = layout.releases_dir(workdir, job)
     for name in list_names(folder) if paths else ():
-        secret_paths = list(present(os.path.join(folder, name), paths)) if NAME.match(name) else []
+        secret_paths = list(present(os.path.join(folder, name), paths)) if is_name(name) else []
         if secret_paths:
             yield name, secret_paths
 
 
 def in_job(workdir: str, job: str, secret: SecretPaths) -> Iterator[str]:
     """Return the absolute paths of all secret files in the job's folder."""
-    for release, paths in releases(workdir, job, secret.code(job)):
+    for release, paths in releases(workdir, job, secret.code[job]):
         yield from (os.path.join(layout.release_dir(workdir, job, release), path) for path in paths)
     folder = os.path.join(layout.job_dir(workdir, job), "data")
-    yield from (os.path.join(folder, path) for path in present(folder, secret.data(job)))
-    if secret.code(job):
+    yield from (os.path.join(folder, path) for path in present(folder, secret.data[job]))
+    if secret.code[job]:
         for run in run_names(workdir, job):
             yield from in_cwd(workdir, job, run, secret)
 
 
 def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
     """Return the absolute paths of the secret files in the run's folder and in its release."""
-    if not secret.code(job):
+    if not secret.code[job]:
         return
     yield from in_cwd(workdir, job, run, secret)
     used = {_release_of(paths) for paths in host_folders(workdir, job, run)}
-    for name, paths in releases(workdir, job, secret.code(job)):
+    for name, paths in releases(workdir, job, secret.code[job]):
         if name in used:
             yield from (
                 os.path.join(layout.release_dir(workdir, job, name), path) for path in paths
@@ -97,7 +89,7 @@ def in_run(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[st
 
 def in_cwd(workdir: str, job: str, run: str, secret: SecretPaths) -> Iterator[str]:
     cwd = layout.cwd_dir(workdir, job, run)
-    return (os.path.join(cwd, path) for path in present(cwd, secret.code(job)))
+    return (os.path.join(cwd, path) for path in present(cwd, secret.code[job]))
 
 
 def _release_of(paths: RunPaths) -> object:

@@ -28,8 +28,8 @@ from tfdeploy.agent.annotations import (
     Mapping,
     Tuple,
 )
-from tfdeploy.agent.errors import NAME
-from tfdeploy.agent.host import atomic, boot_id
+from tfdeploy.agent.errors import is_name
+from tfdeploy.agent.host import atomic, boot_id, user_name
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
@@ -167,8 +167,8 @@ class Server:
     def _check_owner(self, args: Unchecked) -> None:
         """If the call names a job, check the owner of the folders that hold all files of the job.
         Raises NotOurs."""
-        job = args.get("job")
-        if isinstance(job, str) and NAME.match(job):
+        job = args.get("job", "")
+        if is_name(job):
             ownership.check_owners(self.context.workdir, *layout.job_folders(job))
 
     def _next(self, number: Any) -> None:
@@ -229,15 +229,6 @@ def session_facts(context: Context) -> Answer:
         "ssh_connection": os.environ.get("SSH_CONNECTION"),
         "pid": os.getpid(),
     }
-
-
-def user_name() -> str:
-    import pwd
-
-    try:
-        return pwd.getpwuid(os.getuid()).pw_name
-    except KeyError:
-        return str(os.getuid())
 
 
 def detach_channel() -> Tuple[int, int]:

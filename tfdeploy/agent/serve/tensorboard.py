@@ -21,7 +21,7 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.installed import StartedProgram, find_program
 from tfdeploy.agent.host.network.listening import has_listener
 from tfdeploy.agent.run import shown_plan
-from tfdeploy.agent.run.folder import RunPaths, agent_command
+from tfdeploy.agent.run.folder import agent_command
 from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run.status import named_run_paths
 
@@ -41,6 +41,7 @@ _START = (
     "os.environ.pop('%s')); "
     "runpy.run_module('tensorboard.main', run_name='__main__')" % _PATH
 )
+_PORT_ERROR = re.compile(r"(?i)address already in use|could not bind|port \d+")
 _FIND = "import importlib.util, sys; sys.exit(0 if importlib.util.find_spec('tensorboard') else 3)"
 
 
@@ -61,31 +62,25 @@ def serve_tensorboard(call: Call) -> Answer:
             "the working directory of run %s is gone here" % paths.run,
             where=paths.cwd,
         )
-    python = _find_tensorboard_python(call.text("python") or _planned_python(paths))
-    for tries_left in reversed(range(TRIES)):
-        board = _Board(
-            python, paths.cwd, os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex())
-        )
+    planned = shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host)
+    python = _find_tensorboard_python(call.text("python") or planned or "python3")
+    tries_left = TRIES
+    while True:
+        tries_left -= 1
+        folder = os.path.join(paths.run_dir, ".tensorboard-%s" % os.urandom(4).hex())
+        board = _Board(python, paths.cwd, folder)
         try:
-            if board.comes_up(call):
+            is_up = board.comes_up(call)
+            if is_up:
                 call.item({"port": board.port, "path": board.path}, b"")
                 board.serve_until_cancelled(call)
-            if call.cancelled.is_set() or board.up:
+            if call.cancelled.is_set() or is_up:
                 return {"code": board.process.poll(), "said": board.output}
         finally:
             board.end()
-        if not tries_left or not re.search(
-            r"(?i)address already in use|could not bind|port \d+", board.output
-        ):
-            raise VerbError(
-                "tensorboard", "TensorBoard did not come up: %s" % board.last_line, where=paths.cwd
-            )
-    raise AssertionError("not reached")
-
-
-def _planned_python(paths: RunPaths) -> str:
-    """Return the interpreter that the plan on this host names for the run."""
-    return shown_plan.planned_python(paths.workdir, paths.job, paths.run, paths.host) or "python3"
+        if not tries_left or not _PORT_ERROR.search(board.output):
+            what = "TensorBoard did not come up: %s" % board.last_line
+            raise VerbError("tensorboard", what, where=paths.cwd)
 
 
 def _find_tensorboard_python(wanted: str) -> str:
@@ -110,22 +105,11 @@ class _Board:
     this process holds the standard input of `bound` open."""
 
     def __init__(self, python: str, logdir: str, folder: str) -> None:
-        self.up = False
         self._output = b""
         self.port, self.path = _free_port(), "/" + os.urandom(PATH_BYTES).hex()
-        command = [
-            python,
-            "-c",
-            _START,
-            "--logdir",
-            logdir,
-            "--host",
-            "127.0.0.1",
-            "--port",
-            str(self.port),
-        ]
+        options = ["--logdir", logdir, "--host", "127.0.0.1", "--port", str(self.port)]
         self.process = subprocess.Popen(
-            agent_command("bound", folder, *command),
+            agent_command("bound", folder, python, "-c", _START, *options),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -140,10 +124,8 @@ class _Board:
         while time.monotonic() < deadline and not call.cancelled.is_set():
             if not self._read(0.1):
                 return False
-            self.up = has_listener(
-                processes.descendants([self.process.pid], processes.all_processes()), self.port
-            )
-            if self.up:
+            pids = processes.descendants([self.process.pid], processes.all_processes())
+            if has_listener(pids, self.port):
                 return True
         return False
 
@@ -168,8 +150,7 @@ class _Board:
 
     @property
     def last_line(self) -> str:
-        lines = [line for line in self.output.splitlines() if line.strip()]
-        return "%.400s" % (lines[-1] if lines else "it printed nothing")
+        return (self.output.splitlines() or ["it printed nothing"])[-1][:400]
 
     def _read(self, timeout_s: float) -> bool:
         """Read the output of TensorBoard, waiting up to `timeout_s`. Return False if TensorBoard

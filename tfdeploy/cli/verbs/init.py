@@ -137,7 +137,9 @@ def _guess_program(folder: Path) -> str:
 def _print_programs(programs: Sequence[FolderProgram], mode: Mode) -> None:
     if programs:
         program, *others = programs
-        reason = program.reason or f"{program.path} shows none; --mode changes it"
+        reason = program.reason or f"{program.path} shows none"
+        if program.mode is None:
+            reason += "; --mode changes it"
         also = f"; also there: {', '.join(each.path for each in others)}" if others else ""
         print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
 

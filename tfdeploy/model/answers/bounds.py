@@ -3,10 +3,11 @@ paths without control characters."""
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 from msgspec import Meta
 
+V = TypeVar("V")
 MOST_TEXT = 1 << 16
 MOST_PATHS = 1_000_000
 MOST_ROWS = 100_000  # the most rows of one list that a host sends
@@ -40,6 +41,9 @@ Int64 = Annotated[int, Meta(ge=-(1 << 63), le=(1 << 63) - 1)]
 Port = Annotated[int, Meta(ge=1, le=65535)]
 # UTC seconds of the years 69 to 5138, which datetime can represent. NaN and infinity are refused.
 Seconds = Annotated[float, Meta(ge=-6e10, le=1e11)]
+
+ShortText = Annotated[str, Meta(max_length=64)]  # for ids and digests
+ByTask = Annotated[dict[TaskName, V], Meta(max_length=MOST_ROWS)]
 
 Scalar = Text | Int64 | Seconds | bool | None
 RelativePaths = Annotated[list[RelativePath], Meta(max_length=MOST_PATHS)]

@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from tfdeploy.model.answers.bounds import Count
+from tfdeploy.model.answers.bounds import Count, Port, ShortText
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
 
 Base64 = Annotated[str, Meta(max_length=32 << 20)]
@@ -20,7 +20,7 @@ class DataLack(Answer):
 
     lacking: Base64
     lacking_bytes: Count
-    folder_id: Annotated[str, Meta(max_length=64)] = ""
+    folder_id: ShortText = ""
 
 
 class DataHeld(Answer):
@@ -30,7 +30,7 @@ class DataHeld(Answer):
     held: Annotated[
         list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)
     ]
-    folder_id: Annotated[str, Meta(max_length=64)] = ""
+    folder_id: ShortText = ""
 
 
 class ListingPart(Answer):
@@ -43,7 +43,7 @@ class Looked(Answer):
     """`stamp`: changes with any write to the data."""
 
     folder: bool
-    stamp: Annotated[str, Meta(max_length=64)]
+    stamp: ShortText
 
 
 class MemberReport(Answer):
@@ -51,7 +51,7 @@ class MemberReport(Answer):
     what is in each stripe. `failed`: (parent, word, why), word: unreached, lost, wrong, disk,
     differs."""
 
-    port: Annotated[int, Meta(ge=1, le=65535)] | None = None
+    port: Port | None = None
     have: Count | None = None
     received: Count | None = None
     stripes: Annotated[tuple[Count, ...], Meta(max_length=64)] = ()

@@ -3,11 +3,9 @@ that were removed."""
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Literal
 
-from msgspec import Meta
-
-from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Seconds
+from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Seconds, ShortText
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
 # Only `clean --everything` lists the last six kinds.
@@ -44,7 +42,7 @@ class CleanList(Answer):
     """`workdir_id`: equal on hosts that share the workdir; "": not known. `jobs`: all jobs of this
     workdir."""
 
-    workdir_id: Annotated[str, Meta(max_length=64)]
+    workdir_id: ShortText
     jobs: Names
 
 

@@ -13,6 +13,7 @@ from tfdeploy.model.answers.bounds import (
     Names,
     RelativePath,
     RelativePaths,
+    ShortText,
 )
 from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
@@ -45,8 +46,8 @@ class DataState(Answer):
     sync recorded it. `parts`: names which file is in which part; "": no parts."""
 
     digest: Digest
-    attributes: Annotated[str, Meta(max_length=64)] = ""
-    parts: Annotated[str, Meta(max_length=64)] = ""
+    attributes: ShortText = ""
+    parts: ShortText = ""
 
 
 class Folder(Answer):

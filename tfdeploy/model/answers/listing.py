@@ -47,9 +47,8 @@ def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
         if len(files_by_path) > MOST_FILES:
             raise ValueError(f"more than {MOST_FILES} files")
     # In this order a path comes directly before the paths below it.
-    for path, following in pairwise(
-        sorted(files_by_path, key=lambda path: path.replace("/", "\0"))
-    ):
+    paths = sorted(files_by_path, key=lambda path: path.replace("/", "\0"))
+    for path, following in pairwise(paths):
         if following.startswith(path + "/"):
             raise ValueError(f"{path!r} is no folder, but {following!r} leads through it")
     return tuple(files_by_path[path] for path in sorted(files_by_path))
@@ -73,10 +72,10 @@ def is_inside(path: str) -> bool:
 def stays_inside(link: FoundFile) -> bool:
     """True if the link's target is in the same tree. Only the target's text is checked: `..` may
     occur only at its beginning, and not more often than the link is deep."""
-    words = (link.target or "").split("/")
-    ups = next((number for number, word in enumerate(words) if word != ".."), len(words))
-    rest = "/".join(words[ups:])
-    return bool(rest) and ups <= link.path.count("/") and is_inside(rest)
+    remainder, ups = link.target or "", 0
+    while remainder.startswith("../"):
+        remainder, ups = remainder[3:], ups + 1
+    return ups <= link.path.count("/") and is_inside(remainder)
 
 
 def newest(listed_files: Iterable[FoundFile]) -> tuple[int, int]:

@@ -18,6 +18,7 @@ from tfdeploy.agent import shapes as inner
 from tfdeploy.agent import wire
 from tfdeploy.model.answers.bounds import (
     MOST_ROWS,
+    ByTask,
     Count,
     Line,
     Name,
@@ -78,7 +79,7 @@ class GangRound(msgspec.Struct):
     reason: Text | None = None
 
 
-_Endings = Annotated[dict[TaskName, Ending], Meta(max_length=MOST_ROWS)]
+_Lines = Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)]
 _SHOWN: dict[str, Any] = {"run": Name, "task": TaskName, "host": Name}
 _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed type
     wire.TaskStatus: {
@@ -96,12 +97,12 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed
         "job": Name,
         "phase": Phase,
         "first_death": Ending | None,
-        "ended_tasks": _Endings,
-        "health": Annotated[dict[TaskName, Health], Meta(max_length=MOST_ROWS)],
-        "restarts": Annotated[dict[TaskName, RestartCount], Meta(max_length=MOST_ROWS)],
+        "ended_tasks": ByTask[Ending],
+        "health": ByTask[Health],
+        "restarts": ByTask[RestartCount],
         "round": GangRound | None,
-        "admitted": Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)],
-        "not_admitted": Annotated[dict[Line, Line], Meta(max_length=MOST_ROWS)],
+        "admitted": _Lines,
+        "not_admitted": _Lines,
         "left_files": Annotated[list[RelativePath], Meta(max_length=MOST_ROWS)],
     },
 }

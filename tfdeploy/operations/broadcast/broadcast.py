@@ -6,8 +6,8 @@ member fails, is slow, or is not reached by another. Pieces that have arrived ar
 
 from __future__ import annotations
 
+import functools
 import queue
-import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -61,11 +61,11 @@ class Broadcast:
     members: Mapping[str, MemberSession]
     emit: Emit
     progress: Progress
-    what: str = ""
-    check_source: Callable[[], None] = lambda: None
-    put_in_place: Callable[[MemberSession], None] = lambda member: None
-    reconnect: Callable[[MemberSession], Session] | None = None
-    id: str = field(default_factory=lambda: secrets.token_hex(8))
+    what: str
+    check_source: Callable[[], None]
+    put_in_place: Callable[[MemberSession], None]
+    reconnect: Callable[[MemberSession], Session] | None
+    id: str
     own_sent_bytes: int = 0  # bytes that this machine itself has sent
     _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
@@ -98,17 +98,17 @@ class Broadcast:
         names = sorted(self.members)
         threading.Thread(target=self._hash_source, name="sums", daemon=True).start()
         try:
-            for member in self.members.values():
-                own = {"host": member.name, "certs": keys[member.name]}
-                args = {**join(member), "id": self.id, "members": names, **own}
-                self._join_args[member.name] = args
-                self._not_joined[member.name] = time.monotonic()
-                try:
-                    member.join(args, self._report_callback(member))
-                except TfdeployError as error:
-                    self._fail(member, error)
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
                 try:
+                    for member in self.members.values():
+                        own = {"host": member.name, "certs": keys[member.name]}
+                        args = {**join(member), "id": self.id, "members": names, **own}
+                        self._join_args[member.name] = args
+                        self._not_joined[member.name] = time.monotonic()
+                        try:
+                            member.join(args, self._report_callback(member))
+                        except TfdeployError as error:
+                            self._fail(member, error)
                     self._joined_at = time.monotonic()
                     while not self._is_done():
                         self._process_reports(PLAN_S)
@@ -117,12 +117,9 @@ class Broadcast:
                 finally:
                     self._ended = True
         finally:
-            self._ended = True
             for member in self.members.values():
                 member.leave()
-        return {
-            name: member.error for name, member in self.members.items() if member.error is not None
-        }
+        return {name: member.error for name, member in self.members.items() if member.error}
 
     def fed_by(self, host: str) -> str | None:
         """Return the host that sent to `host` last ("": this machine; None: no host did)."""
@@ -146,26 +143,24 @@ class Broadcast:
         for name, since in list(self._not_joined.items()):
             why = self.members[name].why_lost
             if time.monotonic() - since > (REJOIN_S if why and others_done else JOIN_TIMEOUT_S):
-                self._fail(
-                    self.members[name],
-                    why or HostFailed("it did not join in time", where=name),
-                )
+                error = why or HostFailed("it did not join in time", where=name)
+                self._fail(self.members[name], error)
 
     def _fail_stalled(self) -> None:
         of_host = f" of {self.source.held_by}" if self.source.held_by else ""
+        what = f"it has received no further piece of the data{of_host}"
         waiting = [
             member
             for member in self._live_members()
             if not member.complete and member.name not in self._not_joined
         ]
         for member in self._stalled.timed_out(waiting):
-            what = (
-                f"it has received no further piece of the data{of_host} for "
-                f"{self._stalled.timeout_s:g} s"
+            error = HostFailed(
+                f"{what} for {self._stalled.timeout_s:g} s",
+                where=member.name,
+                next="run the same command again",
             )
-            self._fail(
-                member, HostFailed(what, where=member.name, next="run the same command again")
-            )
+            self._fail(member, error)
 
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
@@ -185,12 +180,8 @@ class Broadcast:
             else:
                 was_complete = member.complete
                 self._handle_report(member, message)
-                due = (
-                    due
-                    or isinstance(message, Exception)
-                    or message.have is None
-                    or member.complete != was_complete
-                )
+                due |= isinstance(message, Exception) or message.have is None
+                due |= member.complete != was_complete
 
     def _handle_report(self, member: MemberSession, message: MemberReport | Exception) -> None:
         if isinstance(message, Exception):
@@ -214,23 +205,18 @@ class Broadcast:
         if word == "disk":
             self._fail(member, HostFailed(f"it could not write the data: {why}", where=member.name))
         elif word == "differs" and member.name == self.source.held_by:
-            self.source.error = SourceChanged(
-                "its files changed while they were sent", where=member.name
-            )
+            what = "its files changed while they were sent"
+            self.source.error = SourceChanged(what, where=member.name)
         elif word == "differs" and member.lends:
-            emit_note(
-                self.emit,
-                f"files of {member.name} differ from the source, so it does not send them to others",
-                host=member.name,
+            text = (
+                f"files of {member.name} differ from the source, so it does not send them to others"
             )
+            emit_note(self.emit, text, host=member.name)
             self._fail(member, HostFailed("its files differ from the source", where=member.name))
         elif word == "differs" and not member.differs and not member.placing:
             member.differs = True
-            emit_note(
-                self.emit,
-                f"files of {member.name} differ from the source, though not in size or time",
-                host=member.name,
-            )
+            text = f"files of {member.name} differ from the source, though not in size or time"
+            emit_note(self.emit, text, host=member.name)
         elif (
             parent in self.members
             and parent in member.parents
@@ -239,11 +225,10 @@ class Broadcast:
             self._unreachable_pairs.add((member.name, parent))
             if word == "wrong":
                 self.members[parent].accused.add(member.name)
-                emit_note(
-                    self.emit,
-                    f"{parent} sent {member.name} a wrong piece: {member.name} gets it from another",
-                    level="warning",
+                text = (
+                    f"{parent} sent {member.name} a wrong piece: {member.name} gets it from another"
                 )
+                emit_note(self.emit, text, level="warning")
             elif not self.members[parent].error:
                 how = "does not reach" if word == "unreached" else "lost"
                 text = f"{member.name} {how} {parent}: {why}"
@@ -262,14 +247,12 @@ class Broadcast:
         elif not is_first or self.reconnect is None or member.lends or self._ended:
             self._fail(member, error)
         else:
-            emit_note(
-                self.emit, f"{error.what}: connecting again", level="warning", host=member.name
-            )
+            text = f"{error.what}: connecting again"
+            emit_note(self.emit, text, level="warning", host=member.name)
             member.note_lost(error)
             self._not_joined[member.name] = time.monotonic()
-            thread = threading.Thread(target=self._reconnect_member, args=(member, error))
-            thread.name, thread.daemon = f"again-{member.name}", True
-            thread.start()
+            work = functools.partial(self._reconnect_member, member, error)
+            threading.Thread(target=work, name=f"again-{member.name}", daemon=True).start()
 
     def _reconnect_member(self, member: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None
@@ -358,10 +341,8 @@ class Broadcast:
         }
         before = self._plan
         if before is None:
-            plan = first_plan(
-                [member for member in planned if member.name not in out],
-                self.source.cut.total_bytes,
-            )
+            joined = [member for member in planned if member.name not in out]
+            plan = first_plan(joined, self.source.cut.total_bytes)
             if plan.stripes > 1:
                 wanted = self.source.cut.stripe_bytes(plan.stripes)
                 for member in self.members.values():
@@ -375,15 +356,13 @@ class Broadcast:
         self.report.emit_changes()
         for member in self._live_members():
             feeds = plan.by_child.get(member.name, ())
+            involved = {member.name, *(feed.parent for feed in feeds)}
             if (
-                member.name in out
-                or member.busy
-                or not self._not_joined.keys().isdisjoint(
-                    {member.name, *(feed.parent for feed in feeds)}
-                )
+                member.name not in out
+                and not member.busy
+                and self._not_joined.keys().isdisjoint(involved)
+                and member.needs_call(feeds, len(self._roots))
             ):
-                continue
-            if member.needs_call(feeds, len(self._roots)):
                 member.busy = True
                 pool.submit(self._try_to_send_changes, member, self._report_callback(member))
 
@@ -397,12 +376,8 @@ class Broadcast:
         received = all(member.complete for member in self._live_members())
         unseen = []
         for member in self._live_members() if self._is_source_hashed else ():
-            if (
-                member.placing
-                or not member.complete
-                or not (member.is_verified or received)
-                or member.name in self._not_joined
-            ):
+            is_ready = member.complete and (member.is_verified or received)
+            if member.placing or not is_ready or member.name in self._not_joined:
                 continue
             if member.source_seen:
                 member.placing = True
@@ -477,16 +452,14 @@ class Broadcast:
     def _count_sent(self, count: int) -> None:
         self.own_sent_bytes += count
 
-    def _most_bytes(self) -> int:
-        """Return how many bytes the fastest member has."""
-        return max((member.have_bytes for member in self._live_members()), default=0)
-
     def _hash_source(self) -> None:
         """Hash the source, at most SEGMENTS_AHEAD segments ahead of the fastest member."""
         ahead = SEGMENTS_AHEAD * SEGMENT * PIECE_BYTES
         try:
             for segment in range(self.source.cut.segments):
-                while segment * SEGMENT * PIECE_BYTES > self._most_bytes() + ahead:
+                while segment * SEGMENT * PIECE_BYTES > ahead + max(
+                    (member.have_bytes for member in self._live_members()), default=0
+                ):
                     if self._ended:
                         return
                     time.sleep(0.05)

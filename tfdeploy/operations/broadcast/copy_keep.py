@@ -71,12 +71,10 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
         "looking at keep",
         fleet.each((source, *others), lambda session: list_files(session, wanted).files),
     )
-    differences = {
-        host.name: keep_difference(listings[source.name], listings[host.name]) for host in others
-    }
-    needing = tuple(
-        host for host in others if differences[host.name].files or differences[host.name].aside
-    )
+    files = listings[source.name]
+    differences = {host.name: keep_difference(files, listings[host.name]) for host in others}
+    unchanged = KeepDifference((), ())
+    needing = tuple(host for host in others if differences[host.name] != unchanged)
     if not needing:
         emit_note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
         return
@@ -122,12 +120,8 @@ def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDiffe
     """Let the host make a folder for the files that it lacks, and return the session."""
     difference = differences.get(session.host.name)
     if difference is not None:
-        check_below_workdir(
-            session,
-            session.agent()
-            .call(KEEP_BEGIN, {"job": copy.job, "bytes": difference.total_bytes})
-            .folder,
-        )
+        args = {"job": copy.job, "bytes": difference.total_bytes}
+        check_below_workdir(session, session.agent().call(KEEP_BEGIN, args).folder)
     return session
 
 
@@ -138,14 +132,8 @@ def _broadcast(
     emit: Emit,
 ) -> dict[str, TfdeployError]:
     """Send the missing files, and return the errors by host. Raises SourceChanged."""
-    lacking = sorted(
-        {
-            _named_file(file)
-            for difference in differences.values()
-            for file in difference.files
-            if file.size
-        }
-    )
+    files = {file for difference in differences.values() for file in difference.files if file.size}
+    lacking = sorted(map(_named_file, files))
     if not lacking:
         return {}
     join = make_join({"job": copy.job, "keep": list(copy.keep)}, lacking)
@@ -170,26 +158,18 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
         "files": files,
         "aside": list(difference.aside),
     }
-    missing = check_requested_paths(
-        {file.path for file in difference.files},
-        agent.call(KEEP_PLACE, args, timeout_s=600).missing,
-        host,
-    )
-    if missing:
+    missing = agent.call(KEEP_PLACE, args, timeout_s=600).missing
+    if missing := check_requested_paths({file.path for file in difference.files}, missing, host):
         raise HostFailed(
             f"{missing[0]} of `keep` is incomplete after the copy",
             where=host,
             next="run the same command again",
         )
-    set_aside = "".join(
+    text = f"`keep` of {copy.source.name} is on {host} too: {count(len(files), 'file')}"
+    text += "".join(
         f"; {path} does not exist there, so it was set aside" for path in difference.aside
     )
-    emit_note(
-        emit,
-        f"`keep` of {copy.source.name} is on {host} too: {count(len(files), 'file')}{set_aside}",
-        run=copy.run,
-        host=host,
-    )
+    emit_note(emit, text, run=copy.run, host=host)
 
 
 def _named_file(file: FoundFile) -> NamedFile:

@@ -25,10 +25,10 @@ from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
-from tfdeploy.operations.broadcast.split import Split
 from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.lock import JobLock
+from tfdeploy.operations.outcomes import session_of
 from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -118,12 +118,10 @@ def _send_changing(
         if data.split is None:
             emit_note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
             data = DataSet(data.read_again(fleet), data.origin)
-    where = (
-        data.listing.source if data.origin is None else f"{data.origin.name}:{data.listing.source}"
-    )
+    host = f"{data.origin.name}:" if data.origin else ""
     changing = Refused(
         f"data set {name} changed while it was sent",
-        next=f"stop what writes to {where}, then run the same command again",
+        next=f"stop what writes to {host}{data.listing.source}, then run the same command again",
     )
     return {**{host.name: changing for host in hosts}, **lost}
 
@@ -141,13 +139,8 @@ class _Sending:
         release: Callable[[Session], None],
     ) -> None:
         """`release` is called with the session of each host that has the whole data set."""
-        self._fleet, self._name, self._data, self._emit, self._release = (
-            fleet,
-            name,
-            data,
-            emit,
-            release,
-        )
+        self._fleet, self._data = fleet, data
+        self._name, self._emit, self._release = name, emit, release
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
         self._whole = wanted_whole(data.listing)
@@ -186,15 +179,12 @@ class _Sending:
     def _wanted(self, host: str) -> Wanted:
         return self._whole if self._data.split is None else self._data.split.wanted[host]
 
-    def _is_there(self, session: Session) -> bool:
-        return has_data_set(session, self._where, self._wanted(session.host.name))
-
     def _check_present(self, session: Session) -> DataSent | None:
         """Return None if the host lacks data.
 
         If the host lacks nothing, release its lock, and return DataSent.
         """
-        if not self._is_there(session):
+        if not has_data_set(session, self._where, self._wanted(session.host.name)):
             return None
         self._release(session)
         return DataSent()
@@ -244,14 +234,12 @@ class _Sending:
         finally:
             for name, lack in lacks.items():
                 self._emit_end(name, lack.lacking_bytes, outcomes.get(name))
-        waiting = [
-            name
-            for name in lacks
+        waiting = tuple(
+            lack.session.host
+            for name, lack in lacks.items()
             if not isinstance(outcomes.get(name), TfdeployError) and name not in self._placed
-        ]
-        for name, error in self._fleet.each(
-            tuple(lacks[name].session.host for name in waiting), self._commit
-        ).items():
+        )
+        for name, error in self._fleet.each(waiting, self._commit).items():
             add_outcomes(outcomes, {name: error or DataSent(sets=[self._what])})
         return outcomes
 
@@ -319,10 +307,13 @@ class _Sending:
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
         def join(member: MemberSession) -> Args:
-            return {
-                **self._where,
-                **({} if member.lends else {"moved": moved[mine[member.name].wanted.digest]}),
-            }
+            if member.lends:
+                return self._where
+            return {**self._where, "moved": moved[mine[member.name].wanted.digest]}
+
+        def put_in_place(member: MemberSession) -> None:
+            if is_only and not member.lends:
+                self._commit(member.session)
 
         delivery = Delivery(
             self._data.listing.rows,
@@ -332,9 +323,7 @@ class _Sending:
             join,
             root=self._data.listing.root,
             held_by=self._data.origin.name if self._data.origin else None,
-            put_in_place=lambda member: (
-                self._commit(member.session) if is_only and not member.lends else None
-            ),
+            put_in_place=put_in_place,
             check_source=self._check_unchanged,
             reconnect=self._reconnect,
         )
@@ -358,17 +347,13 @@ class _Sending:
         members: dict[str, MemberSession] = {}
         if stream.lender is not None:
             try:
-                members[stream.lender] = self._connect_lender(
-                    stream.lender, delivery.id, rows, total
-                )
+                lender = self._connect_lender(stream.lender, delivery.id, rows, total)
+                members[stream.lender] = lender
             except TfdeployError as error:
                 if self._data.origin is not None:
                     raise
-                emit_note(
-                    self._emit,
-                    f"{stream.lender} cannot send what it has: {error.what}",
-                    host=stream.lender,
-                )
+                text = f"{stream.lender} cannot send what it has: {error.what}"
+                emit_note(self._emit, text, host=stream.lender)
         # Sizes are added up once for all hosts that lack the same rows.
         lacking_bytes = {
             each: sum(sizes[row] for row in each.rows if row in rows)
@@ -380,15 +365,9 @@ class _Sending:
 
     def _reconnect(self, member: MemberSession) -> Session:
         """Return a new session of the member. Raises TfdeployError."""
-
-        def connected(session: Session) -> Session:
-            session.agent()
-            return session
-
-        outcome = self._fleet.each((member.host,), connected)[member.name]
-        if isinstance(outcome, TfdeployError):
-            raise outcome
-        return outcome
+        session = session_of(self._fleet, member.host)
+        session.agent()
+        return session
 
     def _check_unchanged(self) -> None:
         """Raise SourceChanged if the source has changed."""
@@ -397,21 +376,11 @@ class _Sending:
 
     def _connect_lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
         """Tell a host which of its files it sends to others, and return the host as a member."""
-        known = [
-            *self._complete,
-            *([self._data.origin] if self._data.origin else []),
-            *(self._data.split or Split()).lenders,
-        ]
-        session = self._fleet.each(
-            (next(each for each in known if each.name == host),), lambda session: session
-        )[host]
-        if isinstance(session, TfdeployError):
-            raise session
-        args = {
-            **self._where,
-            "id": id_,
-            "root": self._data.listing.root if self._data.origin else "",
-        }
+        origin, split = self._data.origin, self._data.split
+        known = [*self._complete, *(split.lenders if split else ()), *([origin] if origin else ())]
+        session = session_of(self._fleet, next(each for each in known if each.name == host))
+        root = self._data.listing.root if origin else ""
+        args = {**self._where, "id": id_, "root": root}
         listed, _ = self._data.listing.rows.select_files(self._whole.bitmap(rows))
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
         return MemberSession(session, 0, total, lends=True)
@@ -448,9 +417,8 @@ class _Sending:
         if isinstance(outcome, TfdeployError):
             emit_transfer(self._emit, host, self._what, "failed", 0, lacking)
         elif self._data.origin is not None and host == self._data.origin.name:
-            emit_transfer(
-                self._emit, host, self._what, "done", lacking, lacking, done="copied there"
-            )
+            how = "copied there"
+            emit_transfer(self._emit, host, self._what, "done", lacking, lacking, done=how)
         else:
             # Holes of sparse files, and files that the host had already, do not count as received.
             received = outcome.received_bytes if outcome else 0
@@ -461,9 +429,8 @@ def _groups(lacks: Mapping[str, _MissingRows], alone: set[str]) -> list[list[str
     """Return the hosts in groups that share a folder. Only the first host of a group gets data."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():
-        groups.setdefault(
-            lack.folder_id if lack.folder_id and name not in alone else f"only {name}", []
-        ).append(name)
+        shared = lack.folder_id if name not in alone else ""
+        groups.setdefault(shared or f"only {name}", []).append(name)
     return list(groups.values())
 
 

@@ -45,15 +45,15 @@ Outcome = DataSent | TfdeployError
 def add_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
     """Merge `outcomes` into `results`, by host. The first error of a host is kept."""
     for host, outcome in outcomes.items():
-        before = results.setdefault(host, outcome)
-        if isinstance(before, DataSent) and before is not outcome:
+        before = results.get(host, DataSent())
+        if isinstance(before, DataSent):
             results[host] = _add(before, outcome) if isinstance(outcome, DataSent) else outcome
 
 
-def _add(one: DataSent, other: DataSent) -> DataSent:
-    sets = list(dict.fromkeys([*one.sets, *other.sets]))
-    source = one.source if other.source is None else other.source
-    return DataSent(one.received_bytes + other.received_bytes, sets, source)
+def _add(earlier: DataSent, later: DataSent) -> DataSent:
+    sets = list(dict.fromkeys([*earlier.sets, *later.sets]))
+    source = earlier.source if later.source is None else later.source
+    return DataSent(earlier.received_bytes + later.received_bytes, sets, source)
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,8 @@ class Delivery:
     def _emit_transfers(self, members: Iterable[MemberSession], state: str) -> None:
         for member in members:
             if lacking := member.lacking_bytes:
-                emit_transfer(
-                    self.emit,
-                    member.name,
-                    self.what,
-                    state,
-                    lacking if state == "done" else 0,
-                    lacking,
-                )
+                arrived = lacking if state == "done" else 0
+                emit_transfer(self.emit, member.name, self.what, state, arrived, lacking)
 
 
 def make_join(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:

@@ -41,12 +41,9 @@ class Feeder:
         self._lock = threading.Condition()
         self._ready: deque[tuple[int, int, Piece]] = deque()  # wanted pieces that are not sent yet
         self._closed = False
-        threading.Thread(
-            target=self._run_guarded, args=(self._ask_wanted_pieces,), name="feed", daemon=True
-        ).start()
-        for _ in range(AT_ONCE):
+        for work in (self._ask_wanted_pieces, *[self._send_pieces] * AT_ONCE):
             threading.Thread(
-                target=self._run_guarded, args=(self._send_pieces,), name="feed", daemon=True
+                target=self._run_guarded, args=(work,), name="feed", daemon=True
             ).start()
 
     def close(self) -> None:

@@ -36,11 +36,8 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
     """
 
     def state_digest(session: Session) -> str | None:
-        with closing(
-            session.agent().stream(
-                DATA_LOOK, {"path": data.source, "brief": True}, silence_s=LOOK_S
-            )
-        ) as stream:
+        args = {"path": data.source, "brief": True}
+        with closing(session.agent().stream(DATA_LOOK, args, silence_s=LOOK_S)) as stream:
             for _ in stream:
                 break
             return stream.value.stamp if stream.value is not None else None

@@ -40,11 +40,8 @@ class Report:
         """Emit who sends to whom and which hosts are stuck, if that has changed."""
         if not self.what or self._plan is None:
             return
-        stuck = [
-            name
-            for name, member in self.members.items()
-            if member.error is None and member.is_stuck
-        ]
+        members = self.members.items()
+        stuck = [name for name, member in members if member.error is None and member.is_stuck]
         fields = self._event_fields("moving", stuck)
         if fields != self._last_emitted:
             self._last_emitted = fields
@@ -55,28 +52,22 @@ class Report:
 
         `sent_bytes`: the bytes that this machine has sent.
         """
-        whole = {
+        complete = {
             name: member
             for name, member in self.members.items()
             if member.complete and member.error is None
         }
         received = [
             min(member.received_bytes, member.total_bytes)
-            for member in whole.values()
+            for member in complete.values()
             if member.received_bytes
         ]
         if not self.what or not received:
             return
         fields = self._event_fields("done", [])
-        fields["hosts"], fields["total_bytes"], fields["sent_bytes"] = (
-            len(received),
-            max(received),
-            sent_bytes,
-        )
-        fields["seconds"], fields["slowest"] = (
-            time.monotonic() - self._began,
-            slowest_link(whole, self.fed),
-        )
+        fields["hosts"], fields["total_bytes"] = len(received), max(received)
+        fields["sent_bytes"], fields["seconds"] = sent_bytes, time.monotonic() - self._began
+        fields["slowest"] = slowest_link(complete, self.fed)
         emit_broadcast(self.emit, fields)
 
     def _event_fields(self, state: str, stuck: list[str]) -> BroadcastFields:

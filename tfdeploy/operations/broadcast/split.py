@@ -17,8 +17,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, wanted_part
-from tfdeploy.operations.outcomes import combine_errors
-from tfdeploy.operations.outcomes import split_outcomes as divided
+from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.planning.parts import NOBODY, Held, parts_of
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
@@ -71,7 +70,7 @@ class _HostRows:
 
 
 def decide_split(
-    fleet: Fleet, hosts: tuple[Host, ...], ask: SplitRequest, listing: DataListing
+    fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, listing: DataListing
 ) -> Split:
     """Divide the files among the workers.
 
@@ -80,14 +79,14 @@ def decide_split(
     """
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
-    if len(files) < len(ask.workers):
-        what = f"data set {ask.name} has {count(len(files), 'file')} for {len(ask.workers)} workers"
+    if len(files) < len(request.workers):
+        what = f"data set {request.name} has {count(len(files), 'file')} for {len(request.workers)} workers"
         raise UsageError(
             what,
-            where=ask.where,
+            where=request.where,
             next=f"add --workers {len(files)}, or have more and smaller files, or no `split`",
         )
-    host_rows = _ask_host_data(fleet, hosts, ask, rows)
+    host_rows = _ask_host_data(fleet, hosts, request, rows)
     folders = {host: each.folder for host, each in host_rows.items()}
     number = {row: file for file, row in enumerate(files)}
     held = {
@@ -95,37 +94,37 @@ def decide_split(
         for each in host_rows.values()
     }
     owners = parts_of(
-        [rows.size(row) for row in files], [folders[host] for host in ask.workers], held
+        [rows.size(row) for row in files], [folders[host] for host in request.workers], held
     )
     return Split(
-        wanted=_wanted_by_host(listing, ask, folders, owners, files),
+        wanted=_wanted_by_host(listing, request, folders, owners, files),
         held={host: each.rows for host, each in host_rows.items()},
         lenders=tuple(host for host in hosts if host.name in host_rows),
-        parts=_part_sizes([rows.size(row) for row in files], owners, len(ask.workers)),
+        parts=_part_sizes([rows.size(row) for row in files], owners, len(request.workers)),
     )
 
 
 def _ask_host_data(
-    fleet: Fleet, hosts: tuple[Host, ...], ask: SplitRequest, rows: Listing
+    fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, rows: Listing
 ) -> dict[str, _HostRows]:
     """Ask the hosts which files they hold. Raise an error if a host with a task fails."""
     packed = rows.pack()
-
-    def ask_host(session: Session) -> _HostRows:
-        return _ask_held_rows(session, ask, packed, rows)
-
-    answers, failed = divided(fleet.each(hosts, ask_host))
-    needed = {*ask.workers, *ask.whole}
+    answers, failed = split_outcomes(
+        fleet.each(hosts, lambda session: _ask_held_rows(session, request, packed, rows))
+    )
+    needed = {*request.workers, *request.whole}
     if bad := {host: error for host, error in failed.items() if host in needed}:
-        raise combine_errors(f"looking at data {ask.name}", bad, len(hosts))
+        raise combine_errors(f"looking at data {request.name}", bad, len(hosts))
     return answers
 
 
-def _ask_held_rows(session: Session, ask: SplitRequest, packed: bytes, rows: Listing) -> _HostRows:
+def _ask_held_rows(
+    session: Session, request: SplitRequest, packed: bytes, rows: Listing
+) -> _HostRows:
     """Ask one host which files it has, and to which worker's part each file belonged before."""
     host = session.host.name
     answer = session.agent().call(
-        DATA_HELD, {"job": ask.job, "name": ask.name}, blob=packed, timeout_s=HELD_S
+        DATA_HELD, {"job": request.job, "name": request.name}, blob=packed, timeout_s=HELD_S
     )
     parts = {
         row: part for part, packed in answer.held for row in bitmaps.rows_of(packed, rows, host)
@@ -137,7 +136,7 @@ def _ask_held_rows(session: Session, ask: SplitRequest, packed: bytes, rows: Lis
 
 def _wanted_by_host(
     listing: DataListing,
-    ask: SplitRequest,
+    request: SplitRequest,
     folders: Mapping[str, str],
     owners: Sequence[int],
     files: Sequence[int],
@@ -148,19 +147,21 @@ def _wanted_by_host(
     """
     parts = row_owners(listing.rows, owners)
     workers_of: dict[str, set[int]] = {}
-    for worker, host in enumerate(ask.workers):
+    for worker, host in enumerate(request.workers):
         workers_of.setdefault(folders[host], set()).add(worker)
-    wholes = {folders[host] for host in ask.whole}
+    wholes = {folders[host] for host in request.whole}
     wanted_by_host: dict[str, Wanted] = {}
     for folder in {**workers_of, **dict.fromkeys(wholes)}:
-        mine: Collection[int] = range(len(ask.workers)) if folder in wholes else workers_of[folder]
+        mine: Collection[int] = (
+            range(len(request.workers)) if folder in wholes else workers_of[folder]
+        )
         rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
         wanted_by_host[folder] = wanted_part(
-            listing, parts, len(ask.workers), make_bitmap(rows, len(listing.rows))
+            listing, parts, len(request.workers), make_bitmap(rows, len(listing.rows))
         )
     return {
         host: wanted_by_host[folders[host]]
-        for host in dict.fromkeys((*ask.workers, *sorted(ask.whole)))
+        for host in dict.fromkeys((*request.workers, *sorted(request.whole)))
     }
 
 

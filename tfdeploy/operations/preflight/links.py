@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
@@ -97,7 +97,7 @@ class _Trial:
     """The hosts that connect, and the hosts that listen."""
 
     fleet: Fleet
-    hosts: Mapping[str, Host]
+    hosts: HostsByName
     listening: Mapping[str, _Listener]
     key: str
 

@@ -49,10 +49,6 @@ class Forest:
             for child, parent in parents.items():
                 yield stripe, parent, child
 
-    def cut(self, child: str, stripe: int) -> None:
-        """Leave the child without a parent in this stripe."""
-        self.parents[stripe].pop(child, None)
-
     def children(self, stripe: int) -> dict[str, list[str]]:
         """Return parent -> the hosts to which it sends this stripe."""
         children_of: dict[str, list[str]] = {}

@@ -125,22 +125,18 @@ class _FeedEvaluator:
         """Yield (child, parent) if the child has been far behind its parent for some time."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
-            if child not in self._before.slow and not self._is_beyond_thin_line(child, parent):
-                rate = (
-                    usual
-                    if self._is_full(parent, stripe)
-                    else self._intake(parent, stripe).rate or 0.0
-                )
-                # A parent with more children than there are stripes has too little uplink for all.
-                due = (
-                    rate * self._forest.stripes / max(self._forest.stripes, self._children[parent])
-                )
-                if (
-                    due
-                    and self._is_behind(child, parent, stripe, due)
-                    and self._is_settled(child, parent, stripe, due)
-                ):
-                    yield child, parent
+            if child in self._before.slow or self._is_beyond_thin_line(child, parent):
+                continue
+            rate = usual if self._is_full(parent, stripe) else self._rate(parent, stripe)
+            # A parent with more children than there are stripes has too little uplink for all.
+            stripes = self._forest.stripes
+            due = rate * stripes / max(stripes, self._children[parent])
+            if (
+                due
+                and self._is_behind(child, parent, stripe, due)
+                and self._is_settled(child, parent, stripe, due)
+            ):
+                yield child, parent
 
     def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
         """Yield a Doubt about the first host of a chain, which moves that host to the end, once.
@@ -161,20 +157,17 @@ class _FeedEvaluator:
                 and first != heads[0]
                 and [doubt.child for doubt in doubts].count(first) == 1
             ):
-                rate, above = (
-                    self._intake(first, 0).rate or 0.0,
-                    self._intake(parent, 0).rate or 0.0,
-                )
-                if rate >= SLOWER * above > 0 and self._is_settled(first, parent, 0, above):
+                above = self._rate(parent, 0)
+                if self._rate(first, 0) >= SLOWER * above > 0 and self._is_settled(
+                    first, parent, 0, above
+                ):
                     yield Doubt(heads[0], HERE)
             return
-        intake = self._intake(heads[0], 0)
-        is_long = (
-            intake.rate and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * intake.rate
-        )
+        intake, rate = self._intake(heads[0], 0), self._rate(heads[0], 0)
         if (
-            is_long
-            and intake.have_bytes >= TRIED_AFTER_S * (intake.rate or 0.0)
+            rate
+            and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * rate
+            and intake.have_bytes >= TRIED_AFTER_S * rate
             and self._is_dispensable(heads[0])
         ):
             yield Doubt(heads[0], HERE)
@@ -185,13 +178,12 @@ class _FeedEvaluator:
         Another host must take its position, and a host of the same site must be able to send to it.
         """
         site = self._members[head].site
-        last = [
-            name
-            for name, member in self._members.items()
-            if member.site == site and not self._children[name]
-        ]
         return bool(self._children[head]) and any(
-            self._forest.may_feed(name, head) and name not in self._before.slow for name in last
+            member.site == site
+            and self.feeds_nobody(name)
+            and self._forest.may_feed(name, head)
+            and name not in self._before.slow
+            for name, member in self._members.items()
         )
 
     def _feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
@@ -201,13 +193,11 @@ class _FeedEvaluator:
 
     def _is_behind(self, child: str, parent: str, stripe: int, due: float) -> bool:
         intake = self._intake(child, stripe)
-        ahead = (
-            intake.wanted_bytes
-            if self._is_full(parent, stripe)
-            else self._intake(parent, stripe).have_bytes
-        )
-        is_slow = intake.rate is not None and intake.rate < SLOWER * due
-        return is_slow and ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
+        if intake.rate is None or intake.rate >= SLOWER * due:
+            return False
+        is_full = self._is_full(parent, stripe)
+        ahead = intake.wanted_bytes if is_full else self._intake(parent, stripe).have_bytes
+        return ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
         """Return whether the child has had its parent for long enough to be judged.
@@ -218,11 +208,10 @@ class _FeedEvaluator:
         if move is None:
             return True
         if self._is_full(parent, stripe):
-            return (
-                self._intake(child, stripe).have_bytes - move.have_bytes >= SETTLED_S * SLOWER * due
-            )
-        above = self._intake(parent, stripe)
-        return above.have_bytes - move.parent_bytes >= SETTLED_S * (above.rate or 0.0)
+            received = self._intake(child, stripe).have_bytes - move.have_bytes
+            return received >= SETTLED_S * SLOWER * due
+        received = self._intake(parent, stripe).have_bytes - move.parent_bytes
+        return received >= SETTLED_S * self._rate(parent, stripe)
 
     def _is_beyond_thin_line(self, child: str, parent: str) -> bool:
         site = self._members[child].site
@@ -230,6 +219,9 @@ class _FeedEvaluator:
 
     def _intake(self, name: str, stripe: int) -> Intake:
         return self._members[name].intake(stripe)
+
+    def _rate(self, name: str, stripe: int) -> float:
+        return self._intake(name, stripe).rate or 0.0
 
     def _is_full(self, parent: str, stripe: int) -> bool:
         return parent == HERE or self._has_all(parent, stripe)

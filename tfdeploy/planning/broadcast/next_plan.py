@@ -58,11 +58,9 @@ def next_plan(
 def _cut(forest: Forest, verdict: Verdict) -> None:
     """Remove the connections that must end: the parent may not send any more, or sends nothing."""
     for stripe, parent, child in list(forest.feeds()):
-        if (parent != HERE and not _holds(forest, verdict, parent, child)) or (
-            child,
-            stripe,
-        ) in verdict.fruitless:
-            forest.cut(child, stripe)
+        must_end = parent != HERE and not _holds(forest, verdict, parent, child)
+        if must_end or (child, stripe) in verdict.fruitless:
+            del forest.parents[stripe][child]
 
 
 def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:

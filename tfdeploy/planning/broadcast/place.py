@@ -83,9 +83,8 @@ class _Placer:
         crowded = [
             child
             for child, parent in self._forest.parents[stripe].items()
-            if self._is_crowded(parent)
+            if self._is_crowded(parent) and not self._forest.reaches_nobody(child)
         ]
-        crowded = [child for child in crowded if not self._forest.reaches_nobody(child)]
         rooted = self._forest.below(self._sources, stripe) if crowded else {}
         room = [
             name
@@ -148,9 +147,8 @@ class _Placer:
     def _may(self, parent: str, child: str, stripe: int) -> bool:
         if parent not in self._relays or not self._forest.may_feed(parent, child):
             return False
-        if (child, stripe) in self._verdict.fruitless and self._forest.before[stripe].get(
-            child
-        ) == parent:
+        before = self._forest.before[stripe].get(child)
+        if parent == before and (child, stripe) in self._verdict.fruitless:
             return False
         above, site = self._members[parent], self._members[child].site
         return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
@@ -163,27 +161,23 @@ class _Placer:
         """
         is_far = self._members[name].site != self._members[child].site
         over = self._load[name] + self._weight(child, stripe) - self._forest.stripes
-        crowd = (over, self._below(name)) if over > CROWDED else (0.0, 0)
-        is_behind = self._is_behind(name, child, stripe)
+        below = sum(each.get(name, 0) for each in self._rooted)
+        crowd = (over, below) if over > CROWDED else (0.0, 0)
         return (
             is_far,
-            is_behind,
+            self._is_behind(name, child, stripe),
             *crowd,
             near.get(name, len(near)),
             self._children[name],
             self._number[name],
         )
 
-    def _below(self, name: str) -> int:
-        return sum(each.get(name, 0) for each in self._rooted)
-
     def _is_behind(self, parent: str, child: str, stripe: int) -> bool:
         if self._members[parent].is_complete:
             return False
         above, intake = self._members[parent].intake(stripe), self._members[child].intake(stripe)
-        return intake.have_bytes - above.have_bytes > max(
-            BEHIND_BYTES, BEHIND_S * max(above.rate or 0.0, intake.rate or 0.0)
-        )
+        rate = max(above.rate or 0.0, intake.rate or 0.0)
+        return intake.have_bytes - above.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
 
 
 def _usual_rate(forest: Forest) -> list[float]:

@@ -12,13 +12,15 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.units import listed
 
 # Limits the addresses of one host: other hosts list them in packet filters of limited length.
 MOST_ADDRESSES = 64
+_Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
 class Advertised(NamedTuple):
@@ -39,8 +41,7 @@ def advertised(host: Host, facts: HostFacts) -> Advertised:
         return Advertised(facts.ssh_server_address, "where its sshd was reached")
     raise Refused(
         f"nothing says which address the other hosts reach {host.name} at: {host.address} is a "
-        "name, "
-        "and its sshd did not say where it was reached",
+        "name, and its sshd did not say where it was reached",
         where=host.source or f"host {host.name}",
         next=f"write `advertise: ADDRESS` for {host.name} in the inventory",
     )
@@ -48,51 +49,57 @@ def advertised(host: Host, facts: HostFacts) -> Advertised:
 
 def check(
     advertised_by_host: Mapping[str, Advertised],
-    facts: Mapping[str, HostFacts],
+    facts: FactsByHost,
     *,
     allow_public: bool,
-) -> tuple[str, ...]:
+) -> Notes:
     """Return notes on the addresses. Raises Refused for addresses that a cluster cannot use.
 
     Refused are a loopback address if other hosts have another kind, a name that some host resolves
     to loopback, an unusable address, and a public address. `allow_public`: a public address is not
     refused but noted.
     """
-    loopback = [
-        name for name in advertised_by_host if is_loopback(advertised_by_host[name].address)
-    ]
-    others = [name for name in advertised_by_host if name not in loopback]
-    if loopback and others:
-        raise _mixed(loopback[0], others[0], advertised_by_host)
-    for name in others:
-        _check_name(name, advertised_by_host, facts)
-        _check_usable(name, advertised_by_host[name].address)
-    public = {
-        name: description
-        for name in others
-        if (description := _public_words(advertised_by_host[name].address, facts))
+    loopback = {
+        name: each for name, each in advertised_by_host.items() if is_loopback(each.address)
     }
-    if public and not allow_public:
-        raise _public(*next(iter(public.items())))
-    return (
-        *(
-            f"{name} stands in the cluster at {description} (--allow-public): what the hosts send each "
-            "other crosses the internet "
-            "in the clear"
-            for name, description in public.items()
-        ),
-        *(
-            disagreement
-            for name in others
-            if (disagreement := _disagreement(name, advertised_by_host[name].address, facts))
-        ),
-        *(
-            f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
-            f"{MOST_ADDRESSES} of them"
-            for name, seen in facts.items()
-            if len(seen.addresses) > MOST_ADDRESSES
-        ),
-    )
+    others = {
+        name: each.address for name, each in advertised_by_host.items() if name not in loopback
+    }
+    for name, each in loopback.items():
+        for other, address in others.items():
+            raise Refused(
+                f"{name} is called {each.address} ({each.why}), which only {name} itself can "
+                f"reach, and {other} is {address}",
+                where=f"host {name}",
+                next=f"write `advertise: ADDRESS` for {name} in the inventory: the address at "
+                f"which {other} reaches it",
+            )
+    for name, address in others.items():
+        _check_name(name, address, facts)
+    notes = []
+    for name, address in others.items():
+        description = _public_words(address, facts)
+        if description and not allow_public:
+            raise Refused(
+                f"{name} would stand in the cluster at {description}: TensorFlow's servers have no "
+                "authentication and run graphs from whoever reaches their ports",
+                where=f"host {name}",
+                next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy "
+                "launch --allow-public`",
+            )
+        if description:
+            notes.append(
+                f"{name} stands in the cluster at {description} (--allow-public): what the hosts "
+                "send each other crosses the internet in the clear"
+            )
+    notes += filter(None, (_disagreement(name, each, facts) for name, each in others.items()))
+    notes += [
+        f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
+        f"{MOST_ADDRESSES} of them"
+        for name, seen in facts.items()
+        if len(seen.addresses) > MOST_ADDRESSES
+    ]
+    return tuple(notes)
 
 
 def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
@@ -108,7 +115,7 @@ def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple
     return tuple(distinct)[:MOST_ADDRESSES]
 
 
-def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def resolved(name: str, facts: FactsByHost) -> tuple[str, ...]:
     """Return the IP addresses of a host's name in the cluster; () if it is itself an IP address.
 
     An address counts if at least half of the hosts that resolved the name report it.
@@ -122,9 +129,7 @@ def resolved(name: str, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
     )
 
 
-def _unmapped(
-    address: ipaddress.IPv4Address | ipaddress.IPv6Address,
-) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+def _unmapped(address: _Address) -> _Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
@@ -133,15 +138,13 @@ def is_loopback(address: str) -> bool:
     return parsed.is_loopback if parsed else address == "localhost"
 
 
-def notes(advertised_by_host: Mapping[str, Advertised]) -> tuple[str, ...]:
+def notes(advertised_by_host: Mapping[str, Advertised]) -> Notes:
     """Return notes that say where the addresses of the hosts come from, one for each source."""
-    by_why: dict[str, list[str]] = {}
-    for name, each in advertised_by_host.items():
-        by_why.setdefault(each.why, []).append(name)
-    return tuple(f"addresses of {listed(names, 6)}: {why}" for why, names in by_why.items())
+    by_why = fold_equal({name: each.why for name, each in advertised_by_host.items()})
+    return tuple(f"addresses of {listed(names, 6)}: {why}" for names, why in by_why)
 
 
-def _ip(address: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+def _ip(address: str) -> _Address | None:
     try:
         return ipaddress.ip_address(address)
     except ValueError:
@@ -154,7 +157,7 @@ def is_public(address: str) -> bool:
     return bool(parsed and _unmapped(parsed).is_global)
 
 
-def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
+def _public_words(address: str, facts: FactsByHost) -> str:
     """Describe a public address for a message; return "" for an address that is not public.
 
     A name counts as public if at least one host resolves it to a public address.
@@ -168,7 +171,7 @@ def _public_words(address: str, facts: Mapping[str, HostFacts]) -> str:
     return ""
 
 
-def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> str:
+def _disagreement(name: str, address: str, facts: FactsByHost) -> str:
     """Return a note if hosts resolve the same name to different addresses.
 
     "" if all hosts that resolved it agree, or if `address` is not a name.
@@ -191,7 +194,18 @@ def _disagreement(name: str, address: str, facts: Mapping[str, HostFacts]) -> st
     )
 
 
-def _check_usable(name: str, address: str) -> None:
+def _check_name(name: str, address: str, facts: FactsByHost) -> None:
+    """Raise Refused if a host resolves the address to loopback, or no host can connect to it."""
+    for asked, seen in facts.items():
+        if address in seen.hosts_file_loopback:
+            raise Refused(
+                f"the cluster calls {name} {address}, and on {asked} that name is a loopback "
+                "address (Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait "
+                "for each other for ever",
+                where=f"host {asked}: /etc/hosts",
+                next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove "
+                f"the line on {asked}",
+            )
     parsed = _ip(address)
     if parsed and (parsed.is_unspecified or parsed.is_multicast):
         raise Refused(
@@ -199,41 +213,3 @@ def _check_usable(name: str, address: str) -> None:
             where=f"host {name}",
             next=f"write `advertise: ADDRESS` for {name} in the inventory",
         )
-
-
-def _check_name(
-    name: str, advertised_by_host: Mapping[str, Advertised], facts: Mapping[str, HostFacts]
-) -> None:
-    address = advertised_by_host[name].address
-    for asked, seen in facts.items():
-        if address in seen.hosts_file_loopback:
-            raise Refused(
-                f"the cluster calls {name} {address}, and on {asked} that name is a loopback "
-                "address "
-                "(Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait for "
-                "each other for ever",
-                where=f"host {asked}: /etc/hosts",
-                next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove "
-                f"the line on {asked}",
-            )
-
-
-def _mixed(loopback: str, other: str, advertised_by_host: Mapping[str, Advertised]) -> Refused:
-    return Refused(
-        f"{loopback} is called {advertised_by_host[loopback].address} ({advertised_by_host[loopback].why}), which only "
-        f"{loopback} itself can reach, "
-        f"and {other} is {advertised_by_host[other].address}",
-        where=f"host {loopback}",
-        next=f"write `advertise: ADDRESS` for {loopback} in the inventory: the address at which {other} reaches it",
-    )
-
-
-def _public(name: str, words: str) -> Refused:
-    return Refused(
-        f"{name} would stand in the cluster at {words}: TensorFlow's servers have no "
-        "authentication "
-        "and run graphs from whoever reaches their ports",
-        where=f"host {name}",
-        next=f"write `advertise: PRIVATE-ADDRESS` for {name}, or accept it: `tfdeploy launch "
-        "--allow-public`",
-    )

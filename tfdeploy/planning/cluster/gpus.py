@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import Gpu, HostFacts
 from tfdeploy.model.inventory import Host
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.units import in_binary_bytes
 
 BUSY_MIB = 1024  # a GPU with more memory than this in use counts as busy
@@ -24,9 +25,9 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
     if host.gpus == "none":
         return ()
     if isinstance(host.gpus, tuple):
-        missing = [index for index in host.gpus if index not in [gpu.index for gpu in facts.gpus]]
+        missing = sorted({*host.gpus} - {gpu.index for gpu in facts.gpus})
         if missing:
-            raise _not_there(host, facts, "GPU " + ", ".join(map(str, missing)))
+            raise _not_there(host, facts, f"GPU {', '.join(map(str, missing))}")
         return host.gpus
     free = tuple(gpu.index for gpu in facts.gpus if gpu not in _busy(facts))
     if host.gpus == "auto":
@@ -34,11 +35,8 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
     if host.gpus > len(facts.gpus):
         raise _not_there(host, facts, f"{host.gpus} GPUs")
     if host.gpus > len(free):
-        raise all_busy(
-            host,
-            facts,
-            f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free",
-        )
+        what = f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free"
+        raise all_busy(host, facts, what)
     return free[: host.gpus]
 
 
@@ -61,28 +59,24 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",
         next=f"wait, leave it out with --exclude {host.name}, take GPUs all the same with "
-        "`gpus: [0, ...]` "
-        f"of {host.name}, or train on its CPU with `gpus: none`",
+        f"`gpus: [0, ...]` of {host.name}, or train on its CPU with `gpus: none`",
     )
 
 
 def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     """Return a text such as "GPU 0 (H200, 140 GiB)" or "GPUs 0 and 1 (H200, 140 GiB each)"."""
-    given = [gpu for gpu in facts.gpus if gpu.index in gpus]
-    models = list(
-        dict.fromkeys(
-            f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name
-            for gpu in given
-        )
+    models = dict.fromkeys(
+        f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name
+        for gpu in facts.gpus
+        if gpu.index in gpus
     )
-    number = "GPU " if len(gpus) == 1 else "GPUs "
+    several = "s" if len(gpus) > 1 else ""
     each = " each" if len(models) == 1 < len(gpus) else ""
-    return (
-        number + " and ".join(map(str, gpus)) + (f" ({'; '.join(models)}{each})" if models else "")
-    )
+    described = f" ({'; '.join(models)}{each})" if models else ""
+    return f"GPU{several} {' and '.join(map(str, gpus))}{described}"
 
 
-def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ...]:
+def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> Notes:
     """Return notes on the GPUs of one host of the plan. `given`: the indices that tasks get."""
     texts = []
     if facts.gpu_error and host.gpus == "auto":
@@ -94,7 +88,7 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> tuple[str, ..
             f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: "
             f"{_used(taken)}"
         )
-    left_out = [gpu for gpu in busy if gpu.index not in given]
+    left_out = [gpu for gpu in busy if gpu not in taken]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
         texts.append(
             f"{host.name}: busy GPUs are not used (more than {_MUCH} in use): {_used(left_out)}"

@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tfdeploy.model.cluster import ROLES, cluster_json, endpoint
 from tfdeploy.model.modes import Rules
-from tfdeploy.planning.cluster.placement import Seat, deciding
+from tfdeploy.planning.cluster.placement import Seat, Seats, deciding
 
 
 @dataclass(frozen=True)
@@ -21,7 +21,7 @@ class Layout:
     succeed.
     """
 
-    seats: tuple[Seat, ...]
+    seats: Seats
     addresses: Mapping[str, str]
     ports: Mapping[str, int]
     endpoints: Mapping[str, str]
@@ -42,14 +42,12 @@ class Layout:
         """Return the cluster as JSON for a flag: `{"ps": ["host:port"], "worker": [...]}`."""
         return cluster_json(self.cluster)
 
-    def on(self, host: str) -> tuple[Seat, ...]:
+    def on(self, host: str) -> Seats:
         """Return the tasks of a host."""
         return tuple(seat for seat in self.seats if seat.host == host)
 
 
-def ports_needed(
-    mode: Rules, seats: tuple[Seat, ...], hosts: Mapping[str, object]
-) -> dict[str, int]:
+def ports_needed(mode: Rules, seats: Seats, hosts: Mapping[str, object]) -> dict[str, int]:
     """Return host -> number of ports that it needs: one for each listening task, one for the agent.
 
     The agent's port (the mesh) is for messages between hosts.
@@ -62,7 +60,7 @@ def ports_needed(
 
 def lay_out(
     mode: Rules,
-    seats: tuple[Seat, ...],
+    seats: Seats,
     addresses: Mapping[str, str],
     given: Mapping[str, tuple[int, ...]],
 ) -> Layout:

@@ -14,12 +14,12 @@ from dataclasses import dataclass
 
 from tfdeploy.errors import ConfigError, Refused, TfdeployError
 from tfdeploy.model.cluster import ROLES
-from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.facts import FactsByHost
+from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.modes import Rules
 from tfdeploy.model.text.units import listed
 from tfdeploy.planning.cluster import gpus
-from tfdeploy.planning.cluster.role_requests import RoleRequest
+from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
 
 ANY_NUMBER = 1 << 30  # stands for "no limit" on the tasks of a host
 
@@ -39,25 +39,31 @@ class Seat:
         return f"{self.role}:{self.index}"
 
 
+Seats = tuple[Seat, ...]
+
+
 def place_tasks(
-    requested: Mapping[str, RoleRequest],
-    hosts: Mapping[str, Host],
-    facts: Mapping[str, HostFacts],
+    requested: RoleRequests,
+    hosts: HostsByName,
+    facts: FactsByHost,
     first: Mapping[str, str],
-) -> tuple[Seat, ...]:
+) -> Seats:
     """Return every task with its host, in the order of ROLES.
 
     `first`: role -> host that must get task 0 of the role. Raises Refused if requested GPUs are
     missing, and ConfigError if tasks are requested for a role without hosts.
     """
-    free = {name: list(gpus.usable(hosts[name], facts[name])) for name in _with_gpus(requested)}
+    free = {
+        name: list(gpus.usable(hosts[name], facts[name]))
+        for role, request in requested.items()
+        if role != "ps"
+        for name in request.hosts
+    }
     had = {name: len(free[name]) for name in free}
-    seats: dict[str, tuple[Seat, ...]] = {}
-    for role in sorted(requested, key=lambda role: _gpu_order(requested[role])):
-        seats[role] = _RolePlacement(
-            requested[role], hosts, facts, free, had, first.get(role)
-        ).seats()
-    return tuple(seat for role in ROLES for seat in seats.get(role, ()))
+    seats: list[Seat] = []
+    for role, request in sorted(requested.items(), key=lambda item: _gpu_order(item[1])):
+        seats += _RolePlacement(request, hosts, facts, free, had, first.get(role)).seats()
+    return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 
 
 def decider(seats: Sequence[Seat]) -> Seat:
@@ -71,9 +77,8 @@ def decider(seats: Sequence[Seat]) -> Seat:
 
 def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
     """Return the deciding tasks: the run has succeeded once all of them have succeeded."""
-    if mode.all_decide:
-        return tuple(seat.task for seat in seats if seat.role in ("chief", "worker"))
-    return (decider(seats).task,)
+    training = [seat for seat in seats if seat.role in ("chief", "worker")]
+    return tuple(seat.task for seat in (training if mode.all_decide else [decider(seats)]))
 
 
 def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
@@ -82,14 +87,6 @@ def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
     The order is: the chief, roles whose `gpus` the job sets, workers, evaluators.
     """
     return (request.role != "chief", not request.gpus, ROLES.index(request.role))
-
-
-def _with_gpus(requested: Mapping[str, RoleRequest]) -> list[str]:
-    return list(
-        dict.fromkeys(
-            name for request in requested.values() if request.role != "ps" for name in request.hosts
-        )
-    )
 
 
 @dataclass
@@ -101,8 +98,8 @@ class _RolePlacement:
     """
 
     request: RoleRequest
-    hosts: Mapping[str, Host]
-    facts: Mapping[str, HostFacts]
+    hosts: HostsByName
+    facts: FactsByHost
     free: dict[str, list[int]]
     had: Mapping[str, int]
     first: str | None
@@ -114,7 +111,7 @@ class _RolePlacement:
             name: self.request.gpus_each(self.had.get(name, 0), left[name]) for name in self.order
         }
 
-    def seats(self) -> tuple[Seat, ...]:
+    def seats(self) -> Seats:
         quota = {name: self._quota(name) for name in self.order}
         total = sum(quota.values()) if self.request.total is None else self.request.total
         if total > sum(quota.values()):
@@ -138,48 +135,35 @@ class _RolePlacement:
         """
         room, request = self._room(name), self.request
         number = request.number_on(name)
-        if self._filled(name):
+        wants_gpu = request.gpus is None and request.share in ("one", "all")
+        if wants_gpu and gpus.filled(self.hosts[name], self.facts[name]):
             if request.total is None:
                 raise gpus.all_busy(
                     self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}"
                 )
             return 0
         if request.total is not None:
-            return min(room, ANY_NUMBER if number is None else number)
+            return room if number is None else min(room, number)
         if number is not None or (request.gpus and not room):
             count = 1 if number is None else number
             if count > room:
                 raise self._no_gpus(name, count)
             return count
-        return (
-            room if request.role == "worker" and request.share == "one" and self.each[name] else 1
-        )
-
-    def _filled(self, name: str) -> bool:
-        """Return whether the task would need a GPU of this host, but other processes use all."""
-        wants = self.request.gpus is None and self.request.share in ("one", "all")
-        return wants and gpus.filled(self.hosts[name], self.facts[name])
+        fills = request.role == "worker" and request.share == "one" and self.each[name]
+        return room if fills else 1
 
     def _seat(self, index: int, name: str) -> Seat:
-        given = tuple(self.free[name][: self.each[name]]) if self.each[name] else ()
+        given = tuple(self.free.get(name, ())[: self.each[name]])
         if given:
             del self.free[name][: len(given)]
-        return Seat(
-            self.request.role,
-            index,
-            name,
-            given,
-            f"{self._why_here(name)}; {self._why_gpus(name, given)}",
-        )
+        why = f"{self._why_here(name)}; {self._why_gpus(name, given)}"
+        return Seat(self.request.role, index, name, given, why)
 
     def _why_here(self, name: str) -> str:
-        role, at = self.request.role, self.request.hosts.index(name) + 1
-        place_tasks = (
-            f"host {at} of {len(self.request.hosts)} in the role {self.request.of or role}"
-        )
-        if self.request.of not in ("", role):
-            return f"{place_tasks}, since {self.request.because}"
-        return f"{place_tasks}, for {self.request.because}" if self.request.because else place_tasks
+        request, at = self.request, self.request.hosts.index(name) + 1
+        link = "since" if request.of != request.role else "for"
+        because = f", {link} {request.because}" if request.because else ""
+        return f"host {at} of {len(request.hosts)} in the role {request.of}{because}"
 
     def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:
         if given:
@@ -190,24 +174,22 @@ class _RolePlacement:
             return f"`roles: {self.request.role}` asks for no GPU"
         if self.had.get(name):
             return "no GPU is left there"
-        return (
-            "`gpus: none` in the inventory" if self.hosts[name].gpus == "none" else "no GPU there"
-        )
+        by_inventory = self.hosts[name].gpus == "none"
+        return "`gpus: none` in the inventory" if by_inventory else "no GPU there"
 
     def _no_gpus(self, name: str, count: int) -> Refused:
-        request, left = self.request, self.free[name]
+        request, had, left = self.request, self.had[name], ", ".join(map(str, self.free[name]))
         needed = f"{count} {request.role} with {self.each[name]} GPU each"
+        asked_by = "`slots`" if name in request.slots else f"`roles: {request.role}`"
+        has = f"GPU {left} left" if left else "none left" if had else "none"
         return Refused(
-            f"{request.role} on {name} cannot be placed: {needed}, and {name} has "
-            f"{_gpus_left(left, bool(self.had.get(name)))}",
+            f"{request.role} on {name} cannot be placed: {needed}, and {name} has {has}",
             where=f"host {name}",
-            next=f"ask for fewer under {self._asked_by(name)}"
-            if self.had.get(name)
-            else f"write `gpus: 0` below `roles: {request.role}` ({request.place}), to train on CPUs",
+            next=f"ask for fewer under {asked_by}"
+            if had
+            else f"write `gpus: 0` below `roles: {request.role}` ({request.place}), to train on "
+            "CPUs",
         )
-
-    def _asked_by(self, name: str) -> str:
-        return "`slots`" if name in self.request.slots else f"`roles: {self.request.role}`"
 
     def _too_many(self, total: int, quota: Mapping[str, int]) -> TfdeployError:
         request = self.request
@@ -219,22 +201,12 @@ class _RolePlacement:
                 next=f"write `roles: {{{request.role}: [HOST, ...]}}` in the inventory",
             )
         places = listed([f"{name} {quota[name]}" for name in self.order], 8)
-        rule = (
-            "`per_host` of the job"
-            if request.per_host is not None
-            else "one per GPU, unless the job says `gpus: 0`"
-        )
+        by_gpu = "one per GPU, unless the job says `gpus: 0`"
+        rule = by_gpu if request.per_host is None else "`per_host` of the job"
         return Refused(
             f"{request.because or f'the role {request.role}'} asks for {total}, and there is "
-            "room for "
-            f"{sum(quota.values())} ({places}): {rule}",
+            f"room for {sum(quota.values())} ({places}): {rule}",
             where=f"role {request.role}",
             next=f"ask for at most {sum(quota.values())}, name more hosts, or write `roles: "
             f"{{{request.role}: {{gpus: 0}}}}`",
         )
-
-
-def _gpus_left(left: Sequence[int], had: bool) -> str:
-    if left:
-        return "GPU " + ", ".join(map(str, left)) + " left"
-    return "none left" if had else "none"

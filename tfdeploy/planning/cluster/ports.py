@@ -6,21 +6,21 @@ lab on this machine, or two names for one machine) never get the same port.
 
 from __future__ import annotations
 
-import ipaddress
 from collections.abc import Mapping
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.facts import FactsByHost, HostFacts
+from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.text.units import listed
+from tfdeploy.planning.cluster.addresses import is_loopback
 
 _SHOWN = 8  # limits the number of ports that a message lists
 
 
 def assign(
     needed: Mapping[str, int],
-    hosts: Mapping[str, Host],
-    facts: Mapping[str, HostFacts],
+    hosts: HostsByName,
+    facts: FactsByHost,
     addresses: Mapping[str, str],
 ) -> dict[str, tuple[int, ...]]:
     """Return host -> its ports in ascending order, as many as the host needs.
@@ -51,10 +51,7 @@ def space(address: str) -> str:
 
     All loopback addresses have the same key, because TensorFlow listens on all interfaces.
     """
-    try:
-        return "loopback" if ipaddress.ip_address(address).is_loopback else address
-    except ValueError:
-        return "loopback" if address == "localhost" else address
+    return "loopback" if is_loopback(address) else address
 
 
 def why(host: Host, facts: HostFacts, highest: int) -> str | None:
@@ -62,21 +59,19 @@ def why(host: Host, facts: HostFacts, highest: int) -> str | None:
 
     None if there are no such ports.
     """
-    low, _ = host.ports
+    low, high = host.ports
     taken = _taken(facts, low, highest)
-    return (
-        f"{host.name}: the first free ports of {host.ports[0]}-{host.ports[1]}; {taken}"
-        if taken
-        else None
-    )
+    return f"{host.name}: the first free ports of {low}-{high}; {taken}" if taken else None
 
 
 def _taken(facts: HostFacts, low: int, high: int) -> str:
-    owners = sorted(
-        (int(port), owner) for port, owner in facts.taken_ports.items() if low <= int(port) <= high
-    )
-    texts = [f"{port} by {owner}" if owner else str(port) for port, owner in owners]
-    return f"taken: {listed(texts, _SHOWN)}" if owners else ""
+    owners = sorted((int(port), owner) for port, owner in facts.taken_ports.items())
+    texts = [
+        f"{port} by {owner}" if owner else str(port)
+        for port, owner in owners
+        if low <= port <= high
+    ]
+    return f"taken: {listed(texts, _SHOWN)}" if texts else ""
 
 
 def _too_few(
@@ -87,12 +82,11 @@ def _too_few(
         f"{port} for {name}" for port, name in sorted(by_others.items()) if low <= port <= high
     ]
     at_address = f"planned at the same address: {listed(planned, _SHOWN)}" if planned else ""
-    reasons = [_taken(facts, low, high), at_address]
-    because = "".join(f"; {reason}" for reason in reasons if reason)
+    reasons = filter(None, [_taken(facts, low, high), at_address])
+    because = "".join(f"; {reason}" for reason in reasons)
     return Refused(
         f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range "
-        f"{low}-{high}, "
-        f"and {len(free)} {'is' if len(free) == 1 else 'are'} free{because}",
+        f"{low}-{high}, and {len(free)} {'is' if len(free) == 1 else 'are'} free{because}",
         where=host.source or f"host {host.name}",
         next=f"free them, or widen `ports:` of {host.name} in the inventory",
     )

@@ -34,27 +34,17 @@ def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
     Of the others, Lightning reads the number of the host, and some libraries read the run id.
     """
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
-    node, nodes = str(hosts.index(seat.host)), str(len(hosts))
-    given = values(layout, seat)
-    local_ranks = (given["local_rank"], str(len(layout.on(seat.host))))
-    rank_values = (
-        given["rank"],
-        given["world_size"],
-        *local_ranks,
-        given["chief_host"],
-        given["chief_port"],
-    )
+    node = str(hosts.index(seat.host))
+    rank, world_size, local_rank, chief_host, chief_port = values(layout, seat).values()
+    local_size = str(len(layout.on(seat.host)))
+    rank_values = (rank, world_size, local_rank, local_size, chief_host, chief_port)
     return {
         **dict(zip(VARIABLES, rank_values, strict=True)),
-        **{
-            "GROUP_RANK": node,
-            "NODE_RANK": node,
-            "GROUP_WORLD_SIZE": nodes,
-            "ROLE_NAME": "default",
-        },
-        **{
-            "ROLE_RANK": given["rank"],
-            "ROLE_WORLD_SIZE": given["world_size"],
-            "TORCHELASTIC_RUN_ID": run,
-        },
+        "GROUP_RANK": node,
+        "NODE_RANK": node,
+        "GROUP_WORLD_SIZE": str(len(hosts)),
+        "ROLE_NAME": "default",
+        "ROLE_RANK": rank,
+        "ROLE_WORLD_SIZE": world_size,
+        "TORCHELASTIC_RUN_ID": run,
     }

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.planning.cluster.placement import Seat
+from tfdeploy.planning.cluster.placement import Seat, decider
 
 
 def on_death(job: Job, role: str) -> str:
@@ -30,15 +30,8 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
     It is the host of the chief, or of worker 0 if there is no chief. None if the mode needs no
     copy, or the job has no restarts or no `keep`.
     """
-    if not (job.restart_max and job.keep and rules(job.mode).supplied):
-        return None
-    order = [
-        seat
-        for role in ("chief", "worker")
-        for seat in seats
-        if seat.role == role and seat.index == 0
-    ]
-    return order[0].host if order else None
+    supplied = job.restart_max and job.keep and rules(job.mode).supplied
+    return decider(seats).host if supplied else None
 
 
 def summary(job: Job, roles: Sequence[str]) -> str:
@@ -49,22 +42,17 @@ def summary(job: Job, roles: Sequence[str]) -> str:
     """
     if not job.restart_max:
         return "never (restart.max is 0)"
-    mode_rules = rules(job.mode)
-    together = [role for role in roles if role in mode_rules.gang]
-    broken = [role for role in roles if role in mode_rules.breaks]
-    alone = [role for role in roles if role not in mode_rules.breaks]
+    mode = rules(job.mode)
+    together = [role for role in roles if role in mode.gang]
+    broken = [role for role in roles if role in mode.breaks]
+    alone = [role for role in roles if role not in mode.breaks]
     parts = []
     if broken:
-        servers = [role for role in together if role in mode_rules.serves]
-        order = (
-            f", {' and '.join(servers)} first" if servers and len(servers) < len(together) else ""
-        )
-        supplied = (
-            ", with the chief's `keep` on every disk" if mode_rules.supplied and job.keep else ""
-        )
-        parts.append(
-            f"{' or '.join(broken)}: every {' and '.join(together)} together{order}{supplied}"
-        )
+        servers = " and ".join(role for role in together if role in mode.serves)
+        everyone = " and ".join(together)
+        order = f", {servers} first" if servers not in ("", everyone) else ""
+        supplied = ", with the chief's `keep` on every disk" if mode.supplied and job.keep else ""
+        parts.append(f"{' or '.join(broken)}: every {everyone} together{order}{supplied}")
     if alone:
         parts.append(f"{' or '.join(alone)}: alone, on its host and port")
     if job.same_error_ends:

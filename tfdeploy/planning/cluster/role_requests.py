@@ -6,6 +6,7 @@ and --workers. It does not depend on what a probe finds on the hosts.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -39,6 +40,11 @@ class RoleRequest:
     slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
     place: str = "job file"  # the location of the role in the job file
 
+    @property
+    def most(self) -> int:
+        """Return the larger of the two requested numbers, in all and on each host; 0: none is."""
+        return max(self.total or 0, self.per_host or 0)
+
     def number_on(self, host: str) -> int | None:
         """Return the number of tasks that the job requests for the host, else the inventory.
 
@@ -57,22 +63,19 @@ class RoleRequest:
         if self.gpus is not None:
             return self.gpus
         if self.share == "all":
-            return max(1, left // self._most_per_host()) if left else 0
+            spread = math.ceil((self.total or 1) / max(1, len(self.hosts)))
+            most_per_host = spread if self.per_host is None else self.per_host
+            return max(1, left // (most_per_host or 1)) if left else 0
         return {"one": min(1, had), "spare": min(1, left), "none": 0}[self.share]
 
-    def _most_per_host(self) -> int:
-        """Return how many tasks of the role one host gets at most."""
-        if self.per_host is not None or self.total is None:
-            return self.per_host or 1
-        return max(1, -(-self.total // max(1, len(self.hosts))))
+
+RoleRequests = Mapping[str, RoleRequest]
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
     """Return the hosts of a role, without those that --limit or --exclude removed."""
     known_hosts = {host.name for host in inventory.hosts}
-    return tuple(
-        dict.fromkeys(name for name in inventory.roles.get(role, ()) if name in known_hosts)
-    )
+    return tuple(name for name in inventory.roles.get(role, ()) if name in known_hosts)
 
 
 def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
@@ -89,7 +92,7 @@ def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
     return replace(inventory, roles={**dict.fromkeys(first, names[:1]), "worker": workers})
 
 
-def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str, RoleRequest]:
+def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
     """Return role -> what is requested for it.
 
     Leaves out roles without hosts or requested tasks, and roles that the mode cannot use.
@@ -99,7 +102,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str,
     requests = {}
     for role in (role for role in ROLES if role in mode.takes):
         request = _request(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
-        if request.hosts or request.total or request.per_host:
+        if request.hosts or request.most:
             place = job.places.get(f"roles.{role}", request.place)
             requests[role] = replace(request, place=place)
     return _chief_apart(requests) if mode.all_decide else requests
@@ -108,9 +111,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> dict[str,
 def _request(
     inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None
 ) -> RoleRequest:
-    of = role
-    if role == mode.lead and not role_hosts(inventory, role):
-        of = "worker"
+    of = "worker" if role == mode.lead and not role_hosts(inventory, role) else role
     hosts = role_hosts(inventory, of)
     total, because = rule.count, f"`roles: {role}` of the job"
     if flag is not None:
@@ -137,16 +138,15 @@ def _request(
     )
 
 
-def _chief_apart(requests: Mapping[str, RoleRequest]) -> dict[str, RoleRequest]:
+def _chief_apart(requests: RoleRequests) -> RoleRequests:
     """Return the requests with no worker on the chief's host.
 
     This is for modes in which the chief trains as a worker does and uses all GPUs of its host.
     """
     chief = requests["chief"].hosts[:1] if "chief" in requests else ()
-    worker = requests.get("worker")
-    if worker is None or not set(chief) & set(worker.hosts):
-        return dict(requests)
     return {
-        **requests,
-        "worker": replace(worker, hosts=tuple(name for name in worker.hosts if name not in chief)),
+        role: replace(request, hosts=tuple(name for name in request.hosts if name not in chief))
+        if role == "worker"
+        else request
+        for role, request in requests.items()
     }

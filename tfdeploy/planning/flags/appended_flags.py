@@ -11,9 +11,9 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
-from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag
+from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.flags.flags import ClusterFlags
-from tfdeploy.planning.source.entry_point import own_end, program_index
+from tfdeploy.planning.source.entry_point import Command, own_end, program_index
 from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
@@ -28,10 +28,10 @@ class Appended:
     the program could learn about its cluster.
     """
 
-    flags: tuple[Flag, ...]
+    flags: Flags
     note: str
-    own: tuple[Flag, ...] = ()
-    known: tuple[Flag, ...] = ()
+    own: Flags = ()
+    known: Flags = ()
 
 
 def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
@@ -69,12 +69,15 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
                 f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; for "
                 "flags too, write `flags: auto`",
             )
-    chosen = tuple(flag for flag in offered.flags if _holds(flag, roles))
-    own = tuple(
-        flag for flag in chosen if _in_command(flag, job.command[: own_end(job.command)], program)
-    )
-    left = tuple(flag for flag in chosen if flag not in own)
-    return Appended(left, _reason(job, program, left, own) + _unknown_arguments(offered), own)
+    command = job.command[: own_end(job.command)]
+    chosen = [flag for flag in offered.flags if _holds(flag, roles)]
+    own = tuple(flag for flag in chosen if _in_command(flag, command, program))
+    added = tuple(flag for flag in chosen if flag not in own)
+    note = _reason(job, program, added, own)
+    if offered.unknown:
+        names = ", ".join(offered.unknown)
+        note += f"; it also needs {names}, which is not known: {NAME_THEM}"
+    return Appended(added, note, own)
 
 
 def _holds(flag: Flag, roles: Collection[str]) -> bool:
@@ -96,39 +99,26 @@ def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> Clus
     the flags describe the whole cluster: otherwise the program might use the incomplete flags and
     ignore TF_CONFIG. An in-graph client is no task of the cluster, so it gets addresses only.
     """
-    certain = [flag for flag in offered.flags if flag.because]
+    certain = tuple(flag for flag in offered.flags if flag.because)
+    addresses = {f"{role}_hosts" for role in roles} - {"evaluator_hosts"}
     if "one_client" in mode.traits:
-        return ClusterFlags(
-            tuple(
-                flag
-                for flag in certain
-                if flag.name in (*ADDRESSES, "cluster") and _has_tasks(flag, roles)
-            )
-        )
+        return ClusterFlags(tuple(flag for flag in certain if flag.name in {*addresses, "cluster"}))
     names = {name for flag in certain for name in flag.names}
-    whole = "cluster" in names or all(
-        f"{role}_hosts" in names for role in roles if role != "evaluator"
-    )
-    typed = "job_name" in names or set(roles) == {"worker"}
-    return (
-        ClusterFlags(tuple(certain), offered.unknown)
-        if whole and typed and "task_index" in names
-        else ClusterFlags()
-    )
+    whole = "cluster" in names or addresses <= names
+    typed = "job_name" in names or {*roles} == {"worker"}
+    if whole and typed and "task_index" in names:
+        return ClusterFlags(certain, offered.unknown)
+    return ClusterFlags()
 
 
-def _has_tasks(flag: Flag, roles: Collection[str]) -> bool:
-    return flag.name == "cluster" or flag.name.removesuffix("_hosts") in roles
-
-
-def _in_command(flag: Flag, command: tuple[str, ...], program: Program) -> bool:
+def _in_command(flag: Flag, command: Command, program: Program) -> bool:
     if flag.form == "position":
         return bool(_own_arguments(command, program))
     given = flag_definitions.given_in(command)
     return any(each.lstrip("-") in given for each in (flag.spelling, *flag.spellings, flag.off))
 
 
-def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...]:
+def _own_arguments(command: Command, program: Program) -> tuple[str, ...]:
     """Return the command's positional arguments after the program's name."""
     takes = {
         spelling
@@ -141,9 +131,9 @@ def _own_arguments(command: tuple[str, ...], program: Program) -> tuple[str, ...
     return tuple(word for before, word in pairs if not word.startswith("-") and before not in takes)
 
 
-def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag, ...]) -> str:
+def _reason(job: Job, program: Program, added: Flags, own: Flags) -> str:
     kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
-    listed = " ".join(map(_shown, left))
+    listed = " ".join(map(_shown, added))
     if job.flags == "classic":
         return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
     if program.unread:
@@ -152,7 +142,14 @@ def _reason(job: Job, program: Program, left: tuple[Flag, ...], own: tuple[Flag,
             "or say `flags: classic`"
         )
     if listed:
-        lacking = _no_index({name for flag in (*left, *own) for name in flag.names})
+        names = {name for flag in (*added, *own) for name in flag.names}
+        # Without an index, all tasks of a role would act as the first one, and wait for ever.
+        lacking = (
+            "; none of them is the task's index: name all that it needs in the command, as in "
+            "--ITS_FLAG={task_index}"
+        )
+        if "job_name" not in names or "task_index" in names:
+            lacking = ""
         return f"flags appended because {program.path} defines them: {listed}{kept}{lacking}"
     if own:
         return f"no flags appended{kept}"
@@ -168,33 +165,10 @@ def _shown(flag: Flag) -> str:
     If the flag's name does not show its meaning: "--role as {job_name} (train.py:12)".
     """
     spelled = flag.spelling or flag.dest
+    because = f" ({flag.because})" if flag.because else ""
     if flag.plain_name == flag.name and not flag.template:
         return spelled
-    what = flag.template or f"{{{flag.name}}}"
-    return f"{spelled} as {what} ({flag.because})" if flag.because else f"{spelled} as {what}"
-
-
-def _unknown_arguments(offered: ClusterFlags) -> str:
-    """Return a text about positional arguments whose meaning is not known, for the end of the note.
-
-    "" if there are no such arguments.
-    """
-    if not offered.unknown:
-        return ""
-    return f"; it also needs {', '.join(offered.unknown)}, which is not known: {NAME_THEM}"
-
-
-def _no_index(names: set[str]) -> str:
-    """Return a warning if a flag gives the job name but no flag gives the task index; "" otherwise.
-
-    Without an index, all tasks of a role would act as the first one, and wait for ever.
-    """
-    if "job_name" not in names or "task_index" in names:
-        return ""
-    return (
-        "; none of them is the task's index: name all that it needs in the command, as in "
-        "--ITS_FLAG={task_index}"
-    )
+    return f"{spelled} as {flag.template or f'{{{flag.name}}}'}{because}"
 
 
 def _of_ranks(job: Job, program: Program) -> Appended:
@@ -203,12 +177,8 @@ def _of_ranks(job: Job, program: Program) -> Appended:
     A mode with ranks also sets environment variables.
     """
     local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
-    why = (
-        f"{local[0].spelling} appended because {local[0].where} defines it"
-        if local
-        else "no flags appended"
-    )
-    by = f"mode {job.mode} sets {', '.join(ranks.VARIABLES)}"
-    return Appended(
-        local, f"{why}{';' if local else ':'} {by}{f'; {spawning}' if spawning else ''}"
-    )
+    why = "no flags appended:"
+    for flag in local:
+        why = f"{flag.spelling} appended because {flag.where} defines it;"
+    note = f"{why} mode {job.mode} sets {', '.join(ranks.VARIABLES)}"
+    return Appended(local, f"{note}; {spawning}" if spawning else note)

@@ -14,7 +14,8 @@ from functools import lru_cache
 from typing import Literal
 
 from tfdeploy.model.text import placeholders
-from tfdeploy.planning.source.expressions import is_true, last_name, text
+from tfdeploy.planning.source.entry_point import Command
+from tfdeploy.planning.source.expressions import argument, elements, is_true, last_name, text
 from tfdeploy.planning.source.source import Program, main_block
 
 # How a flag is written on the command line:
@@ -27,7 +28,6 @@ from tfdeploy.planning.source.source import Program, main_block
 # - position: the value alone, without a flag
 Form = Literal["value", "switch", "negated", "pair", "list", "truthy", "position"]
 Kind = Literal["text", "int", "float", "bool", "nothing"]
-Keywords = Mapping[str | None, ast.expr]
 
 # The value of each of these is a list of addresses, separated by commas.
 ADDRESSES = ("ps_hosts", "worker_hosts", "chief_hosts")
@@ -41,7 +41,12 @@ _KINDS: dict[str, Kind] = {
     "boolean": "bool",
 }
 _TEXTS = ("str", "unicode", "string")
-_NO_VALUE = ("store_const", "append_const", "count", "help", "version")
+# Actions of argparse by which a flag takes no value -> how the flag is written.
+_ACTIONS: dict[str | None, Form] = {
+    "store_true": "switch",
+    "store_false": "negated",
+    **dict.fromkeys(("store_const", "append_const", "count", "help", "version"), "value"),
+}
 _EXPECTED = {
     "int": "a whole number",
     "float": "a number",
@@ -99,13 +104,11 @@ class Flag:
         if self.template:
             return placeholders.fill(self.template, given)
         value = given[self.name]
-        if self.name not in ADDRESSES or self.separator in ("", ",", "multi"):
+        if self.name not in ADDRESSES or self.separator in ("", "multi"):
             return value
-        return (
-            json.dumps(value.split(","))
-            if self.separator == "json"
-            else value.replace(",", self.separator)
-        )
+        if self.separator == "json":
+            return json.dumps(value.split(","))
+        return value.replace(",", self.separator)
 
     def arguments(self, given: Mapping[str, str]) -> tuple[str, ...]:
         """Return the words of the command line that give the flag its value for a task."""
@@ -126,15 +129,13 @@ class Flag:
         """Return None if the flag accepts this value, else a text on what it accepts."""
         if self.count > 1:
             return f"{self.count} words"
-        if self.kind in ("bool", "nothing") or (
-            self.kind != "text" and not _number(value, self.kind)
-        ):
+        if self.kind != "text" and not _is_number(value, self.kind):
             return _EXPECTED[self.kind]
-        return (
-            f"one of {', '.join(self.choices)}"
-            if self.choices and value not in self.choices
-            else None
-        )
+        allowed = self.choices or (value,)
+        return None if value in allowed else f"one of {', '.join(allowed)}"
+
+
+Flags = tuple[Flag, ...]
 
 
 def plain(spelling: str) -> str:
@@ -142,7 +143,7 @@ def plain(spelling: str) -> str:
     return spelling.lstrip("-").replace("-", "_")
 
 
-def given_in(command: tuple[str, ...]) -> dict[str, str]:
+def given_in(command: Command) -> dict[str, str]:
     """Return name -> value for each flag in the command. The names have no leading dashes.
 
     The value is the text after `=`, else the next word; "" if there is none.
@@ -157,7 +158,7 @@ def given_in(command: tuple[str, ...]) -> dict[str, str]:
 
 # Cached, because one plan asks for the flags of the same program several times.
 @lru_cache(maxsize=1)
-def definitions(program: Program) -> tuple[Flag, ...]:
+def definitions(program: Program) -> Flags:
     """Return the flags that the program and its modules define, in the order of files and lines."""
     flags = ((path, call, of_call(call)) for path, call in calls(program))
     return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
@@ -186,14 +187,9 @@ def strings(call: ast.Call) -> list[str]:
     return [word for argument in call.args if (word := text(argument)) is not None]
 
 
-def given(call: ast.Call) -> Keywords:
-    """Return the keyword arguments of a call: name -> expression."""
-    return {keyword.arg: keyword.value for keyword in call.keywords}
-
-
 def of_call(call: ast.Call) -> Flag | None:
     """Return the flag that this call defines, with `where` empty; None if it defines no flag."""
-    name, keywords = last_name(call.func), given(call)
+    name = last_name(call.func)
     absl = name.startswith("DEFINE_")
     if is_argparse(call):
         flag, library = _from_argparse(call), "argparse"
@@ -203,52 +199,45 @@ def of_call(call: ast.Call) -> Flag | None:
         flag, library = (_from_click(call) if name == "option" else None), "click"
     if flag is None:
         return None
-    default = keywords.get("default") or (call.args[1] if absl and call.args[1:] else None)
-    no_default = default is None or (
-        isinstance(default, ast.Constant) and default.value in (None, "")
-    )
+    match argument(call, "default", 1 if absl else None):
+        case None | ast.Constant(None | ""):
+            empty = not (argument(call, "action") or argument(call, "is_flag"))
+        case _:
+            empty = False
     return replace(
         flag,
         library=library,
         spellings=flag.spellings or (flag.spelling,),
-        help=text(keywords.get("help")) or " ".join(strings(call)[2:] if absl else ()),
-        empty=no_default and not {"action", "is_flag"} & keywords.keys(),
+        help=text(argument(call, "help")) or " ".join(strings(call)[2:] if absl else ()),
+        empty=empty,
     )
 
 
 def _from_argparse(call: ast.Call) -> Flag | None:
-    words, keywords = strings(call), given(call)
+    words, action = strings(call), argument(call, "action")
     spelled = tuple(word for word in words if word.startswith("-"))
     if not words or (not spelled and len(words) > 1):
         return None
     spelling = next((word for word in spelled if word.startswith("--")), words[0])
-    dest = text(keywords.get("dest")) or plain(spelling)
+    dest = text(argument(call, "dest")) or plain(spelling)
     flag = Flag("", spelling, dest=dest, spellings=spelled)
-    action = keywords.get("action")
-    if text(action) in ("store_true", "store_false"):
-        return replace(
-            flag, form="switch" if text(action) == "store_true" else "negated", kind="nothing"
-        )
     if last_name(action) == "BooleanOptionalAction":
         return replace(flag, form="pair", off=f"--no-{spelling.lstrip('-')}", kind="nothing")
-    flag = (
-        _with_value(flag, keywords)
-        if text(action) not in _NO_VALUE
-        else replace(flag, kind="nothing")
-    )
+    if form := _ACTIONS.get(text(action)):
+        return replace(flag, form=form, kind="nothing")
+    flag = _with_value(flag, call)
     if not spelled:
         return replace(flag, spelling="", form="position", dest=words[0])
-    if text(keywords.get("nargs")) in ("+", "*"):
+    if text(argument(call, "nargs")) in ("+", "*"):
         return replace(flag, form="list")
-    by_class = flag.kind == "bool" and text(keywords.get("type")) is None
+    by_class = flag.kind == "bool" and text(argument(call, "type")) is None
     return replace(flag, form="truthy") if by_class else flag
 
 
-def _with_value(flag: Flag, keywords: Keywords) -> Flag:
-    """Return the flag with its type and choices, from the keywords of add_argument or
-    add_option."""
-    named = keywords.get("type")
-    flag = replace(_with_kind(flag, keywords, named), choices=_listed(keywords.get("choices")))
+def _with_value(flag: Flag, call: ast.Call) -> Flag:
+    """Return the flag with its type and choices, from a call of add_argument or add_option."""
+    named = argument(call, "type")
+    flag = replace(_with_kind(flag, call, named), choices=_listed(argument(call, "choices")))
     is_own = flag.kind == "text" or text(named) is not None
     return replace(flag, parser=named) if is_own and last_name(named) not in _TEXTS else flag
 
@@ -258,24 +247,22 @@ def _from_absl(call: ast.Call) -> Flag | None:
 
     The function's name tells the type of the value.
     """
-    keywords, function = given(call), last_name(call.func)
-    name = next(iter([*strings(call)[:1], text(keywords.get("name"))]), None) or ""
-    chosen = keywords.get("enum_values") or (call.args[2] if len(call.args) > 2 else None)
-    is_enum = function == "DEFINE_enum" and "case_sensitive" not in keywords
-    flag = Flag(
+    function, name = last_name(call.func), text(argument(call, "name", 0))
+    if not name:
+        return None
+    is_enum = function == "DEFINE_enum" and argument(call, "case_sensitive") is None
+    return Flag(
         "",
         f"--{name}",
         kind=_KINDS.get(function.rpartition("_")[2], "text"),
-        choices=_listed(chosen) if is_enum else (),
-        default=text(call.args[1] if len(call.args) > 1 else keywords.get("default")) or "",
+        choices=_listed(argument(call, "enum_values", 2)) if is_enum else (),
+        default=text(argument(call, "default", 1)) or "",
         dest=plain(name),
         separator=_LISTS.get(function, ""),
     )
-    return flag if name else None
 
 
 def _from_click(call: ast.Call) -> Flag | None:
-    keywords = given(call)
     spelled = [word.partition("/") for word in strings(call) if word.startswith("-")]
     if not spelled:
         return None
@@ -284,37 +271,38 @@ def _from_click(call: ast.Call) -> Flag | None:
     spelling, off = next(long, (spelled[0][0], ""))
     names = tuple(on.strip() for on, _, _ in spelled)
     flag = Flag("", spelling, off=off, dest=own or plain(spelling), spellings=names)
-    is_switch = is_true(keywords.get("is_flag"))
-    if off or is_switch or is_true(keywords.get("count")):
+    is_switch = is_true(argument(call, "is_flag"))
+    if off or is_switch or is_true(argument(call, "count")):
         return replace(
             flag, form="pair" if off else "switch" if is_switch else "value", kind="nothing"
         )
-    named = keywords.get("type")
-    if not isinstance(named, ast.Call):
-        return _with_kind(flag, keywords, named)
-    flag = _with_kind(flag, keywords, named.func)
-    is_choice = last_name(named.func) == "Choice" and named.args and not named.keywords
-    return replace(flag, choices=_listed(named.args[0])) if is_choice else flag
+    match argument(call, "type"):
+        case ast.Call(function, arguments, keywords):
+            flag = _with_kind(flag, call, function)
+            is_choice = last_name(function) == "Choice" and arguments and not keywords
+            return replace(flag, choices=_listed(arguments[0])) if is_choice else flag
+        case named:
+            return _with_kind(flag, call, named)
 
 
-def _with_kind(flag: Flag, keywords: Keywords, named: ast.expr | None) -> Flag:
+def _with_kind(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
     """Return the flag with its type, default and number of words. `named`: the argument `type`."""
-    words = keywords.get("nargs")
+    words = getattr(argument(call, "nargs"), "value", None)
     return replace(
         flag,
         kind=_KINDS.get((text(named) or last_name(named)).lower(), "text"),
-        count=words.value
-        if isinstance(words, ast.Constant) and isinstance(words.value, int)
-        else 1,
-        default=text(keywords.get("default") or keywords.get("default_value")) or "",
+        count=words if isinstance(words, int) else 1,
+        default=text(argument(call, "default") or argument(call, "default_value")) or "",
     )
 
 
-def _number(value: str, kind: Kind) -> bool:
+def _is_number(value: str, kind: Kind) -> bool:
+    """Return whether a flag of this kind accepts the value; False if its values are no numbers."""
     try:
-        return (int if kind == "int" else float)(value) is not None
-    except ValueError:
+        {"int": int, "float": float}[kind](value)
+    except (KeyError, ValueError):
         return False
+    return True
 
 
 def _listed(node: ast.expr | None) -> tuple[str, ...]:
@@ -322,7 +310,6 @@ def _listed(node: ast.expr | None) -> tuple[str, ...]:
 
     () if the expression is no such list, or an element is not a constant.
     """
-    if not isinstance(node, (ast.List, ast.Tuple, ast.Set)):
-        return ()
-    constants = [each.value for each in node.elts if isinstance(each, ast.Constant)]
-    return tuple(map(str, constants)) if len(constants) == len(node.elts) else ()
+    values = elements(node)
+    constants = [str(each.value) for each in values if isinstance(each, ast.Constant)]
+    return tuple(constants) if len(constants) == len(values) else ()

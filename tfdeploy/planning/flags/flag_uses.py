@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.planning.source.expressions import argument, elements, last_name, text
 from tfdeploy.planning.source.origins import Function, Origin, Origins
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
@@ -92,54 +92,49 @@ def uses(program: Program, origins: Origins) -> list[Use]:
 def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     for name, value in _parts(node):
         for origin in sorted(origins.origins_of(value, module)):
-            if _fits(name, origin, node):
-                yield Use("cluster" if _whole(origin) else name, origin, _where(value, module))
+            if _fits(name, origin):
+                # The flag may hold the whole cluster as JSON, of which the program takes one entry.
+                whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
+                yield Use("cluster" if whole else name, origin, _where(value, module))
 
 
 def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Yield (name of a cluster value such as "ps_hosts", the expression used as this value)."""
-    if isinstance(node, ast.Call):
-        called = last_name(node.func)
-        given = (
-            (name, argument(node, keyword, at)) for keyword, at, name in _CALLS.get(called, ())
-        )
-        yield from ((name, value) for name, value in given if value is not None)
-        if called in ("ClusterSpec", "Server") and node.args:
-            yield "cluster", node.args[0]
-        if called == "dict":
-            yield from (
-                (_LISTS[each.arg], each.value) for each in node.keywords if each.arg in _LISTS
-            )
-    elif isinstance(node, ast.Dict):
-        keys = {text(key): value for key, value in zip(node.keys, node.values, strict=True)}
-        yield from ((name, keys[key]) for key, name in _LISTS.items() if key in keys)
-        # A dictionary with both keys is the entry "task" of a TF_CONFIG.
-        if {"type", "index"} <= keys.keys():
-            yield from (("job_name", keys["type"]), ("task_index", keys["index"]))
-    elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
-        key = text(node.targets[0].slice) or ""
-        yield from [(_LISTS[key], node.value)] if key in _LISTS else []
+    lists: dict[str | None, ast.expr] = {}
+    match node:
+        case ast.Call(function, arguments, keywords):
+            called = last_name(function)
+            for keyword, at, name in _CALLS.get(called, ()):
+                if value := argument(node, keyword, at):
+                    yield name, value
+            if called in ("ClusterSpec", "Server") and arguments:
+                yield "cluster", arguments[0]
+            if called == "dict":
+                lists = {each.arg: each.value for each in keywords}
+        case ast.Dict(keys, values):
+            lists = dict(zip(map(text, keys), values, strict=True))
+            # A dictionary with both keys is the entry "task" of a TF_CONFIG.
+            if {"type", "index"} <= lists.keys():
+                yield from (("job_name", lists["type"]), ("task_index", lists["index"]))
+        case ast.Assign([ast.Subscript(slice=key), *_], value):
+            lists = {text(key): value}
+    yield from ((name, lists[key]) for key, name in _LISTS.items() if key in lists)
 
 
-def _fits(name: str, origin: Origin, node: ast.AST) -> bool:
+def _fits(name: str, origin: Origin) -> bool:
     """Return whether the program can make the cluster value `name` from this flag's value.
 
     `origin`: the flag, with the operations that the program applies to its value. For addresses,
     they must make a list (by a split, or by parsing JSON), or the value must already be a list.
     """
-    steps = origin.steps
+    operations = [operation for operation, _ in origin.steps]
     if name in ("num_workers", "num_ps"):
-        return not steps
+        return not operations
     if name == "cluster":
-        return bool(steps) and steps[0][0] == "json"
+        return operations[:1] == ["json"]
     if name in ("job_name", "task_index"):
-        return not steps or (len(steps) == 2 and steps[0][0] == "split" and steps[1][0] == "item")
-    return len(steps) <= 1 or (steps[0][0] == "json" and steps[1][0] == "key")
-
-
-def _whole(origin: Origin) -> bool:
-    """Return whether the flag holds the whole cluster as JSON, and the program takes one entry."""
-    return origin.steps[:1] == (("json", ""),) and len(origin.steps) == 2
+        return operations in ([], ["split", "item"])
+    return len(operations) <= 1 or operations[:2] == ["json", "key"]
 
 
 def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
@@ -147,23 +142,12 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])
-    if any(each in _ROLES for side in sides for each in _texts_of(side)):
+    if any(text(each) in _ROLES for side in sides for each in elements(side) or [side]):
         for origin in sorted(
             origin for side in sides for origin in origins.origins_of(side, module)
         ):
-            if _fits("job_name", origin, node):
+            if _fits("job_name", origin):
                 yield Use("job_name", origin, _where(node, module))
-
-
-def _texts_of(node: ast.expr) -> list[str | None]:
-    """Return the literal texts in this expression: a single text or the elements of a list.
-
-    An element that is no literal text is returned as None.
-    """
-    return [
-        text(each)
-        for each in (node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else [node])
-    ]
 
 
 def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
@@ -201,37 +185,30 @@ def _switches(
     condition is true for synchronous training.
     """
     for each, at in origins.values(test, module):
-        if isinstance(each, ast.BoolOp):
-            for value in each.values:
-                yield from _switches(value, at, origins, holds=holds)
-        elif isinstance(each, ast.UnaryOp) and isinstance(each.op, ast.Not):
-            yield from _switches(each.operand, at, origins, holds=not holds)
-        elif (
-            isinstance(each, ast.Compare)
-            and len(each.ops) == 1
-            and isinstance(each.comparators[0], ast.Constant)
-        ):
-            yield from _compared_switch(each, at, origins, holds=holds)
-        else:
-            for origin in origins.origins_of(each, at):
-                if "sync" in origin.dest and not origin.steps:
-                    yield origin, None if holds else ("1", "0")
-
-
-def _compared_switch(
-    test: ast.Compare, module: ParsedFile, origins: Origins, *, holds: bool
-) -> Iterator[_Switch]:
-    value = test.comparators[0].value if isinstance(test.comparators[0], ast.Constant) else None
-    equal = isinstance(test.ops[0], ast.Eq | ast.Is) == holds
-    if not isinstance(test.ops[0], ast.Eq | ast.Is | ast.NotEq | ast.IsNot):
-        return
-    for origin in origins.origins_of(test.left, module):
-        if origin.steps:
-            continue
-        if isinstance(value, str) and ("sync" in value.lower() or "sync" in origin.dest):
-            yield origin, _texts(value, equal=equal)
-        elif isinstance(value, bool | int) and "sync" in origin.dest:
-            yield origin, None if bool(value) == equal else ("1", "0")
+        compared: object = True
+        match each:
+            case ast.BoolOp(_, values):
+                for value in values:
+                    yield from _switches(value, at, origins, holds=holds)
+                continue
+            case ast.UnaryOp(ast.Not(), operand):
+                yield from _switches(operand, at, origins, holds=not holds)
+                continue
+            case ast.Compare(tested, [ast.Eq() | ast.Is()], [ast.Constant(compared)]):
+                equal = holds
+            case ast.Compare(tested, [ast.NotEq() | ast.IsNot()], [ast.Constant(compared)]):
+                equal = not holds
+            case ast.Compare(_, [_], [ast.Constant()]):
+                continue
+            case tested:
+                equal = holds
+        for origin in origins.origins_of(tested, at):
+            if origin.steps:
+                continue
+            if isinstance(compared, str) and ("sync" in compared.lower() or "sync" in origin.dest):
+                yield origin, _texts(compared, equal=equal)
+            elif isinstance(compared, int) and "sync" in origin.dest:
+                yield origin, None if bool(compared) == equal else ("1", "0")
 
 
 def _texts(value: str, *, equal: bool) -> tuple[str, str]:

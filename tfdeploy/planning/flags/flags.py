@@ -9,12 +9,13 @@ definition fits the value.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tfdeploy.planning.flags import flag_definitions, flag_uses, sync_values
-from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, plain
+from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, Flags, plain
 from tfdeploy.planning.flags.flag_uses import Use
+from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.source import Program
 
@@ -23,60 +24,19 @@ NAMES = (*CLASSIC, "issync")
 ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
 # Usual name of a flag -> other names for it. For "job_name", the flag's choices, default or help
 # text must also mention "ps" or "worker".
-_OTHER_NAMES: Mapping[str, tuple[str, ...]] = {
-    "job_name": (
-        "job",
-        "role",
-        "task_type",
-        "type",
-        "job_type",
-        "node_type",
-        "role_name",
-        "node_name",
-        "server_type",
-    ),
-    "task_index": (
-        *(
-            "task_id",
-            "task",
-            "task_number",
-            "task_num",
-            "task_idx",
-            "index",
-            "idx",
-            "worker_index",
-            "worker_id",
-        ),
-        *("job_index", "node_index", "role_index", "replica_id", "rank"),
-    ),
-    "issync": (
-        "sync_replicas",
-        "sync",
-        "is_sync",
-        "synchronous",
-        "is_synchronous",
-        "use_sync",
-        "sync_mode",
-        "sync_training",
-    ),
-    "ps_hosts": (
-        "ps",
-        "ps_host",
-        "ps_servers",
-        "ps_addresses",
-        "ps_list",
-        "parameter_servers",
-        "ps_hosts_list",
-    ),
-    "worker_hosts": (
-        "workers",
-        "worker",
-        "worker_host",
-        "worker_servers",
-        "worker_addresses",
-        "worker_list",
-        "wk_hosts",
-    ),
+_OTHER_NAMES = {
+    "job_name": "job role task_type type job_type node_type role_name node_name server_type",
+    "task_index": """
+        task_id task task_number task_num task_idx index idx worker_index worker_id job_index
+        node_index role_index replica_id rank
+    """,
+    "ps_hosts": "ps ps_host ps_servers ps_addresses ps_list parameter_servers ps_hosts_list",
+    "worker_hosts": """
+        workers worker worker_host worker_servers worker_addresses worker_list wk_hosts
+    """,
+    "issync": """
+        sync_replicas sync is_sync synchronous is_synchronous use_sync sync_mode sync_training
+    """,
 }
 # A flag with one of these names is accepted beside --job_name, even if the program shows no code
 # that makes a cluster.
@@ -92,11 +52,11 @@ class ClusterFlags:
     positional arguments that the program needs, but whose meaning is not known.
     """
 
-    flags: tuple[Flag, ...] = ()
+    flags: Flags = ()
     unknown: tuple[str, ...] = ()
 
 
-def classic() -> tuple[Flag, ...]:
+def classic() -> Flags:
     """Return the four flags of the TensorFlow tutorials, without a look at the program."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
@@ -107,12 +67,7 @@ def of_cluster(program: Program) -> ClusterFlags:
     cluster = flag_uses.makes_cluster(program)
     candidates = _by_use(program, definitions) if cluster else {}
     for name in NAMES:
-        own = [
-            replace(flag, spelling=each)
-            for flag in definitions
-            for each in flag.spellings
-            if plain(each) == name
-        ]
+        own = _spelled(name, definitions)
         same = [
             each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}
         ]
@@ -131,20 +86,29 @@ def of_cluster(program: Program) -> ClusterFlags:
     return _in_place(ordered, definitions)
 
 
+def _spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
+    """Return the flags that have this spelling among others, and have it as their spelling."""
+    return [
+        replace(flag, spelling=each)
+        for flag in definitions
+        for each in flag.spellings
+        if plain(each) == name
+    ]
+
+
 def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
     """Yield (flag, where it is defined) for each flag that --name could abbreviate.
 
     argparse and optparse accept a prefix of a flag in place of the flag.
     """
     calls = list(flag_definitions.calls(program))
-    if any(keyword.arg == "allow_abbrev" for _, call in calls for keyword in call.keywords):
+    if any(argument(call, "allow_abbrev") for _, call in calls):
         return
     for path, call in calls:
-        for spelling in (
-            flag_definitions.strings(call) if flag_definitions.is_argparse(call) else ()
-        ):
-            if spelling.startswith(f"--{name}"):
-                yield spelling, f"{path}:{call.lineno}"
+        if flag_definitions.is_argparse(call):
+            for spelling in flag_definitions.strings(call):
+                if spelling.startswith(f"--{name}"):
+                    yield spelling, f"{path}:{call.lineno}"
 
 
 def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
@@ -156,25 +120,16 @@ def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Fla
     uses = flag_uses.uses(program, Origins(program, by_dest))
     by_name: dict[str, list[Flag]] = {}
     for use in uses:
-        flag = by_dest.get(use.origin.dest) if use.origin.dest else _of_argv(use)
+        dest, position, _ = use.origin
+        word = Flag(
+            "", "", "position", where=use.where, dest=f"sys.argv[{position}]", position=position
+        )
+        flag = by_dest.get(dest) if dest else word
         fitting = _fitting(flag, use, uses) if flag else None
-        taken = {
-            each.dest for name, flags in by_name.items() if name != use.name for each in flags[:1]
-        }
+        taken = {flags[0].dest for name, flags in by_name.items() if name != use.name}
         if fitting and (fitting.template or fitting.dest not in taken):
             by_name.setdefault(use.name, []).append(fitting)
     return by_name
-
-
-def _of_argv(use: Use) -> Flag:
-    return Flag(
-        "",
-        "",
-        "position",
-        where=use.where,
-        dest=f"sys.argv[{use.origin.position}]",
-        position=use.origin.position,
-    )
 
 
 def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
@@ -184,24 +139,14 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     """
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
-    if use.name == "issync":
-        return (
-            replace(named, sync_values=_sync_values(flag, use.sync_values))
-            if use.sync_values
-            else named
-        )
-    if use.name in ADDRESSES:
-        listed = flag.separator or flag.form == "list" or flag.parser is not None
-        if by == "one":
-            return named
-        separator = {"split": str(value), "json": "json"}.get(
-            by, flag.separator if listed else "none"
-        )
-        return (
-            None
-            if separator == "none" or flag.kind != "text"
-            else replace(named, separator=separator)
-        )
+    if use.name == "issync" and use.sync_values:
+        return replace(named, sync_values=_sync_values(flag, use.sync_values))
+    if use.name in ADDRESSES and by != "one":
+        if by in ("split", "json"):
+            named = replace(named, separator=str(value) or by)
+        elif not (flag.separator or flag.form == "list" or flag.parser):
+            return None
+        return named if flag.kind == "text" else None
     if by != "split":
         return named
     items = {
@@ -209,9 +154,9 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
         for each in uses
         if each.origin.dest == use.origin.dest and each.origin.steps[1:]
     }
-    if items == {"job_name": 0, "task_index": 1}:
-        return replace(named, template=f"{{job_name}}{value}{{task_index}}")
-    return None
+    template = f"{{job_name}}{value}{{task_index}}"
+    is_pair = items == {"job_name": 0, "task_index": 1}
+    return replace(named, template=template) if is_pair else None
 
 
 def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
@@ -226,34 +171,23 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
 
 
 def _add_other_names(
-    chosen: dict[str, Flag], definitions: tuple[Flag, ...], *, cluster: bool, gathers: bool
+    chosen: dict[str, Flag], definitions: Flags, *, cluster: bool, gathers: bool
 ) -> None:
     """Add flags with less usual names to `chosen`, if their definitions fit the cluster value."""
-    for name in ("job_name", "task_index", "ps_hosts", "worker_hosts", "issync"):
+    for name, others in _OTHER_NAMES.items():
         if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
         taken = {flag.dest for flag in chosen.values()}
         always = name != "issync" or gathers
-        for other in (
-            each for each in _OTHER_NAMES[name] if each in _ALWAYS or (cluster and always)
-        ):
-            spelled = (
-                (flag, each)
-                for flag in definitions
-                for each in flag.spellings
-                if plain(each) == other
-            )
-            fitting = next(
-                (
-                    (flag, each)
-                    for flag, each in spelled
-                    if flag.dest not in taken and _means(name, flag)
-                ),
-                None,
-            )
-            if fitting:
-                chosen[name] = replace(fitting[0], name=name, spelling=fitting[1])
-                break
+        fitting = [
+            flag
+            for other in others.split()
+            if other in _ALWAYS or (cluster and always)
+            for flag in _spelled(other, definitions)
+            if flag.dest not in taken and _means(name, flag)
+        ]
+        if fitting:
+            chosen[name] = replace(fitting[0], name=name)
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
@@ -261,9 +195,10 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
     For example, absl ends the program at a flag that only argparse knows.
     """
-    library = chosen["job_name"].library if "job_name" in chosen else ""
+    job_name = chosen.get("job_name")
     for name, flag in list(chosen.items()):
-        if library and flag.library and flag.library != library and flag.plain_name != name:
+        libraries = {flag.library, job_name.library if job_name else ""} - {""}
+        if len(libraries) > 1 and flag.plain_name != name:
             del chosen[name]
 
 

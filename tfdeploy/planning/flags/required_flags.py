@@ -10,23 +10,24 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
-from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.source import reached
 from tfdeploy.planning.source.entry_point import own_end, program_index
 from tfdeploy.planning.source.expressions import (
     EXITS,
     argument,
+    decorator_name,
     ends_program,
     is_true,
     last_name,
-    text,
 )
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
@@ -48,13 +49,11 @@ _PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
 class Supplied:
     """Required flags that tfdeploy adds to the command, with values, and a note on each flag."""
 
-    flags: tuple[Flag, ...] = ()
-    notes: tuple[str, ...] = ()
+    flags: Flags = ()
+    notes: Notes = ()
 
 
-def supply(
-    job: Job, program: Program, known: tuple[Flag, ...], given: tuple[Flag, ...]
-) -> Supplied:
+def supply(job: Job, program: Program, known: Flags, given: Flags) -> Supplied:
     """Return the program's required flags that its tasks would not get otherwise, with values.
 
     Raises Refused if the value of such a flag is not known. `known`: the flags that describe the
@@ -63,17 +62,16 @@ def supply(
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return Supplied()
     settled = {flag.dest for flag in given}
-    lacking = [
-        each
-        for each in _required(program)
-        if each[0].dest not in settled and not _is_given(each[0], job)
-    ]
+    lacking = {
+        flag: where
+        for flag, where in _required(program).items()
+        if flag.dest not in settled and not _is_given(flag, job)
+    }
     if not lacking or _elsewhere(job, program):
         return Supplied()
-    valued = [
-        (_valued(flag, job, known, [each for each, _ in lacking]), where) for flag, where in lacking
-    ]
-    for flag, where in valued:
+    flags, notes = [], []
+    for each, where in lacking.items():
+        flag = _valued(each, job, known, lacking)
         if not flag.template:
             raise Refused(
                 f"{program.path} ends at once without {flag.spelling} ({where}), and the command "
@@ -81,16 +79,12 @@ def supply(
                 where=job.places.get("command") or job.source or "command",
                 next=_recipe(flag, job),
             )
-    return Supplied(
-        tuple(flag for flag, _ in valued),
-        tuple(
-            f"{flag.spelling}={flag.template}: the program must be given it ({where})"
-            for flag, where in valued
-        ),
-    )
+        flags.append(flag)
+        notes.append(f"{flag.spelling}={flag.template}: the program must be given it ({where})")
+    return Supplied(tuple(flags), tuple(notes))
 
 
-def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) -> Flag:
+def _valued(flag: Flag, job: Job, known: Flags, lacking: Collection[Flag]) -> Flag:
     """Return the flag with `template` set to its value, such as "{keep.train}".
 
     If the value is not known, `template` is empty.
@@ -103,9 +97,8 @@ def _valued(flag: Flag, job: Job, known: tuple[Flag, ...], lacking: list[Flag]) 
     kind = _folder_kind(flag)
     folders = _folders(job, kind)
     alone = kind == "data" or sum(_folder_kind(each) == kind for each in lacking) == 1
-    if len(folders) == 1 and alone and flag.kind == "text":
-        return replace(flag, template=f"{{{kind}.{folders[0]}}}")
-    return flag
+    known_folder = len(folders) == 1 and alone and flag.kind == "text"
+    return replace(flag, template=f"{{{kind}.{folders[0]}}}") if known_folder else flag
 
 
 def _folder_kind(flag: Flag) -> str:
@@ -157,115 +150,103 @@ def _elsewhere(job: Job, program: Program) -> bool:
     behind = job.command[program_index(job.command) or 0 :]
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
         return True
+    imported = {
+        name
+        for _, node in program.imports
+        for name in (getattr(node, "module", ""), *(alias.name for alias in node.names))
+    }
     commands = [
         node
         for _, node in program.find(ast.FunctionDef)
-        if "command" in map(_decorator, node.decorator_list)
+        if "command" in map(decorator_name, node.decorator_list)
     ]
-    return len(commands) > 1 or any(
-        _reads_otherwise(node) for _, node in program.find(ast.Import, ast.ImportFrom, ast.Call)
+    return (
+        len(commands) > 1
+        or not imported.isdisjoint(_PARSERS)
+        or any(_reads_elsewhere(call) for _, call in program.find(ast.Call))
     )
 
 
-def _decorator(node: ast.expr) -> str:
-    return last_name(node.func if isinstance(node, ast.Call) else node)
-
-
-def _reads_otherwise(node: ast.AST) -> bool:
-    if isinstance(node, ast.Import | ast.ImportFrom):
-        return any(
-            name in _PARSERS
-            for name in (getattr(node, "module", ""), *(alias.name for alias in node.names))
-        )
-    if not isinstance(node, ast.Call):
-        return False
-    name = last_name(node.func)
+def _reads_elsewhere(call: ast.Call) -> bool:
+    """Return whether the call makes flags come from subcommands, a file, or a list."""
+    name = last_name(call.func)
     if name in ("parse_args", "parse_known_args"):
-        return isinstance(argument(node, "args", 0), ast.List | ast.Constant)
-    return name == "add_subparsers" or argument(node, "fromfile_prefix_chars") is not None
+        return isinstance(argument(call, "args", 0), ast.List | ast.Constant)
+    return name == "add_subparsers" or argument(call, "fromfile_prefix_chars") is not None
 
 
-def _required(program: Program) -> list[tuple[Flag, str]]:
-    """Return (flag, "train.py:12" where the program requires it), each flag once."""
+def _required(program: Program) -> dict[Flag, str]:
+    """Return required flag -> "train.py:12" where the program requires it."""
     defined = {
         flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling
     }
     if not defined:
-        return []
+        return {}
     run = reached.reached(program, workers=True)
-    certain: dict[str, str] = {}
+    declared: dict[str, str] = {}
     tested: dict[str, str] = {}
     for path, node in program.find(ast.Call, ast.If, ast.Assert):
         if id(node) in run.nodes:
-            where = f"{path}:{getattr(node, 'lineno', 1)}"
-            certain |= {
-                dest: where
-                for dest in _by_definition(node, program.by_path[path])
-                if dest not in certain
-            }
-            tested |= {dest: where for dest in _by_test(node) if dest not in tested}
+            for dest in _required_by(node, program.by_path[path]):
+                (declared if isinstance(node, ast.Call) else tested).setdefault(
+                    dest, f"{path}:{getattr(node, 'lineno', 1)}"
+                )
     targets = [target for _, node in program.find(ast.Assign) for target in node.targets]
     given = {target.attr for target in targets if isinstance(target, ast.Attribute)}
-    tested = {
-        dest: where
-        for dest, where in tested.items()
-        if dest in defined and defined[dest].empty and dest not in given
+    return {
+        flag: where
+        for dest, where in (tested | declared).items()
+        if (flag := defined.get(dest)) and (dest in declared or (flag.empty and dest not in given))
     }
-    return [(defined[dest], where) for dest, where in (tested | certain).items() if dest in defined]
 
 
-def _by_definition(node: ast.AST, module: ParsedFile) -> Iterator[str]:
-    """Yield the attribute name of each flag that this call declares as required."""
-    if not isinstance(node, ast.Call):
-        return
-    if is_true(argument(node, "required")):
-        flag = flag_definitions.of_call(node)
-        yield from [flag.dest] if flag else []
-    elif last_name(node.func) in ("mark_flag_as_required", "mark_flags_as_required"):
-        constants = (each for each in module.within(node) if isinstance(each, ast.Constant))
-        yield from (name.replace("-", "_") for each in constants if (name := text(each)))
+def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
+    """Yield the attribute name of each flag that this node requires.
+
+    The node is a call that declares flags as required, or a statement that ends the program
+    without them.
+    """
+    match node:
+        case ast.Call() if is_true(argument(node, "required")):
+            if flag := flag_definitions.of_call(node):
+                yield flag.dest
+        case ast.Call() if last_name(node.func) in (
+            "mark_flag_as_required",
+            "mark_flags_as_required",
+        ):
+            for each in module.within(node):
+                match each:
+                    case ast.Constant(str(name)) if name:
+                        yield name.replace("-", "_")
+        case ast.If(test, [*_, last]) if ends_program(last, _EXITS):
+            yield from _if_empty(test)
+        case ast.Assert(test):
+            yield from _if_present(test)
 
 
-def _by_test(node: ast.AST) -> Iterator[str]:
-    """Yield the attribute name of each flag without which this statement ends the program."""
-    tests = (
-        [*_if_empty(node.test)]
-        if isinstance(node, ast.If) and ends_program(node.body[-1], _EXITS)
-        else []
-    )
-    tests += [*_if_there(node.test)] if isinstance(node, ast.Assert) else []
-    yield from (test.attr for test in tests if isinstance(test, ast.Attribute))
+def _if_empty(test: ast.expr) -> Iterator[str]:
+    """Yield each attribute that, if it is empty, makes the condition true by itself."""
+    match test:
+        case ast.BoolOp(ast.Or(), values):
+            for value in values:
+                yield from _if_empty(value)
+        case ast.UnaryOp(ast.Not(), operand):
+            yield from _if_present(operand)
+        case ast.Compare(
+            ast.Attribute(attr=name), [ast.Is() | ast.Eq(), *_], [ast.Constant(None | ""), *_]
+        ):
+            yield name
 
 
-def _if_empty(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield each expression that, if it is empty, makes the condition true by itself."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.Or):
-        for value in test.values:
-            yield from _if_empty(value)
-    elif isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        yield from _if_there(test.operand)
-    elif (
-        isinstance(test, ast.Compare)
-        and isinstance(test.ops[0], ast.Is | ast.Eq)
-        and _is_empty(test.comparators[0])
-    ):
-        yield test.left
-
-
-def _if_there(test: ast.expr) -> Iterator[ast.expr]:
-    """Yield the expressions that must all be non-empty for the condition to be true."""
-    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
-        for value in test.values:
-            yield from _if_there(value)
-    elif (
-        isinstance(test, ast.Compare)
-        and isinstance(test.ops[0], ast.IsNot | ast.NotEq)
-        and _is_empty(test.comparators[0])
-    ):
-        yield test.left
-    elif isinstance(test, ast.Attribute):
-        yield test
-
-
-def _is_empty(node: ast.expr) -> bool:
-    return isinstance(node, ast.Constant) and node.value in (None, "")
+def _if_present(test: ast.expr) -> Iterator[str]:
+    """Yield the attributes that must all be non-empty for the condition to be true."""
+    match test:
+        case ast.BoolOp(ast.And(), values):
+            for value in values:
+                yield from _if_present(value)
+        case ast.Attribute(attr=name) | ast.Compare(
+            ast.Attribute(attr=name),
+            [ast.IsNot() | ast.NotEq(), *_],
+            [ast.Constant(None | ""), *_],
+        ):
+            yield name

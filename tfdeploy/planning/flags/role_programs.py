@@ -10,9 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, RoleRule
+from tfdeploy.model.text.folding import fold_equal
 from tfdeploy.planning.source import source
-from tfdeploy.planning.source.entry_point import program_index
+from tfdeploy.planning.source.entry_point import Command, program_index
 from tfdeploy.planning.source.source import Program
 
 _ROLE = "{job_name}"
@@ -27,7 +28,7 @@ class RoleProgram:
     program: Program
 
 
-def commands(job: Job) -> tuple[tuple[str, ...], ...]:
+def commands(job: Job) -> tuple[Command, ...]:
     """Return the job's command and the commands of single roles, each different command once."""
     return tuple(
         dict.fromkeys((job.command, *(rule.command for rule in job.roles.values() if rule.command)))
@@ -46,28 +47,21 @@ def programs_of(
 
     `program`: all programs of the job, merged into one.
     """
-    by_command: dict[tuple[str, ...], list[str]] = {}
-    for role in roles:
-        by_command.setdefault(_command(job, role), []).append(role)
-    if set(by_command) == {job.command} and len(commands(job)) == 1:
+    by_command = fold_equal({role: _command(job, role) for role in roles})
+    if [command for _, command in by_command] == [job.command] and len(commands(job)) == 1:
         return (RoleProgram(tuple(roles), job, program),)
     return tuple(
-        RoleProgram(
-            tuple(names), replace(job, command=command), source.read(command, sources, job.cwd)
-        )
-        for command, names in by_command.items()
+        RoleProgram(names, replace(job, command=command), source.read(command, sources, job.cwd))
+        for names, command in by_command
     )
 
 
-def _command(job: Job, role: str) -> tuple[str, ...]:
+def _command(job: Job, role: str) -> Command:
     """Return the command of a role. A {job_name} in the program's file name is filled in."""
-    rule = job.roles.get(role)
-    command = (rule.command if rule else ()) or job.command
+    rule = job.roles.get(role, RoleRule())
+    command = rule.command or job.command
     at = program_index(command)
-    if at is None or _ROLE not in command[at]:
+    if at is None:
         return command
-    return (
-        *command[:at],
-        command[at].replace(_ROLE, (rule.called if rule else "") or role),
-        *command[at + 1 :],
-    )
+    program = command[at].replace(_ROLE, rule.called or role)
+    return (*command[:at], program, *command[at + 1 :])

@@ -55,9 +55,7 @@ def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AS
         (path, node) for path, node in program.find(ast.FunctionDef) if name and node.name == name
     )
     for _, call in program.find(ast.Call) if text(parser) else ():
-        if (
-            last_name(call.func) == "register"
-            and len(call.args) == 3
-            and text(call.args[1]) == text(parser)
-        ):
-            yield from _functions(call.args[2], program)
+        match call.args:
+            case [_, kind, function] if last_name(call.func) == "register":
+                if text(kind) == text(parser):
+                    yield from _functions(function, program)

@@ -12,17 +12,20 @@ from __future__ import annotations
 import ast
 import posixpath
 from collections.abc import Sequence
+from dataclasses import replace
+from itertools import pairwise
 
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.job import Job
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags import flag_definitions
-from tfdeploy.planning.flags.flag_definitions import Flag, plain
+from tfdeploy.planning.flags.flag_definitions import Flags, plain
+from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program
 
 _PROGRAMS = ("torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "srun")
-_WITH_VERB = {"accelerate": "launch", "colossalai": "run", "fabric": "run", "composer": ""}
+_WITH_VERB = ("accelerate launch", "colossalai run", "fabric run")
 _MODULES = (
     "torch.distributed.run",
     "torch.distributed.launch",
@@ -55,7 +58,7 @@ def check(job: Job) -> None:
     )
 
 
-def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
+def local_rank(program: Program, command: Command) -> Flags:
     """Return the program's flag --local_rank or --local-rank, as a tuple of one flag.
 
     () if the program defines neither, or the command already contains it.
@@ -65,15 +68,7 @@ def local_rank(program: Program, command: tuple[str, ...]) -> tuple[Flag, ...]:
         spelling = next((each for each in flag.spellings if plain(each) == "local_rank"), None)
         is_given = any(each.lstrip("-") in given for each in flag.spellings)
         if spelling is not None and flag.form == "value" and not is_given:
-            return (
-                Flag(
-                    "local_rank",
-                    spelling,
-                    where=flag.where,
-                    spellings=flag.spellings,
-                    dest=flag.dest,
-                ),
-            )
+            return (replace(flag, name="local_rank", spelling=spelling),)
     return ()
 
 
@@ -82,32 +77,26 @@ def spawning(program: Program) -> str | None:
 
     Every rank would start such processes.
     """
-    calls = ((path, call, dotted_name(call.func)) for path, call in program.find(ast.Call))
-    return next(
-        (
-            f"{path}:{call.lineno} may start processes by itself ({name}), and each rank would: "
-            f"{_ONE_EACH}"
-            for path, call, name in calls
-            if name.endswith(_SPAWNS)
-        ),
-        None,
-    )
+    for path, call in program.find(ast.Call):
+        name = dotted_name(call.func)
+        if name.endswith(_SPAWNS):
+            may_start = f"{path}:{call.lineno} may start processes by itself ({name})"
+            return f"{may_start}, and each rank would: {_ONE_EACH}"
+    return None
 
 
 def _launcher(command: Sequence[str]) -> str | None:
-    arguments = [word for word in command if word != "env"]
-    first = posixpath.basename(arguments[0]) if arguments else ""
+    program, *arguments = [word for word in command if word != "env"] or [""]
+    first, second = posixpath.basename(program), "".join(arguments[:1])
     if first in _PROGRAMS:
         return first
-    if (
-        first in _WITH_VERB
-        and len(arguments) > 1
-        and (arguments[1] == _WITH_VERB[first] or not _WITH_VERB[first])
-    ):
-        return f"{first} {_WITH_VERB[first]}".strip()
-    if first.startswith("python") and "-m" in arguments and arguments[-1] != "-m":
-        module = arguments[arguments.index("-m") + 1]
-        return f"python -m {module}" if module in _MODULES else None
+    if first == "composer" and second:
+        return first
+    if f"{first} {second}" in _WITH_VERB:
+        return f"{first} {second}"
+    modules = [after for before, after in pairwise(arguments) if before == "-m"]
+    if first.startswith("python") and {*modules[:1]} & {*_MODULES}:
+        return f"python -m {modules[0]}"
     return None
 
 

@@ -25,9 +25,9 @@ class Problem(NamedTuple):
     `fix`: a command for the operator's machine, or what to write into which file.
     """
 
-    level: Level
     detail: str
     fix: str
+    level: Level = "warning"
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ class Needs:
 
         Without a plan, it is 1.
         """
-        return max(1, sum(task.host == host for task in self.plan.tasks)) if self.plan else 1
+        tasks = self.plan.tasks if self.plan else ()
+        return max(1, sum(task.host == host for task in tasks))
 
     def runs_program(self, host: str) -> bool:
         """Return whether the user's program runs on the host.
@@ -106,6 +107,10 @@ class Case:
         """Return what to type to run these words on this host. `root`: they need root's rights."""
         return as_root(self.host.name, self.facts.user if root else "root", *words)
 
+    def pip_install(self, *packages: str) -> str:
+        """Return what to type to install packages for the Python of this host."""
+        return self.command(self.facts.python or "python3", "-m", "pip", "install", *packages)
+
 
 Rule = Callable[[Case], Iterator[Problem]]
 
@@ -115,9 +120,7 @@ def usual_of(versions: list[str | None]) -> str | None:
 
     If several versions are equally frequent, the newest of them is returned.
     """
-    counts = Counter(version for version in versions if version)
-    return (
-        max(counts, key=lambda version: (counts[version], version_numbers(version)))
-        if counts
-        else None
+    counts = Counter(filter(None, versions))
+    return max(
+        counts, key=lambda version: (counts[version], version_numbers(version)), default=None
     )

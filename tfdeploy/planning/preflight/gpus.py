@@ -27,51 +27,35 @@ def gpus(case: Case) -> Iterator[Problem]:
     try:
         placed.usable(case.host, case.facts)
     except Refused as error:
-        yield Problem("error", error.what, error.next or "")
+        yield Problem(error.what, error.next or "", "error")
         return
+    smi, devices = case.command("nvidia-smi"), case.preflight.nvidia_devices
     if case.facts.gpu_error:
+        yield Problem(case.facts.gpu_error, f"{smi}; after an update of the driver: reboot")
+    elif devices and not case.facts.gpus:
         yield Problem(
-            "warning",
-            case.facts.gpu_error,
-            f"{case.command('nvidia-smi')}; after an update of the driver: reboot",
-        )
-    elif case.preflight.nvidia_devices and not case.facts.gpus:
-        detail = (
-            f"{case.preflight.nvidia_devices} GPUs of NVIDIA are on the bus, and nvidia-smi is "
-            "missing"
-        )
-        yield Problem(
-            "warning", detail, f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`"
+            f"{devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing",
+            f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`",
         )
     elif busy := placed.in_use(case.host, case.facts):
-        yield Problem("warning", f"in use, so left out: {busy}", case.command("nvidia-smi"))
+        yield Problem(f"in use, so left out: {busy}", smi)
 
 
 def driver(case: Case) -> Iterator[Problem]:
     """Yield problems of TensorFlow and the driver because of which the GPUs would stay unused."""
-    if case.host.gpus == "none" or not case.facts.gpus or not case.facts.tensorflow:
+    version = case.facts.tensorflow
+    if case.host.gpus == "none" or not case.facts.gpus or not version:
         return
     if case.facts.cpu_only:
-        package = f"tensorflow[and-cuda]=={case.facts.tensorflow}"
-        fix = case.command(case.facts.python or "python3", "-m", "pip", "install", package)
         yield Problem(
-            "warning",
-            f"TensorFlow {case.facts.tensorflow} there was built without GPUs, and the host has "
-            "some",
-            fix,
+            f"TensorFlow {version} there was built without GPUs, and the host has some",
+            case.pip_install(f"tensorflow[and-cuda]=={version}"),
         )
-    has, needed = case.preflight.driver, _needed(case.facts.tensorflow)
-    if has and needed and version_numbers(has) < version_numbers(needed):
-        detail = (
-            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow "
-            f"{case.facts.tensorflow} needs: it would use the CPU"
-        )
+    drivers = (driver for since, driver in DRIVERS if version_numbers(version) >= since)
+    has, needed = case.preflight.driver, next(drivers, None)
+    if has and version_numbers(has) < version_numbers(needed):
         yield Problem(
-            "warning",
-            detail,
+            f"NVIDIA's driver {has} is older than {needed}, which TensorFlow {version} needs: it "
+            "would use the CPU",
             f"install NVIDIA's driver {needed} or newer on {case.host.name}, then reboot",
         )
-
-
-def _needed(tensorflow: str) -> str | None:
-    return next((driver for since, driver in DRIVERS if version_numbers(tensorflow) >= since), None)

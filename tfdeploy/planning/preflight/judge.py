@@ -80,7 +80,7 @@ class Probed:
 
 def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
     """Return host -> its passed and failed checks. `only`: the names of the rules to apply."""
-    names = tuple(only)
+    names = [*only]
     checks_by_host = {
         host: [check for name in names for check in _checks(name, RULES[name](case))]
         for host, case in _cases(probed).items()
@@ -145,9 +145,8 @@ def _cases(probed: Probed) -> dict[str, Case]:
 
 def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
     """Return a failed check for each problem; if there is none, a single passed check."""
-    return [Check(name, False, each.level, each.detail, each.fix or None) for each in problems] or [
-        Check(name)
-    ]
+    checks = [Check(name, False, level, detail, fix or None) for detail, fix, level in problems]
+    return checks or [Check(name)]
 
 
 def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.links import Why
-from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.facts import FactsByHost
+from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Link
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.nexts import as_root, on_host
@@ -32,9 +32,7 @@ class HostPorts(NamedTuple):
     ports: tuple[int, ...]
 
 
-def ends(
-    hosts: Mapping[str, Host], facts: Mapping[str, HostFacts], plan: Plan | None
-) -> dict[str, HostPorts]:
+def ends(hosts: HostsByName, facts: FactsByHost, plan: Plan | None) -> dict[str, HostPorts]:
     """Return host -> the address and the ports to which the other hosts try to connect.
 
     A host is left out if its address is not known, or none of its ports is free.

@@ -12,15 +12,12 @@ _SHOWN = 60
 def shell(case: Case) -> Iterator[Problem]:
     if case.noise:
         shown = case.noise if len(case.noise) <= _SHOWN else case.noise[: _SHOWN - 3] + "..."
-        detail = (
+        yield Problem(
             f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail "
-            "on that"
+            "on that",
+            f"`tfdeploy ssh {case.host.name}`, and write into its ~/.bashrc, before what prints: "
+            "[ -t 1 ] || return",
         )
-        fix = (
-            f"`tfdeploy ssh {case.host.name}`, and write into its ~/.bashrc, before what prints: [ "
-            "-t 1 ] || return"
-        )
-        yield Problem("warning", detail, fix)
 
 
 def logout(case: Case) -> Iterator[Problem]:
@@ -33,31 +30,29 @@ def logout(case: Case) -> Iterator[Problem]:
         return
     fix = case.command("loginctl", "enable-linger", facts.user, root=True)
     if at_logout.kills:
-        exclude = f"write KillExcludeUsers=root {facts.user} in /etc/systemd/logind.conf"
-        detail = (
-            "logind kills all that you run when your last session ends (KillUserProcesses): the "
-            "run would end with the launch"
-        )
-        yield Problem("error", detail, f"{fix}, or {exclude}")
-    elif facts.kill_user_processes:
         yield Problem(
-            "warning", "logind kills what users leave running (KillUserProcesses=yes)", fix
+            "logind kills all that you run when your last session ends (KillUserProcesses): the "
+            "run would end with the launch",
+            f"{fix}, or write KillExcludeUsers=root {facts.user} in /etc/systemd/logind.conf",
+            "error",
         )
+    elif facts.kill_user_processes:
+        yield Problem("logind kills what users leave running (KillUserProcesses=yes)", fix)
     if at_logout.removes_ipc:
-        detail = (
+        yield Problem(
             "logind removes your shared memory when your last session ends (RemoveIPC): NCCL and "
-            "data loaders may fail"
+            "data loaders may fail",
+            fix,
         )
-        yield Problem("warning", detail, fix)
 
 
 def runs(case: Case) -> Iterator[Problem]:
     for run in case.facts.live_runs:
-        detail = (
+        yield Problem(
             f"run {run.run} of this job, started by {run.who}, is alive: until it ends a launch "
-            "is refused"
+            "is refused",
+            f"`tfdeploy stop {run.run}`",
         )
-        yield Problem("warning", detail, f"`tfdeploy stop {run.run}`")
 
 
 def problems(case: Case) -> Iterator[Problem]:
@@ -71,4 +66,4 @@ def problems(case: Case) -> Iterator[Problem]:
     )
     for text in case.facts.problems:
         if not any(known_text in text for known_text in covered_by_other_rules):
-            yield Problem("warning", text, f"`tfdeploy ssh {case.host.name}`")
+            yield Problem(text, f"`tfdeploy ssh {case.host.name}`")

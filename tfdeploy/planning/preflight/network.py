@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.protect import LEVELS
+from tfdeploy.model.protect import LEVELS, Level
 from tfdeploy.model.text.units import count
 from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
@@ -22,7 +22,7 @@ def address(case: Case) -> Iterator[Problem]:
     try:
         addresses.advertised(case.host, case.facts)
     except Refused as error:
-        yield Problem("error", error.what, error.next or "")
+        yield Problem(error.what, error.next or "", "error")
 
 
 def ports(case: Case) -> Iterator[Problem]:
@@ -32,22 +32,18 @@ def ports(case: Case) -> Iterator[Problem]:
         owners = ", ".join(
             f"{port} by {owner}" for port, owner in sorted(case.facts.taken_ports.items())[:4]
         )
-        detail = f"{count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free"
-        detail += f"; taken: {owners}" if owners else ""
+        taken = f"; taken: {owners}" if owners else ""
         yield Problem(
-            "error", detail, f"end what has them there, or widen `ports:` of {case.host.name}"
+            f"{count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free{taken}",
+            f"end what has them there, or widen `ports:` of {case.host.name}",
+            "error",
         )
     if case.preflight.ephemeral_ports:
-        detail = (
-            f"{count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to "
-            "any outgoing connection"
-        )
+        setting = f"net.ipv4.ip_local_reserved_ports={low}-{high}"
         yield Problem(
-            "warning",
-            detail,
-            case.command(
-                "sysctl", "-w", f"net.ipv4.ip_local_reserved_ports={low}-{high}", root=True
-            ),
+            f"{count(case.preflight.ephemeral_ports, 'port')} of {low}-{high} may be given to "
+            "any outgoing connection",
+            case.command("sysctl", "-w", setting, root=True),
         )
 
 
@@ -57,34 +53,31 @@ def protect(case: Case) -> Iterator[Problem]:
     With `auto`, it is an error if tasks would listen on unprotected ports of the host, and a
     warning if most hosts can provide a stronger level than this one.
     """
-    asked, hindered = case.needs.protect, case.hindered
+    asked, hindered, usual = case.needs.protect, case.hindered, case.usual_protect
+
+    def cure(level: Level) -> str:
+        return protection.cure(case.host.name, case.facts, level)
+
     if asked == "auto":
         can = next(level for level in LEVELS if level not in hindered)
         if can == "none" and "peers" in hindered:
-            plan, cure = case.needs.plan, protection.cure(case.host.name, case.facts, "peers")
-            detail = (
-                f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches them"
-            )
-            if plan and case.host.name in protection.open_hosts(plan):
-                yield Problem(
-                    "error", detail, f"{cure}; or accept it: `tfdeploy launch --allow-open`"
-                )
-            else:
-                yield Problem("warning", detail, cure)
-        elif LEVELS.index(can) > LEVELS.index(case.usual_protect):
-            detail = (
-                f"it falls to `protect: {can}`, and most can do more: "
-                f"{hindered[case.usual_protect]}"
-            )
+            plan, fix = case.needs.plan, cure("peers")
+            is_open = plan is not None and case.host.name in protection.open_hosts(plan)
             yield Problem(
-                "warning", detail, protection.cure(case.host.name, case.facts, case.usual_protect)
+                f"protect: {hindered['peers']}: the ports of a run are open to whoever reaches "
+                "them",
+                f"{fix}; or accept it: `tfdeploy launch --allow-open`" if is_open else fix,
+                "error" if is_open else "warning",
             )
+        elif LEVELS.index(can) > LEVELS.index(usual):
+            detail = f"it falls to `protect: {can}`, and most can do more: {hindered[usual]}"
+            yield Problem(detail, cure(usual))
     elif asked in hindered:
-        cure = (
-            f"{protection.cure(case.host.name, case.facts, asked)}, or write `protect: auto` in "
-            "the job"
+        yield Problem(
+            f"it cannot do `protect: {asked}`: {hindered[asked]}",
+            f"{cure(asked)}, or write `protect: auto` in the job",
+            "error",
         )
-        yield Problem("error", f"it cannot do `protect: {asked}`: {hindered[asked]}", cure)
 
 
 def variables(case: Case) -> Iterator[Problem]:
@@ -94,19 +87,13 @@ def variables(case: Case) -> Iterator[Problem]:
     """
     facts = case.facts
     if facts.proxies:
-        detail = (
-            f"{', '.join(facts.proxies)} set: tasks bypass the proxy for the cluster's "
-            "addresses and use it for all others"
-        )
         yield Problem(
-            "warning",
-            detail,
+            f"{', '.join(facts.proxies)} set: tasks bypass the proxy for the cluster's addresses "
+            "and use it for all others",
             "remove it from /etc/environment or ~/.ssh/environment there if no proxy is wanted",
         )
     if facts.preset:
-        detail = f"{', '.join(facts.preset)} set in the login environment: tasks get the plan's"
         yield Problem(
-            "warning",
-            detail,
+            f"{', '.join(facts.preset)} set in the login environment: tasks get the plan's",
             "remove it from /etc/environment, ~/.bashrc or ~/.ssh/environment there",
         )

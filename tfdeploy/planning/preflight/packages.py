@@ -30,7 +30,7 @@ def packages(case: Case) -> Iterator[Problem]:
             missing = [each for each in lacking if each.sure is sure and fixes[each] is fix]
             if missing:
                 yield Problem(
-                    "error" if sure else "warning", _detail(case, missing, sure), fix(case, missing)
+                    _detail(case, missing, sure), fix(case, missing), "error" if sure else "warning"
                 )
 
 
@@ -74,27 +74,23 @@ def _fix_python(case: Case, missing: list[Import]) -> str:
 
     A newer Python has dropped the module, or the system's Python has it in a separate package.
     """
-    version = case.facts.python_version
     return (
-        f"{missing[0].module} is a part of Python that this Python {version} lacks: write `python: "
-        "PATH` of one that has it "
-        f"for {case.host.name} in the inventory"
+        f"{missing[0].module} is a part of Python that this Python {case.facts.python_version} "
+        f"lacks: write `python: PATH` of one that has it for {case.host.name} in the inventory"
     )
 
 
 def _fix_package(case: Case, missing: list[Import]) -> str:
-    wanted = list(
-        dict.fromkeys(name for each in missing if (name := package_names.package(each.module)))
-    )
+    packages = [package_names.package(each.module) for each in missing]
+    wanted = [*dict.fromkeys(filter(None, packages))]
     if case.facts.environment is not None:
         return f"write {', '.join(wanted)} into {case.needs.requirements}, then `tfdeploy setup`"
     file = case.needs.requirements_found or "requirements.txt"
     lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
-    listed = ", ".join(lines[:_LISTED]) + (", ..." if len(lines) > _LISTED else "")
-    own = str(case.facts.python)
-    install = case.command(own, "-m", "pip", "install", *wanted)
+    listed = ", ".join(lines if len(lines) <= _LISTED else [*lines[:_LISTED], "..."])
+    install = case.pip_install(*wanted)
     python = case.having.get(missing[0].module)
-    if python and python != own:
+    if python and python != case.facts.python:
         # The system's Python may refuse pip (PEP 668), so the Python of other hosts comes first.
         return (
             f"set {case.host.setting('python')} to {shlex.quote(python)}, which has it on other "

@@ -18,24 +18,20 @@ COMPARED = ("python_version", *PACKAGES)
 
 def python(case: Case) -> Iterator[Problem]:
     if case.facts.python is None:
-        why = next(
-            (each for each in case.facts.problems if case.host.python in each),
-            f"there is no {case.host.python}",
-        )
-        yield Problem("error", why, no_python_remedy(case.host, case.usual.get("python")))
+        reasons = (each for each in case.facts.problems if case.host.python in each)
+        why = next(reasons, f"there is no {case.host.python}")
+        yield Problem(why, no_python_remedy(case.host, case.usual.get("python")), "error")
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem(
-            "error",
             f"the environment of {case.needs.requirements} (as it is now) is not there",
             "`tfdeploy setup`",
+            "error",
         )
     usual, version = case.usual.get("python_version"), case.facts.python_version
     if usual and version and version_numbers(version)[:2] != version_numbers(usual)[:2]:
-        detail = f"Python {version} ({case.facts.python}), most have {usual}"
         yield Problem(
-            "warning",
-            detail,
+            f"Python {version} ({case.facts.python}), most have {usual}",
             f"write `python: PATH` of Python {usual} for {case.host.name} in the inventory",
         )
 
@@ -61,7 +57,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
         for field in needed
     ]
     packages = [_requirement(field, usual.get(field)) for field in needed]
-    fix = case.command(facts.python, "-m", "pip", "install", *packages)
+    fix = case.pip_install(*packages)
     if facts.environment is not None:
         fix = "`tfdeploy setup`"
     elif (python := usual.get("python")) and usual["tensorflow"] and python != facts.python:
@@ -71,7 +67,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
             f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: "
             f"{fix}"
         )
-    yield Problem("error" if lacks_tensorflow else "warning", "; ".join(details), fix)
+    yield Problem("; ".join(details), fix, "error" if lacks_tensorflow else "warning")
 
 
 def _difference(name: str, own: str | None, usual: str | None) -> str:
@@ -86,6 +82,6 @@ def rsync(case: Case) -> Iterator[Problem]:
     version = case.facts.rsync
     fix = install_on(case.host.name, "rsync", case.facts.user)
     if version is None:
-        yield Problem("error" if case.needs.sync else "warning", "rsync is missing", fix)
+        yield Problem("rsync is missing", fix, "error" if case.needs.sync else "warning")
     elif version_numbers(version.lstrip("v")) < OLD_RSYNC:
-        yield Problem("warning", f"rsync {version} is older than 3.1", fix)
+        yield Problem(f"rsync {version} is older than 3.1", fix)

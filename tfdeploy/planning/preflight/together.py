@@ -12,30 +12,25 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.facts import FactsByHost, HostFacts
+from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Level
 from tfdeploy.model.protect import LEVELS
 from tfdeploy.model.protect import Level as Protect
-from tfdeploy.model.text.units import roughly
 from tfdeploy.planning import host_checks, protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.cluster.addresses import Advertised
-from tfdeploy.planning.host_checks import CLOCK_SKEW_S
 from tfdeploy.planning.preflight.case import Case, Problem
 
 _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 
 
 def clock(case: Case) -> Iterator[Problem]:
-    if abs(case.ahead_s) > CLOCK_SKEW_S:
-        way = "ahead" if case.ahead_s > 0 else "behind"
-        detail = (
-            f"its clock is {roughly(round(abs(case.ahead_s)), parts=2)} {way}: logs and "
-            "checkpoints are compared by it"
+    if skew := host_checks.clock_skew(case.ahead_s):
+        yield Problem(
+            f"its clock is {skew}: logs and checkpoints are compared by it",
+            case.command("timedatectl", "set-ntp", "true", root=True),
         )
-        fix = case.command("timedatectl", "set-ntp", "true", root=True)
-        yield Problem("warning", detail, fix)
 
 
 def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
@@ -44,8 +39,6 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
     `skews_s`: host -> seconds by which its clock is ahead of this machine's clock. The latter may
     be wrong.
     """
-    if not skews_s:
-        return {}
     usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
     return {host: skew_s - usual for host, skew_s in skews_s.items()}
 
@@ -73,7 +66,7 @@ def protected(
     }, usual
 
 
-def _seen_as(host: Host, host_facts: HostFacts, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def _seen_as(host: Host, host_facts: HostFacts, facts: FactsByHost) -> tuple[str, ...]:
     try:
         return addresses.seen_as(
             host,
@@ -84,9 +77,7 @@ def _seen_as(host: Host, host_facts: HostFacts, facts: Mapping[str, HostFacts]) 
         return ()  # The rule `address` of preflight/network reports this error.
 
 
-def mismatched(
-    hosts: Mapping[str, Host], facts: Mapping[str, HostFacts]
-) -> dict[str, list[Problem]]:
+def mismatched(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[Problem]]:
     """Return host -> its problems that only a comparison with other hosts shows.
 
     They are addresses that do not fit together, and two names of one machine.
@@ -101,23 +92,22 @@ def mismatched(
     for name in called:
         for other, seen in facts.items():
             if called[name].address in seen.hosts_file_loopback:
-                what = (
+                problem = Problem(
                     f"its /etc/hosts maps {called[name].address} ({name}) to loopback: tasks "
-                    "would wait for each other for ever"
-                )
-                fix = (
+                    "would wait for each other for ever",
                     "remove that name from the 127.0.x.1 lines of /etc/hosts there, or write "
-                    f"`advertise: IP` for {name}"
+                    f"`advertise: IP` for {name}",
+                    "error",
                 )
-                problems.setdefault(other, []).append(Problem("error", what, fix))
+                problems.setdefault(other, []).append(problem)
     for level, error in _refusals(called, facts) if len(facts) > 1 else ():
         name = named_host(error, facts) or next(iter(facts))
-        problems.setdefault(name, []).append(Problem(level, error.what, error.next or ""))
+        problems.setdefault(name, []).append(Problem(error.what, error.next or "", level))
     return problems
 
 
 def _refusals(
-    called: Mapping[str, Advertised], facts: Mapping[str, HostFacts]
+    called: Mapping[str, Advertised], facts: FactsByHost
 ) -> Iterator[tuple[Level, Refused]]:
     """Yield (level, error) for the errors that a plan with these addresses would raise.
 

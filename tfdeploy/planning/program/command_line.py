@@ -16,8 +16,8 @@ from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
-from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.source.entry_point import PYTHON, own_end
+from tfdeploy.planning.flags.flag_definitions import Flags
+from tfdeploy.planning.source.entry_point import PYTHON, Command, own_end
 
 
 def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
@@ -66,9 +66,9 @@ def argv(
     job: Job,
     facts: HostFacts,
     given: Mapping[str, str],
-    added: tuple[Flag, ...],
+    added: Flags,
     own: Mapping[str, str],
-) -> tuple[str, ...]:
+) -> Command:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
     `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value where

@@ -6,15 +6,16 @@ the program. Uses syntax trees and the hosts' facts. The runtime on the hosts do
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import Cluster
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.program import hardcoded_cluster
@@ -41,12 +42,12 @@ class Compat:
 
     choice: Literal["v1", "none"]
     why: str = ""
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
     refusals: tuple[Refusal, ...] = ()
     hardcoded: tuple[hardcoded_cluster.HardcodedCluster, ...] = ()
 
 
-def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = None) -> Compat:
+def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Compat:
     """Decide whether the job's program runs as TensorFlow 1, and find what cannot work.
 
     `facts`: the facts of the hosts that run the job. Without facts, TensorFlow 2 and Python 3 are
@@ -60,26 +61,27 @@ def decide(job: Job, program: Program, facts: Mapping[str, HostFacts] | None = N
     python2_refusals, python2_notes = _python2(program, run, hosts)
     if not mode.tensorflow:
         return Compat("none", notes=python2_notes, refusals=python2_refusals)
-    uses = tuple(use for use in tf_names_used.of_tensorflow(program) if not use.guarded)
+    all_uses = tf_names_used.of_tensorflow(program)
+    uses = [use for use in all_uses if not use.guarded]
     choice, why = _choice(job, program, uses, run, hosts)
-    recent = (
-        tuple(use for use in uses if absent_names.is_recent(use)) if job.compat == "auto" else ()
-    )
-    asked_for = uses if choice == "v1" else recent
-    sure = tuple(
-        use for use in asked_for if use.certain and not use.binds and id(use.node) in run.nodes
-    )
+    version1 = choice == "v1"
+    if not version1:
+        uses = [use for use in uses if job.compat == "auto" and absent_names.is_recent(use)]
+    sure = [use for use in uses if use.certain and not use.binds and id(use.node) in run.nodes]
     reached_names = {use.name for use in sure}
-    unsure = tuple(use for use in asked_for if use.name not in reached_names)
+    unsure = [use for use in uses if use.name not in reached_names]
+    # The program has code for other TensorFlow versions: in a `try`, after a version test, or with
+    # compat.v1.
+    has_fallback = any(use.guarded or use.name.startswith("compat.") for use in all_uses)
     missing = absent_names.refusals(
-        absent_names.missing(sure, job, hosts), has_fallback=_has_fallback(program)
+        absent_names.missing(sure, job, hosts), has_fallback=has_fallback
     )
     return Compat(
         choice,
         why,
         (
             *python2_notes,
-            *(absent_names.supplied(asked_for, hosts) if choice == "v1" else ()),
+            *(absent_names.supplied(uses, hosts) if version1 else ()),
             *absent_names.notes(absent_names.missing(unsure, job, hosts)),
         ),
         (*python2_refusals, *missing, *_without_keras_2(sure, hosts)),
@@ -92,23 +94,22 @@ def check(compat: Compat, program: Program) -> None:
 
     The error shows the first few such uses, with their places and what to write instead.
     """
-    if not compat.refusals:
-        return
-    where, what, instead = compat.refusals[0]
-    others = [
-        f"{at}: {names}" + (f" ({way})" if way != instead else "")
-        for at, names, way in compat.refusals[1:]
-    ]
-    more = f"; also {'; '.join(others[:_SHOWN])}" if others else ""
-    left = f"; and {len(others) - _SHOWN} more" if len(others) > _SHOWN else ""
-    raise Refused(
-        f"{program.path or 'the program'} cannot run as it is: {what}{more}{left}",
-        where=where,
-        next=instead,
-    )
+    for where, what, instead in compat.refusals[:1]:
+        others = [
+            f"{at}: {names}" if way == instead else f"{at}: {names} ({way})"
+            for at, names, way in compat.refusals[1:]
+        ]
+        if len(others) > _SHOWN:
+            others[_SHOWN:] = [f"and {len(others) - _SHOWN} more"]
+        also = f"; also {'; '.join(others)}" if others else ""
+        raise Refused(
+            f"{program.path or 'the program'} cannot run as it is: {what}{also}",
+            where=where,
+            next=instead,
+        )
 
 
-def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
+def notes(job: Job, compat: Compat, cluster: Cluster) -> Notes:
     """Return the notes on compatibility.
 
     They say why the program runs as TensorFlow 1 or not, and for each cluster that is written into
@@ -116,13 +117,11 @@ def notes(job: Job, compat: Compat, cluster: Cluster) -> tuple[str, ...]:
     """
     texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
     for each in compat.hardcoded if cluster else ():
-        if job.cluster == "program":
-            texts.append(f"the cluster written at {each.where} stands (`cluster: program`)")
-        else:
-            differing = "".join(
-                f"; {difference}" for difference in hardcoded_cluster.differences(each, cluster)
-            )
-            texts.append(f"the cluster written at {each.where} gives way to the plan's{differing}")
+        effect = "stands (`cluster: program`)"
+        if job.cluster != "program":
+            differences = hardcoded_cluster.differences(each, cluster)
+            effect = "; ".join(("gives way to the plan's", *differences))
+        texts.append(f"the cluster written at {each.where} {effect}")
     return (*texts, *compat.notes)
 
 
@@ -135,8 +134,9 @@ def keeps_addresses(job: Job, compat: Compat) -> bool:
 
 
 def _choice(
-    job: Job, program: Program, uses: tuple[Use, ...], run: Reached, hosts: Mapping[str, HostFacts]
+    job: Job, program: Program, uses: Sequence[Use], run: Reached, hosts: FactsByHost
 ) -> tuple[Literal["v1", "none"], str]:
+    """Return whether the program runs as TensorFlow 1, and why."""
     if job.compat != "auto":
         return job.compat, f"`compat: {job.compat}`"
     migrated = any(use.name.startswith("compat.v1") for use in uses)
@@ -145,29 +145,21 @@ def _choice(
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
-        reason = (
-            "uses tensorflow.compat.v1 itself"
-            if migrated
-            else "uses nothing that is in TensorFlow 1 alone"
-        )
+        reason = "uses nothing that is in TensorFlow 1 alone"
+        if migrated:
+            reason = "uses tensorflow.compat.v1 itself"
         return "none", f"{program.path} {reason}" if uses else ""
     if hosts and all(
         (version_numbers(each.tensorflow) or KERAS_3) < (2, 0) for each in hosts.values()
     ):
         return "none", "the hosts have TensorFlow 1 itself"
+    old = f"tf.{first[0].name} ({first[0].where})"
     if second:
-        both = (
-            f"tf.{first[0].name} ({first[0].where}) of TensorFlow 1 and tf.{second[0].name} "
-            f"({second[0].where}) of TensorFlow 2"
-        )
+        both = f"{old} of TensorFlow 1 and tf.{second[0].name} ({second[0].where}) of TensorFlow 2"
         return "none", f"the program uses {both}; say `compat: v1` to run it as the first"
     others = len({use.name for use in first}) - 1
     more = f" and {others} more names" if others > 1 else " and one more name" if others else ""
-    return (
-        "v1",
-        f"tf.{first[0].name} ({first[0].where}){more} of TensorFlow 1: `import tensorflow` gives "
-        "version 1",
-    )
+    return "v1", f"{old}{more} of TensorFlow 1: `import tensorflow` gives version 1"
 
 
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
@@ -176,41 +168,24 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     `migrated`: the program uses compat.v1 itself. In that case, a name that TensorFlow 2 lacks is a
     sign only if every run of the program reaches it.
     """
-    absent = removed_names.replacement(use.name) is not None or removed_names.is_of_version0(
-        use.name
-    )
+    of_version0 = removed_names.is_of_version0(use.name)
+    absent = of_version0 or removed_names.replacement(use.name) is not None
     if not absent or absent_names.is_recent(use):
-        return among(use.name, VERSION1) or removed_names.is_of_version0(use.name)
+        return of_version0 or among(use.name, VERSION1)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
-def _has_fallback(program: Program) -> bool:
-    """Return whether the program has code for other TensorFlow versions.
-
-    Signs are a name of TensorFlow in a `try` or after a version test, and the use of compat.v1.
-    """
-    return any(
-        use.guarded or use.name.startswith("compat.")
-        for use in tf_names_used.of_tensorflow(program)
-    )
-
-
-def _without_keras_2(sure: Iterable[Use], hosts: Mapping[str, HostFacts]) -> Iterator[Refusal]:
-    use = next(
-        (use for use in sure if among(removed_names.present_name(use.name), IN_TF_KERAS)), None
-    )
+def _without_keras_2(sure: Iterable[Use], hosts: FactsByHost) -> Iterator[Refusal]:
+    needing = [use for use in sure if among(removed_names.present_name(use.name), IN_TF_KERAS)]
     lacking = legacy_keras.without_keras_2(hosts.values())
-    if use and lacking:
+    for use in needing[:1] if lacking else ():
         names = fold_names(each.host for each in lacking)
-        yield (
-            use.where,
-            f"tf.{use.name} needs tf_keras, which is missing on {names}",
-            legacy_keras.install(lacking),
-        )
+        what = f"tf.{use.name} needs tf_keras, which is missing on {names}"
+        yield use.where, what, legacy_keras.install(lacking)
 
 
 def _python2(
-    program: Program, run: Reached, hosts: Mapping[str, HostFacts]
+    program: Program, run: Reached, hosts: FactsByHost
 ) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
     """Return (refusals, notes) for syntax and built-in functions of Python 2 in the program."""
     if hosts and all((each.python_version or "3").startswith("2") for each in hosts.values()):
@@ -223,7 +198,7 @@ def _python2(
     )
     by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
     later = [(use.where, use.name, use.path) for use in by_name.values()]
-    later += [row for row in places if row[2] not in run.files and program.modules]
+    later += [place for place in places if place[2] not in run.files and program.modules]
     return sure, tuple(
         f"{what} at {at} is Python 2 and will fail when it is reached: 2to3 -w {file}"
         for at, what, file in later

@@ -12,7 +12,9 @@ import posixpath
 from collections.abc import Collection, Iterator
 
 from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
+from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.source import Program
@@ -22,7 +24,7 @@ _READER = "read_data_sets"
 _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
-def notes(job: Job, program: Program, files: Collection[str]) -> tuple[str, ...]:
+def notes(job: Job, program: Program, files: Collection[str]) -> Notes:
     """Return notes on data that the program may lack; none if the job names any data set.
 
     `files`: the paths of the code; empty if they are not known.
@@ -40,26 +42,20 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     origins = Origins(program, flag_values)
     for module in program.modules:
         for call in module.find(ast.Call):
-            named = _folder(call)
-            values = (value for value, _ in origins.values(named, module)) if named else ()
-            folders = {folder for value in values if (folder := text(value))}
+            named = argument(call, "train_dir", 0)
+            if not named or last_name(call.func) != _READER or argument(call, "fake_data"):
+                continue
+            folders = {text(value) for value, _ in origins.values(named, module)}
             folders |= {
-                flag_values[origin.dest]
-                for origin in origins.origins_of(named, module)
-                if origin.dest in flag_values
+                flag_values.get(origin.dest) for origin in origins.origins_of(named, module)
             }
-            from_code = posixpath.join(job.cwd, *folders)
-            if len(folders) == 1 and not _is_in(from_code, files):
+            known = [folder for folder in folders if folder]
+            from_code = posixpath.join(job.cwd, *known)
+            if len(known) == 1 and not _is_in(from_code, files):
                 yield _mnist_note(f"{module.path}:{call.lineno}", from_code)
 
 
-def _folder(call: ast.Call) -> ast.expr | None:
-    """Return the folder argument of `read_data_sets(folder)`; None for any other call."""
-    folder = argument(call, "train_dir", 0)
-    return folder if last_name(call.func) == _READER and not argument(call, "fake_data") else None
-
-
-def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
+def _flag_values(command: Command, program: Program) -> dict[str, str]:
     """Return attribute name of each flag -> its value in the command, else its default.
 
     Flags are left out if neither is known.
@@ -75,9 +71,8 @@ def _flag_values(command: tuple[str, ...], program: Program) -> dict[str, str]:
 
 def _is_in(folder: str, files: Collection[str]) -> bool:
     path = posixpath.normpath(folder)
-    return path.startswith("..") or any(
-        path == "." or file.startswith(f"{path}/") for file in files
-    )
+    is_outside_or_top = path.startswith("..") or path == "."
+    return is_outside_or_top or any(file.startswith(f"{path}/") for file in files)
 
 
 def _mnist_note(where: str, folder: str) -> str:
@@ -85,14 +80,10 @@ def _mnist_note(where: str, folder: str) -> str:
 
     The name of the data set in the suggested `data` does not matter: tfdeploy finds the files.
     """
-    data = "`data: {mnist: FOLDER}`"
-    remote = folder.startswith(("/", "~"))
-    do = (
-        f"add {data}, unless each host has it"
-        if remote
-        else f"put its four files into {folder} of the code, or add {data}"
-    )
-    return f"{where} reads MNIST from {folder}, and nothing is downloaded: {do}"
+    advice = f"put its four files into {folder} of the code, or add `data: {{mnist: FOLDER}}`"
+    if folder.startswith(("/", "~")):
+        advice = "add `data: {mnist: FOLDER}`, unless each host has it"
+    return f"{where} reads MNIST from {folder}, and nothing is downloaded: {advice}"
 
 
 def _keras(program: Program) -> Iterator[str]:
@@ -101,7 +92,6 @@ def _keras(program: Program) -> Iterator[str]:
         if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:
             yield (
                 f"{use.where} loads keras.datasets.{parts[-2]}: a host without it in "
-                "~/.keras/datasets downloads it; without a "
-                "network: `data: {home: FOLDER}` with FOLDER/.keras/datasets, and `env: {HOME: "
-                '"{data.home}"}`'
+                "~/.keras/datasets downloads it; without a network: `data: {home: FOLDER}` with "
+                'FOLDER/.keras/datasets, and `env: {HOME: "{data.home}"}`'
             )

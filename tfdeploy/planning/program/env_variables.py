@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from tfdeploy.model.cluster import Cluster, cluster_json, tf_config
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.source.expressions import last_name, text
 from tfdeploy.planning.source.source import Program
 
@@ -73,12 +74,11 @@ class ClusterVariables:
         return {name: self._value(name, cluster, role, index) for name in self.names}
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> Notes:
         texts = [
             f"the program reads {name} ({where}), which its launcher set and tfdeploy does not "
-            "know: write "
-            f"`env: {{{name}: ...}}`, with placeholders such as {{job_name}}-{{task_index}} or "
-            f"{{cluster}}"
+            f"know: write `env: {{{name}: ...}}`, with placeholders such as "
+            "{job_name}-{task_index} or {cluster}"
             for name, where in self.unknown.items()
         ]
         if self.names:
@@ -164,17 +164,14 @@ def _variable(node: ast.AST) -> tuple[str, bool]:
     `os.getenv("X")`, `"X" in os.environ`. Writes: `os.environ["X"] = ...`,
     `os.environ.setdefault("X", ...)`.
     """
-    if isinstance(node, ast.Subscript) and last_name(node.value) == "environ":
-        return text(node.slice) or "", isinstance(node.ctx, ast.Store)
-    if isinstance(node, ast.Compare) and last_name(node.comparators[0]) == "environ":
-        return text(node.left) or "", False
-    if not isinstance(node, ast.Call) or not node.args:
-        return "", False
-    name = last_name(node.func)
-    got = (
-        name == "get"
-        and isinstance(node.func, ast.Attribute)
-        and last_name(node.func.value) == "environ"
-    )
-    is_set = name in ("setdefault", "putenv")
-    return (text(node.args[0]) or "") if got or is_set or name == "getenv" else "", is_set
+    match node:
+        case ast.Subscript(mapping, name, context) if last_name(mapping) == "environ":
+            return text(name) or "", isinstance(context, ast.Store)
+        case ast.Compare(name, comparators=[mapping, *_]) if last_name(mapping) == "environ":
+            return text(name) or "", False
+        case ast.Call(ast.Attribute(mapping, "get"), [name, *_]) if last_name(mapping) == "environ":
+            return text(name) or "", False
+        case ast.Call(function, [name, *_]):
+            is_set = last_name(function) in ("setdefault", "putenv")
+            return (text(name) or "") if is_set or last_name(function) == "getenv" else "", is_set
+    return "", False

@@ -8,11 +8,11 @@ something else, there is a note.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions, flags
 from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flag
@@ -36,15 +36,14 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
         _check_own(flag, job, values)
 
 
-def notes(added: Appended) -> tuple[str, ...]:
+def notes(added: Appended) -> Notes:
     """Return a note if the program's default for --job_name is not a role.
 
     The program's flag may then have another meaning.
     """
     return tuple(
         f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} "
-        "is none: "
-        "if it means something else, say `flags: none`"
+        "is none: if it means something else, say `flags: none`"
         for flag in added.flags
         if flag.name == "job_name" and not flag.because and flag.default not in ("", *ROLES)
     )
@@ -66,32 +65,24 @@ def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
 
     If there are several definitions, it is not known which of them the program uses.
     """
-    competing_definitions = [
-        each for each in definitions if not flag.where or _file(each) == _file(flag)
-    ]
-    for each in competing_definitions:
-        for task, given in values.items():
+    for each in definitions:
+        if flag.where and _file(each) != _file(flag):
+            continue
+        is_switch = flag.name == "issync" and (
+            each.kind == "bool" or each.form in ("switch", "negated", "pair")
+        )
+        for task, given in values.items() if not is_switch else ():
             value = flag.text(given)
-            instead = _type_refusal(replace(each, name=flag.name), value)
-            if instead:
-                spelled = each.spelling or each.dest
+            if instead := each.refusal(value):
                 what = (
-                    f"{spelled} of the program takes {instead}, and for {task} it would be given "
-                    f"{value!r}"
+                    f"{each.spelling or each.dest} of the program takes {instead}, and for {task} "
+                    f"it would be given {value!r}"
                 )
                 raise _refusal(what, each.where, flag.name)
         if flag.where and each.form != flag.form and {each.form, flag.form} != {"value", "truthy"}:
             raise _refusal(
                 f"{each.spelling} is defined in another way at {flag.where}", each.where, flag.name
             )
-
-
-def _type_refusal(flag: Flag, value: str) -> str | None:
-    if flag.name == "issync" and (
-        flag.kind == "bool" or flag.form in ("switch", "negated", "pair")
-    ):
-        return None
-    return flag.refusal(value)
 
 
 def _check_abbreviation(flag: Flag, program: Program) -> None:
@@ -101,13 +92,9 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
     the latter.
     """
     longer = dict(flags.abbreviated(program, flag.name))
-    if longer and flag.spelling not in longer:
-        spelling, where = next(iter(longer.items()))
-        raise _refusal(
-            f"the program has no {flag.spelling}, and would take it for its {spelling}",
-            where,
-            flag.name,
-        )
+    for spelling, where in longer.items() if flag.spelling not in longer else ():
+        what = f"the program has no {flag.spelling}, and would take it for its {spelling}"
+        raise _refusal(what, where, flag.name)
 
 
 def _check_own(flag: Flag, job: Job, values: Values) -> None:
@@ -115,25 +102,26 @@ def _check_own(flag: Flag, job: Job, values: Values) -> None:
 
     Every task would get the same one.
     """
-    if flag.form == "position":
+    if flag.form == "position" or flag.name not in ("job_name", "task_index"):
         return
     given = flag_definitions.given_in(job.command).get(flag.spelling.lstrip("-"), "")
-    wrong = [task for task, each in values.items() if flag.text(each) != given]
-    if flag.name in ("job_name", "task_index") and wrong:
-        raise Refused(
-            f"the command gives {flag.spelling}={given} to every task, {wrong[0]} too",
-            where=job.source or "command",
-            next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the "
-            "command as it stands",
-        )
+    for task, each in values.items():
+        if flag.text(each) != given:
+            raise Refused(
+                f"the command gives {flag.spelling}={given} to every task, {task} too",
+                where=job.source or "command",
+                next=f"leave {flag.spelling} out: each task gets its own. `flags: none` runs the "
+                "command as it stands",
+            )
 
 
 def _refusal(what: str, where: str, name: str) -> Refused:
-    instead = (
-        "say `flags: none`, and name what the program needs in the command, as in "
-        f"--ITS_FLAG={{{name}}}"
+    return Refused(
+        what,
+        where=where,
+        next="say `flags: none`, and name what the program needs in the command, as in "
+        f"--ITS_FLAG={{{name}}}",
     )
-    return Refused(what, where=where, next=instead)
 
 
 def _file(flag: Flag) -> str:

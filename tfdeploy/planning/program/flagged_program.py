@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.flags import appended_flags, required_flags
 from tfdeploy.planning.flags.appended_flags import Appended
-from tfdeploy.planning.flags.flag_definitions import Flag
+from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.program import command_line, flag_conflicts, task_identity
 
@@ -23,12 +24,12 @@ class FlaggedProgram:
     """
 
     of: RoleProgram
-    flags: tuple[Flag, ...]
+    flags: Flags
     added: Appended
-    notes: tuple[str, ...]
+    notes: Notes
 
     @property
-    def of_cluster(self) -> tuple[Flag, ...]:
+    def of_cluster(self) -> Flags:
         """Return the flags about the cluster: those appended and those already in the command."""
         return (*self.added.flags, *self.added.own)
 
@@ -51,5 +52,5 @@ def add_flags(
     required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
     workers = len(layout.cluster.get("worker", ())) if "worker" in of.roles else 0
     alone = task_identity.alone(of.job, of.program, added, workers) if workers else None
-    notes = (added.note, *([alone] if alone else []), *required.notes, *flag_conflicts.notes(added))
-    return FlaggedProgram(of, (*added.flags, *required.flags), added, notes)
+    notes = (added.note, alone, *required.notes, *flag_conflicts.notes(added))
+    return FlaggedProgram(of, (*added.flags, *required.flags), added, tuple(filter(None, notes)))

@@ -13,20 +13,13 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tfdeploy.model.cluster import Cluster
-from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.model.plan import Notes
+from tfdeploy.planning.source.expressions import argument, elements, last_name, target_names, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
 
-_ASK_FOR_HOST = (
-    "gethostname",
-    "gethostbyname",
-    "getfqdn",
-    "gethostbyname_ex",
-    "ifaddresses",
-    "uname",
-    "node",
-)
+_ASK_FOR_HOST = "gethostname gethostbyname getfqdn gethostbyname_ex ifaddresses uname node"
 _SERVE = ("ClusterSpec", "Server")
 _FILE_FORMATS = ("json", "yaml", "toml")
 _ADDRESS = re.compile(r"(grpc://)?[A-Za-z0-9_.\-\[\]:]+:(\d{1,5})")
@@ -66,14 +59,12 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
     """
     written = list(clusters(program))
     for path, node in program.find(ast.Call):
-        if last_name(node.func) not in _SERVE:
-            continue
-        given = argument(node, "cluster", 0)
-        jobs = [text(key) for key in given.keys if key] if isinstance(given, ast.Dict) else []
-        if jobs and all(jobs):
-            written.append(
-                HardcodedCluster(f"{path}:{node.lineno}", dict.fromkeys(map(str, jobs), 0))
-            )
+        match argument(node, "cluster", 0) if last_name(node.func) in _SERVE else None:
+            case ast.Dict(keys):
+                jobs = [text(key) for key in keys if key]
+                if jobs and all(jobs):
+                    counts = dict.fromkeys(map(str, jobs), 0)
+                    written.append(HardcodedCluster(f"{path}:{node.lineno}", counts))
     return tuple(written)
 
 
@@ -84,15 +75,15 @@ def finds_role_itself(program: Program) -> bool:
     call such as `json.load`.
     """
     called = [node.func for _, node in program.find(ast.Call)]
-    names = {last_name(each) for each in called}
+    names = set(map(last_name, called))
     parses = any(
         isinstance(each, ast.Attribute) and last_name(each.value) in _FILE_FORMATS
         for each in called
     )
-    return bool(names.intersection(_SERVE)) and (parses or bool(names.intersection(_ASK_FOR_HOST)))
+    return not names.isdisjoint(_SERVE) and (parses or not names.isdisjoint(_ASK_FOR_HOST.split()))
 
 
-def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
+def differences(written: HardcodedCluster, plan: Cluster) -> Notes:
     """Return texts on how the plan's cluster differs from a cluster written into the program."""
     roles = map_jobs_to_roles(written.counts, plan)
     if not roles:
@@ -103,12 +94,10 @@ def differences(written: HardcodedCluster, plan: Cluster) -> tuple[str, ...]:
         if role is None:
             texts.append(f"the plan has nothing for its job {job}")
             continue
-        texts += [f"its job {job} stands for {role}"] if role != job else []
-        texts += (
-            [f"it has {count} of {job}, the plan {len(plan[role])}"]
-            if count != len(plan[role])
-            else []
-        )
+        if role != job:
+            texts.append(f"its job {job} stands for {role}")
+        if count != len(plan[role]):
+            texts.append(f"it has {count} of {job}, the plan {len(plan[role])}")
     return tuple(texts)
 
 
@@ -132,7 +121,7 @@ def _lists(module: ParsedFile) -> dict[str, int]:
     lists: dict[str, int] = {}
     for node in module.find(ast.Assign):
         if count := _count_addresses(node.value):
-            lists |= {target.id: count for target in node.targets if isinstance(target, ast.Name)}
+            lists |= dict.fromkeys(target_names(node.targets), count)
     return lists
 
 
@@ -147,12 +136,7 @@ def literal_texts(node: ast.expr) -> list[str]:
 
     [] for anything else.
     """
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "split"
-    ):
-        return (text(node.func.value) or "").split(",")
-    return (
-        [text(each) or "" for each in node.elts] if isinstance(node, ast.List | ast.Tuple) else []
-    )
+    match node:
+        case ast.Call(ast.Attribute(ast.Constant(str(joined)), "split")):
+            return joined.split(",")
+    return [text(each) or "" for each in elements(node)]

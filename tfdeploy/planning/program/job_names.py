@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program import hardcoded_cluster, servers
-from tfdeploy.planning.source.expressions import text
+from tfdeploy.planning.source.expressions import elements, target_names, text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
@@ -36,7 +37,7 @@ class JobNames:
 
     names: Mapping[str, str] = field(default_factory=dict)
     leader: str = ""
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     def cluster(self, planned: Cluster) -> Cluster:
         """Return the plan's cluster with the program's own names for the roles."""
@@ -72,20 +73,19 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
-    asks = (
-        _asks_for(MASTER, program) if "chief" not in names and not program.has_text("chief") else ""
-    )
-    called = MASTER if asks else names.get("chief", "")
-    why = f"{asks} asks TF_CONFIG for {called}" if asks else "`roles` of the job"
+    called, why, asks = names.get("chief", ""), "`roles` of the job", ""
+    if not called and not program.has_text("chief"):
+        asks = _asks_for(MASTER, program)
+    if asks:
+        called, why = MASTER, f"{asks} asks TF_CONFIG for {MASTER}"
     if called and "chief" in planned:
-        return JobNames(
-            {**names, "chief": called}, notes=(f"the chief is called {called} in TF_CONFIG: {why}",)
-        )
+        note = f"the chief is called {called} in TF_CONFIG: {why}"
+        return JobNames({**names, "chief": called}, notes=(note,))
     if called and not (asks and _leads_by_index(program)):
-        renaming_note = (
+        note = (
             f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
         )
-        return JobNames(names, called, (renaming_note,))
+        return JobNames(names, called, (note,))
     return JobNames(names, notes=_no_chief(program, mode, planned))
 
 
@@ -115,7 +115,7 @@ def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str
             yield name, role, written.where
 
 
-def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...]:
+def _no_chief(program: Program, mode: Rules, planned: Cluster) -> Notes:
     """Return a note if the program expects a chief but the plan has none.
 
     Without a chief, perhaps no task creates the model.
@@ -125,21 +125,19 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> tuple[str, ...
     # Usual in TensorFlow 2: the chief creates the model; if there is no chief, worker 0 does.
     either = program.has_text("chief") and _leads_by_index(program)
     signs = [
-        (f"the program's cluster has a job {name}", where)
+        f"the program's cluster has a job {name} ({where})"
         for name, role, where in _program_jobs(program, mode)
         if role == "chief"
     ]
-    asked = () if either else _CHIEFS
     signs += [
-        (f"the program asks TF_CONFIG for {name}", where)
-        for name in asked
+        f"the program asks TF_CONFIG for {name} ({where})"
+        for name in (() if either else _CHIEFS)
         if (where := _asks_for(name, program))
     ]
     return tuple(
-        f"{what} ({where}), and the plan has no chief: if that task alone creates the model, all "
-        "workers will wait for it. "
-        "Give the role chief a host in the inventory"
-        for what, where in signs[:1]
+        f"{sign}, and the plan has no chief: if that task alone creates the model, all workers "
+        "will wait for it. Give the role chief a host in the inventory"
+        for sign in signs[:1]
     )
 
 
@@ -150,16 +148,13 @@ def _asks_for(name: str, program: Program) -> str:
     """
     if not program.has_text("TF_CONFIG"):
         return ""
-    nodes = program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
-    return next(
-        (
-            f"{path}:{each.lineno}"
-            for path, node in nodes
-            for each in _looked_up(node)
-            if text(each) == name
-        ),
-        "",
+    places = (
+        f"{path}:{each.lineno}"
+        for path, node in program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
+        for each in _looked_up(node)
+        if text(each) == name
     )
+    return next(places, "")
 
 
 def _leads_by_index(program: Program) -> bool:
@@ -178,10 +173,10 @@ def _leads_by_index(program: Program) -> bool:
 
 def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
     """Return True for an `and` that also tests the role: `kind == "master" and ...`."""
-    conjunction = isinstance(node, ast.BoolOp) and isinstance(node.op, ast.And)
-    return conjunction and any(
-        isinstance(each, ast.Constant) and each.value in _CHIEFS for each in module.within(node)
-    )
+    match node:
+        case ast.BoolOp(ast.And()):
+            return any(getattr(each, "value", None) in _CHIEFS for each in module.within(node))
+    return False
 
 
 def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
@@ -189,11 +184,14 @@ def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
 
     () for any other expression.
     """
-    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
-        return (node.operand,)
-    sides = (node.left, *node.comparators) if isinstance(node, ast.Compare) else ()
-    numbers = [side for side in sides if isinstance(side, ast.Constant) and side.value in (0, 1)]
-    return tuple(side for side in sides if side not in numbers) if numbers else ()
+    match node:
+        case (
+            ast.UnaryOp(ast.Not(), index)
+            | ast.Compare(index, comparators=[ast.Constant(0 | 1), *_])
+            | ast.Compare(ast.Constant(0 | 1), comparators=[index, *_])
+        ):
+            return (index,)
+    return ()
 
 
 def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
@@ -202,18 +200,11 @@ def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
     They are both sides of a comparison, the key in `x[key]` and `x.get(key)`, and the value of a
     constant (`MASTER = "master"`).
     """
-    if isinstance(node, ast.Compare):
-        for side in (node.left, *node.comparators):
-            yield from side.elts if isinstance(side, ast.List | ast.Tuple | ast.Set) else (side,)
-    elif isinstance(node, ast.Subscript):
-        yield node.slice
-    elif (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr == "get"
-    ):
-        yield from node.args[:1]
-    elif isinstance(node, ast.Assign) and any(
-        isinstance(each, ast.Name) and each.id.isupper() for each in node.targets
-    ):
-        yield node.value
+    match node:
+        case ast.Compare(left, _, others):
+            for side in (left, *others):
+                yield from elements(side) or [side]
+        case ast.Subscript(slice=key) | ast.Call(ast.Attribute(attr="get"), [key, *_]):
+            yield key
+        case ast.Assign(targets, value) if any(map(str.isupper, target_names(targets))):
+            yield value

@@ -30,10 +30,11 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "CollectiveAllReduceStrategy": ("mirrored", "local"),
     "ParameterServerStrategy": _COORDINATED,
     "ParameterServerStrategyV2": _COORDINATED,
+    "train_and_evaluate": _COORDINATED,  # of tf.estimator, which reads TF_CONFIG
     "MirroredStrategy": ("local", "plain"),
 }
 # The end of a function's name in other frameworks; all of them need mode plain.
-_OF_OTHERS = ("init_process_group", "DistributedDataParallel", "distributed.initialize")
+_OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
 _RANK_VARIABLES = ("RANK", "WORLD_SIZE")
 
 
@@ -57,30 +58,34 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
     certain = reached(program, workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
-    if not any(sign.modes == _SERVED for sign in signs) or servers.client_job(program):
+    servers_or_coordinator = (_SERVED, _COORDINATED)
+    if not any(sign.modes in servers_or_coordinator for sign in signs) or servers.client_job(
+        program
+    ):
         signs += _client_signs(program, certain)
-    if not any(
+    if any(
         sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
     ):
-        # The servers of a program without a ParameterServerStrategy are those of TensorFlow 1.
-        signs = [
-            replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
-            for sign in signs
-        ]
-    return tuple(signs)
+        return tuple(signs)
+    # The servers of a program without a ParameterServerStrategy are those of TensorFlow 1.
+    return tuple(
+        replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
+        for sign in signs
+    )
 
 
 def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     """Return the mode for which the program is written.
 
-    None: it has no sign, or signs that fit no mode together.
+    None: it has no sign, signs that fit no mode together, or a choice between strategies that is
+    made only when it runs.
     """
-    certain = [sign for sign in signs if sign.certain] or signs
-    considered = [sign for sign in certain if not sign.is_flag] or certain
-    if not considered:
+    certain = [sign for sign in signs if sign.certain]
+    considered = [sign for sign in certain or signs if not sign.is_flag] or certain
+    if not certain and len({sign.modes[0] for sign in considered}) > 1:
         return None
-    common = set.intersection(*(set(sign.modes) for sign in considered))
-    return next((mode for sign in considered for mode in sign.modes if mode in common), None)
+    modes = [mode for sign in considered for mode in sign.modes]
+    return next((mode for mode in modes if all(mode in each.modes for each in considered)), None)
 
 
 def check(job: Job, program: Program, *, force: bool) -> str | None:
@@ -127,7 +132,7 @@ def _tensorflow_signs(program: Program, certain: frozenset[int]) -> Iterator[Sig
 def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
     for path, call in program.find(ast.Call):
         name = dotted_name(call.func)
-        if f".{name}".endswith(tuple(f".{end}" for end in _OF_OTHERS)):
+        if f".{name}".endswith(_OF_OTHERS):
             yield Sign(("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain)
     # Without the variable, os.environ["RANK"] fails, and os.environ.get("RANK") does not.
     needed = {
@@ -136,9 +141,8 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
         if dotted_name(read.value).endswith("environ") and id(read) in certain
     }
     for path, node in program.find(ast.Constant):
-        variable = text(node)
-        if variable in _RANK_VARIABLES:
-            action = f"reads the variable {variable}"
+        if node.value in _RANK_VARIABLES:
+            action = f"reads the variable {node.value}"
             yield Sign(("plain",), action, f"{path}:{node.lineno}", certain=id(node) in needed)
 
 

@@ -15,8 +15,9 @@ from dataclasses import dataclass, field
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.planning.program import hardcoded_cluster
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.model.plan import Notes
+from tfdeploy.planning.program.hardcoded_cluster import finds_role_itself, literal_texts
+from tfdeploy.planning.source.expressions import last_name, target_names, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import role_of_name
 
@@ -33,7 +34,7 @@ class OwnHosts:
     """
 
     hosts: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
     def variables(self, task: str) -> dict[str, str]:
         return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
@@ -52,7 +53,7 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     listed_hosts = {
         f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)
     }
-    if set(lists) != set(planned) or len(set(listed_hosts.values())) < len(listed_hosts):
+    if lists.keys() != planned.keys() or len({*listed_hosts.values()}) < len(listed_hosts):
         return OwnHosts()
     tasks = [
         f"{role}:{index}" for role, endpoints in planned.items() for index in range(len(endpoints))
@@ -77,12 +78,14 @@ def _asks_for_host(program: Program) -> str:
 
     "" if it does not ask, or does not make a cluster.
     """
-    if not hardcoded_cluster.finds_role_itself(program):
+    if not finds_role_itself(program):
         return ""
-    calls = ((path, node) for path, node in program.find(ast.Call))
-    return next(
-        (f"{path}:{call.lineno}" for path, call in calls if last_name(call.func) in _ASKS), ""
+    asking = (
+        f"{path}:{call.lineno}"
+        for path, call in program.find(ast.Call)
+        if last_name(call.func) in _ASKS
     )
+    return next(asking, "")
 
 
 def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
@@ -100,9 +103,10 @@ def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
 
 def _named_lists(program: Program) -> Iterator[tuple[str, list[str]]]:
     for _, node in program.find(ast.Assign, ast.Dict):
-        if isinstance(node, ast.Assign):
-            entries = hardcoded_cluster.literal_texts(node.value)
-            yield from ((each.id, entries) for each in node.targets if isinstance(each, ast.Name))
-        elif isinstance(node, ast.Dict):
-            for key, value in zip(node.keys, node.values, strict=True):
-                yield text(key) or "", hardcoded_cluster.literal_texts(value)
+        match node:
+            case ast.Assign(targets, value):
+                for name in target_names(targets):
+                    yield name, literal_texts(value)
+            case ast.Dict(keys, values):
+                for key, value in zip(keys, values, strict=True):
+                    yield text(key) or "", literal_texts(value)

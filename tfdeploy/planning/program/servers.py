@@ -16,6 +16,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
+from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import argument, last_name, text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
@@ -50,27 +51,21 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if "one_client" in mode.traits:
         named = job.roles["worker"].called if "worker" in job.roles else own_job(program)
-        called = f"; the workers' job is called {named}, as in the program" if named else ""
-        own = (
-            f"; its own server is the job {client_job(program)} of their cluster"
-            if "chief" in roles
-            else ""
-        )
-        once = (
+        note = (
             f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
         )
-        return ServerRoles(mode.serves, f"{once}{called}{own}{_note_on_index(program)}", named)
+        if named:
+            note += f"; the workers' job is called {named}, as in the program"
+        if "chief" in roles:
+            note += f"; its own server is the job {client_job(program)} of their cluster"
+        return ServerRoles(mode.serves, note + _note_on_index(program), named)
     if program.unread:
-        return ServerRoles(
-            note=f"{program.unread}: every task runs the command, so the program must serve "
-            f"{listed} itself"
-        )
-    served = [use for use in tf_names_used.of_tensorflow(program) if use.bare_name in _SERVERS]
-    if served:
-        return ServerRoles(
-            note=f"{listed} run the program, which serves by itself (tf.{served[0].name}, "
-            f"{served[0].where})"
-        )
+        must = f"every task runs the command, so the program must serve {listed} itself"
+        return ServerRoles(note=f"{program.unread}: {must}")
+    for use in tf_names_used.of_tensorflow(program):
+        if use.bare_name in _SERVERS:
+            why = f"which serves by itself (tf.{use.name}, {use.where})"
+            return ServerRoles(note=f"{listed} run the program, {why}")
     return ServerRoles(
         mode.serves, f"{listed}: servers that tfdeploy starts, because {program.path} starts none"
     )
@@ -83,8 +78,8 @@ def own_job(program: Program) -> str:
     operations on devices by job name.
     """
     named = _named(program)
-    strange = sorted(named - set(ROLES) - {"master", client_job(program)})
-    return strange[0] if len(strange) == 1 and "worker" not in named else ""
+    strange = named - {*ROLES, "master", client_job(program)}
+    return strange.pop() if len(strange) == 1 and "worker" not in named else ""
 
 
 def client_job(program: Program) -> str:
@@ -94,16 +89,19 @@ def client_job(program: Program) -> str:
     `Server(cluster, job_name="host", task_index=0)`. The other servers must know the address of
     this server, because some operations may run on it.
     """
-    named = _named(program)
-    jobs = {_served_job(node) for _, node in program.find(ast.Call)} - {""}
+    jobs = {
+        text(argument(call, "job_name", 1)) or ""
+        for _, call in program.find(ast.Call)
+        if last_name(call.func) == "Server"
+    }
     several = {
         job
         for each in hardcoded_cluster.clusters(program)
         for job, count in each.counts.items()
         if count > 1
     }
-    alone = sorted(jobs - {"ps", "worker"} - several)
-    return alone[0] if len(alone) == 1 and named - {"ps", alone[0]} else ""
+    alone = jobs - {"", "ps", "worker"} - several
+    return alone.pop() if len(alone) == 1 and _named(program) - {"ps", *alone} else ""
 
 
 def _named(program: Program) -> set[str]:
@@ -126,38 +124,25 @@ def rules_of(job: Job, program: Program) -> Rules:
     return replace(mode, silent=tuple(role for role in mode.silent if role != mode.lead))
 
 
-def _served_job(call: ast.Call) -> str:
-    """Return "host" for `Server(cluster, "host", 0)`; "" for any other call."""
-    if last_name(call.func) != "Server":
-        return ""
-    return text(argument(call, "job_name", 1)) or ""
-
-
 def _note_on_index(program: Program) -> str:
     """Return a note if the in-graph client has a flag for the task index; "" otherwise.
 
     A program with such a flag may expect to be started once for each worker.
     """
-    flag = next(
-        (flag for flag in flags.of_cluster(program).flags if flag.name == "task_index"), None
-    )
-    if flag is None:
-        return ""
-    return (
-        f". It takes {flag.spelling} ({flag.where}): it may be written to be started once for "
-        "each worker, and one is started"
-    )
+    for flag in flags.of_cluster(program).flags:
+        if flag.name == "task_index":
+            return (
+                f". It takes {flag.spelling} ({flag.where}): it may be written to be started once "
+                "for each worker, and one is started"
+            )
+    return ""
 
 
-def argv(python: str, facts: HostFacts, served: ServerRoles) -> tuple[str, ...]:
+def argv(python: str, facts: HostFacts, served: ServerRoles) -> Command:
     """Return the command that starts a server of tfdeploy.
 
     `python`: the first word of the program's command. If it is no Python, the host's is used.
     """
     own = python.rpartition("/")[2].startswith("python")
-    return (
-        python if own else str(facts.python),
-        "-m",
-        MODULE,
-        *((served.job,) if served.job else ()),
-    )
+    words = (python if own else str(facts.python), "-m", MODULE, served.job)
+    return words if served.job else words[:-1]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags.appended_flags import NAME_THEM, Appended
 from tfdeploy.planning.program import env_variables, hardcoded_cluster, job_names, own_hosts
@@ -33,7 +34,7 @@ class TaskIdentity:
     own_hosts: OwnHosts
 
     @property
-    def notes(self) -> tuple[str, ...]:
+    def notes(self) -> Notes:
         return (*self.job_names.notes, *self.cluster_variables.notes, *self.own_hosts.notes)
 
     def variables(self, planned: Cluster, role: str, index: int) -> dict[str, str]:
@@ -60,41 +61,29 @@ def alone(job: Job, program: Program, added: Appended, workers: int) -> str | No
 
     Each worker of such a program would train alone, and no error would show that.
     """
-    mode_rules = rules(job.mode)
+    mode = rules(job.mode)
     clustered = job.flags in (None, "auto") and not (
-        mode_rules.single or mode_rules.ranks or "one_client" in mode_rules.traits
+        mode.single or mode.ranks or "one_client" in mode.traits
     )
-    named = any(placeholders.names(word) for word in (*job.command, *job.env.values()))
-    given = (
-        named
+    if (
+        not clustered
+        or any(placeholders.names(word) for word in (*job.command, *job.env.values()))
         or added.flags
         or added.own
         or program.unread
-        or not (mode_rules.takes_flags or program.imports_tensorflow)
-    )
-    if not clustered or given or _knows_otherwise(program):
+        or not (mode.takes_flags or program.imports_tensorflow)
+        or hardcoded_cluster.finds_role_itself(program)
+        or hardcoded_cluster.clusters(program)
+        or env_variables.reads_cluster(program)
+        or reads_tf_config(program)
+    ):
         return None
-    who = (
-        f"{workers} workers will not know of each other"
-        if workers > 1
-        else "the worker will not know of its cluster"
-    )
+    several = f"{workers} workers will not know of each other"
+    who = several if workers > 1 else "the worker will not know of its cluster"
     return (
         f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to "
         f"read TF_CONFIG: {NAME_THEM}"
     )
-
-
-def _knows_otherwise(program: Program) -> bool:
-    """Return whether the program knows its cluster without flags.
-
-    It may read the cluster from the environment or a file, derive it from the host name, or contain
-    it.
-    """
-    by_itself = hardcoded_cluster.finds_role_itself(program) or bool(
-        hardcoded_cluster.clusters(program)
-    )
-    return by_itself or env_variables.reads_cluster(program) or reads_tf_config(program)
 
 
 def reads_tf_config(program: Program) -> bool:

@@ -7,15 +7,14 @@ import re
 from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
+Command = tuple[str, ...]  # the words of a command line
 # If a command begins with one of these words, the interpreter of the inventory or `setup` is used.
 PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
-def program_file(
-    command: tuple[str, ...], sources: Mapping[str, str], cwd: str
-) -> tuple[str, str] | None:
+def program_file(command: Command, sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
     """Return (path of the program, folder in which its imports are looked up).
 
     The program is the command's first word that ends with .py, or the module after -m. None if the
@@ -30,7 +29,7 @@ def program_file(
     return path, posixpath.dirname(path)
 
 
-def program_index(command: tuple[str, ...]) -> int | None:
+def program_index(command: Command) -> int | None:
     """Return the position of the program in the command.
 
     The program is the first word that ends with .py, or the module after -m. None if the command
@@ -48,7 +47,7 @@ def program_index(command: tuple[str, ...]) -> int | None:
     return 0 if command[0].endswith(".py") else None
 
 
-def interpreted(command: tuple[str, ...]) -> tuple[str, bool]:
+def interpreted(command: Command) -> tuple[str, bool]:
     """Return (what python runs, whether it is a module after -m); ("", False) for other commands.
 
     Unlike `program_file`, this function also returns a script whose name does not end with .py.
@@ -63,7 +62,7 @@ def interpreted(command: tuple[str, ...]) -> tuple[str, bool]:
     return "", False
 
 
-def own_end(command: tuple[str, ...]) -> int:
+def own_end(command: Command) -> int:
     """Return the position at which the program's flags end.
 
     It is the position of the first `--` after the program, else the end of the command.
@@ -78,7 +77,7 @@ def one_per_task(path: str, sources: Iterable[str]) -> list[str]:
     return sorted(file for file in sources if pattern.fullmatch(file))
 
 
-def shell_script(command: tuple[str, ...], cwd: str) -> str | None:
+def shell_script(command: Command, cwd: str) -> str | None:
     """Return the path of the script in a command such as `bash train.sh`; None for others."""
     shell = command and posixpath.basename(command[0]) in SHELLS
     plain = len(command) > 1 and not command[1].startswith("-")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Collection
+from collections.abc import Collection, Iterable, Iterator
 
 EXITS = ("exit", "_exit", "quit", "abort")
 
@@ -41,6 +41,26 @@ def last_name(node: ast.expr | None) -> str:
     if isinstance(node, ast.Attribute):
         return node.attr
     return node.id if isinstance(node, ast.Name) else ""
+
+
+def bound_name(alias: ast.alias) -> str:
+    """Return the name that this part of an import statement defines: "a" for `import a.b`."""
+    return alias.asname or alias.name.split(".")[0]
+
+
+def elements(node: ast.expr | None) -> list[ast.expr]:
+    """Return the elements of a literal list, tuple or set; [] for anything else."""
+    return node.elts if isinstance(node, ast.List | ast.Tuple | ast.Set) else []
+
+
+def target_names(targets: Iterable[ast.expr]) -> Iterator[str]:
+    """Yield the plain names among the targets of an assignment."""
+    yield from (target.id for target in targets if isinstance(target, ast.Name))
+
+
+def decorator_name(node: ast.expr) -> str:
+    """Return "option" for the decorators `@click.option` and `@click.option(...)`."""
+    return last_name(node.func if isinstance(node, ast.Call) else node)
 
 
 def dotted_name(node: ast.expr) -> str:

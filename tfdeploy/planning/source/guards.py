@@ -10,11 +10,12 @@ from __future__ import annotations
 import ast
 import builtins
 import operator
+import re
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from tfdeploy.planning.source.expressions import dotted_name, last_name
+from tfdeploy.planning.source.expressions import last_name, target_names
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_files
 
@@ -26,17 +27,8 @@ _COMPARISONS = {
     ast.Eq: operator.eq,
     ast.NotEq: operator.ne,
 }
-_FEATURE_TESTS = (
-    "__version__",
-    "version_info",
-    "hasattr",
-    "VERSION",
-    "PY2",
-    "PY3",
-    "find_spec",
-    "find_module",
-)
-_CONSTANTS = {"six.PY2": False, "six.PY3": True, "typing.TYPE_CHECKING": False}
+_FEATURE_TESTS = re.compile("__version__|version_info|hasattr|VERSION|PY[23]|find_(spec|module)")
+_CONSTANTS = {"PY2": False, "PY3": True, "TYPE_CHECKING": False}  # of the modules six and typing
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 
 
@@ -84,23 +76,21 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
     `main`: True if the command starts this module, False if another module imports it, None if
     both are possible.
     """
-    if isinstance(test, ast.Constant):
-        return bool(test.value)
-    if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-        inner = decided(test.operand, main)
-        return None if inner is None else not inner
-    if isinstance(test, ast.BoolOp):
-        decisive = isinstance(test.op, ast.Or)
-        values = [decided(value, main) for value in test.values]
-        return decisive if decisive in values else None if None in values else not decisive
-    if isinstance(test, ast.Compare) and len(test.ops) == 1:
-        if isinstance(test.left, ast.Name) and test.left.id == "__name__":
-            return main if main is None or isinstance(test.ops[0], ast.Eq) else not main
-        return _of_python(test)
-    return next(
-        (value for name, value in _CONSTANTS.items() if name.rpartition(".")[2] == last_name(test)),
-        None,
-    )
+    match test:
+        case ast.Constant(value):
+            return bool(value)
+        case ast.UnaryOp(ast.Not(), operand):
+            inner = decided(operand, main)
+            return None if inner is None else not inner
+        case ast.BoolOp(operator_, operands):
+            decisive = isinstance(operator_, ast.Or)
+            values = [decided(each, main) for each in operands]
+            return decisive if decisive in values else None if None in values else not decisive
+        case ast.Compare(ast.Name("__name__"), [comparison]):
+            return main if main is None or isinstance(comparison, ast.Eq) else not main
+        case ast.Compare(left, [comparison], [right]):
+            return _of_python(left, comparison, right)
+    return _CONSTANTS.get(last_name(test))
 
 
 def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
@@ -117,22 +107,21 @@ def _protected(
     node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
     """Yield those blocks of a `try`, `with` or `if` in which the program handles missing names."""
-    if isinstance(node, ast.Try) and catches_absence(node):
-        yield from (*node.body, *node.handlers)
-    elif isinstance(node, ast.With) and suppresses(node):
-        yield from node.body
-    elif isinstance(node, ast.If | ast.IfExp):
-        body, orelse = (
-            (node.body, node.orelse) if isinstance(node, ast.If) else ([node.body], [node.orelse])
-        )
-        holds = decided(node.test, main=False if imported else None)
-        if holds is None and (
-            _is_feature_test(node.test, module)
-            or not results.isdisjoint(_names_in(node.test, module))
-        ):
-            yield from (*body, *orelse)
-        elif holds is not None:
-            yield from orelse if holds else body
+    match node:
+        case ast.Try() if catches_absence(node):
+            yield from (*node.body, *node.handlers)
+        case ast.With() if suppresses(node):
+            yield from node.body
+        case ast.If(test, body, orelse) | ast.IfExp(test, body, orelse):
+            holds = decided(test, main=False if imported else None)
+            blocks = [body, orelse] if holds is None else [orelse if holds else body]
+            if (
+                holds is not None
+                or _is_feature_test(test, module)
+                or not results.isdisjoint(_names_in(test, module))
+            ):
+                for block in blocks:
+                    yield from block if isinstance(block, list) else [block]
 
 
 def _result_names(module: ParsedFile) -> Iterator[str]:
@@ -140,38 +129,28 @@ def _result_names(module: ParsedFile) -> Iterator[str]:
 
     Examples: `can_import = True` in a `try`, `new_api = version >= "1.0"`, `def is_tf2():`.
     """
-    tries = (node for node in module.find(ast.Try) if catches_absence(node))
-    blocks = (
-        block
-        for node in tries
-        for block in (node.body, *(handler.body for handler in node.handlers))
-    )
-    statements = (statement for block in blocks for statement in block)
-    assigned = [
-        node for node in statements if isinstance(node, ast.Assign) and _is_result(node.value)
-    ]
-    assigned += [node for node in module.find(ast.Assign) if _is_feature_test(node.value, module)]
-    yield from (
-        target.id for node in assigned for target in node.targets if isinstance(target, ast.Name)
-    )
-    for node in module.find(ast.Return):
-        function = next(module.around(node))
+    for node in module.find(ast.Try):
+        if catches_absence(node):
+            for body in (node.body, *(handler.body for handler in node.handlers)):
+                for statement in body:
+                    match statement:
+                        case ast.Assign(targets, ast.Constant(None | bool())):
+                            yield from target_names(targets)
+    for assignment in module.find(ast.Assign):
+        if _is_feature_test(assignment.value, module):
+            yield from target_names(assignment.targets)
+    for result in module.find(ast.Return):
+        function = next(module.around(result))
         if (
             isinstance(function, ast.FunctionDef)
-            and node.value
-            and _is_feature_test(node.value, module)
+            and result.value
+            and _is_feature_test(result.value, module)
         ):
             yield function.name
 
 
-def _is_result(value: ast.expr) -> bool:
-    return isinstance(value, ast.Constant) and (
-        value.value is None or isinstance(value.value, bool)
-    )
-
-
 def _is_feature_test(node: ast.expr, module: ParsedFile) -> bool:
-    return any(tested in name for name in _names_in(node, module) for tested in _FEATURE_TESTS)
+    return any(map(_FEATURE_TESTS.search, _names_in(node, module)))
 
 
 def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
@@ -205,26 +184,22 @@ def _raises_again(handler: ast.ExceptHandler) -> bool:
     )
 
 
-def _of_python(test: ast.Compare) -> bool | None:
+def _of_python(left: ast.expr, comparison: ast.cmpop, right: ast.expr) -> bool | None:
     """Return the result of a test such as `sys.version_info[0] < 3` or `version_info >= (3, 0)`.
 
     None if it differs between versions of Python 3, or is another kind of test.
     """
-    subscript = test.left if isinstance(test.left, ast.Subscript) else None
-    name = dotted_name(subscript.value if subscript else test.left)
-    is_first = (
-        subscript and isinstance(subscript.slice, ast.Constant) and subscript.slice.value == 0
-    )
-    compare = _COMPARISONS.get(type(test.ops[0]))
-    if name.endswith("version_info.major") or (name.endswith("version_info") and is_first):
-        versions: tuple[Any, ...] = (3,)
-    elif name.endswith("version_info") and not subscript:
-        versions = ((3, 8), (3, 99))
-    else:
+    match left:
+        case ast.Subscript(value, ast.Constant(0)) | ast.Attribute(value, "major"):
+            versions: tuple[Any, ...] = (3,)
+        case value:
+            versions = ((3, 8), (3, 99))
+    compare = _COMPARISONS.get(type(comparison))
+    if compare is None or last_name(value) != "version_info":
         return None
     try:
-        other = ast.literal_eval(test.comparators[0])
-        results = {compare(version, other) for version in versions} if compare else set()
+        other = ast.literal_eval(right)
+        results = {compare(version, other) for version in versions}
     except (ValueError, TypeError):
         return None
     return results.pop() if len(results) == 1 else None

@@ -7,7 +7,7 @@ ones. Otherwise a user would notice a missing package only when the program star
 from __future__ import annotations
 
 import ast
-import posixpath
+import re
 from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
@@ -23,8 +23,6 @@ ALWAYS = ("tf_slim",)
 _MOST = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
 _PATHS = ("path", "meta_path", "path_hooks")  # attributes of sys
-_Change = ast.Call | ast.Assign | ast.AugAssign
-_CHANGES: tuple[type[_Change], ...] = (ast.Call, ast.Assign, ast.AugAssign)
 _STARTS = ("system", "call", "check_call", "check_output", "run", "Popen")
 # An expression that contains only these names stands for a folder inside the code.
 _OF_THE_CODE = """
@@ -56,10 +54,8 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
     program handles, in a `try` or after a version test, are left out. No import counts as sure if
     the module may come from yet another folder, or another interpreter may run the program.
     """
-    interpreter_words = job.command[: program_index(job.command) or 0]
-    if any(
-        "/" in word and posixpath.basename(word).startswith("python") for word in interpreter_words
-    ):
+    before_program = job.command[: program_index(job.command) or 0]
+    if any(re.search(r"/python[^/]*\Z", word) for word in before_program):
         return ()
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
     certain = own_python and not _has_other_folders(job, program)
@@ -99,40 +95,41 @@ def _has_other_folders(job: Job, program: Program) -> bool:
     return any(
         _may_add_folder(node, module)
         for module in program.modules
-        for node in module.find(*_CHANGES)
+        for node in module.find(ast.Call, ast.Assign, ast.AugAssign)
     )
 
 
-def _may_add_folder(node: _Change, module: ParsedFile) -> bool:
+def _may_add_folder(node: ast.AST, module: ParsedFile) -> bool:
     """Return whether the statement may make further modules importable.
 
     Examples: `sys.path.append("/opt/lib")`, `sys.path[0] = "/opt/lib"`, `sys.path += folders`, a
     change of sys.meta_path, and a call that runs `pip install`.
     """
-    if isinstance(node, ast.Call):
-        name = last_name(node.func)
-        if name in _STARTS:
+    match node:
+        case ast.Call(function) if last_name(function) in _STARTS:
             texts = (each.value for each in module.within(node) if isinstance(each, ast.Constant))
             return any("pip" in str(each).split() for each in texts)
-        if name == "addsitedir":
+        case ast.Call(function) if last_name(function) == "addsitedir":
             return True
-        changed, values = (
-            [node.func.value] if isinstance(node.func, ast.Attribute) else [],
-            node.args,
-        )
-    else:
-        targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-        changed = [each.value if isinstance(each, ast.Subscript) else each for each in targets]
-        values = [node.value]
+        case ast.Call(function, values):
+            changed = [function.value] if isinstance(function, ast.Attribute) else []
+        case ast.Assign(changed, value):
+            values = [value]
+        case ast.AugAssign(target, value=value):
+            changed, values = [target], [value]
     return any(map(_is_of_sys, changed)) and not all(
         _is_within_code(each, module) for each in values
     )
 
 
-def _is_of_sys(node: ast.AST) -> bool:
-    return (
-        isinstance(node, ast.Attribute) and node.attr in _PATHS and last_name(node.value) == "sys"
-    )
+def _is_of_sys(node: ast.expr) -> bool:
+    """Return whether the expression is a list such as sys.path, or an element of it."""
+    match node:
+        case ast.Subscript(value):
+            return _is_of_sys(value)
+        case ast.Attribute(value, name):
+            return name in _PATHS and last_name(value) == "sys"
+    return False
 
 
 def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
@@ -141,21 +138,11 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
     Such an expression is made of __file__, the current folder and relative paths.
     """
     for each in module.within(node):
-        if (
-            isinstance(each, ast.Constant)
-            and isinstance(each.value, str)
-            and each.value.startswith(("/", "~"))
-        ):
-            return False
-        name = (
-            each.id
-            if isinstance(each, ast.Name)
-            else each.attr
-            if isinstance(each, ast.Attribute)
-            else ""
-        )
-        if name and name not in _OF_THE_CODE.split():
-            return False
+        match each:
+            case ast.Constant(str(path)) if path.startswith(("/", "~")):
+                return False
+            case ast.Name(name) | ast.Attribute(attr=name) if name not in _OF_THE_CODE.split():
+                return False
     return True
 
 

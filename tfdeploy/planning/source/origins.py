@@ -12,7 +12,13 @@ from collections import defaultdict
 from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
-from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.planning.source.expressions import (
+    argument,
+    decorator_name,
+    elements,
+    last_name,
+    text,
+)
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
@@ -21,30 +27,11 @@ from tfdeploy.planning.source.source import Program
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-_SAME = (
-    "int",
-    "str",
-    "bool",
-    "float",
-    "list",
-    "tuple",
-    "sorted",
-    "literal_str",
-    "ensure_str",
-    "strtobool",
-    "ClusterSpec",
-)
-_STRIPPED = (
-    "strip",
-    "lstrip",
-    "rstrip",
-    "lower",
-    "upper",
-    "encode",
-    "decode",
-    "as_dict",
-    "as_cluster_def",
-)
+# Functions and methods whose result has the same origins as their argument or owner.
+_SAME = """
+    int str bool float list tuple sorted literal_str ensure_str strtobool ClusterSpec
+"""
+_STRIPPED = "strip lstrip rstrip lower upper encode decode as_dict as_cluster_def"
 _PARSED = ("loads", "literal_eval", "eval", "safe_load", "load")
 
 
@@ -126,97 +113,85 @@ class Origins:
                     yield from self.values(given.value, given.module, depth - 1)
 
     def _origins_of(self, node: ast.expr, module: ParsedFile) -> Iterator[Origin]:
+        match node:
+            case ast.Name("argv") | ast.Attribute(ast.Name("sys"), "argv"):
+                yield Origin(ARGV)
+            case ast.Attribute(attr=name) if name in self._dests:
+                yield Origin(name)
+            # DEFINE_string of absl returns an object whose attribute `value` is the flag's value.
+            case ast.Attribute(value, "value"):
+                yield from self.origins_of(value, module)
+            case ast.Attribute(attr=name):
+                yield from self._of_given(*self._attributes[name], *self._of_modules(name, module))
+            case ast.Subscript(value, key):
+                yield from self._subscript(self.origins_of(value, module), key)
+            case ast.Call():
+                yield from self._call(node, module)
+            case ast.BoolOp(values=values):
+                for each in values:
+                    yield from self.origins_of(each, module)
+            case ast.IfExp(body=body, orelse=orelse):
+                yield from self.origins_of(body, module) | self.origins_of(orelse, module)
+            case ast.ListComp(element) | ast.GeneratorExp(element):
+                yield from self.origins_of(element, module)
+            case ast.List([element]) | ast.Tuple([element]):
+                yield from self._then(("one", ""), element, module)
         if isinstance(node, ast.Name):
-            yield from [Origin(ARGV)] if node.id == "argv" else []
-            for given in self._named(node, module):
-                yield from self._part(given)
+            yield from self._of_given(*self._named(node, module))
             yield from self._parameter(node, module)
-        elif isinstance(node, ast.Attribute):
-            yield from self._attribute(node, module)
-        elif isinstance(node, ast.Subscript):
-            yield from self._subscript(node, module)
-        elif isinstance(node, ast.Call):
-            yield from self._call(node, module)
-        elif isinstance(node, ast.BoolOp | ast.IfExp):
-            for each in node.values if isinstance(node, ast.BoolOp) else (node.body, node.orelse):
-                yield from self.origins_of(each, module)
-        elif isinstance(node, ast.ListComp | ast.GeneratorExp):
-            yield from self.origins_of(node.elt, module)
-        elif isinstance(node, ast.List | ast.Tuple) and len(node.elts) == 1:
-            yield from (
-                origin.then(("one", "")) for origin in self.origins_of(node.elts[0], module)
-            )
 
-    def _part(self, given: _Given) -> Iterator[Origin]:
-        yield from (
-            origin.then(*given.steps) for origin in self.origins_of(given.value, given.module)
-        )
+    def _then(self, step: Step, node: ast.expr | None, module: ParsedFile) -> Iterator[Origin]:
+        """Yield the origins of a value that the operation `step` makes from the expression's."""
+        yield from (origin.then(step) for origin in self.origins_of(node, module))
 
-    def _attribute(self, node: ast.Attribute, module: ParsedFile) -> Iterator[Origin]:
-        if node.attr in self._dests:
-            yield Origin(node.attr)
-        elif node.attr == "argv" and last_name(node.value) == "sys":
-            yield Origin(ARGV)
-        # DEFINE_string of absl returns an object whose attribute `value` is the flag's value.
-        elif node.attr == "value":
-            yield from self.origins_of(node.value, module)
-        else:
-            for given in (*self._attributes[node.attr], *self._of_modules(node.attr, module)):
-                yield from self._part(given)
+    def _of_given(self, *values: _Given) -> Iterator[Origin]:
+        for value, module, steps in values:
+            yield from (origin.then(*steps) for origin in self.origins_of(value, module))
 
-    def _subscript(self, node: ast.Subscript, module: ParsedFile) -> Iterator[Origin]:
-        inner = self.origins_of(node.value, module)
-        if isinstance(node.slice, ast.Slice):
-            first = node.slice.lower
-            start = getattr(first, "value", None) if first else 0
-            if isinstance(start, int):
-                argv_origins = [origin for origin in inner if origin.dest == ARGV]
-                yield from (
-                    origin._replace(position=origin.position + start) for origin in argv_origins
-                )
-            return
-        key = node.slice.value if isinstance(node.slice, ast.Constant) else None
-        if isinstance(key, int):
-            yield from (origin.then(("item", key)) for origin in inner)
-        elif isinstance(key, str):
-            yield from (origin.then(("key", key)) for origin in inner)
-            if not inner and key in self._dests:
-                yield Origin(key)
+    def _subscript(self, inner: frozenset[Origin], key: ast.expr) -> Iterator[Origin]:
+        """Yield the origins of a value `x[key]`. `inner`: the origins of x."""
+        match key:
+            case ast.Slice(lower):
+                start = getattr(lower, "value", None) if lower else 0
+                if isinstance(start, int):
+                    words = (origin for origin in inner if origin.dest == ARGV)
+                    yield from (word._replace(position=word.position + start) for word in words)
+            case ast.Constant(int(index)):
+                yield from (origin.then(("item", index)) for origin in inner)
+            case ast.Constant(str(name)):
+                yield from (origin.then(("key", name)) for origin in inner)
+                if not inner and name in self._dests:
+                    yield Origin(name)
 
     def _call(self, node: ast.Call, module: ParsedFile) -> Iterator[Origin]:
-        name, first = last_name(node.func), node.args[0] if node.args else None
+        name = last_name(node.func)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
+        first, second, *_ = *node.args, None, None
         if name.startswith("DEFINE_") and text(first):
             yield Origin(str(text(first)).replace("-", "_"))
         elif name == "split" and owner is not None:
-            of_re = last_name(owner) == "re"
-            by = " " if first is None else text(first) or ""
-            split = self.origins_of(node.args[1] if of_re and node.args[1:] else owner, module)
-            yield from (origin.then(("split", by)) for origin in split if by)
-        elif name in _STRIPPED and owner is not None:
+            of_re = second is not None and last_name(owner) == "re"
+            if by := " " if first is None else text(first):
+                yield from self._then(("split", by), second if of_re else owner, module)
+        elif name in _STRIPPED.split() and owner is not None:
             yield from self.origins_of(owner, module)
         elif name in _PARSED:
-            yield from (origin.then(("json", "")) for origin in self.origins_of(first, module))
-        elif name in _SAME:
+            yield from self._then(("json", ""), first, module)
+        elif name in _SAME.split():
             yield from self.origins_of(first, module)
         elif name in ("map", "filter"):
-            yield from self.origins_of(node.args[1] if node.args[1:] else None, module)
+            yield from self.origins_of(second, module)
         elif name in ("getattr", "get"):
-            key = text(next(iter(node.args[name == "getattr" :]), None)) or ""
-            yield from (
-                [Origin(key)]
-                if key in self._dests
-                else self.origins_of(next(iter(node.args[1:]), None), module)
-            )
+            key = text(second if name == "getattr" else first)
+            yield from [Origin(key)] if key in self._dests else self.origins_of(second, module)
         else:
-            for given in self._returned[name]:
-                yield from self._part(given)
+            yield from self._of_given(*self._returned[name])
 
     def _named(self, node: ast.Name, module: ParsedFile) -> list[_Given]:
         functions = functions_around(node, module)
         for scope in (*functions, module.tree):
-            if (id(scope), node.id) in self._given:
-                return self._given[id(scope), node.id]
+            if given := self._given.get((id(scope), node.id)):
+                return given
         is_parameter = any(node.id in _parameters(function) for function in functions)
         return [] if is_parameter else self._of_modules(node.id, module)
 
@@ -230,11 +205,9 @@ class Origins:
         for function in functions_around(node, module):
             if name not in (parameters := _parameters(function)):
                 continue
-            if (
-                isinstance(function, ast.FunctionDef)
-                and name in self._dests
-                and _is_command(function)
-            ):
+            decorators = map(decorator_name, getattr(function, "decorator_list", ()))
+            # click passes its options to the function of a command.
+            if name in self._dests and "option" in decorators:
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
             for call, at in self._calls[_called_by(function, module)]:
@@ -243,35 +216,37 @@ class Origins:
 
     def _record(self, node: ast.AST, module: ParsedFile) -> None:
         """Record what this node assigns to a name, passes to a function, or returns from one."""
-        if isinstance(node, ast.Assign):
-            for target in node.targets:
-                self._assign(target, _Given(node.value, module))
-        elif isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-            self._assign(node.target, _Given(node.value, module))
-        # The loop variable of a comprehension has the same origin as the list.
-        elif isinstance(node, ast.comprehension):
-            self._assign(node.target, _Given(node.iter, module))
-        elif isinstance(node, ast.Call):
-            self._calls[last_name(node.func)].append((node, module))
-        elif isinstance(node, ast.Return) and node.value is not None:
-            for function in functions_around(node, module)[:1]:
-                self._returned[_called_by(function, module)].append(_Given(node.value, module))
+        match node:
+            case ast.Assign(targets, value):
+                for target in targets:
+                    self._assign(target, _Given(value, module))
+            # The loop variable of a comprehension has the same origin as the list.
+            case (
+                ast.AnnAssign(target, value=ast.expr() as value)
+                | ast.NamedExpr(target, value)
+                | ast.comprehension(target, value)
+            ):
+                self._assign(target, _Given(value, module))
+            case ast.Call(called):
+                self._calls[last_name(called)].append((node, module))
+            case ast.Return(ast.expr() as value):
+                for function in functions_around(node, module)[:1]:
+                    self._returned[_called_by(function, module)].append(_Given(value, module))
 
     def _assign(self, target: ast.expr, given: _Given) -> None:
-        value = given.value
-        if isinstance(target, ast.Name):
-            scope = next(iter(functions_around(target, given.module)), given.module.tree)
-            self._given[id(scope), target.id].append(given)
-        elif isinstance(target, ast.Attribute):
-            self._attributes[target.attr].append(given)
-        elif isinstance(target, ast.Tuple | ast.List):
-            literal = isinstance(value, ast.Tuple | ast.List) and not given.steps
-            parts = value.elts if literal and isinstance(value, ast.Tuple | ast.List) else []
-            for at, each in enumerate(target.elts):
-                if len(parts) == len(target.elts):
-                    self._assign(each, given._replace(value=parts[at]))
-                else:
-                    self._assign(each, given._replace(steps=(*given.steps, ("item", at))))
+        match target:
+            case ast.Name(name):
+                scope = next(iter(functions_around(target, given.module)), given.module.tree)
+                self._given[id(scope), name].append(given)
+            case ast.Attribute(attr=name):
+                self._attributes[name].append(given)
+            case ast.Tuple(targets) | ast.List(targets):
+                parts = [] if given.steps else elements(given.value)
+                for at, each in enumerate(targets):
+                    if len(parts) == len(targets):
+                        self._assign(each, given._replace(value=parts[at]))
+                    else:
+                        self._assign(each, given._replace(steps=(*given.steps, ("item", at))))
 
 
 def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
@@ -281,12 +256,11 @@ def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
 
 def _called_by(function: Function, module: ParsedFile) -> str:
     """Return the name in a call of the function: its own name, or the class name for __init__."""
-    if isinstance(function, ast.Lambda):
-        return ""
-    if function.name != "__init__":
-        return function.name
-    classes = (each for each in module.around(function) if isinstance(each, ast.ClassDef))
-    return next((each.name for each in classes), "")
+    name: str = getattr(function, "name", "")  # A lambda has none.
+    if name != "__init__":
+        return name
+    classes = (each.name for each in module.around(function) if isinstance(each, ast.ClassDef))
+    return next(classes, "")
 
 
 def _parameters(function: Function) -> list[str]:
@@ -298,12 +272,4 @@ def _argument(call: ast.Call, name: str, parameters: list[str]) -> ast.expr | No
     starred = any(isinstance(each, ast.Starred) for each in call.args)
     return argument(
         call, name, parameters.index(name) if name in parameters and not starred else None
-    )
-
-
-def _is_command(function: ast.FunctionDef) -> bool:
-    """Return whether the function is a click command, so that click passes its options to it."""
-    return any(
-        last_name(each.func if isinstance(each, ast.Call) else each) == "option"
-        for each in function.decorator_list
     )

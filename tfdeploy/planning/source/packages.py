@@ -1,6 +1,6 @@
 """Finds the package that provides a missing module, so that a message can say what to install.
 
-The table contains only packages whose name differs from that of the module.
+The table contains only packages whose name differs from that of the module, as module=package.
 """
 
 from __future__ import annotations
@@ -9,45 +9,17 @@ import sys
 
 from tfdeploy.planning.source import python2
 
-_PACKAGES = {
-    "Bio": "biopython",
-    "Crypto": "pycryptodome",
-    "Cython": "cython",
-    "IPython": "ipython",
-    "MySQLdb": "mysqlclient",
-    "OpenSSL": "pyOpenSSL",
-    "PIL": "Pillow",
-    "absl": "absl-py",
-    "attr": "attrs",
-    "bs4": "beautifulsoup4",
-    "cv2": "opencv-python-headless",
-    "dateutil": "python-dateutil",
-    "distutils": "setuptools",
-    "dotenv": "python-dotenv",
-    "faiss": "faiss-cpu",
-    "git": "GitPython",
-    "google": "protobuf",
-    "googleapiclient": "google-api-python-client",
-    "hydra": "hydra-core",
-    "jwt": "PyJWT",
-    "kafka": "kafka-python",
-    "official": "tf-models-official",
-    "paho": "paho-mqtt",
-    "past": "future",
-    "pkg_resources": "setuptools<81",
-    "psycopg2": "psycopg2-binary",
-    "pynvml": "nvidia-ml-py",
-    "pywt": "PyWavelets",
-    "ruamel": "ruamel.yaml",
-    "serial": "pyserial",
-    "skimage": "scikit-image",
-    "sklearn": "scikit-learn",
-    "sonnet": "dm-sonnet",
-    "surprise": "scikit-surprise",
-    "tensorflow_core": "tensorflow",
-    "yaml": "PyYAML",
-    "zmq": "pyzmq",
-}
+_PACKAGES = """
+    Bio=biopython Crypto=pycryptodome Cython=cython IPython=ipython MySQLdb=mysqlclient
+    OpenSSL=pyOpenSSL PIL=Pillow absl=absl-py attr=attrs bs4=beautifulsoup4
+    cv2=opencv-python-headless dateutil=python-dateutil distutils=setuptools
+    dotenv=python-dotenv faiss=faiss-cpu git=GitPython google=protobuf
+    googleapiclient=google-api-python-client hydra=hydra-core jwt=PyJWT kafka=kafka-python
+    official=tf-models-official paho=paho-mqtt past=future pkg_resources=setuptools<81
+    psycopg2=psycopg2-binary pynvml=nvidia-ml-py pywt=PyWavelets ruamel=ruamel.yaml
+    serial=pyserial skimage=scikit-image sklearn=scikit-learn sonnet=dm-sonnet
+    surprise=scikit-surprise tensorflow_core=tensorflow yaml=PyYAML zmq=pyzmq
+"""
 # Standard modules that Python 3.12 dropped (first line), and those that Python 3.13 dropped.
 _DROPPED = """
     asynchat asyncore imp smtpd
@@ -61,9 +33,9 @@ def package(module: str) -> str | None:
 
     None if no package provides it, because it is a standard module of Python 2 or 3.
     """
-    if module in _PACKAGES:
-        return _PACKAGES[module]
-    return None if of_python(module) or module in python2.MODULES else module
+    standard = of_python(module) or module in python2.MODULES
+    packages = dict(pair.split("=") for pair in _PACKAGES.split())
+    return packages.get(module, None if standard else module)
 
 
 def of_python(module: str) -> bool:

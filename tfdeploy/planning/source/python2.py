@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 
 # Syntax that Python 3 lacks: (description, pattern of one line).
@@ -18,6 +19,7 @@ _SYNTAX: tuple[tuple[str, re.Pattern[str]], ...] = (
     ("a number such as 0777 or 10L", re.compile(r"(?<![\w.])(0\d+|\d+[lL])(?![\w.])")),
     ("ur'text'", re.compile(r"(?<!\w)[uU][rR]['\"]")),
 )
+_MOST_BAD_LINES = 100
 BUILTINS = frozenset(
     {"basestring", "execfile", "long", "raw_input", "reduce", "unichr", "unicode", "xrange"}
 )
@@ -42,3 +44,26 @@ def python2_syntax(text: str, error: SyntaxError) -> str | None:
     if "call to 'print'" in message or "call to 'exec'" in message:
         return "the exec statement" if "exec" in message else "the print statement"
     return next((name for name, pattern in _SYNTAX if pattern.search(line)), None)
+
+
+def without_unparsable_lines(text: str) -> str:
+    """Return the text with `pass` for each line that Python 3 cannot parse, such as `print x`.
+
+    A file with more than _MOST_BAD_LINES such lines stays as it is. A line that continues the line before it becomes empty.
+    """
+    lines = text.splitlines()
+    for _ in range(_MOST_BAD_LINES):
+        try:
+            ast.parse("\n".join(lines))
+        except SyntaxError as error:
+            at = (error.lineno or 0) - 1
+            if not 0 <= at < len(lines) or lines[at].strip() == "pass":
+                return text
+            indent = lines[at][: len(lines[at]) - len(lines[at].lstrip())]
+            end = next((n for n in range(at, len(lines)) if not lines[n].endswith("\\")), at)
+            lines[at : end + 1] = [f"{indent}pass", *[""] * (end - at)]
+        except ValueError:
+            return text
+        else:
+            return "\n".join(lines)
+    return text

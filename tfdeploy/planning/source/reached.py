@@ -12,11 +12,11 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import lru_cache
 
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.expressions import argument, dotted_name, last_name
+from tfdeploy.planning.source.expressions import argument, dotted_name, elements, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile, children
 from tfdeploy.planning.source.scopes import Function, Scope, scopes
 from tfdeploy.planning.source.source import Program, imported_files
@@ -25,21 +25,7 @@ _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
 # Calls that only print or log. If a branch that ends the program makes no other calls, it does no
 # real work.
-_REPORTS = [
-    "print",
-    "info",
-    "warning",
-    "warn",
-    "error",
-    "debug",
-    "fatal",
-    "write",
-    "format",
-    "print_help",
-    "exit",
-    "_exit",
-    "join",
-]
+_REPORTS = "print info warning warn error debug fatal write format print_help exit _exit join"
 _INDEX_NAMES = ("task_index", "task_id", "task", "worker_index", "rank")
 
 
@@ -61,7 +47,6 @@ def reached(program: Program, *, workers: bool) -> Reached:
     `workers`: whether some tasks of the run have the role worker.
     """
     walk = _Walk(program, workers)
-    walk.run()
     return Reached(frozenset(walk.nodes), frozenset(walk.files))
 
 
@@ -76,8 +61,6 @@ class _Walk:
         self._waiting = [
             (program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots
         ]
-
-    def run(self) -> None:
         while self._waiting:
             self._block(*self._waiting.pop())
 
@@ -113,16 +96,13 @@ class _Walk:
         if holds is not None:
             return self._block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._taken(node.test)
-        sure = [
-            block for block, result in ((node.body, True), (node.orelse, False)) if result in taken
-        ]
-        ends = [self._block(block, scope) for block in sure]
+        ends = [self._block(node.body if result else node.orelse, scope) for result in taken]
         # The test is about the job name or index. A task that exits in one branch does not stop
         # other tasks, which take the other branch and continue after the test.
         if taken:
             return any(ends)
         module = self._program.by_path[scope.path]
-        return _may_end(node.body, module) or _may_end(node.orelse, module)
+        return any(_may_end(block, module) for block in (node.body, node.orelse))
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
         """Record the code in this `try` that is surely executed.
@@ -139,31 +119,22 @@ class _Walk:
 
         Only values that are certain are returned: True for `job_name == "worker"`, for example.
         """
-        if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
-            return tuple(not result for result in self._taken(test.operand))
-        if isinstance(test, ast.Name | ast.Attribute):
-            return (True,) if self._workers and last_name(test) == "is_chief" else ()
-        if not (self._workers and isinstance(test, ast.Compare) and len(test.ops) == 1):
+        if not self._workers:
             return ()
-        other = next(
-            (
-                each.value
-                for each in (test.left, *test.comparators)
-                if isinstance(each, ast.Constant)
-            ),
-            None,
-        )
-        same = isinstance(test.ops[0], ast.Eq)
-        if not same and not isinstance(test.ops[0], ast.NotEq):
-            return ()
-        if other == "ps":
-            return (not same,)
-        is_first = (
-            type(other) is int
-            and other == 0
-            and any(last_name(each) in _INDEX_NAMES for each in (test.left, *test.comparators))
-        )
-        return (same,) if other == "worker" or is_first else ()
+        match test:
+            case ast.UnaryOp(ast.Not(), operand):
+                return tuple(not result for result in self._taken(operand))
+            case ast.Name("is_chief") | ast.Attribute(attr="is_chief"):
+                return (True,)
+            case ast.Compare(
+                left, [ast.Eq() | ast.NotEq() as comparison], [ast.Constant(value)]
+            ) | ast.Compare(ast.Constant(value), [ast.Eq() | ast.NotEq() as comparison], [left]):
+                same = isinstance(comparison, ast.Eq)
+                if value == "ps":
+                    return (not same,)
+                is_first = type(value) is int and not value and last_name(left) in _INDEX_NAMES
+                return (same,) if value == "worker" or is_first else ()
+        return ()
 
     def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         for file in imported_files(self._program, scope.path, node):
@@ -192,8 +163,8 @@ class _Walk:
 
     def _enter(self, function: ast.expr, scope: Scope) -> None:
         called = self._scopes.meaning(function, scope)
-        if called and isinstance(called.node, ast.ClassDef) and not called.instance:
-            called = self._scopes.member(replace(called, instance=True), "__init__")
+        if called and (instance := called.called_instance):
+            called = self._scopes.member(instance, "__init__")
         node = called.node if called else None
         if not called or not isinstance(node, Function) or id(node.body) in self.nodes:
             return
@@ -205,32 +176,32 @@ class _Walk:
 def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
     """Yield the expressions that a statement evaluates, except those inside its body."""
     if isinstance(node, Function):
-        yield from (
-            *node.decorator_list,
-            *node.args.defaults,
-            *(each for each in node.args.kw_defaults if each),
-        )
-    else:
-        for child in children(node):
-            if isinstance(child, ast.expr):
+        yield from (*node.decorator_list, *_defaults(node.args))
+        return
+    for child in children(node):
+        match child:
+            case ast.expr():
                 yield child
-            elif isinstance(child, ast.withitem):
-                yield child.context_expr
-            elif isinstance(child, ast.keyword):
-                yield child.value
+            case ast.withitem(inner) | ast.keyword(value=inner):
+                yield inner
+
+
+def _defaults(parameters: ast.arguments) -> Iterator[ast.expr]:
+    yield from filter(None, (*parameters.defaults, *parameters.kw_defaults))
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:
     """Return the parts of an expression that Python evaluates whenever it evaluates the whole."""
-    if isinstance(node, ast.Lambda):
-        return [*node.args.defaults, *(each for each in node.args.kw_defaults if each)]
-    if isinstance(node, ast.IfExp):
-        holds = guards.decided(node.test)
-        return [node.test, *([] if holds is None else [node.body if holds else node.orelse])]
-    if isinstance(node, ast.BoolOp):
-        return [node.values[0]]
-    if isinstance(node, ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
-        return [node.generators[0].iter]
+    match node:
+        case ast.Lambda(parameters):
+            return [*_defaults(parameters)]
+        case ast.IfExp(test, body, orelse):
+            holds = guards.decided(test)
+            return [test, *([] if holds is None else [body if holds else orelse])]
+        case ast.BoolOp(values=[first, *_]):
+            return [first]
+        case ast.ListComp() | ast.SetComp() | ast.DictComp() | ast.GeneratorExp():
+            return [node.generators[0].iter]
     return children(node)
 
 
@@ -239,19 +210,15 @@ def _runs_once(node: ast.While | ast.For) -> bool:
 
     Examples: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`.
     """
-    if isinstance(node, ast.While):
-        test = node.test.operand if isinstance(node.test, ast.UnaryOp) else None
-        return guards.decided(node.test) is True or (
-            test is not None and _called(test).endswith("should_stop")
-        )
-    if (
-        isinstance(node.iter, ast.Call)
-        and _called(node.iter) in ("range", "xrange")
-        and len(node.iter.args) == 1
-    ):
-        end = node.iter.args[0]
-        return isinstance(end, ast.Constant) and isinstance(end.value, int) and end.value > 0
-    return isinstance(node.iter, ast.List | ast.Tuple) and bool(node.iter.elts)
+    match node:
+        case ast.While(ast.UnaryOp(operand=call)) if _called(call).endswith("should_stop"):
+            return True
+        case ast.While(test):
+            return guards.decided(test) is True
+        case ast.For(iter=ast.Call(ast.Name("range" | "xrange"), [ast.Constant(int(end))])):
+            return end > 0
+        case ast.For(iter=iterable):
+            return bool(elements(iterable))
 
 
 def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
@@ -263,7 +230,7 @@ def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
     calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
     return (leaves or any(call in _EXITS for call in calls)) and any(
-        call.rpartition(".")[2] not in _REPORTS for call in calls
+        call.rpartition(".")[2] not in _REPORTS.split() for call in calls
     )
 
 

@@ -6,11 +6,11 @@ A name is resolved only if its scope (the function or module that defines it) as
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections import defaultdict
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 
-from tfdeploy.planning.source.expressions import dotted_name
+from tfdeploy.planning.source.expressions import bound_name, dotted_name
 from tfdeploy.planning.source.parsed_file import children
 from tfdeploy.planning.source.source import Program, imported_files, module_of_name
 
@@ -31,6 +31,12 @@ class Meaning:
     node: Function | ast.ClassDef | None = None
     instance: bool = False
     owner: Meaning | None = None
+
+    @property
+    def called_instance(self) -> Meaning | None:
+        """Return the instance that a call of this class makes; None for anything but a class."""
+        is_class = isinstance(self.node, ast.ClassDef) and not self.instance
+        return replace(self, instance=True) if is_class else None
 
 
 @dataclass(frozen=True)
@@ -88,18 +94,16 @@ class Scopes:
         """Return what the expression stands for; None if that is not known."""
         if depth == 0:
             return None
-        if isinstance(node, ast.Name):
-            return self._of_name(node.id, scope, depth)
-        if isinstance(node, ast.Attribute):
-            owner = self.meaning(node.value, scope, depth - 1)
-            member = self.member(owner, node.attr, depth - 1) if owner else None
-            return member or self._submodule(node, scope)
-        if isinstance(node, ast.Call):
-            called = self.meaning(node.func, scope, depth - 1)
-            is_class = called and isinstance(called.node, ast.ClassDef) and not called.instance
-            return (
-                Meaning(called.scope, called.node, instance=True) if called and is_class else None
-            )
+        match node:
+            case ast.Name(name):
+                return self._of_name(name, scope, depth)
+            case ast.Attribute(value, name):
+                owner = self.meaning(value, scope, depth - 1)
+                member = self.member(owner, name, depth - 1) if owner else None
+                return member or self._submodule(node, scope)
+            case ast.Call(function):
+                called = self.meaning(function, scope, depth - 1)
+                return called.called_instance if called else None
         return None
 
     def member(self, owner: Meaning, name: str, depth: int = _DEPTH) -> Meaning | None:
@@ -121,24 +125,19 @@ class Scopes:
             return scope.given[name]
         if name not in scope.bound:
             return self._of_name(name, scope.outer, depth) if scope.outer else None
-        binders = scope.bound[name]
-        binder = binders[0]
-        if len(binders) > 1 or depth == 0:
-            return None
-        if isinstance(binder, Function | ast.ClassDef):
-            return Meaning(scope, binder)
-        if isinstance(binder, ast.Assign):
-            return self.meaning(binder.value, scope, depth - 1)
-        if isinstance(binder, ast.Import | ast.ImportFrom):
-            return self._imported(name, binder, scope, depth)
+        match scope.bound[name] if depth else []:
+            case [ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as definition]:
+                return Meaning(scope, definition)
+            case [ast.Assign(value=value)]:
+                return self.meaning(value, scope, depth - 1)
+            case [ast.Import() | ast.ImportFrom() as statement]:
+                return self._imported(name, statement, scope, depth)
         return None
 
     def _imported(
         self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int
     ) -> Meaning | None:
-        alias = next(
-            each for each in node.names if (each.asname or each.name.split(".")[0]) == name
-        )
+        alias = next(each for each in node.names if bound_name(each) == name)
         file, is_module = module_of_name(self._program, scope.path, node, alias)
         if file is None or (
             isinstance(node, ast.Import) and "." in alias.name and not alias.asname
@@ -165,33 +164,26 @@ class Scopes:
 
 
 def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
-    bound: dict[str, list[ast.AST]] = {}
-    for name, node in _bindings(body):
-        bound.setdefault(name, []).append(node)
-    return bound
-
-
-def _bindings(body: list[ast.stmt]) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (name, the node that defines it) for these statements.
+    """Return name -> the nodes that define it, for these statements.
 
     The bodies of functions and classes among them are left out.
     """
+    bound: defaultdict[str, list[ast.AST]] = defaultdict(list)
     waiting: list[ast.AST] = list(body)
     while waiting:
         node = waiting.pop()
-        if isinstance(node, Function | ast.ClassDef):
-            yield node.name, node
-            continue
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from ((alias.asname or alias.name.split(".")[0], node) for alias in node.names)
-        elif (
-            isinstance(node, ast.Assign)
-            and len(node.targets) == 1
-            and isinstance(node.targets[0], ast.Name)
-        ):
-            yield node.targets[0].id, node
-            waiting.append(node.value)
-            continue
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield node.id, node
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+                bound[node.name].append(node)
+                continue
+            case ast.Import() | ast.ImportFrom():
+                for alias in node.names:
+                    bound[bound_name(alias)].append(node)
+            case ast.Assign([ast.Name(name)], value):
+                bound[name].append(node)
+                waiting.append(value)
+                continue
+            case ast.Name(name, ast.Store()):
+                bound[name].append(node)
         waiting += children(node)
+    return dict(bound)

@@ -12,9 +12,11 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tfdeploy.planning.source import entry_point, python2
+from tfdeploy.planning.source.entry_point import Command
+from tfdeploy.planning.source.expressions import last_name
 from tfdeploy.planning.source.parsed_file import Node, ParsedFile, parse
 
 
@@ -62,8 +64,8 @@ class Program:
 
     def uses(self, *names: str) -> bool:
         """Return whether the program uses one of these names, as in `name` or `a.b.name`."""
-        attributes = any(node.attr in names for _, node in self.find(ast.Attribute))
-        return attributes or any(node.id in names for _, node in self.find(ast.Name))
+        kinds = (ast.Attribute, ast.Name)
+        return any(last_name(node) in names for kind in kinds for _, node in self.find(kind))
 
     def has_text(self, text: str) -> bool:
         """Return whether the program contains a string constant that equals this text."""
@@ -75,6 +77,11 @@ class Program:
         broken = [*self.python2, *(file[:2] for file in self.unparsed)]
         return frozenset((*self.by_path, *(where.rpartition(":")[0] for where, _ in broken)))
 
+    def imports_any(self, *packages: str) -> bool:
+        """Return whether the program imports one of these packages, or a module in it."""
+        names = (name for _, node in self.imports for name in imported_names(node))
+        return any(name.split(".")[0] in packages for name in names)
+
     @cached_property
     def imports_tensorflow(self) -> bool:
         """Return whether the program imports TensorFlow outside a `try`.
@@ -82,14 +89,14 @@ class Program:
         A program that imports it in a `try` may run without it.
         """
         return any(
-            "tensorflow" in (name.split(".")[0] for name in imported_names(node))
-            and not _is_tried(node, module)
+            name.split(".")[0] == "tensorflow" and not _is_tried(node, module)
             for module in self.modules
             for node in module.imports
+            for name in imported_names(node)
         )
 
 
-def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") -> Program:
+def read(command: Command, sources: Mapping[str, str], cwd: str = "") -> Program:
     """Return the program that the command starts, parsed with the modules that it imports.
 
     The program is the first word that ends with .py, or the module after -m. `sources`: path in
@@ -100,13 +107,8 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
         unread = f"`{command[0]}` starts the program" if command else "there is no command"
         return Program(None, unread=unread, script=entry_point.shell_script(command, cwd))
     path, base = named
-    roots = (
-        entry_point.one_per_task(path, sources)
-        if "{" in path
-        else [path]
-        if path in sources
-        else []
-    )
+    is_template = "{" in path
+    roots = entry_point.one_per_task(path, sources) if is_template else [path] * (path in sources)
     if not roots:
         return Program(path, unread=f"{path} is not among the Python files of the code")
     modules: dict[str, ParsedFile] = {}
@@ -117,7 +119,7 @@ def read(command: tuple[str, ...], sources: Mapping[str, str], cwd: str = "") ->
             program = Program(path, unread=_unreadable(root, broken[root]))
             return _with_errors(program, {root: broken[root]}, sources, certain=True)
     program = Program(path, tuple(modules.values()), roots=tuple(roots), base=base)
-    return _with_errors(program, broken, sources)
+    return _with_errors(program, broken, sources, certain=False)
 
 
 def merged(programs: Sequence[Program]) -> Program:
@@ -129,13 +131,13 @@ def merged(programs: Sequence[Program]) -> Program:
     if len(programs) == 1:
         return first
     modules = {module.path: module for program in programs for module in program.modules}
-    return replace(
-        first,
-        modules=tuple(modules.values()),
-        roots=tuple(dict.fromkeys(root for program in programs for root in program.roots)),
-        unparsed=tuple(dict.fromkeys(file for program in programs for file in program.unparsed)),
-        python2=tuple(dict.fromkeys(row for program in programs for row in program.python2)),
-    )
+    joined: dict[str, Any] = {
+        field: tuple(
+            dict.fromkeys(each for program in programs for each in getattr(program, field))
+        )
+        for field in ("roots", "unparsed", "python2")
+    }
+    return replace(first, modules=tuple(modules.values()), **joined)
 
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
@@ -174,9 +176,10 @@ def main_block(node: ast.stmt) -> bool:
 
     Its body runs only in the file that the command starts.
     """
-    if not (isinstance(node, ast.If) and isinstance(node.test, ast.Compare)):
-        return False
-    return isinstance(node.test.left, ast.Name) and node.test.left.id == "__name__"
+    match node:
+        case ast.If(ast.Compare(ast.Name("__name__"))):
+            return True
+    return False
 
 
 def _follow(
@@ -208,7 +211,7 @@ def _with_errors(
     broken: Mapping[str, SyntaxError | ValueError],
     sources: Mapping[str, str],
     *,
-    certain: bool = False,
+    certain: bool,
 ) -> Program:
     """Return the program with descriptions of its files that could not be parsed.
 
@@ -218,16 +221,15 @@ def _with_errors(
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
     for path, error in broken.items():
-        if not isinstance(error, SyntaxError):
-            continue
-        where = f"{path}:{error.lineno or 1}"
-        if syntax := python2.python2_syntax(sources[path], error):
-            old.append((where, syntax))
-        else:
-            # In a file that is not UTF-8, the text has replacement characters. Python may still
-            # parse such a file, because its first lines may name another encoding.
-            whole = "\ufffd" not in sources[path]
-            unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
+        if isinstance(error, SyntaxError):
+            where = f"{path}:{error.lineno or 1}"
+            if syntax := python2.python2_syntax(sources[path], error):
+                old.append((where, syntax))
+            else:
+                # In a file that is not UTF-8, the text has replacement characters. Python may still
+                # parse such a file, because its first lines may name another encoding.
+                whole = "\ufffd" not in sources[path]
+                unparsed.append(Unparsed(where, error.msg.rstrip("."), certain and whole))
     return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
 
 
@@ -235,11 +237,8 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     line = getattr(error, "lineno", None)
     where = f"{path}:{line}" if line else path
     message = getattr(error, "msg", None) or str(error)
-    hint = (
-        "a Python 2 program? "
-        if "print" in message or "exec" in message or "except" in message
-        else ""
-    )
+    looks_old = any(word in message for word in ("print", "exec", "except"))
+    hint = "a Python 2 program? " if looks_old else ""
     return f"{where} cannot be read ({hint}{message.rstrip('.')})"
 
 
@@ -274,8 +273,7 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
 
 def _is_tried(node: ast.AST, module: ParsedFile) -> bool:
     """Return whether the node is in the body of a `try` that has an `except`."""
-    outer = (node, *module.around(node))
     return any(
-        isinstance(each, ast.Try) and each.handlers and inner in each.body
-        for inner, each in pairwise(outer)
+        isinstance(outer, ast.Try) and outer.handlers and inner in outer.body
+        for inner, outer in pairwise((node, *module.around(node)))
     )

@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.source.entry_point import PYTHON
 from tfdeploy.planning.source.source import Program
@@ -32,7 +33,7 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
                 raise Refused(what, where=file.where, next="correct it there; nothing was sent")
 
 
-def notes(program: Program) -> tuple[str, ...]:
+def notes(program: Program) -> Notes:
     return tuple(
         f"{file.where} does not parse (Python {HERE} here): {file.error}"
         for file in program.unparsed

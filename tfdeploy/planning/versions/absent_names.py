@@ -7,10 +7,11 @@ only if it reaches the name, so the plan gets a note.
 from __future__ import annotations
 
 import posixpath
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator
 from typing import NamedTuple
 
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import on_host
@@ -36,26 +37,20 @@ class Missing(NamedTuple):
     by_package: bool = False
 
 
-def missing(uses: Iterable[Use], job: Job, hosts: Mapping[str, HostFacts]) -> Iterator[Missing]:
+def missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[Missing]:
     """Yield the uses of names that do not exist on every host.
 
     A name exists if TensorFlow has it, or tfdeploy or an installed package supplies it.
     """
     for use in uses:
-        instead, package = (
-            removed_names.replacement(use.bare_name),
-            removed_names.supplying_package(use.bare_name),
-        )
-        if (
-            instead is None
-            or (is_recent(use) and not _is_gone(use, hosts))
-            or (package and _all_have(package, hosts))
-        ):
-            continue
-        install = _install(package, job, hosts) if package and hosts else None
-        yield Missing(
-            use, _lacking(use), install or f"in its place: {instead}", install is not None
-        )
+        instead = removed_names.replacement(use.bare_name)
+        package = removed_names.supplying_package(use.bare_name)
+        since = removed_names.removed_since(use.bare_name)
+        present = since and all(version_numbers(each.tensorflow) < since for each in hosts.values())
+        if instead is not None and not present and not (package and _all_have(package, hosts)):
+            install = _install(package, job, hosts) if package and hosts else ""
+            lacking = "TensorFlow {}.{} and later".format(*since) if since else "TensorFlow 2"
+            yield Missing(use, lacking, install or f"in its place: {instead}", bool(install))
 
 
 def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
@@ -63,9 +58,9 @@ def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, .
 
     `has_fallback`: the program has code for other TensorFlow versions.
     """
-    groups: dict[tuple[str, str], list[Use]] = {}
-    for each in sure:
-        groups.setdefault((each.lacking, each.instead), []).append(each.use)
+    groups: defaultdict[tuple[str, str], list[Use]] = defaultdict(list)
+    for use, lacking, instead, _ in sure:
+        groups[lacking, instead].append(use)
     return tuple(
         (
             uses[0].where,
@@ -81,9 +76,9 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
 
     There is one note for each package to install, and one for all other names.
     """
-    groups: dict[str, list[Use]] = {}
-    for each in unsure:
-        groups.setdefault(f": {each.instead}" if each.by_package else "", []).append(each.use)
+    groups: defaultdict[str, list[Use]] = defaultdict(list)
+    for use, _, instead, by_package in unsure:
+        groups[f": {instead}" if by_package else ""].append(use)
     for install, uses in groups.items():
         yield (
             "not in this TensorFlow, and an error only where the program reaches it: "
@@ -91,7 +86,7 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
         )
 
 
-def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[str]:
+def supplied(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
     """Yield notes on names that exist after all.
 
     They are old names of TensorFlow 0.x, and names that a package on all hosts supplies.
@@ -99,12 +94,12 @@ def supplied(uses: Collection[Use], hosts: Mapping[str, HostFacts]) -> Iterator[
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
         yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
-    for package in dict.fromkeys(removed_names.supplying_package(use.bare_name) for use in uses):
+    by_package: defaultdict[str | None, list[Use]] = defaultdict(list)
+    for use in uses:
+        by_package[removed_names.supplying_package(use.bare_name)].append(use)
+    for package, used in by_package.items():
         if package and _all_have(package, hosts):
-            used = _first_uses(
-                use for use in uses if removed_names.supplying_package(use.bare_name) == package
-            )
-            yield f"the package {package} supplies {_places(used)}"
+            yield f"the package {package} supplies {_places(_first_uses(used))}"
 
 
 def is_recent(use: Use) -> bool:
@@ -120,11 +115,11 @@ def _first_uses(uses: Iterable[Use]) -> list[Use]:
     first: dict[str, Use] = {}
     for use in uses:
         first.setdefault(use.name, use)
-    used = [f"{use.name}." for use in first.values() if not use.binds]
+    used = [use.name for use in first.values() if not use.binds]
     return [
         use
         for use in first.values()
-        if not (use.binds and any(name.startswith(f"{use.name}.") for name in used))
+        if not (use.binds and any(removed_names.is_within(name, use.name) for name in used))
     ]
 
 
@@ -134,10 +129,8 @@ def _listed(uses: list[Use]) -> str:
     Examples: "tf.sub is", "tf.mul, tf.sub (train.py:4) and 3 more are".
     """
     first, *others = uses
-    if not others:
-        return f"tf.{first.name} is"
     names = [f"tf.{first.name}", *(f"tf.{use.name} ({use.where})" for use in others)]
-    return f"{listed(names, _SHOWN)} are"
+    return f"{listed(names, _SHOWN)} {'are' if others else 'is'}"
 
 
 def _places(uses: list[Use]) -> str:
@@ -146,36 +139,22 @@ def _places(uses: list[Use]) -> str:
     Example: "tf.mul (train.py:3), tf.sub (train.py:4, imported only)". If there are more than
     _SHOWN names, the text says how many others there are.
     """
-    places = [
+    places = (
         f"tf.{use.name} ({use.where}{', imported only' if use.binds else ''})" for use in uses
-    ]
-    return listed(places, _SHOWN)
+    )
+    return listed([*places], _SHOWN)
 
 
-def _all_have(package: str, hosts: Mapping[str, HostFacts]) -> bool:
+def _all_have(package: str, hosts: FactsByHost) -> bool:
     return bool(hosts) and all(each.modules.get(package) for each in hosts.values())
 
 
-def _install(package: str, job: Job, hosts: Mapping[str, HostFacts]) -> str:
+def _install(package: str, job: Job, hosts: FactsByHost) -> str:
     """Return what the user must do to install the package on every host that lacks it."""
     if job.setup_requirements:
-        return (
-            f"write a line {package} into {posixpath.basename(job.setup_requirements)}, then "
-            "`tfdeploy setup`"
-        )
+        file = posixpath.basename(job.setup_requirements)
+        return f"write a line {package} into {file}, then `tfdeploy setup`"
     lacking = [each for each in hosts.values() if not each.modules.get(package)]
     names = fold_names(each.host for each in lacking)
     install = on_host(names, lacking[0].python or "python3", "-m", "pip", "install", package)
     return f"{install}; or `setup: {{requirements: FILE}}` with a line {package} in FILE"
-
-
-def _lacking(use: Use) -> str:
-    since = removed_names.removed_since(use.bare_name)
-    return "TensorFlow {}.{} and later".format(*since) if since else "TensorFlow 2"
-
-
-def _is_gone(use: Use, hosts: Mapping[str, HostFacts]) -> bool:
-    since = removed_names.removed_since(use.bare_name)
-    return since is not None and any(
-        version_numbers(each.tensorflow) >= since for each in hosts.values()
-    )

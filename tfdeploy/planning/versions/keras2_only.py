@@ -88,15 +88,14 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | _qualify_keras_names(
 )
 # Modules of Keras 3 that work in graphs as those of Keras 2 do.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
-_DISABLE_EAGER = ("disable_eager_execution", "disable_v2_behavior")
-_TRAIN_SESSIONS = tuple(
-    f"train.{each}"
-    for each in (
-        "MonitoredSession",
-        "MonitoredTrainingSession",
-        "SingularMonitoredSession",
-        "Supervisor",
-    )
+# The ends of names by which a program disables eager execution or trains with a session.
+_FOR_GRAPHS = (
+    "disable_eager_execution",
+    "disable_v2_behavior",
+    "train.MonitoredSession",
+    "train.MonitoredTrainingSession",
+    "train.SingularMonitoredSession",
+    "train.Supervisor",
 )
 # In a program that uses one of these, Keras from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
@@ -125,10 +124,10 @@ def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
     in_sessions = any(use.name in _SESSIONS for use in uses)
     for use in uses:
         in_graph = in_graphs or (in_sessions and use.name.startswith("compat.v1."))
-        what = None if use.guarded else _describe(use, version1=version1, in_graph=in_graph)
-        if what:
+        what = _describe(use, version1=version1, in_graph=in_graph)
+        if what and not use.guarded:
             return Keras2Use(use.where, what)
-    uses_keras = any(is_within(_name_today(use), "keras") for use in uses)
+    uses_keras = any(is_within(_present_name(use), "keras") for use in uses)
     return next(chain(_packages(program), _calls(program, uses) if uses_keras else ()), None)
 
 
@@ -137,7 +136,7 @@ def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
 
     Either Keras 3 lacks the name, or it does not work in a graph.
     """
-    name = _name_today(use)
+    name = _present_name(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
     part = name.split(".")[1] if name.startswith("keras.") else ""
     if among(name, _NAMES) or (of_version1 and among(name, _NAMES_OF_VERSION1)):
@@ -152,27 +151,19 @@ def _trains_in_graphs(program: Program, uses: list[Use]) -> bool:
 
     It must do so at module level, or in a function that every run calls.
     """
-    names = {id(use.node): _name_today(use) for use in uses}
-    in_graphs = {
-        each
-        for each, name in names.items()
-        if name.rpartition(".")[2] in _DISABLE_EAGER or name in _TRAIN_SESSIONS
-    }
-    if not in_graphs:
-        return False
-    nodes = [
+    in_graphs = [
         (program.by_path[use.path], use.node)
         for use in uses
-        if use.node and id(use.node) in in_graphs
+        if use.node and _present_name(use).endswith(_FOR_GRAPHS)
     ]
-    at_module_level = any(
+    return any(
         not any(isinstance(each, ast.FunctionDef) for each in module.around(node))
-        for module, node in nodes
+        or id(node) in reached.reached(program, workers=True).nodes
+        for module, node in in_graphs
     )
-    return at_module_level or bool(in_graphs & reached.reached(program, workers=True).nodes)
 
 
-def _name_today(use: Use) -> str:
+def _present_name(use: Use) -> str:
     return removed_names.present_name(use.bare_name)
 
 
@@ -189,7 +180,7 @@ def _packages(program: Program) -> Iterator[Keras2Use]:
 
 def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
     guarded = guards.guarded(program)
-    classes = {id(use.node) for use in uses if is_within(_name_today(use), "keras.optimizers")}
+    classes = {id(use.node) for use in uses if is_within(_present_name(use), "keras.optimizers")}
     for module in program.modules:
         own_methods = {node.name for node in module.find(ast.FunctionDef)}
         optimizers = set(_optimizers(module, classes))
@@ -215,19 +206,14 @@ def _describe_call(
 
     `own_methods`: the functions that the module itself defines; calls of these do not count.
     """
-    name = last_name(call.func)
-    if isinstance(call.func, ast.Attribute) and name in _METHODS:
-        return None if name in own_methods else f".{name}()"
-    if (
-        isinstance(call.func, ast.Attribute)
-        and name == "minimize"
-        and last_name(call.func.value) in optimizers
-    ):
-        return "minimize() of Keras' optimizers"
-    if name in _OPTIMIZERS and argument(call, "lr"):
-        return f"{name}(lr=)"
-    return (
-        '.save(save_format="tf")'
-        if name == "save" and text(argument(call, "save_format")) == "tf"
-        else None
-    )
+    match call.func:
+        case ast.Attribute(attr=name) if name in _METHODS:
+            return None if name in own_methods else f".{name}()"
+        case ast.Attribute(owner, "minimize") if last_name(owner) in optimizers:
+            return "minimize() of Keras' optimizers"
+        case ast.Attribute(attr=name) | ast.Name(name):
+            if name in _OPTIMIZERS and argument(call, "lr"):
+                return f"{name}(lr=)"
+            if name == "save" and text(argument(call, "save_format")) == "tf":
+                return '.save(save_format="tf")'
+    return None

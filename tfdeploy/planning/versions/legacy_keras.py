@@ -13,13 +13,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import on_host
 from tfdeploy.model.text.units import version_numbers
-from tfdeploy.planning.source.source import Program, imported_names
+from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import keras2_only, tf_names_used
 
 VARIABLE = "TF_USE_LEGACY_KERAS"
@@ -33,11 +34,11 @@ class KerasChoice:
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
-    notes: tuple[str, ...] = ()
+    notes: Notes = ()
 
 
 def decide(
-    job: Job, program: Program, facts: Mapping[str, HostFacts], *, version1: bool = False
+    job: Job, program: Program, facts: FactsByHost, *, version1: bool = False
 ) -> KerasChoice:
     """Select Keras 2 if the program needs it, unless the job's `env` already selects a version.
 
@@ -54,16 +55,13 @@ def decide(
         needing = [
             each
             for each in facts.values()
-            if _imports(program, "tf_keras") or (by_tensorflow and _has_keras_3(each))
+            if program.imports_any("tf_keras") or (by_tensorflow and _has_keras_3(each))
         ]
         lacking = [each for each in needing if each.tf_keras is None]
-        why = (
-            f"{fit} calls Keras' fit under {rules(job.mode).needs_keras_2[0]}, which Keras 3 "
-            "cannot do"
-            if fit
-            else ""
-        )
-        why = why or (f"{use.what} ({use.where}) is of Keras 2" if use else "")
+        strategy = "".join(rules(job.mode).needs_keras_2[:1])
+        why = f"{fit} calls Keras' fit under {strategy}, which Keras 3 cannot do"
+        if use and not fit:
+            why = f"{use.what} ({use.where}) is of Keras 2"
         if lacking and fit:
             names = fold_names(each.host for each in lacking)
             raise Refused(
@@ -72,21 +70,13 @@ def decide(
                 next=install(lacking),
             )
         if lacking:
-            return KerasChoice(
-                notes=(
-                    f"{why}, and fails or does something else where it is reached: "
-                    f"{install(lacking)}",
-                )
-            )
+            fails = "and fails or does something else where it is reached"
+            return KerasChoice(notes=(f"{why}, {fails}: {install(lacking)}",))
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))
-    if fit and _imports(program, "keras"):
-        return KerasChoice(
-            notes=(
-                f"{fit} calls fit of the package keras: Keras 3 cannot do that here; write `from "
-                "tensorflow import keras`",
-            )
-        )
+    if fit and program.imports_any("keras"):
+        cure = "Keras 3 cannot do that here; write `from tensorflow import keras`"
+        return KerasChoice(notes=(f"{fit} calls fit of the package keras: {cure}",))
     return KerasChoice()
 
 
@@ -116,19 +106,12 @@ def _fit(job: Job, program: Program) -> str | None:
     None if there is no such call, or the program uses no strategy for several workers.
     """
     strategies = rules(job.mode).needs_keras_2
-    if not any(
-        use.name.rpartition(".")[2] in strategies for use in tf_names_used.of_tensorflow(program)
-    ):
-        return None
-    for path, node in program.find(ast.Call):
-        if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
-            return f"{path}:{node.lineno}"
+    uses = tf_names_used.of_tensorflow(program)
+    if any(use.name.rpartition(".")[2] in strategies for use in uses):
+        for path, node in program.find(ast.Call):
+            if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":
+                return f"{path}:{node.lineno}"
     return None
-
-
-def _imports(program: Program, package: str) -> bool:
-    names = (name for _, node in program.imports for name in imported_names(node))
-    return any(name.split(".")[0] == package for name in names)
 
 
 def _has_keras_3(facts: HostFacts) -> bool:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 
-from tfdeploy.model.facts import HostFacts
+from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
+from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import listed, version_numbers
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.expressions import dotted_name, last_name
+from tfdeploy.planning.source.expressions import dotted_name, elements, last_name, target_names
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.old_names import numpy_names
 
@@ -25,13 +26,12 @@ _NO_NUMBER = (2, 4)
 _DROPPED = (1, 24)  # from this NumPy version on, dropped names get a note
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
-_FETCHES = ("run", "eval")
 # Names that NumPy has dropped. NumPy 2 has `bool` and `long` again.
 _NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}
 _MOST = 4
 
 
-def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[str, ...]:
+def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
     newest = max((version_numbers(each.numpy) for each in facts.values()), default=())
     texts = []
     if newest >= _DROPPED and (names := _dropped(program)):
@@ -41,15 +41,14 @@ def notes(job: Job, program: Program, facts: Mapping[str, HostFacts]) -> tuple[s
     return tuple(texts)
 
 
-def _format_note(where: str, facts: Mapping[str, HostFacts]) -> str:
+def _format_note(where: str, facts: FactsByHost) -> str:
     hosts = fold_names(
         name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER
     )
     newest = max(facts.values(), key=lambda each: version_numbers(each.numpy)).numpy
     return (
         f"{where} takes a fetched array of one element for a number, which is a TypeError since "
-        f"NumPy 2.4 ({newest} on {hosts}): "
-        "write `numpy<2.4` into the requirements of `setup`"
+        f"NumPy 2.4 ({newest} on {hosts}): write `numpy<2.4` into the requirements of `setup`"
     )
 
 
@@ -87,7 +86,7 @@ def _formatted(program: Program) -> str:
             name
             for node in assigned
             if _has_one_element(node.value)
-            for name in _target_names(node)
+            for name in target_names(node.targets)
         }
         fetched = {name for node in assigned for name in _fetched(node, single)}
         for node in module.find(ast.Call, ast.BinOp):
@@ -117,9 +116,7 @@ def _has_one_element(value: ast.expr) -> bool:
         for word in (*each.args, *(key.value for key in each.keywords))
     ]
     first = given[:1] if last_name(value.func) == "Variable" else []
-    return any(_is_list_of(each, 1) for each in (*given, *inner)) or any(
-        _is_list_of(each) for each in first
-    )
+    return any(_is_list_of(each, 1) for each in (*given, *inner)) or any(map(_is_list_of, first))
 
 
 def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
@@ -127,18 +124,12 @@ def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
 
     If `number` is not None, the list must contain exactly this number.
     """
-    if not (
-        isinstance(node, ast.List | ast.Tuple)
-        and len(node.elts) == 1
-        and isinstance(node.elts[0], ast.Constant)
-    ):
-        return False
-    value = node.elts[0].value
-    return isinstance(value, int | float) and (number is None or value == number)
-
-
-def _target_names(node: ast.Assign) -> Iterator[str]:
-    yield from (target.id for target in node.targets if isinstance(target, ast.Name))
+    match node:
+        case ast.List([ast.Constant(int() | float() as value)]) | ast.Tuple(
+            [ast.Constant(int() | float() as value)]
+        ):
+            return number in (None, value)
+    return False
 
 
 def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
@@ -147,30 +138,23 @@ def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
     Examples: `w = sess.run(W)`, `_, w = sess.run([train, W])`.
     """
     if _is_fetch(node.value, single):
-        yield from _target_names(node)
-    call, target = node.value, node.targets[0]
-    if (
-        isinstance(call, ast.Call)
-        and last_name(call.func) == "run"
-        and call.args
-        and isinstance(target, ast.Tuple | ast.List)
-    ):
-        asked = call.args[0].elts if isinstance(call.args[0], ast.List | ast.Tuple) else []
-        for fetch, name in zip(asked, target.elts, strict=False):
-            if isinstance(name, ast.Name) and isinstance(fetch, ast.Name) and fetch.id in single:
-                yield name.id
+        yield from target_names(node.targets)
+    match node.value:
+        case ast.Call(function, [fetches, *_]) if last_name(function) == "run":
+            for pair in zip(elements(fetches), elements(node.targets[0]), strict=False):
+                match pair:
+                    case ast.Name(fetch), ast.Name(name) if fetch in single:
+                        yield name
 
 
 def _is_fetch(node: ast.expr, single: set[str]) -> bool:
     """Return whether the node is `sess.run(W)` or `W.eval()` for a one-element variable W."""
-    if not (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
-        and node.func.attr in _FETCHES
-    ):
-        return False
-    what = node.func.value if node.func.attr == "eval" else node.args[0] if node.args else None
-    return isinstance(what, ast.Name) and what.id in single
+    match node:
+        case ast.Call(ast.Attribute(ast.Name(name), "eval")):
+            return name in single
+        case ast.Call(ast.Attribute(attr="run"), [ast.Name(name), *_]):
+            return name in single
+    return False
 
 
 def _as_number(node: ast.expr) -> list[ast.expr]:
@@ -178,19 +162,12 @@ def _as_number(node: ast.expr) -> list[ast.expr]:
 
     They are a and b in `"%f %d" % (a, b)`, and the argument of float() or int().
     """
-    if (
-        isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Name)
-        and node.func.id in ("float", "int")
-    ):
-        return node.args[:1]
-    if not (
-        isinstance(node, ast.BinOp)
-        and isinstance(node.op, ast.Mod)
-        and isinstance(node.left, ast.Constant)
-    ):
-        return []
-    text = node.left.value if isinstance(node.left.value, str) else ""
-    values = node.right.elts if isinstance(node.right, ast.Tuple) else [node.right]
-    forms = re.findall(r"%(?!%)[^%a-zA-Z]*[a-zA-Z]", text.replace("%%", ""))
-    return [value for form, value in zip(forms, values, strict=False) if _NUMBER.fullmatch(form)]
+    match node:
+        case ast.Call(ast.Name("float" | "int"), arguments):
+            return arguments[:1]
+        case ast.BinOp(ast.Constant(str(text)), ast.Mod(), right):
+            values = right.elts if isinstance(right, ast.Tuple) else [right]
+            forms = re.findall(r"%(?!%)[^%a-zA-Z]*[a-zA-Z]", text.replace("%%", ""))
+            pairs = zip(forms, values, strict=False)
+            return [value for form, value in pairs if _NUMBER.fullmatch(form)]
+    return []

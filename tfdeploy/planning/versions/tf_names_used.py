@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 
 from tfdeploy.planning.source import guards
-from tfdeploy.planning.source.expressions import dotted_name
+from tfdeploy.planning.source.expressions import bound_name, dotted_name, target_names
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, module_of_name
 from tfdeploy.runtime.old_names import removed_names
@@ -156,19 +156,16 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
                 and id(node) in guarded
                 and names.get(own, "") not in ("", "compat.v1")
             )
-            aliased |= set(map(id, module.within(node))) if isinstance(node, ast.Assign) else set()
+            if isinstance(node, ast.Assign):
+                aliased.update(map(id, module.within(node)))
             if used:
-                yield Use(
-                    used,
-                    f"{module.path}:{node.lineno}",
-                    id(node) in guarded,
-                    removed_names.has_stand_in(used),
-                    node,
-                )
-    inner = {id(node.value) for node in module.find(ast.Attribute)}
+                binds = removed_names.has_stand_in(used)
+                where = f"{module.path}:{node.lineno}"
+                yield Use(used, where, id(node) in guarded, binds, node)
+    covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
     others = _bound(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
-        if id(expression) in inner or id(expression) in aliased:
+        if id(expression) in covered:
             continue
         root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
@@ -188,28 +185,24 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     There is one tuple for each name that an import or an assignment defines, such as `tf =
     tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names defined so far.
     """
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            top, _, rest = alias.name.partition(".")
-            if top == "tensorflow":
-                yield (alias.asname, rest, rest) if alias.asname else (top, "", rest)
-    elif (
-        isinstance(node, ast.ImportFrom)
-        and not node.level
-        and (node.module or "").split(".")[0] == "tensorflow"
-    ):
-        part = (node.module or "").partition(".")[2]
-        for alias in node.names:
-            name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
-            yield alias.asname or alias.name, name, name
-    elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute | ast.Name):
-        root, chain = _rooted(node.value, names)
-        name = f"{names.get(root, '')}.{chain}".strip(".")
-        of_contrib = name.startswith("contrib.") and (name.count(".") == 1 or not chain)
-        section = root in names and (of_contrib or _of_keras(name))
-        for target in node.targets if section or "compat.v1" in (chain, name) else ():
-            if isinstance(target, ast.Name):
-                yield target.id, name if section else "compat.v1", name if section else ""
+    match node:
+        case ast.Import(aliases):
+            for alias in aliases:
+                top, _, part = alias.name.partition(".")
+                if top == "tensorflow":
+                    yield (alias.asname, part, part) if alias.asname else (top, "", part)
+        case ast.ImportFrom(str(module), aliases, 0):
+            top, _, part = module.partition(".")
+            for alias in aliases if top == "tensorflow" else ():
+                name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
+                yield alias.asname or alias.name, name, name
+        case ast.Assign(targets, ast.Attribute() | ast.Name() as value):
+            root, chain = _rooted(value, names)
+            name = f"{names.get(root, '')}.{chain}".strip(".")
+            of_contrib = name.startswith("contrib.") and (name.count(".") == 1 or not chain)
+            section = root in names and (of_contrib or _of_keras(name))
+            for own in target_names(targets) if section or "compat.v1" in (chain, name) else ():
+                yield (own, name, name) if section else (own, "compat.v1", "")
 
 
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
@@ -217,13 +210,10 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
 
     The result is ("common.tf", "layers.dense") if `names` contains "common.tf".
     """
-    root, _, chain = dotted_name(node).partition(".")
-    parts = chain.split(".")
-    if root in names or len(parts) == 1:
-        return root, chain
-    heads = (".".join((root, *parts[:end])) for end in range(1, len(parts)))
-    head = next((each for each in heads if each in names), root)
-    return head, ".".join((root, *parts))[len(head) + 1 :]
+    dotted = dotted_name(node)
+    heads = (dotted[:end] for end, letter in enumerate(dotted) if letter == ".")
+    head = next((each for each in heads if each in names), dotted.partition(".")[0])
+    return head, dotted[len(head) + 1 :]
 
 
 def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
@@ -237,10 +227,7 @@ def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int]
         if not isinstance(node.ctx, ast.Load) and id(node) not in without
     }
     bound |= {node.arg for node in module.find(ast.arg)}
-    bound |= {node.name for node in module.find(ast.FunctionDef)} | {
-        node.name for node in module.find(ast.ClassDef)
-    }
+    bound |= {node.name for node in module.find(ast.FunctionDef)}
+    bound |= {node.name for node in module.find(ast.ClassDef)}
     statements = module.imports if imports else ()
-    return bound | {
-        alias.asname or alias.name.split(".")[0] for node in statements for alias in node.names
-    }
+    return bound | {bound_name(alias) for node in statements for alias in node.names}

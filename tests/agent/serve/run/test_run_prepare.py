@@ -209,7 +209,7 @@ def test_a_port_held_by_another_run_is_taken(hosts: NewCluster) -> None:
         cluster.hosts["n1"].call("run.prepare", part=part, plan={}, secrets={}, certs={})
     assert (
         caught.value.code == "port_taken"
-        and caught.value.details["owner"] == f"run r1 of job {cluster.job}"
+        and caught.value.details["owner"] == f"worker:0 of run r1 of job {cluster.job}"
     )
 
 

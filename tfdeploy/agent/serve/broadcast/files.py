@@ -14,12 +14,12 @@ from tfdeploy.agent import bitmap, layout
 from tfdeploy.agent.annotations import List, Sequence, Tuple
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile
 from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.host.atomic import create_empty
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
 _SECOND_NS = 10**9
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class BroadcastFiles(NamedTuple):
@@ -45,8 +45,8 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
     from tfdeploy.agent.serve.datasets import versions as data_versions
     from tfdeploy.agent.serve.datasets.staging import Staging
 
-    folder = layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
-    check_owners(call.context.workdir, "%s/data/%s" % (call.name("job"), call.name("name")))
+    folder = layout.data_dir(call.workdir, call.job, call.name("name"))
+    check_owners(call.workdir, "%s/data/%s" % (call.job, call.name("name")))
     staging = Staging(folder)
     later = [folder, data_versions.side_path(folder, data_versions.NEXT)]
     return BroadcastFiles(
@@ -66,22 +66,23 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
 
     folder, begun = checked_staging_path(call), begun_release(call)
     before = release_manifest.newest_release(os.path.dirname(folder)) or folder
-    asked = set(begun.missing)
-    sizes = {entry.path: entry.size for entry in begun.entries if entry.path in asked}
+    missing = set(begun.missing)
+    sizes = {entry.path: entry.size for entry in begun.entries if entry.path in missing}
     files = []
     for path, size, mtime_ns in _file_rows(call):
         if sizes.pop(path, None) != size:
-            raise VerbError("bad_argument", "%r is no file that was asked for" % path)
+            raise VerbError("bad_argument", "%r is not one of the missing files" % path)
         is_partial = _has_partial(os.path.join(folder, path), size)
         if not size:
-            _make_empty(os.path.join(folder, path), mtime_ns)
+            create_empty(os.path.join(folder, path))
+            os.utime(os.path.join(folder, path), ns=(mtime_ns, mtime_ns))
         old = _stat_regular_file(os.path.join(before, path)) if before != folder else None
         files.append(
             BroadcastFile(
                 os.fsencode(path), size, mtime_ns, partial=is_partial, old=old.st_size if old else 0
             )
         )
-    final = layout.release_dir(call.context.workdir, call.name("job"), call.name("release"))
+    final = layout.release_dir(call.workdir, call.job, call.name("release"))
     return BroadcastFiles(files, before, folder, [final])
 
 
@@ -92,13 +93,14 @@ def _locate_keep_files(call: Call) -> BroadcastFiles:
     from tfdeploy.agent.run.keep_receive import check_inside, incoming_path
 
     keep = check_keep_paths(call.rows("keep"))
-    root = layout.keep_dir(call.context.workdir, call.name("job"), "")
+    root = layout.keep_dir(call.workdir, call.job, "")
     files = []
     for path, size, mtime_ns in _file_rows(call):
         current = _stat_regular_file(os.path.join(root, check_inside(path, keep)))
-        same = current is not None and (current.st_size, current.st_mtime_ns // _SECOND_NS) == (
-            size,
-            mtime_ns // _SECOND_NS,
+        same = (
+            current is not None
+            and current.st_size == size
+            and current.st_mtime_ns // _SECOND_NS == mtime_ns // _SECOND_NS
         )
         files.append(
             BroadcastFile(
@@ -109,16 +111,13 @@ def _locate_keep_files(call: Call) -> BroadcastFiles:
                 old=current.st_size if current else 0,
             )
         )
-    return BroadcastFiles(files, root, incoming_path(call.context.workdir, call.name("job")), [])
+    return BroadcastFiles(files, root, incoming_path(call.workdir, call.job), [])
 
 
 def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
-    rows = []
-    for row in call.rows("files"):
-        kinds = [type(each) for each in row] if isinstance(row, (list, tuple)) else []
-        if kinds != [str, int, int] or row[1] < 0:
-            raise VerbError("bad_argument", "%.200r is not [path, bytes, mtime_ns]" % (row,))
-        rows.append((row[0], row[1], row[2]))
+    rows = call.rows("files", str, int, int)
+    if any(size < 0 for _, size, _ in rows):
+        raise VerbError("bad_argument", "a file has a size below 0")
     return rows
 
 
@@ -142,11 +141,6 @@ def _stat_regular_file(path: str) -> "os.stat_result | None":
     except OSError:
         return None
     return file_stat if stat.S_ISREG(file_stat.st_mode) else None
-
-
-def _make_empty(path: str, mtime_ns: int) -> None:
-    os.close(os.open(path, _NEW, 0o600))
-    os.utime(path, ns=(mtime_ns, mtime_ns))
 
 
 def _unpack_bitmap(call: Call, key: str) -> bytes:

@@ -13,8 +13,8 @@ import re
 import time
 from array import array
 
-from tfdeploy.agent import bitmap, layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, FrozenSet, List, Tuple
+from tfdeploy.agent import bitmap
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Tuple
 from tfdeploy.agent.broadcast.disk_reserve import DiskReserve
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.broadcast.member import Member
@@ -28,7 +28,7 @@ from tfdeploy.agent.pieces import Pieces, bitmap_bytes
 from tfdeploy.agent.serve.broadcast.files import locate_files
 from tfdeploy.agent.serve.call import Call, Verb, audited, fenced
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import unpack_listing
+from tfdeploy.agent.serve.datasets.staging import data_folder, unpack_listing
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -75,9 +75,7 @@ def offer_files(call: Call) -> Answer:
 
     Raises VerbError bad_listing.
     """
-    root = call.text("root") or data_versions.newest_folder(
-        layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
-    )
+    root = call.text("root") or data_versions.newest_folder(data_folder(call))
     _offers[call.name("id")] = unpack_listing(call.blob), root
     return {}
 
@@ -120,20 +118,15 @@ def _run_member(call: Call, holdings: Holdings) -> Answer:
 def _send_reports(call: Call, member: Member) -> None:
     """Send a progress item at most every REPORT_S, and each failure at once, until the call is
     cancelled."""
-    sent, sent_at = (-1, -1), 0.0
-    member.holdings.listen(lambda: member.reports.put(None) if member.holdings.complete else None)
+    sent, sent_at, holdings = (-1, -1), 0.0, member.holdings
+    holdings.listen(lambda: member.reports.put(None) if holdings.complete else None)
     while not call.cancelled.is_set():
-        now, at = (member.holdings.have_bytes, member.holdings.received_bytes), time.monotonic()
-        if now != sent and (at - sent_at >= REPORT_S or member.holdings.complete):
-            sent, sent_at = now, at
-            call.item(
-                {
-                    "have": now[0],
-                    "received": now[1],
-                    "stripes": list(member.holdings.have_by_stripe),
-                },
-                b"",
-            )
+        progress, now = (holdings.have_bytes, holdings.received_bytes), time.monotonic()
+        if progress != sent and (now - sent_at >= REPORT_S or holdings.complete):
+            sent, sent_at = progress, now
+            have, received = progress
+            stripes = list(holdings.have_by_stripe)
+            call.item({"have": have, "received": received, "stripes": stripes}, b"")
         try:
             failed = member.reports.get(timeout=POLL_S)
         except queue.Empty:
@@ -153,15 +146,10 @@ def set_feeds(call: Call) -> Answer:
     _add_roots(call, member)
     stripes = call.integer("stripes", 1)
     parents = {}
-    for row in call.rows("parents"):
-        if not isinstance(row, (list, tuple)) or len(row) != 4:
-            raise VerbError("bad_argument", "%.200r is no parent" % (row,))
-        name, address, port, wanted = row
-        token = handshake_gate.server_name_token(member.authority, str(name))
-        parents[str(name)] = Parent(
-            str(name), str(address), int(port), token, stripes, _stripe_set(wanted)
-        )
-    member.set_feeds(stripes, parents, _stripe_set(call.rows("here")))
+    for name, address, port, wanted in call.rows("parents", str, str, int, list):
+        token = handshake_gate.server_name_token(member.authority, name)
+        parents[name] = Parent(name, address, port, token, stripes, frozenset(wanted))
+    member.set_feeds(stripes, parents, frozenset(call.rows("here")))
     return {}
 
 
@@ -175,10 +163,10 @@ def add_roots(call: Call) -> Answer:
 
 
 def _add_roots(call: Call, member: Member) -> None:
-    given = [str(each) for each in call.rows("roots")]
-    if not all(_ROOT.match(each) for each in given):
+    roots = [str(each) for each in call.rows("roots")]
+    if not all(map(_ROOT.match, roots)):
         raise VerbError("bad_argument", "a root is not 64 hexadecimal digits")
-    member.holdings.add_roots(call.integer("first"), [bytes.fromhex(each) for each in given])
+    member.holdings.add_roots(call.integer("first"), list(map(bytes.fromhex, roots)))
 
 
 def accept_leaves(call: Call) -> Answer:
@@ -259,11 +247,6 @@ def _find_member(call: Call) -> Member:
     if member is None:
         raise VerbError("not_begun", "this host takes no part in that broadcast")
     return member
-
-
-def _stripe_set(value: Any) -> FrozenSet[int]:
-    rows: List[Any] = value if isinstance(value, list) else []
-    return frozenset(each for each in rows if isinstance(each, int))
 
 
 VERBS: Dict[str, Verb] = {

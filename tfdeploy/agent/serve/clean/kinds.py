@@ -8,7 +8,7 @@ that item.
 from __future__ import annotations
 
 import os
-import stat
+from functools import cached_property
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import (
@@ -21,7 +21,7 @@ from tfdeploy.agent.annotations import (
     Set,
     Tuple,
 )
-from tfdeploy.agent.errors import NAME
+from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.ownership import NotOurs, check_owners
@@ -42,6 +42,7 @@ from tfdeploy.agent.serve.release import retention as release_retention
 KEPT_RELEASES = 5
 # For each job and host, this many of the newest environments are kept for its next launch.
 KEPT_ENVIRONMENTS = 1
+_USED_WITH_SECRET = "a run that has not ended uses it, and it holds a secret file"
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
 # The agent comes last, because `clean.everything` runs from it.
@@ -85,14 +86,11 @@ class Scope:
         self.workdir, self.host, self.job = context.workdir, context.host, job
         self.jobs, self.named, self.secret = jobs, named, list(secret)
         self.own_lock = lock.held_lock_path(context, job) if job else ""
-        self._marked: Optional[Set[str]] = None
 
-    @property
+    @cached_property
     def marked(self) -> Set[str]:
         """Return the runs of the job that had a live process on this host at the first call."""
-        if self._marked is None:
-            self._marked = over.marked_runs(self.workdir, self.job)
-        return self._marked
+        return over.marked_runs(self.workdir, self.job)
 
     @property
     def job_dir(self) -> str:
@@ -109,7 +107,7 @@ def list_jobs(workdir: str) -> List[str]:
             check_owners(workdir, *layout.job_folders(name))
         except (NotOurs, OSError):
             continue
-        if NAME.match(name) and any(
+        if is_name(name) and any(
             _is_folder(os.path.join(workdir, name, each)) for each in ("locks", "fences")
         ):
             jobs.append(name)
@@ -155,19 +153,10 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
     with_secret = {
         name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)
     }
-    in_use = (
-        with_secret.intersection(unended.releases_in_use(scope.workdir, scope.job))
-        if with_secret
-        else set()
-    )
-    for name in sorted(surplus | with_secret):
-        if NAME.match(name):
-            why = (
-                "a run that has not ended uses it, and it holds a secret file"
-                if name in in_use
-                else ""
-            )
-            yield Item("release", scope.job, name, os.path.join(folder, name), None, why, bool(why))
+    in_use = set(unended.releases_in_use(scope.workdir, scope.job)) if with_secret else set()
+    for name in sorted(filter(is_name, surplus | with_secret)):
+        why = _USED_WITH_SECRET if name in with_secret & in_use else ""
+        yield Item("release", scope.job, name, os.path.join(folder, name), None, why, bool(why))
 
 
 def _list_secret_copies(scope: Scope) -> Iterator[Item]:
@@ -188,16 +177,16 @@ def _list_secret_copies(scope: Scope) -> Iterator[Item]:
 def _list_data_sets(scope: Scope) -> Iterator[Item]:
     if scope.named is None:
         return
-    read = unended.data_sets_in_use(scope.workdir, scope.job)
+    in_use = unended.data_sets_in_use(scope.workdir, scope.job)
     for name in list_names(os.path.join(scope.job_dir, "data")):
         path = layout.data_dir(scope.workdir, scope.job, name)
         if (
             name not in scope.named
-            and NAME.match(name)
+            and is_name(name)
             and _is_folder(path)
             and data_record.is_ours(path)
         ):
-            why = "a run that has not ended reads it" if read is None or name in read else ""
+            why = "a run that has not ended reads it" if in_use is None or name in in_use else ""
             yield Item("data", scope.job, name, path, None, why, bool(why))
 
 
@@ -350,12 +339,10 @@ def list_all_but_runs(workdir: str) -> Iterator[Item]:
         for job in list_jobs(workdir)
         for name in _JOB_FOLDERS
     ]
-    partials = [name for name in list_names(workdir) if name.startswith(removal.GONE)]
-    items += [Item("half", "", name, os.path.join(workdir, name)) for name in partials]
-    items += [
-        Item(kind, "", name, os.path.join(workdir, name)) for name, kind in _WORKDIR_FOLDERS.items()
-    ]
-    return (item for item in items if is_ours(item.path))
+    kinds = {name: "half" for name in list_names(workdir) if name.startswith(removal.GONE)}
+    kinds.update(_WORKDIR_FOLDERS)
+    items += [Item(kind, "", name, os.path.join(workdir, name)) for name, kind in kinds.items()]
+    return (item for item in items if removal.is_ours(item.path))
 
 
 def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
@@ -364,28 +351,17 @@ def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
     instead."""
     folder = layout.runs_dir(workdir, job)
     for name in list_names(folder):
-        path = os.path.join(folder, name)
-        if not is_ours(path) or not (NAME.match(name) or over.is_incomplete_name(name)):
+        path, is_partial = os.path.join(folder, name), over.is_incomplete_name(name)
+        if not removal.is_ours(path) or not (is_name(name) or is_partial):
             continue
-        foreign = [] if over.is_incomplete_name(name) else over.find_unknown_paths(path)
+        foreign = [] if is_partial else over.find_unknown_paths(path)
         if not foreign:
             yield Item("run", job, name, path)
-        for inner in list_names(path) if foreign else ():
-            if os.path.join(path, inner) not in foreign:
-                yield Item("run", job, "%s/%s" % (name, inner), os.path.join(path, inner))
-
-
-def is_ours(path: str) -> bool:
-    """Return whether the path belongs to this user or root, and is no link."""
-    try:
-        about = os.lstat(path)
-    except OSError:
-        return False
-    return about.st_uid in (0, os.geteuid()) and not stat.S_ISLNK(about.st_mode)
+            continue
+        for entry in list_names(path):
+            if os.path.join(path, entry) not in foreign:
+                yield Item("run", job, "%s/%s" % (name, entry), os.path.join(path, entry))
 
 
 def _is_folder(path: str) -> bool:
-    try:
-        return stat.S_ISDIR(os.lstat(path).st_mode)
-    except OSError:
-        return False
+    return os.path.isdir(path) and not os.path.islink(path)

@@ -13,12 +13,13 @@ needs are imported before.
 
 from __future__ import annotations
 
+import itertools
 import os
 import shutil  # noqa: F401 - removal.py needs it when the agent's folder, and what it could import from there, is gone
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional, Tuple
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
+from tfdeploy.agent.errors import VerbError, is_name
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.ownership import agent_name, check_owners
 from tfdeploy.agent.run import leftovers
@@ -26,7 +27,7 @@ from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.seen import AGENTS, read_stamps
 from tfdeploy.agent.serve import audit_log
-from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.call import Call, audited, checked_name, fenced
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
 from tfdeploy.agent.serve.clean.kinds import Item, Scope
 from tfdeploy.agent.serve.env import record as env_record
@@ -54,21 +55,19 @@ def list_items(call: Call) -> Answer:
     """
     context, secret, jobs = call.context, SecretPaths(call), _optional_names(call, "jobs")
     all_jobs = clean_kinds.list_jobs(context.workdir)
-    wanted = [job for job in all_jobs if jobs is None or job in jobs]
     if call.flag("everything"):
         items = clean_kinds.list_everything(
             context.workdir, [Scope(context, job) for job in all_jobs]
         )
     else:
+        named = _optional_names(call, "named")
         scopes = [
-            Scope(context, job, named=_optional_names(call, "named"), secret=secret.code(job))
-            for job in wanted
+            Scope(context, job, named=named, secret=secret.code[job])
+            for job in all_jobs
+            if jobs is None or job in jobs
         ]
-        items = (
-            item
-            for scope in [*scopes, Scope(context, jobs=jobs)]
-            for item in clean_kinds.list_items(scope)
-        )
+        scopes.append(Scope(context, jobs=jobs))
+        items = itertools.chain.from_iterable(map(clean_kinds.list_items, scopes))
     _send_all(call, map(clean_kinds.add_size, items))
     return {"workdir_id": _workdir_identity(context.agent_dir), "jobs": all_jobs}
 
@@ -82,12 +81,12 @@ def remove_items(call: Call) -> Answer:
     Args: job, things [[kind, name], ...], named? (data sets that are kept), secret_files? (as for
     audit).
     """
-    job, secret = call.name("job"), SecretPaths(call)
-    check_owners(call.context.workdir, *layout.job_folders(job))
+    job, secret = call.job, SecretPaths(call)
+    check_owners(call.workdir, *layout.job_folders(job))
     scope = Scope(
-        call.context, job, named=_optional_names(call, "named") or [], secret=secret.code(job)
+        call.context, job, named=_optional_names(call, "named") or [], secret=secret.code[job]
     )
-    _send_all(call, (_remove_item(scope, kind, name) for kind, name in _wanted_items(call)))
+    _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
     return {}
 
 
@@ -100,7 +99,7 @@ def remove_beside_jobs(call: Call) -> Answer:
     used).
     """
     scope = Scope(call.context, jobs=_optional_names(call, "jobs"))
-    _send_all(call, (_remove_item(scope, kind, name) for kind, name in _wanted_items(call)))
+    _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
     return {}
 
 
@@ -121,11 +120,10 @@ def remove_everything(call: Call) -> Answer:
 
 def _send_all(call: Call, items: Iterator[Item]) -> None:
     """Send each item. Stops before the next item once the call is cancelled."""
-    while not call.cancelled.is_set():
-        item = next(items, None)
-        if item is None:
-            return
+    for item in items:
         _send(call, item)
+        if call.cancelled.is_set():
+            return
 
 
 def _send(call: Call, item: Item) -> None:
@@ -156,24 +154,7 @@ def _workdir_identity(agent_dir: str) -> str:
 
 
 def _optional_names(call: Call, key: str) -> Optional[List[str]]:
-    return None if call.args.get(key) is None else [_checked_name(name) for name in call.rows(key)]
-
-
-def _checked_name(value: object) -> str:
-    if not isinstance(value, str) or not NAME.match(value):
-        raise VerbError("bad_name", "%.200r is not a name that tfdeploy uses" % (value,))
-    return value
-
-
-def _wanted_items(call: Call) -> List[Tuple[str, str]]:
-    for row in call.rows("things"):
-        if (
-            not isinstance(row, (list, tuple))
-            or len(row) != 2
-            or not all(isinstance(word, str) for word in row)
-        ):
-            raise VerbError("bad_argument", "%.200r is not [kind, name]" % (row,))
-    return [(kind, name) for kind, name in call.rows("things")]
+    return None if call.args.get(key) is None else [checked_name(name) for name in call.rows(key)]
 
 
 # --- the removal of an item
@@ -182,7 +163,7 @@ def _wanted_items(call: Call) -> List[Tuple[str, str]]:
 def _remove_item(scope: Scope, kind: str, name: str) -> Item:
     """Remove the item. `kept_because` of the result says why the item was not removed, or not
     completely."""
-    asked = Item(kind, scope.job, name)
+    named = Item(kind, scope.job, name)
     try:
         if scope.job and (kind == "run" or _is_run_folder(kind, name)):
             return _remove_run(scope, kind, name)
@@ -191,13 +172,13 @@ def _remove_item(scope: Scope, kind: str, name: str) -> Item:
         )
         item = None if busy else clean_kinds.find_item(scope, kind, name)
         if item is None:
-            return asked._replace(kept_because=busy or GONE)
+            return named._replace(kept_because=busy or GONE)
         if kind == "environment":
             return _remove_environment(scope, item)
         item = clean_kinds.add_size(item)
         return item if item.kept_because else _remove_paths(item)
     except OSError as error:
-        return clean_kinds.mark_kept(asked, error)
+        return clean_kinds.mark_kept(named, error)
 
 
 def _remove_paths(item: Item) -> Item:
@@ -214,22 +195,22 @@ def _is_run_folder(kind: str, name: str) -> bool:
     """Return whether an item with this kind and name is the whole folder of an incomplete run, and
     not only an entry in such a folder."""
     steps = name.split("/")
-    return kind == "half" and steps[0] == "runs" and len(steps) == 2 and bool(NAME.match(steps[1]))
+    return kind == "half" and steps[0] == "runs" and len(steps) == 2 and is_name(steps[1])
 
 
 def _remove_run(scope: Scope, kind: str, name: str) -> Item:
     run = name.rpartition("/")[2]
     paths = RunPaths(layout.host_dir(scope.workdir, scope.job, run, "x"))
-    asked = Item(kind, scope.job, name, paths.run_dir)
+    named = Item(kind, scope.job, name, paths.run_dir)
     # While this lock is held, no host begins a run with this name.
     with leftovers.folders_lock(paths) as folders:
         if not folders.is_held():
-            return asked._replace(kept_because=NO_LOCK)
+            return named._replace(kept_because=NO_LOCK)
         item = clean_kinds.find_run(scope, run)
         if item is None:
-            return asked._replace(kept_because=GONE)
+            return named._replace(kept_because=GONE)
         if item.kind != kind or item.kept_because:
-            return asked._replace(kept_because=item.kept_because or NEEDED, is_live=item.is_live)
+            return named._replace(kept_because=item.kept_because or NEEDED, is_live=item.is_live)
         item = clean_kinds.add_size(item)
         if item.kept_because:
             return item
@@ -290,19 +271,14 @@ def _delete(item: Item, aside: List[Optional[str]]) -> Item:
 def _remove_whole_workdir(call: Call) -> Iterator[Item]:
     """Remove everything that tfdeploy has put into the workdir. If VerbError live_run or locked is
     raised, nothing was removed."""
-    context, workdir = call.context, call.context.workdir
+    context, workdir = call.context, call.workdir
     if not os.path.isdir(os.path.join(workdir, AGENTS)):
         return  # another host that shares the workdir has removed it all
     jobs = clean_kinds.list_jobs(workdir)
-    held: List[str] = []
     try:
         for job in jobs:
-            lock.acquire_at_once(
-                context,
-                job,
-                lock_fences.parse_holder({**call.table("holder"), "operation": "clean"}),
-            )
-            held.append(job)
+            holder = lock_fences.parse_holder({**call.table("holder"), "operation": "clean"})
+            lock.acquire_at_once(context, job, holder)
         _refuse_if_in_use([Scope(context, job) for job in jobs])
         audit_log.record_act(call, "clean", "removes everything")
         yield from _remove_all(workdir, jobs)
@@ -311,7 +287,7 @@ def _remove_whole_workdir(call: Call) -> Iterator[Item]:
             _remove_locks(os.path.join(workdir, job))
         _remove_empty([workdir])
     finally:
-        for job in held:
+        for job in jobs:
             lock.release(context, job)
 
 

@@ -11,7 +11,7 @@ import fcntl
 import os
 import stat
 
-from tfdeploy.agent import layout, listing
+from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import TYPE_CHECKING, Tuple
 from tfdeploy.agent.bitmap import marked_numbers
 from tfdeploy.agent.broadcast.piece_files import split_at_holes, write_all
@@ -20,7 +20,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
 from tfdeploy.agent.serve.call import Call, fenced
-from tfdeploy.agent.serve.datasets.staging import Staging
+from tfdeploy.agent.serve.datasets.staging import Staging, data_folder
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 
 if TYPE_CHECKING:
@@ -42,9 +42,7 @@ def list_source(call: Call) -> Answer:
         try:
             return {"folder": os.path.isdir(path), "stamp": compute_stamp(path)}
         except OSError as error:
-            raise VerbError(
-                "unreadable", "%s cannot be read: %s" % (path, error.strerror), where=path
-            ) from error
+            raise _unreadable_error(path, error) from error
     rows, is_folder, stamp = _list_path(path)
     packed = rows.pack()
     for at in range(0, len(packed), BLOB_BYTES):
@@ -57,7 +55,7 @@ def list_source(call: Call) -> Answer:
 def _list_path(path: str) -> Tuple[Listing, bool, str]:
     stamp = Stamp()
 
-    def seen(name: bytes, file_stat: os.stat_result) -> None:
+    def visit(name: bytes, file_stat: os.stat_result) -> None:
         stamp.add_file(name, file_stat)
         if stat.S_ISREG(file_stat.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
             raise PermissionError(13, "it may not be read", os.fsdecode(os.path.join(root, name)))
@@ -66,27 +64,27 @@ def _list_path(path: str) -> Tuple[Listing, bool, str]:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)
         root = os.fsencode(path if is_folder else os.path.dirname(path))
         if not is_folder and os.path.islink(path):
-            where = os.path.realpath(path)
             raise VerbError(
                 "unreadable",
                 "%s is a link to a file" % path,
                 where=path,
                 advice="name_file",
-                details={"path": where},
+                details={"path": os.path.realpath(path)},
             )
-        rows = listing.walk(path, seen) if is_folder else listing.list_file(path, seen)
+        rows = listing.walk(path, visit) if is_folder else listing.list_file(path, visit)
     except FileNotFoundError as error:
         raise VerbError("missing", "%s does not exist" % path, where=path) from error
     except listing.SpecialFile as error:
         what = "%s is neither a file, a link nor a folder" % error.filename
         raise VerbError("unreadable", what, where=error.filename) from error
     except OSError as error:
-        raise VerbError(
-            "unreadable",
-            "%s cannot be read: %s" % (path, error.strerror),
-            where=error.filename or path,
-        ) from error
+        raise _unreadable_error(path, error) from error
     return rows, is_folder, str(stamp)
+
+
+def _unreadable_error(path: str, error: OSError) -> VerbError:
+    what = "%s cannot be read: %s" % (path, error.strerror)
+    return VerbError("unreadable", what, where=error.filename or path)
 
 
 @fenced
@@ -98,7 +96,7 @@ def copy_source(call: Call) -> Answer:
 
     Raises VerbError not_begun, unreadable.
     """
-    staging = Staging(layout.data_dir(call.context.workdir, call.name("job"), call.name("name")))
+    staging = Staging(data_folder(call))
     wanted, root = staging.listing(), os.fsencode(call.text("root"))
     for index in marked_numbers(staging.lacking(wanted)):
         if call.cancelled.is_set():
@@ -115,8 +113,8 @@ def _copy_file(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> N
     try:
         reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
     except OSError as error:
-        what = "%s cannot be read: %s" % (os.fsdecode(source), error.strerror)
-        raise VerbError("unreadable", what, where=os.fsdecode(source)) from error
+        error.filename = os.fsdecode(source)
+        raise _unreadable_error(error.filename, error) from error
     try:
         writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

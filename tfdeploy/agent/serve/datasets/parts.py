@@ -15,14 +15,14 @@ import sys
 from array import array
 
 from tfdeploy.agent import bitmap, layout, listing
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FOLDER, LINK, Listing
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import unpack_listing, walk_folder
+from tfdeploy.agent.serve.datasets.staging import data_folder, unpack_listing, walk_folder
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer, DataParts
@@ -38,14 +38,9 @@ def list_held_files(call: Call) -> Answer:
 
     Raises VerbError bad_listing.
     """
-    folder = data_versions.newest_folder(
-        layout.data_dir(call.context.workdir, call.name("job"), call.name("name"))
-    )
+    folder = data_versions.newest_folder(data_folder(call))
     wanted = unpack_listing(call.blob)
-    current = walk_folder(folder) if os.path.isdir(folder) else Listing()
-    record = data_record.read_record(folder)
-    stored = record["parts"] if record is not None else None
-    part_of = _part_by_row(stored, current) if stored is not None else None
+    current, part_of, _ = _list_with_parts(folder)
     rows_by_part: Dict[int, List[int]] = {}
     for i, j in listing.match_rows(wanted, current):
         if (
@@ -54,7 +49,7 @@ def list_held_files(call: Call) -> Answer:
             and wanted.is_content(i)
             and listing.is_same_file(wanted[i], current[j])
         ):
-            rows_by_part.setdefault(part_of[j] if part_of is not None else NO_PART, []).append(i)
+            rows_by_part.setdefault(part_of[j] if part_of else NO_PART, []).append(i)
     rows_held = [
         [part, bitmap.pack(bitmap.make_bitmap(rows, len(wanted)))]
         for part, rows in rows_by_part.items()
@@ -90,13 +85,8 @@ def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
 
 def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, mine: List[int]) -> None:
     folder = layout.data_dir(paths.workdir, paths.job, name)
-    record = data_record.read_record(folder)
-    stored = record["parts"] if record is not None else None
-    rows = walk_folder(folder) if os.path.isdir(folder) else Listing()
-    part_of = (
-        _part_by_row(stored, rows) if stored is not None and stored["count"] == count else None
-    )
-    if part_of is None or not set(mine) <= set(part_of):
+    rows, part_of, recorded_count = _list_with_parts(folder)
+    if recorded_count != count or not set(mine) <= set(part_of):
         what = "data set %s is not here in %d parts" % (name, count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
     alone = set(part_of) <= {mine[0], NO_PART}
@@ -123,17 +113,21 @@ def _link_part(
             os.link(os.path.join(folder, row.path), at, follow_symlinks=False)
 
 
-def _part_by_row(stored: DataParts, rows: Listing) -> "Optional[array[int]]":
-    """For each row, return the number of its part. Return None if the stored numbers belong to
-    another state of the data set."""
-    content = _unpack(stored["of"])
-    if len(content) != 2 * len(rows):
-        return None
-    parts = array("H")
-    parts.frombytes(content)
+def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":
+    """Return (the listing of the folder, the number of the part of each row, how many parts there
+    are). The numbers are empty if the data set has no parts, or if they belong to another state of
+    the data set."""
+    rows = walk_folder(folder) if os.path.isdir(folder) else Listing()
+    record, numbers = data_record.read_record(folder), array("H")
+    parts = record["parts"] if record is not None else None
+    if parts is None:
+        return rows, numbers, 0
+    content = _unpack(parts["of"])
+    if len(content) == 2 * len(rows):
+        numbers.frombytes(content)
     if sys.byteorder == "big":
-        parts.byteswap()
-    return parts
+        numbers.byteswap()
+    return rows, numbers, parts["count"]
 
 
 def _unpack(text: str) -> bytes:

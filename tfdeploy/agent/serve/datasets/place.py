@@ -17,6 +17,7 @@ from tfdeploy.agent import listing
 from tfdeploy.agent.annotations import List, Optional
 from tfdeploy.agent.bitmap import is_marked, marked_numbers
 from tfdeploy.agent.host import removal
+from tfdeploy.agent.host.atomic import create_empty
 from tfdeploy.agent.listing import FILE, FOLDER, LINK, NOT_LINKED, Listing, Row
 from tfdeploy.agent.serve.datasets.staging import Staging
 
@@ -26,19 +27,17 @@ _OTHERS_WRITE = 0o022
 def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
     """Return the paths of the files that this host lacks and that are not complete in the staging
     folder."""
-    folder, unready_paths = os.fsencode(staging.new), []
+    folder, incomplete = os.fsencode(staging.new), []
     for row in map(wanted.__getitem__, marked_numbers(lacking)):
         try:
-            about = os.lstat(os.path.join(folder, row.path))
-            is_whole = stat.S_ISREG(about.st_mode) and (about.st_size, about.st_mtime_ns) == (
-                row.size,
-                row.mtime_ns,
-            )
+            status = os.lstat(os.path.join(folder, row.path))
+            size_and_time = status.st_size, status.st_mtime_ns
+            is_complete = stat.S_ISREG(status.st_mode) and size_and_time == (row.size, row.mtime_ns)
         except (FileNotFoundError, NotADirectoryError):
-            is_whole = False
-        if not is_whole and row.size:
-            unready_paths.append(row.path)
-    return unready_paths
+            is_complete = False
+        if row.size and not is_complete:
+            incomplete.append(row.path)
+    return incomplete
 
 
 def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
@@ -50,17 +49,17 @@ def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "arr
     _make_folders_writable(root, current)
     new = array("Q")
     for i, j in listing.match_rows(wanted, current):
-        row = wanted[i] if i is not None else None
         old = current[j] if j is not None else None
-        if row is None:
+        if i is None:
             if old is not None and old.path:
                 _remove(os.path.join(root, old.path))
             continue
+        row = wanted[i]
         at = os.path.join(root, row.path)
         if old is not None and old.kind != row.kind:
             _remove(at)
             old = None
-        if row.kind == FILE and i is not None and is_marked(lacking, i):
+        if row.kind == FILE and is_marked(lacking, i):
             _move_staged(staging, row, at)
             new.append(i)
         elif row.same_as != NOT_LINKED:
@@ -88,7 +87,7 @@ def build_folder(
             if row.size:
                 os.link(os.path.join(os.fsencode(staging.new), row.path), at, follow_symlinks=False)
             else:
-                _create_empty(at)
+                create_empty(at)
             new.append(i)
         elif row.kind == FILE:
             _link_or_copy(os.path.join(old, row.path), at, row)
@@ -116,17 +115,11 @@ def _make_folders_writable(root: bytes, current: Listing) -> None:
 
 
 def _move_staged(staging: Staging, row: Row, at: bytes) -> None:
-    if not row.size:
+    if row.size:
+        os.replace(os.path.join(os.fsencode(staging.new), row.path), at)
+    else:
         _remove(at)
-        _create_empty(at)
-        return
-    os.replace(os.path.join(os.fsencode(staging.new), row.path), at)
-
-
-def _create_empty(at: bytes) -> None:
-    os.close(
-        os.open(at, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
-    )
+        create_empty(at)
 
 
 def _hard_link(first: bytes, at: bytes) -> None:

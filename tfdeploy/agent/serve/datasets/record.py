@@ -26,12 +26,11 @@ def sync_start_time(folder: str) -> float:
 
 def mark_begun(folder: str) -> None:
     """Record that tfdeploy made this folder, and that a sync begins now. Raises OSError."""
-    id_ = folder_id(folder) or os.urandom(16).hex()
     marker: DataMarker = {
         "v": wire.VERSION,
         "time": time.time(),
         "name": os.path.basename(folder),
-        "id": id_,
+        "id": folder_id(folder) or os.urandom(16).hex(),
     }
     atomic.write_json(_marker_path(folder), marker)
 
@@ -42,27 +41,18 @@ def folder_id(folder: str) -> str:
     return str((atomic.read_json(_marker_path(folder)) or {}).get("id") or "")
 
 
-def is_recorded_as(folder: str, digest: str, attributes: str) -> bool:
-    """Return whether the data set is recorded as complete in exactly this state. Raises OSError."""
-    record = read_record(folder)
-    return record is not None and (record["digest"], record["attributes"]) == (digest, attributes)
-
-
 def read_record(folder: str) -> Optional[DataRecord]:
     """Return what is recorded about the data set, or None if the data set is not complete. Raises
     OSError."""
     stored = atomic.read_json(_record_path(folder))
     if stored is None:
         return None
-    time_s = stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0
-    attributes = str(stored.get("attributes") or "")
-    parts = _parse_parts(stored.get("parts"))
     return {
         "v": wire.VERSION,
-        "time": time_s,
+        "time": stored["time"] if isinstance(stored.get("time"), (int, float)) else 0.0,
         "digest": str(stored.get("digest")),
-        "attributes": attributes,
-        "parts": parts,
+        "attributes": str(stored.get("attributes") or ""),
+        "parts": _parse_parts(stored.get("parts")),
     }
 
 
@@ -89,8 +79,7 @@ def write_record(
 
 def remove_record(folder: str) -> None:
     """Remove the record, so the data set no longer counts as complete. Raises OSError."""
-    if os.path.exists(_record_path(folder)):
-        os.unlink(_record_path(folder))
+    atomic.remove_file(_record_path(folder))
 
 
 def _marker_path(folder: str) -> str:

@@ -12,19 +12,31 @@ import shutil
 import weakref
 from array import array
 
-from tfdeploy.agent import listing
+from tfdeploy.agent import layout, listing
 from tfdeploy.agent.annotations import Any, Iterator, Sequence, Tuple
-from tfdeploy.agent.bitmap import is_marked, mark, marked_numbers
+from tfdeploy.agent.bitmap import is_marked, make_bitmap, marked_numbers
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.listing import FILE, FOLDER, Listing
+from tfdeploy.agent.ownership import check_owners
+from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.datasets import versions as data_versions
 
 _in_use: "weakref.WeakValueDictionary[Tuple[str, int, int, int], Listing]" = (
     weakref.WeakValueDictionary()
 )
+
+
+def data_folder(call: Call) -> str:
+    """Return the folder of the data set that the call names, and check its owner. Raises VerbError
+    bad_name; NotOurs, OSError."""
+    job, name = call.job, call.name("name")
+    folder = layout.data_dir(call.workdir, job, name)
+    if os.path.isdir(folder) and not os.path.islink(folder):
+        check_owners(call.workdir, "%s/data/%s" % (job, name))
+    return folder
 
 
 class Staging:
@@ -57,8 +69,8 @@ class Staging:
         VerbError not_begun."""
         try:
             with open(self._listing, "rb") as file:
-                about = os.fstat(file.fileno())
-                key = self._listing, about.st_ino, about.st_mtime_ns, about.st_size
+                status = os.fstat(file.fileno())
+                key = self._listing, status.st_ino, status.st_mtime_ns, status.st_size
                 cached = _in_use.get(key)
                 if cached is None:
                     cached = _in_use[key] = unpack_listing(file.read())
@@ -72,34 +84,31 @@ class Staging:
         """Return the files that a broadcast moves. `moved`: a bitmap of their rows in the listing.
         Raises VerbError not_begun, bad_listing."""
         wanted = self.listing()
-        rows = array("Q")
-        for index in marked_numbers(moved):
+        rows = array("Q", marked_numbers(moved))
+        for index in rows:
             if index >= len(wanted) or not wanted.is_content(index):
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
-            rows.append(index)
-        lacking = self.lacking(wanted)
-        halves = _current_sizes(wanted, listing.walk(self.new))
-        return MovedRows(wanted, rows, lacking, halves, _current_sizes(wanted, self._walk_old()))
+        staged_sizes = _current_sizes(wanted, listing.walk(self.new))
+        old_sizes = _current_sizes(wanted, self._walk_old())
+        return MovedRows(wanted, rows, self.lacking(wanted), staged_sizes, old_sizes)
 
     def remove(self) -> None:
         """Remove the staging folder and the listing, once the data set is installed."""
         shutil.rmtree(self.new, ignore_errors=True)
-        if os.path.exists(self._listing):
-            os.unlink(self._listing)
+        atomic.remove_file(self._listing)
 
     def lacking(self, wanted: Listing) -> bytearray:
         """Return a bitmap of those rows of `wanted` whose files are missing on this host, or have
         another size or time."""
         current = self._walk_old()
-        missing_bits = bytearray((len(wanted) + 7) // 8)
-        for i, j in listing.match_rows(wanted, current):
-            if (
-                i is not None
-                and wanted.is_content(i)
-                and (j is None or not listing.is_same_file(wanted[i], current[j]))
-            ):
-                mark(missing_bits, i)
-        return missing_bits
+        rows = (
+            i
+            for i, j in listing.match_rows(wanted, current)
+            if i is not None
+            and wanted.is_content(i)
+            and (j is None or not listing.is_same_file(wanted[i], current[j]))
+        )
+        return make_bitmap(rows, len(wanted))
 
     def _walk_old(self) -> Listing:
         return walk_folder(self.old) if os.path.isdir(self.old) else Listing()
@@ -125,24 +134,19 @@ class Staging:
 
 class MovedRows(Sequence[BroadcastFile]):
     """The files that a broadcast moves, as a sequence. The objects in it are created on access,
-    because a million of them would take 300 MB. `halves`, `olds`: for each row of the listing, the
-    size of its staged file and of its old file, or -1 if there is no such file."""
+    because a million of them would take 300 MB. `staged_sizes`, `old_sizes`: for each row of the
+    listing, the size of its staged file and of its old file, or -1 if there is no such file."""
 
     def __init__(
         self,
         wanted: Listing,
         rows: "array[int]",
         lacking: bytearray,
-        halves: "array[int]",
-        olds: "array[int]",
+        staged_sizes: "array[int]",
+        old_sizes: "array[int]",
     ) -> None:
-        self._wanted, self._rows, self._lacking, self._halves, self._olds = (
-            wanted,
-            rows,
-            lacking,
-            halves,
-            olds,
-        )
+        self._wanted, self._rows, self._lacking = wanted, rows, lacking
+        self._staged_sizes, self._old_sizes = staged_sizes, old_sizes
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -156,8 +160,8 @@ class MovedRows(Sequence[BroadcastFile]):
             row.mtime_ns,
             sparse=self._wanted.is_sparse(index),
             lacking=is_marked(self._lacking, index),
-            partial=self._halves[index] >= 0,
-            old=max(0, self._olds[index]),
+            partial=self._staged_sizes[index] >= 0,
+            old=max(0, self._old_sizes[index]),
         )
 
 
@@ -180,7 +184,7 @@ def walk_folder(folder: str) -> Listing:
 
 @contextlib.contextmanager
 def translate_strange() -> Iterator[None]:
-    """Turn the exception Strange into VerbError strange."""
+    """Turn the exception SpecialFile into VerbError strange."""
     try:
         yield
     except listing.SpecialFile as error:

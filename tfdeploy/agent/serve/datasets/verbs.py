@@ -13,19 +13,23 @@ import shutil
 import stat
 
 from tfdeploy.agent import bitmap, layout, listing, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.disk import free_space, require_space
 from tfdeploy.agent.host.fsync import changed_since, flush_files
 from tfdeploy.agent.listing import FILE, FOLDER
-from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import place as data_place
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
-from tfdeploy.agent.serve.datasets.staging import Staging, translate_strange, walk_folder
+from tfdeploy.agent.serve.datasets.staging import (
+    Staging,
+    data_folder,
+    translate_strange,
+    walk_folder,
+)
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -37,8 +41,8 @@ def report_state(call: Call) -> Optional[Answer]:
 
     Args: job, name.
     """
-    folder = _data_folder(call)
-    data_versions.install_next_version(call.context.workdir, call.name("job"), call.name("name"))
+    folder = data_folder(call)
+    data_versions.install_next_version(call.workdir, call.job, call.name("name"))
     newest = data_versions.newest_folder(folder)
     record = data_record.read_record(newest)
     if record is None or not os.path.isdir(newest):
@@ -59,7 +63,7 @@ def begin_staged(call: Call) -> Answer:
 
     Raises VerbError bad_listing, not_ours, disk.
     """
-    folder = _data_folder(call)
+    folder = data_folder(call)
     _check_ours(folder)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     data_record.mark_begun(folder)
@@ -80,17 +84,18 @@ def begin_sync(call: Call) -> Answer:
     content on this host is not `digest`, `files` counts the present files, and `losing` those that
     the sync would remove.
 
-    Args: job, name, bytes, digest?, ask?; blob: for each path that will arrive, its 8-byte BLAKE2b.
+    Args: job, name, bytes, digest?, ask?, staged? (a broadcast will bring the files, so a live run
+    does not matter); blob: for each path that will arrive, its 8-byte BLAKE2b.
 
     Raises VerbError disk, not_ours (tfdeploy did not make the folder), live_run (a live run on this
     host reads the data set, whose content is not `digest`; details run, who, when).
     """
-    folder = _data_folder(call)
+    folder = data_folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _check_ours(folder)
-    if os.path.lexists(folder) and not call.flag("staged"):
-        _refuse_live_run(call)
     if not call.flag("staged"):
+        if os.path.lexists(folder):
+            _refuse_live_run(call, folder)
         _check_space(folder, call.integer("bytes"))
     if call.flag("ask"):
         return _count_losses(call, folder)
@@ -105,14 +110,14 @@ def _count_losses(call: Call, folder: str) -> Answer:
     would remove because the blob does not name them. Return neither number if the content already
     matches `digest`."""
     record = data_record.read_record(folder)
-    if not os.path.isdir(folder) or ("" if record is None else record["digest"]) == call.text(
-        "digest"
-    ):
+    digest = "" if record is None else record["digest"]
+    if not os.path.isdir(folder) or digest == call.text("digest"):
         return {"folder": folder}
     step = wire.NAME_KEY_BYTES
     coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
-    files_kept = [not coming or wire.hash_path(path) in coming for path in list_paths(folder)]
-    return {"folder": folder, "files": len(files_kept), "losing": files_kept.count(False)}
+    paths = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind != FOLDER]
+    losing = sum(wire.hash_path(path) not in coming for path in paths) if coming else 0
+    return {"folder": folder, "files": len(paths), "losing": losing}
 
 
 def _check_ours(folder: str) -> None:
@@ -128,12 +133,11 @@ def _check_ours(folder: str) -> None:
         )
 
 
-def _refuse_live_run(call: Call) -> None:
+def _refuse_live_run(call: Call, folder: str) -> None:
     """Refuse a sync by rsync while a live run reads the folder, because rsync changes that folder
     itself. Raises VerbError live_run."""
-    workdir, job, name = call.context.workdir, call.name("job"), call.name("name")
+    workdir, job, name = call.workdir, call.job, call.name("name")
     live_run = data_versions.find_live_run(workdir, job, name)
-    folder = _data_folder(call)
     if live_run is None or (
         call.text("digest")
         and data_record.read_record(folder)
@@ -162,7 +166,7 @@ def commit_sync(call: Call) -> Answer:
 
     Raises VerbError not_begun.
     """
-    folder = _data_folder(call)
+    folder = data_folder(call)
     if call.flag("staged"):
         return _commit_staged(call, folder)
     if not os.path.isdir(folder):
@@ -184,13 +188,13 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     lacking = staging.lacking(wanted)
     if data_place.list_incomplete(staging, wanted, lacking):
         return {"digest": "", "ok": False}
-    has_live_run = (
-        data_versions.find_live_run(call.context.workdir, call.name("job"), call.name("name"))
-        is not None
+    digest, attributes = wanted.digest(), wanted.attributes_digest()
+    record = data_record.read_record(staging.old)
+    is_recorded = record is not None and (
+        (record["digest"], record["attributes"]) == (digest, attributes)
     )
-    if has_live_run and not data_record.is_recorded_as(
-        staging.old, wanted.digest(), wanted.attributes_digest()
-    ):
+    live_run = data_versions.find_live_run(call.workdir, call.job, call.name("name"))
+    if live_run is not None and not is_recorded:
         target = data_versions.side_path(folder, data_versions.NEXT)
         building = data_versions.side_path(folder, "building")
         new = data_place.build_folder(staging, wanted, lacking, building)
@@ -202,11 +206,11 @@ def _commit_staged(call: Call, folder: str) -> Answer:
         data_record.remove_record(target)
         new = data_place.update_folder(staging, wanted, lacking)
     actual_digest = folder_digest(target)
-    ok = actual_digest == wanted.digest()
+    ok = actual_digest == digest
     if ok:
         flush_files(target, (os.fsdecode(wanted.path(row)) for row in new))
         parts = data_parts.parts_from_blob(call.integer("parts"), call.blob)
-        data_record.write_record(target, actual_digest, wanted.attributes_digest(), parts)
+        data_record.write_record(target, digest, attributes, parts)
         staging.remove()
     return {"digest": actual_digest, "ok": ok}
 
@@ -222,11 +226,6 @@ def folder_digest(folder: str) -> str:
     entry that is neither file, link nor folder."""
     with translate_strange():
         return listing.digest(listing.rows_in(folder))
-
-
-def list_paths(folder: str) -> Iterator[str]:
-    """Yield the paths of all entries in the folder, except those of folders."""
-    return (os.fsdecode(row.path) for row in walk_folder(folder) if row.kind != FOLDER)
 
 
 def allocated_bytes(folder: str) -> int:
@@ -252,14 +251,6 @@ def _check_space(folder: str, bytes_wanted: int) -> None:
     # The size of the present files is computed only if it matters, because that takes time.
     if bytes_wanted > free_space(folder).free_bytes:
         require_space(folder, "the data", bytes_wanted - allocated_bytes(folder))
-
-
-def _data_folder(call: Call) -> str:
-    job, name = call.name("job"), call.name("name")
-    folder = layout.data_dir(call.context.workdir, job, name)
-    if os.path.isdir(folder) and not os.path.islink(folder):
-        check_owners(call.context.workdir, "%s/data/%s" % (job, name))
-    return folder
 
 
 VERBS = {

@@ -12,9 +12,9 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.run import check_files, liveness, shown_plan, task_processes
+from tfdeploy.agent.run import check_files, shown_plan
 from tfdeploy.agent.run.find import host_folders, list_names, run_names
-from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.task_processes import has_live_processes
 from tfdeploy.agent.serve.datasets import record as data_record
 
 if TYPE_CHECKING:
@@ -41,11 +41,7 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
     folder = layout.data_dir(workdir, job, name)
     following = side_path(folder, NEXT)
     record = data_record.read_record(following)
-    if (
-        record is None
-        or not os.path.isdir(following)
-        or find_live_run(workdir, job, name) is not None
-    ):
+    if record is None or not os.path.isdir(following) or find_live_run(workdir, job, name):
         return
     aside = side_path(folder, "old")
     removal.remove(aside)
@@ -77,16 +73,6 @@ def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, Show
         if plan["data"] is not None and name not in plan["data"]:
             continue
         for paths in host_folders(workdir, job, run):
-            if not check_files.find_damage(paths) and _is_alive(paths):
+            if not check_files.find_damage(paths) and has_live_processes(paths):
                 return run, plan
     return None
-
-
-def _is_alive(paths: RunPaths) -> bool:
-    """Return whether the run has a live minder or supervisor, or other live processes that they
-    left behind."""
-    if paths.state().phase == "ended":
-        return False
-    return liveness.is_minded(paths) or bool(
-        task_processes.find_members(paths, [spec.task for spec in paths.part().tasks])[0]
-    )

@@ -19,10 +19,9 @@ import subprocess
 from collections import deque
 
 from tfdeploy.agent import layout
-from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List, Tuple
-from tfdeploy.agent.errors import VerbError
+from tfdeploy.agent.annotations import Any, Deque, Dict, Iterable, List
+from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.host.installed import StartedProgram, find_uv
-from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.call import Call
 
 SHOWN = 12  # how many of the installer's last lines an error shows
@@ -125,71 +124,52 @@ def install_requirements(call: Call, base: str, version: str, folder: str, lock:
 def _make_with_venv(runner: "_Runner", base: str, folder: str) -> List[str]:
     """Make the environment by venv. Return the command that installs packages into it: the pip of
     the base interpreter, or the environment's own pip."""
-    can = _probe_abilities(base)
-    newer = can.pip >= PIP_WITH_PYTHON
-    if not can.venv or not (can.ensurepip or newer):
-        lacks = "ensurepip" if can.venv else "venv"
-        raise VerbError(
-            "no_venv",
-            "%s cannot make environments: it has no module %s, and there is no uv here"
-            % (base, lacks),
-            advice="install_venv",
-        )
-    runner.run([base, "-m", "venv"] + (["--without-pip"] if newer else []) + [folder])
-    python = os.path.join(folder, "bin", "python")
-    return (
-        [base, "-m", "pip", "--python", python, "install"]
-        if newer
-        else [python, "-m", "pip", "install"]
-    )
+    abilities = _probe_abilities(base)
+    has_newer_pip = tuple(abilities["pip"] or ()) >= PIP_WITH_PYTHON
+    if not abilities["venv"] or not (abilities["ensurepip"] or has_newer_pip):
+        lacks = "ensurepip" if abilities["venv"] else "venv"
+        what = "%s cannot make environments: it has no module %s, and there is no uv here"
+        raise VerbError("no_venv", what % (base, lacks), advice="install_venv")
+    python, make = os.path.join(folder, "bin", "python"), [base, "-m", "venv", folder]
+    if not has_newer_pip:
+        runner.run(make)
+        return [python, "-m", "pip", "install"]
+    runner.run([*make, "--without-pip"])
+    return [base, "-m", "pip", "--python", python, "install"]
 
 
 def installed_packages(folder: str) -> Dict[str, str]:
     """Return {name: version} of the installed packages. Names are in lower case with dashes. pip,
     setuptools and wheel are left out, because the user did not ask for them."""
     packages = {}
-    for path in glob.glob(
-        os.path.join(glob.escape(folder), "lib", "python*", "site-packages", "*.dist-info")
-    ):
+    pattern = os.path.join(glob.escape(folder), "lib/python*/site-packages/*.dist-info")
+    for path in glob.glob(pattern):
         name, _, version = os.path.basename(path)[: -len(".dist-info")].partition("-")
         packages[re.sub(r"[-_.]+", "-", name).lower()] = version
-    kept = [
-        name
-        for name in sorted(packages)
-        if name not in ("pip", "setuptools", "wheel") and is_pin(name, packages[name])
-    ]
-    return {name: packages[name] for name in kept}
+    return {
+        name: version
+        for name, version in sorted(packages.items())
+        if name not in ("pip", "setuptools", "wheel") and is_pin(name, version)
+    }
 
 
 def is_pin(name: Any, version: Any) -> bool:
     """Return whether the name follows PEP 503 and the version follows PEP 440. No other text may
     become a line that pip or uv reads."""
-    named = isinstance(name, str) and isinstance(version, str) and len(name) + len(version) < 256
-    return bool(named and re.match(PACKAGE, name) and re.match(VERSION, version))
+    are_texts = isinstance(name, str) and isinstance(version, str)
+    is_short = are_texts and len(name) + len(version) < 256
+    return bool(is_short and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
-class _Abilities(NamedTuple):
-    """What a Python interpreter can do: whether it has the modules venv and ensurepip, and the
-    version of its pip."""
-
-    venv: bool
-    ensurepip: bool
-    pip: Tuple[int, ...]
-
-
-def _probe_abilities(python: str) -> _Abilities:
-    code, out, err = StartedProgram([python, "-c", _PRINT_ABILITIES]).read_output()
-    for line in out.splitlines():
-        if line.startswith("=tfdeploy-able="):
-            abilities = json.loads(line[len("=tfdeploy-able=") :])
-            return _Abilities(
-                bool(abilities["venv"]),
-                bool(abilities["ensurepip"]),
-                tuple(abilities["pip"] or (0, 0)),
-            )
-    raise VerbError(
-        "setup_failed", "%s does not answer: %.300s" % (python, err or out or "exit code %s" % code)
-    )
+def _probe_abilities(python: str) -> Dict[str, Any]:
+    """Return whether a Python interpreter has the modules `venv` and `ensurepip`, and the version
+    of its `pip` as a list of numbers, or None."""
+    program = StartedProgram([python, "-c", _PRINT_ABILITIES])
+    printed, problem = program.read_marked_line("=tfdeploy-able=")
+    if printed is None:
+        raise VerbError("setup_failed", "%s does not answer: %s" % (python, problem))
+    abilities: Dict[str, Any] = json.loads(printed)
+    return abilities
 
 
 def _write_requirements(call: Call, folder: str) -> List[str]:
@@ -200,19 +180,15 @@ def _write_requirements(call: Call, folder: str) -> List[str]:
         raise VerbError("bad_argument", "the file %r was not sent" % main)
     root = os.path.join(folder, "requirements")
     for path, text in files.items():
-        if (
-            not isinstance(text, str)
-            or os.path.isabs(path)
-            or ".." in path.split("/")
-            or "\0" in path
-        ):
+        if not isinstance(text, str) or not is_path_inside(path):
             raise VerbError("bad_argument", "the path %r leads out of the environment" % path)
-        os.makedirs(os.path.dirname(os.path.join(root, path)), exist_ok=True)
-        with open(os.path.join(root, path), "w", encoding="utf-8") as stream:
+        full_path = os.path.join(root, path)
+        os.makedirs(os.path.dirname(full_path), exist_ok=True)
+        with open(full_path, "w", encoding="utf-8") as stream:
             stream.write(text)
     options = ["-r", os.path.join(root, main)]
     if call.flag("wheels"):
-        wheels = layout.data_dir(call.context.workdir, call.name("job"), call.name("wheels"))
+        wheels = layout.data_dir(call.workdir, call.job, call.name("wheels"))
         options += ["--no-index", "--find-links", wheels]
     return options
 
@@ -220,14 +196,15 @@ def _write_requirements(call: Call, folder: str) -> List[str]:
 def _write_constraints(call: Call, folder: str) -> List[str]:
     """Write the versions that a similar host has installed to a file of constraints. Return the
     options by which the installer reads this file."""
-    pins: Dict[str, str] = call.table("pins")
-    path = os.path.join(folder, "pins.txt")
-    if not all(is_pin(*pin) for pin in pins.items()):
+    pins = sorted(call.table("pins").items())
+    if not all(is_pin(*pin) for pin in pins):
         raise VerbError("bad_argument", "a pin is not a package and its version")
-    if pins:
-        with open(path, "w", encoding="utf-8") as stream:
-            stream.write("".join("%s==%s\n" % pin for pin in sorted(pins.items())))
-    return ["-c", path] if pins else []
+    if not pins:
+        return []
+    path = os.path.join(folder, "pins.txt")
+    with open(path, "w", encoding="utf-8") as stream:
+        stream.writelines("%s==%s\n" % pin for pin in pins)
+    return ["-c", path]
 
 
 class _Runner:
@@ -265,7 +242,8 @@ class _Runner:
             # then the program's id cannot be reused.
             _kill(process)
             code = process.wait()
-            process.stdout.close() if process.stdout else None
+            if process.stdout:
+                process.stdout.close()
         if code != 0:
             raise self._failed(argv, code)
 
@@ -274,23 +252,24 @@ class _Runner:
         output does not count, because a process that it left behind may hold the output open for
         ever. Raises VerbError cancelled."""
         assert process.stdout is not None
-        rest = b""
+        incomplete_line = b""
         while True:
             if self.call.cancelled.is_set():
                 raise VerbError("cancelled", "the setup was given up")
-            ended = (
-                os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG) is not None
-            )
+            status = os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT | os.WNOHANG)
+            ended = status is not None
             if select.select([process.stdout], [], [], 0.0 if ended else POLL_S)[0]:
                 block = os.read(process.stdout.fileno(), 1 << 16)
-                *lines, rest = (rest + block).replace(b"\r", b"\n").split(b"\n")
+                *lines, incomplete_line = (
+                    (incomplete_line + block).replace(b"\r", b"\n").split(b"\n")
+                )
                 for line in lines:
                     self._send_line(line)
-                rest = rest[-LONGEST_LINE:]
+                incomplete_line = incomplete_line[-LONGEST_LINE:]
                 if block or not ended:
                     continue
             if ended:
-                self._send_line(rest)
+                self._send_line(incomplete_line)
                 return
 
     def _send_line(self, line: bytes) -> None:
@@ -300,8 +279,7 @@ class _Runner:
             self.call.item({"line": text}, b"")
 
     def _failed(self, argv: List[str], code: int) -> VerbError:
-        command_words = [os.path.basename(word) if "/" in word else word for word in argv[:4]]
-        doing = " ".join(command_words[: 3 if "-m" in command_words else 2])
+        doing = " ".join(map(os.path.basename, argv[: 3 if "-m" in argv[:4] else 2]))
         how = "signal %d" % -code if code < 0 else "exit code %d" % code
         lines = "".join("\n    " + line for line in self.last)
         return VerbError(

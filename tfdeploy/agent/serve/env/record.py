@@ -3,7 +3,6 @@ complete, and lists its packages."""
 
 from __future__ import annotations
 
-import os
 import time
 
 from tfdeploy.agent import wire
@@ -51,7 +50,4 @@ def write_record(folder: str, by: str, python: str, packages: Dict[str, str]) ->
 
 def remove_record(folder: str) -> None:
     """Remove the record, so the environment no longer counts as complete. Raises OSError."""
-    try:
-        os.unlink(record_path(folder))
-    except FileNotFoundError:
-        pass
+    atomic.remove_file(record_path(folder))

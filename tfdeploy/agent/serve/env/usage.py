@@ -76,14 +76,16 @@ def remove_with_usage(folder: str) -> None:
 
 
 def _newest_names(root: str, names: Set[str], keep: int) -> Set[str]:
-    wanted: Dict[str, List[Tuple[float, str]]] = {}
+    uses_by_user: Dict[str, List[Tuple[float, str]]] = {}
     for name in names:
         if not os.path.exists(env_record.record_path(os.path.join(root, name))):
             continue  # its setup was interrupted, so no job uses it
         folder = os.path.join(root, name + ".used")
         for user in list_names(folder):
-            wanted.setdefault(user, []).append((os.stat(os.path.join(folder, user)).st_mtime, name))
-    return {name for uses in wanted.values() for _, name in sorted(uses, reverse=True)[:keep]}
+            uses_by_user.setdefault(user, []).append(
+                (os.stat(os.path.join(folder, user)).st_mtime, name)
+            )
+    return {name for uses in uses_by_user.values() for _, name in sorted(uses, reverse=True)[:keep]}
 
 
 def names_in_use(workdir: str) -> Set[str]:

@@ -60,15 +60,15 @@ def environment_name(digest: str, version: str, base: str) -> str:
 def find_environment(workdir: str, digest: str, version: str, base: str) -> Optional[str]:
     """Return the folder of the environment if it is complete. Does not check whether its
     interpreter still runs."""
-    name = environment_name(digest, version, base)
+    folder = _checked_folder(workdir, environment_name(digest, version, base))
+    files = (env_record.record_path(folder), interpreter_path(folder))
+    return folder if all(map(os.path.exists, files)) else None
+
+
+def _checked_folder(workdir: str, name: str) -> str:
+    """Return the folder of the environment, and check its owner. Raises NotOurs, OSError."""
     check_owners(workdir, ".envs/" + name)
-    folder = os.path.join(layout.envs_dir(workdir), name)
-    return (
-        folder
-        if os.path.exists(env_record.record_path(folder))
-        and os.path.exists(interpreter_path(folder))
-        else None
-    )
+    return os.path.join(layout.envs_dir(workdir), name)
 
 
 def report_state(call: Call) -> Answer:
@@ -82,7 +82,7 @@ def report_state(call: Call) -> Answer:
     request = _parse_request(call)
     environment = _describe(request)
     if environment["ready"]:
-        env_usage.mark_used(request.folder, call.name("job"))
+        env_usage.mark_used(request.folder, call.job)
     return environment
 
 
@@ -97,22 +97,21 @@ def make_environment(call: Call) -> Answer:
     Raises VerbError no_python, old_python, no_venv, setup_failed (details lines: the installer's
     last lines, exit_code), cancelled, disk.
     """
-    request, job = _parse_request(call), call.name("job")
+    request, job = _parse_request(call), call.job
     make_private_folder(os.path.dirname(request.folder))
     with _environment_lock(call, request.folder + ".lock") as lock:
         if not _describe(request)["ready"]:
             _remake(call, request, lock)
         env_usage.mark_used(request.folder, job)
-    env_usage.remove_old(call.context.workdir, request.name, KEPT)
+    env_usage.remove_old(call.workdir, request.name, KEPT)
     return _describe(request)
 
 
 def _parse_request(call: Call) -> EnvRequest:
     wanted = call.text("python", "python3")
-    base = find_program(wanted)
-    version, problem = (
-        _read_version(base) if base else (None, "there is no program %s here" % wanted)
-    )
+    base, version, problem = find_program(wanted), None, "there is no program %s here" % wanted
+    if base is not None:
+        version, problem = _read_version(base)
     if base is None or version is None:
         raise VerbError("no_python", problem, advice="name_python")
     if tuple(map(int, version.split(".")[:2])) < OLDEST_PYTHON:
@@ -123,21 +122,15 @@ def _parse_request(call: Call) -> EnvRequest:
             advice="newer_python",
         )
     name = environment_name(call.name("digest"), version, base)
-    check_owners(call.context.workdir, ".envs/" + name)
-    return EnvRequest(
-        base, version, name, os.path.join(layout.envs_dir(call.context.workdir), name)
-    )
+    return EnvRequest(base, version, name, _checked_folder(call.workdir, name))
 
 
 def _read_version(python: str) -> Tuple[Optional[str], str]:
-    """Return (version, "") of this Python interpreter. If it does not run, return (None, what is
-    wrong with it)."""
-    code, out, err = StartedProgram([python, "-c", _PRINT_VERSION]).read_output()
-    for line in out.splitlines():
-        if line.startswith("=tfdeploy-version="):
-            return line[len("=tfdeploy-version=") :], ""
-    last = (err or out).splitlines()[-1:] or ["exit code %s" % code]
-    return None, "%s does not run Python here: %.300s" % (python, last[0])
+    """Return (version of this Python interpreter, or None if it does not run; what is wrong with
+    it)."""
+    program = StartedProgram([python, "-c", _PRINT_VERSION])
+    version, problem = program.read_marked_line("=tfdeploy-version=")
+    return version, "%s does not run Python here: %s" % (python, problem)
 
 
 def _describe(request: EnvRequest) -> Answer:

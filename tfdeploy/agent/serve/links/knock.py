@@ -51,37 +51,38 @@ class PortFailure(NamedTuple):
     detail: str
 
 
-def try_all_ports(asked: List[PortTarget]) -> Dict[int, PortFailure]:
-    """Try all ports. Return {index in `asked`: why the port failed}, without the ports that
+def try_all_ports(targets: List[PortTarget]) -> Dict[int, PortFailure]:
+    """Try all ports. Return {index in `targets`: why the port failed}, without the ports that
     work."""
-    resolved = resolving.resolve(each.address for each in asked)
+    resolved = resolving.resolve(each.address for each in targets)
     failures: Dict[int, PortFailure] = {}
     rows: Dict[int, Any] = {}
-    for index, each in enumerate(asked):
+    for index, each in enumerate(targets):
         row = resolved[each.address]
-        home = None if peer_filter.is_address(each.address) else resolving.first_loopback(row)
+        is_name = not peer_filter.is_address(each.address)
+        loopback = resolving.first_loopback(row) if is_name else None
         if isinstance(row, str):
             failures[index] = PortFailure("unresolved", row)
-        elif home:
-            failures[index] = PortFailure("loopback", home)
+        elif loopback:
+            failures[index] = PortFailure("loopback", loopback)
         else:
             rows[index] = row[0]
-    failures.update(_try_ports(rows, asked))
+    failures.update(_try_ports(rows, targets))
     busy = [index for index, failure in failures.items() if failure.why == "busy"]
     if busy:
         time.sleep(RETRY_S)
-        again = _try_ports({index: rows[index] for index in busy}, asked)
-        failures = {index: failure for index, failure in failures.items() if index not in busy}
-        failures.update(again)
+        for index in busy:
+            del failures[index]
+        failures.update(_try_ports({index: rows[index] for index in busy}, targets))
     return failures
 
 
-def _try_ports(rows: Dict[int, Any], asked: List[PortTarget]) -> Dict[int, PortFailure]:
-    targets = [
-        port_probe.Target(row, asked[index].port, MOST_TOKEN, ANSWER_S)
+def _try_ports(rows: Dict[int, Any], targets: List[PortTarget]) -> Dict[int, PortFailure]:
+    probed = [
+        port_probe.Target(row, targets[index].port, MOST_TOKEN, ANSWER_S)
         for index, row in rows.items()
     ]
-    answers = port_probe.probe(targets, CONNECT_S, reset=True)
+    answers = port_probe.probe(probed, CONNECT_S, reset=True)
     failures: Dict[int, PortFailure] = {}
     for index, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 knows no strict
         line, newline, _ = answer.data.partition(b"\n")
@@ -89,7 +90,7 @@ def _try_ports(rows: Dict[int, Any], asked: List[PortTarget]) -> Dict[int, PortF
             failures[index] = _connection_failure(answer)
         elif not newline and not answer.ended and len(line) < MOST_TOKEN:
             failures[index] = PortFailure("mute", "")
-        elif line != asked[index].token.encode():
+        elif line != targets[index].token.encode():
             failures[index] = PortFailure("other", _printable(answer.data))
     return failures
 
@@ -102,6 +103,5 @@ def _connection_failure(answer: port_probe.Answer) -> PortFailure:
 
 
 def _printable(raw: bytes) -> str:
-    return "".join(
-        char if char.isprintable() else " " for char in raw.decode("utf-8", "replace")
-    ).strip()
+    text = raw.decode("utf-8", "replace")
+    return "".join(char if char.isprintable() else " " for char in text).strip()

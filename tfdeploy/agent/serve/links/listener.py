@@ -66,16 +66,14 @@ class Listener:
                 self._drop(connection)
 
     def _listen(self, port: int) -> None:
+        connection = None
         try:
             connection = sockets.bind_exclusively(port)
-        except OSError as error:
-            self.taken[str(port)] = error.strerror or str(error)
-            return
-        try:
             connection.listen(_QUEUE)
             connection.setblocking(False)
         except OSError as error:
-            connection.close()
+            if connection is not None:
+                connection.close()
             self.taken[str(port)] = error.strerror or str(error)
             return
         self.ports.append(port)

@@ -12,7 +12,7 @@ import statistics
 import struct
 import time
 
-from tfdeploy.agent.annotations import List, Tuple
+from tfdeploy.agent.annotations import Tuple
 from tfdeploy.agent.serve.links.knock import MOST_TOKEN, PortTarget
 
 PINGS = 11  # number of round trips; their median is the result
@@ -27,12 +27,12 @@ class Unmeasured(Exception):
     """The measurement failed; the text says why."""
 
 
-def measure_link(asked: PortTarget, key: str) -> Tuple[float, float, float]:
+def measure_link(target: PortTarget, key: str) -> Tuple[float, float, float]:
     """Return (round-trip time in ms, Mbit/s to that host, Mbit/s from it). Raises Unmeasured,
     OSError."""
-    with socket.create_connection((asked.address, asked.port), timeout=SILENT_S) as connection:
+    with socket.create_connection((target.address, target.port), timeout=SILENT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        if _read_line(connection) != asked.token.encode():
+        if _read_line(connection) != target.token.encode():
             raise Unmeasured("another machine answers there")
         connection.sendall(key.encode())
         ms = statistics.median(_ping_s(connection) for _ in range(PINGS)) * 1000
@@ -95,25 +95,24 @@ def _receive(connection: socket.socket) -> int:
             return received
         if size > len(BLOCK):
             raise OSError("the peer sends no measurement")
-        filled = 0
-        while filled < size:
-            count = connection.recv_into(buffer[filled:size])
-            if not count:
-                raise OSError("the connection ended")
-            filled += count
+        _fill(connection, buffer[:size])
         received += size
     raise OSError("the peer does not stop sending")
 
 
 def _read_exactly(connection: socket.socket, count: int) -> bytes:
-    parts: List[bytes] = []
-    while count:
-        part = connection.recv(count)
-        if not part:
+    received = bytearray(count)
+    _fill(connection, memoryview(received))
+    return bytes(received)
+
+
+def _fill(connection: socket.socket, buffer: memoryview) -> None:
+    """Receive as many bytes as the buffer has. Raises OSError."""
+    while buffer:
+        count = connection.recv_into(buffer)
+        if not count:
             raise OSError("the connection ended")
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
+        buffer = buffer[count:]
 
 
 def _read_line(connection: socket.socket) -> bytes:

@@ -49,14 +49,9 @@ def try_links(call: Call) -> Answer:
     """
     from tfdeploy.agent.serve.links.knock import try_all_ports
 
-    asked = [_parse_target(row) for row in call.rows("links")[:MOST_LINKS]]
-    failed = try_all_ports(asked)
-    return {
-        "asked": len(asked),
-        "failed": [
-            (index, failure.why, failure.detail) for index, failure in sorted(failed.items())
-        ],
-    }
+    targets = [_parse_target(row) for row in call.rows("links", str, int, str)[:MOST_LINKS]]
+    failures = sorted(try_all_ports(targets).items())
+    return {"asked": len(targets), "failed": [(index, *failure) for index, failure in failures]}
 
 
 def measure_one_link(call: Call) -> Answer:
@@ -69,35 +64,26 @@ def measure_one_link(call: Call) -> Answer:
     """
     from tfdeploy.agent.serve.links import speed as link_speed
 
-    asked, key = _parse_target(call.rows("link")), _checked_hex(call, "key")
+    target, key = _parse_target(call.rows("link")), _checked_hex(call, "key")
+    answer: Answer = dict.fromkeys(("ms", "to_mbit_s", "from_mbit_s"))
     try:
-        ms, to, back = link_speed.measure_link(asked, key)
+        ms, to, back = link_speed.measure_link(target, key)
     except (OSError, ValueError, link_speed.Unmeasured) as error:
-        return {
-            "ms": None,
-            "to_mbit_s": None,
-            "from_mbit_s": None,
-            "why": (str(error) or type(error).__name__)[:200],
-        }
+        return {**answer, "why": (str(error) or type(error).__name__)[:200]}
     return {"ms": ms, "to_mbit_s": to, "from_mbit_s": back, "why": ""}
 
 
 def _parse_target(row: Any) -> PortTarget:
     from tfdeploy.agent.serve.links.knock import PortTarget
 
-    if (
-        not isinstance(row, (list, tuple))
-        or len(row) != 3
-        or not all(isinstance(word, str) for word in (row[0], row[2]))
-    ):
-        raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))
-    if not _ADDRESS.match(row[0]) or not _HEX.match(row[2]):
+    types = [str, int, str]
+    if [*map(type, row)] != types or not _ADDRESS.match(row[0]) or not _HEX.match(row[2]):
         raise VerbError("bad_argument", "%.200r is not [address, port, token]" % (row,))
     return PortTarget(row[0], _checked_port(row[1]), row[2])
 
 
 def _checked_port(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 65535:
+    if type(value) is not int or not 1 <= value <= 65535:
         raise VerbError("bad_argument", "%.200r is no port" % (value,))
     return value
 

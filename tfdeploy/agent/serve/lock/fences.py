@@ -42,19 +42,10 @@ def last_holder(lock_path: str) -> LockHolder:
 def parse_holder(fields: Unchecked) -> LockHolder:
     """Return the holder of a lock, from the fields of a lock file, of a fencing file or of a
     request. Lengths are not checked here: the side that shows the holder checks them."""
-    holder: LockHolder = {}
-    if "user" in fields:
-        holder["user"] = fields["user"]
-    if "machine" in fields:
-        holder["machine"] = fields["machine"]
-    if "pid" in fields:
-        holder["pid"] = fields["pid"]
-    if "time" in fields:
-        holder["time"] = fields["time"]
-    if "operation" in fields:
-        holder["operation"] = fields["operation"]
+    names = ["user", "machine", "pid", "time", "operation"]
     if isinstance(fields.get("of_host"), str):
-        holder["of_host"] = fields["of_host"]
+        names.append("of_host")
+    holder: LockHolder = {name: fields[name] for name in names if name in fields}  # type: ignore[assignment]
     return holder
 
 

@@ -38,20 +38,20 @@ def acquire_lock(call: Call) -> Answer:
 
     Raises VerbError locked (details: the holder), cancelled.
     """
-    job = call.name("job")
+    job = call.job
     holder = lock_fences.parse_holder(
         {**call.table("holder"), "operation": call.args.get("operation")}
     )
-    holder["of_host"] = call.context.host
+    holder["of_host"] = call.host
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
     while not _acquire(call.context, job, holder):
         if time.monotonic() >= give_up:
             raise _locked_error(call.context, job)
         if call.cancelled.wait(POLL_S):
-            raise VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
+            raise _cancelled_error(job)
     if call.cancelled.is_set():  # the session may have ended while we waited
         release(call.context, job)
-        raise VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
+        raise _cancelled_error(job)
     return {"held": True, "fence": lock_fences.current_number(_lock_path(call.context, job))}
 
 
@@ -61,12 +61,11 @@ def release_lock(call: Call) -> Answer:
 
     Args: job.
     """
-    job = call.name("job")
-    files = _stale_files(call.context, _lock_path(call.context, job))
-    if not release(call.context, job):
-        files.append(_lock_path(call.context, job))
-    for path in files:
-        remove_unheld_file(path)
+    job = call.job
+    path = _lock_path(call.context, job)
+    release(call.context, job)
+    for each in [path, *_stale_files(call.context, path)]:
+        remove_unheld_file(each)
     return {}
 
 
@@ -89,10 +88,8 @@ def check_fence(call: Call) -> None:
     # `run.prepare` states the job in `part`
     if "job" not in call.args and isinstance(call.args.get("part"), dict):
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
-    job, number = (
-        call.name("job"),
-        None if call.args.get("fence") is None else call.integer("fence"),
-    )
+    job = call.job
+    number = None if call.args.get("fence") is None else call.integer("fence")
     path = _lock_path(call.context, job)
     if number is None:
         if not holds_lock(call.context, job) and is_locked(path):
@@ -105,25 +102,21 @@ def check_fence(call: Call) -> None:
         if time.monotonic() >= give_up:
             raise _locked_error(call.context, job)
         if call.cancelled.wait(POLL_S):
-            raise VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
+            raise _cancelled_error(job)
     raise _lock_lost_error(job, _read_holder(path) or lock_fences.last_holder(path))
+
+
+def _cancelled_error(job: str) -> VerbError:
+    return VerbError("cancelled", "the wait for the lock of %s was cancelled" % job)
 
 
 def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     holder.pop("of_host", None)
-    operator = "%s@%s (pid %s)" % (
-        holder.get("user", "?"),
-        holder.get("machine", "?"),
-        holder.get("pid", "?"),
-    )
-    how = "and has since been taken for the %s of %s" % (holder.get("operation", "?"), operator)
-    return VerbError(
-        "lock_lost",
-        "the lock of job %s was lost here, %s"
-        % (job, how if holder else "for example by a reboot"),
-        advice="again",
-        details=holder,
-    )
+    how = "and has since been taken for the %(operation)s of %(user)s@%(machine)s (pid %(pid)s)"
+    named = {**dict.fromkeys(("operation", "user", "machine", "pid"), "?"), **holder}
+    why = how % named if holder else "for example by a reboot"
+    what = "the lock of job %s was lost here, %s" % (job, why)
+    return VerbError("lock_lost", what, advice="again", details=holder)
 
 
 def release(context: Context, job: str) -> bool:
@@ -178,14 +171,6 @@ def _stale_files(context: Context, own: str) -> List[str]:
     ]
 
 
-def _remove_files(paths: List[str]) -> None:
-    for path in paths:
-        try:
-            os.unlink(path)
-        except OSError:
-            pass  # removed already
-
-
 class _JobLock:
     """A lock that is acquired and released once. The session may end at any moment, so `release`
     waits while another thread is in `acquire`."""
@@ -227,7 +212,8 @@ def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[in
             if job_lock.acquire(holder):
                 if number is None:
                     lock_fences.advance_number(path, holder)
-                    _remove_files(_stale_files(context, lock_fences.fence_path(path)))
+                    for stale in _stale_files(context, lock_fences.fence_path(path)):
+                        atomic.remove_file(stale)
                 taken = number in (None, lock_fences.current_number(path))
         finally:
             if not taken:
@@ -239,15 +225,16 @@ def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[in
 def _locked_error(context: Context, job: str) -> VerbError:
     holder = _read_holder(_lock_path(context, job))
     holder.pop("of_host", None)
-    operator = "%s@%s" % (
-        holder.get("user", "somebody"),
-        holder.get("machine", "an unknown machine"),
-    )
-    what = "%s is busy here: %s by %s (pid %s)" % (
+    named = {
+        "operation": "an operation",
+        "user": "somebody",
+        "machine": "an unknown machine",
+        "pid": "?",
+        **holder,
+    }
+    what = "%s is busy here: %s" % (
         job,
-        holder.get("operation", "an operation"),
-        operator,
-        holder.get("pid", "?"),
+        "%(operation)s by %(user)s@%(machine)s (pid %(pid)s)" % named,
     )
     return VerbError("locked", what, advice="wait", details=holder)
 

@@ -62,11 +62,7 @@ def _unpack_contents(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memo
         raise VerbError("bad_manifest", "the files cannot be unpacked: %s" % error) from error
     if not unpacker.eof or len(contents) != size:
         raise VerbError("bad_manifest", "the files do not have the lengths that were announced")
-    if (
-        not isinstance(times, list)
-        or len(times) != len(entries)
-        or not all(isinstance(each, int) for each in times)
-    ):
+    if not isinstance(times, list) or [*map(type, times)] != [int] * len(entries):
         raise VerbError("bad_manifest", "the files do not have a time each")
     return times, memoryview(contents)
 

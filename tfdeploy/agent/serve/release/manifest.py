@@ -77,14 +77,13 @@ def check_entries(entries: Iterable[Entry]) -> None:
             raise VerbError("bad_manifest", "the path %r leads out of the release" % entry.path)
         if entry.path in leaves:
             raise VerbError("bad_manifest", "the path %r occurs twice" % entry.path)
-        if entry.kind not in ("file", "exec", "link") or (entry.kind == "link") != (
-            entry.sha256 == ""
-        ):
+        if entry.kind == "link":
+            if entry.sha256 or not entry.target:
+                raise VerbError("bad_manifest", "%r is not a link with a target" % entry.path)
+        elif entry.kind not in ("file", "exec"):
             raise VerbError("bad_manifest", "%r is of no known kind" % entry.path)
-        if entry.kind != "link" and (len(entry.sha256) != 64 or entry.sha256.strip(_HEX)):
+        elif len(entry.sha256) != 64 or entry.sha256.strip(_HEX):
             raise VerbError("bad_manifest", "%r has no sha256" % entry.path)
-        if entry.kind == "link" and not entry.target:
-            raise VerbError("bad_manifest", "the link %r has no target" % entry.path)
         leaves.add(entry.path)
     for folder in parent_folders(leaves):
         if folder in leaves:
@@ -129,10 +128,7 @@ def newest_release(folder: str) -> Optional[str]:
 
 def remove_manifest(folder: str) -> None:
     """Remove the manifest, so the folder no longer counts as a release. Raises OSError."""
-    try:
-        os.unlink(manifest_path(folder))
-    except FileNotFoundError:
-        pass
+    atomic.remove_file(manifest_path(folder))
 
 
 def save_manifest(
@@ -147,13 +143,9 @@ def save_manifest(
     # Imported only here, so that calls that only read a release do not load it.
     from tfdeploy.agent import wire
 
-    more = {"release": release, "time": time}
-    given = {name: value for name, value in more.items() if value is not None}
-    atomic.write_json(
-        path,
-        {**given, "v": wire.VERSION, "entries": [list(entry) for entry in entries]},
-        durable=durable,
-    )
+    record = {"v": wire.VERSION, "entries": entries, "release": release, "time": time}
+    given = {name: value for name, value in record.items() if value is not None}
+    atomic.write_json(path, given, durable=durable)
 
 
 def mentions_any(path: str, contents: Iterable[str]) -> bool:
@@ -177,8 +169,6 @@ def load_manifest(path: str) -> Optional[Manifest]:
         kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 knows no strict
     except (KeyError, TypeError):
         return None
-    return (
-        None
-        if kinds and kinds != _KINDS
-        else Manifest(entries, stored.get("release"), stored.get("time"))
-    )
+    if kinds and kinds != _KINDS:
+        return None
+    return Manifest(entries, stored.get("release"), stored.get("time"))

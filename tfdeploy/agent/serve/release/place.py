@@ -19,9 +19,9 @@ KEEP = 5  # how many of the newest releases are kept, if the call does not say h
 
 def staging_path(call: Call) -> str:
     # Cloned hosts share a hostname, so the host's name in the inventory is part of the id.
-    host_id = ".".join(word for word in (os.uname().nodename, call.context.host) if word)
+    host_id = ".".join(word for word in (os.uname().nodename, call.host) if word)
     name = ".staging-%s-%s" % (host_id, call.name("release"))
-    return os.path.join(layout.releases_dir(call.context.workdir, call.name("job")), name)
+    return os.path.join(layout.releases_dir(call.workdir, call.job), name)
 
 
 def put_in_place(staging: str, final: str) -> None:

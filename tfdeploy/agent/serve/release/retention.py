@@ -45,9 +45,8 @@ def _releases_and_staging(folder: str) -> Tuple[List[str], Dict[str, float]]:
         name = entry.name[: -len(SUFFIX)] if entry.name.endswith(SUFFIX) else entry.name
         times[name] = max(times.get(name, 0.0), _mtime(entry.path))
     staging = {name: changed for name, changed in times.items() if name.startswith(".")}
-    return sorted(
-        times.keys() - staging.keys(), key=lambda name: times[name], reverse=True
-    ), staging
+    newest_first = sorted(times.keys() - staging.keys(), key=times.__getitem__, reverse=True)
+    return newest_first, staging
 
 
 def _mtime(path: str) -> float:

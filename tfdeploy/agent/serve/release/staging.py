@@ -57,14 +57,15 @@ class Staging:
 
     def plan(self) -> StagingPlan:
         """Decide which files are missing and which can be linked. Changes nothing."""
-        is_new = not os.path.isdir(self.folder)
-        lenders = self._lenders()
-        others = [
-            entry for entry in self.entries if entry.kind != "link" and entry.path not in lenders
+        is_new, lenders = not os.path.isdir(self.folder), self._lenders()
+        missing = [
+            entry
+            for entry in self.entries
+            if entry.kind != "link"
+            and entry.path not in lenders
+            and (is_new or not self._is_complete(entry))
         ]
-        return StagingPlan(
-            is_new, [entry for entry in others if is_new or not self._is_there(entry)], lenders
-        )
+        return StagingPlan(is_new, missing, lenders)
 
     def fill(self, plan: StagingPlan) -> StagingPlan:
         """Make the folders, hard links and symbolic links of the release. Removes what is not in
@@ -145,7 +146,7 @@ class Staging:
     def _at(self, entry: Entry) -> str:
         return self.folder + "/" + entry.path
 
-    def _is_there(self, entry: Entry) -> bool:
+    def _is_complete(self, entry: Entry) -> bool:
         """Return whether an earlier sync has left the complete file of the entry."""
         path = self._at(entry)
         return (
@@ -205,9 +206,8 @@ class Staging:
 
     def _tidy(self, keep_partial: bool) -> None:
         leaves = {entry.path: entry for entry in self.entries}
-        _remove_unlisted(
-            self.folder, "", leaves, release_manifest.parent_folders(leaves), keep_partial
-        )
+        folders = release_manifest.parent_folders(leaves)
+        _remove_unlisted(self.folder, "", leaves, folders, keep_partial)
 
 
 def _remove_unlisted(
@@ -233,21 +233,15 @@ def _kept_as_partial(
 ) -> bool:
     """If the entry is a temporary file that rsync was writing when its connection was cut, keep it
     as a partial file, which the next rsync resumes. Return whether it was kept."""
-    name = entry.name[1 : -_SUFFIX_CHARS - 1]
-    is_rsyncs = (
-        entry.name.startswith(".")
-        and entry.name[len(name) + 1 :][:1] == "."
-        and prefix + name in leaves
-    )
-    if not is_rsyncs or not entry.is_file(follow_symlinks=False):
+    hidden_name, _, suffix = entry.name.rpartition(".")
+    name = hidden_name[1:]
+    is_rsyncs = len(suffix) == _SUFFIX_CHARS and hidden_name == "." + name
+    if not is_rsyncs or prefix + name not in leaves or not entry.is_file(follow_symlinks=False):
         return False
     folder = os.path.join(root, prefix, PARTIAL)
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    partial = os.path.join(folder, name)
-    if (
-        os.path.lexists(partial)
-        and os.lstat(partial).st_size >= entry.stat(follow_symlinks=False).st_size
-    ):
+    partial, size = os.path.join(folder, name), entry.stat(follow_symlinks=False).st_size
+    if os.path.lexists(partial) and os.lstat(partial).st_size >= size:
         return False
     os.replace(entry.path, partial)
     return True
@@ -293,11 +287,9 @@ def _is_as_committed(entry: Entry, root: int) -> bool:
     except (OSError, ValueError):
         return False
     is_executable = bool(file_stat.st_mode & stat.S_IXUSR)
-    committed = (entry.size, entry.mtime_ns, entry.kind == "exec")
-    return (
-        stat.S_ISREG(file_stat.st_mode)
-        and (file_stat.st_size, file_stat.st_mtime_ns, is_executable) == committed
-    )
+    current = file_stat.st_size, file_stat.st_mtime_ns, is_executable
+    committed = entry.size, entry.mtime_ns, entry.kind == "exec"
+    return stat.S_ISREG(file_stat.st_mode) and current == committed
 
 
 def _lend(source: str, path: str) -> bool:

@@ -14,7 +14,6 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Tuple
 from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.ownership import check_owner
-from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.seen import OTHERS_WRITE
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release import manifest as release_manifest
@@ -24,12 +23,6 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 _BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had them open
-
-
-class Differences(NamedTuple):
-    # paths that are missing, that differ from the committed release, or that do not belong to it
-    damaged: List[str]
-    touched: Dict[str, int]  # path -> new time, for each file whose time has changed
 
 
 def is_present(workdir: str, job: str, release: str) -> bool:
@@ -42,46 +35,45 @@ def list_damaged(workdir: str, job: str, release: str) -> List[str]:
     the release is complete. If only the times of files have changed, the new times are stored.
     Raises NotOurs."""
     folder = layout.release_dir(workdir, job, release)
-    manifest = release_manifest.load_manifest(release_manifest.manifest_path(folder))
+    path = release_manifest.manifest_path(folder)
+    manifest = release_manifest.load_manifest(path)
     if manifest is None or not os.path.isdir(folder):
         return [release]
-    differences = compare_files(folder, manifest.entries, workdir)
-    if differences.touched and not differences.damaged:
+    damaged, new_times = compare_files(folder, manifest.entries, workdir)
+    if new_times and not damaged:
         entries = [
-            entry._replace(mtime_ns=differences.touched.get(entry.path, entry.mtime_ns))
+            entry._replace(mtime_ns=new_times.get(entry.path, entry.mtime_ns))
             for entry in manifest.entries
         ]
-        release_manifest.save_manifest(
-            release_manifest.manifest_path(folder),
-            entries,
-            release=manifest.release,
-            time=manifest.time,
-        )
-    return differences.damaged
+        release_manifest.save_manifest(path, entries, release=manifest.release, time=manifest.time)
+    return damaged
 
 
-def compare_files(folder: str, entries: List[Entry], workdir: str) -> Differences:
-    """Compare the files in the folder with the entries of the manifest. Raises NotOurs."""
+def compare_files(
+    folder: str, entries: List[Entry], workdir: str
+) -> Tuple[List[str], Dict[str, int]]:
+    """Compare the files in the folder with the entries of the manifest. Return (the paths that are
+    missing, that differ or that are not in the manifest; {path: new time} of each file whose time
+    has changed). Raises NotOurs."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
-    touched: Dict[str, int] = {}
+    new_times: Dict[str, int] = {}
     for path, file_stat in _list_files(folder, workdir):
         entry = expected.pop(path, None)
         if entry is None or not _has_kind_and_size(entry, file_stat, folder):
             damaged.append(path)
         elif file_stat.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
-            touched[path] = file_stat.st_mtime_ns
+            new_times[path] = file_stat.st_mtime_ns
             if hash_first_bytes(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)
-    return Differences(sorted([*damaged, *expected]), touched)
+    return sorted([*damaged, *expected]), new_times
 
 
 def _has_kind_and_size(entry: Entry, file_stat: os.stat_result, folder: str) -> bool:
     mode = file_stat.st_mode
     if stat.S_ISREG(mode):
-        return file_stat.st_size == entry.size and entry.kind == (
-            "exec" if mode & stat.S_IXUSR else "file"
-        )
+        kind = "exec" if mode & stat.S_IXUSR else "file"
+        return (entry.size, entry.kind) == (file_stat.st_size, kind)
     return (
         stat.S_ISLNK(mode)
         and entry.kind == "link"
@@ -117,7 +109,7 @@ def report_state(call: Call) -> Answer:
 
     Raises VerbError refused.
     """
-    return {"present": is_present(call.context.workdir, call.name("job"), call.name("release"))}
+    return {"present": is_present(call.workdir, call.job, call.name("release"))}
 
 
 VERBS = {"release.state": report_state}

@@ -90,20 +90,18 @@ def commit_release(call: Call) -> Answer:
 
     Raises VerbError not_begun (in this session), bad_manifest.
     """
-    workdir, job, release = call.context.workdir, call.name("job"), call.name("release")
+    workdir, job, release = call.workdir, call.job, call.name("release")
     folder, final = checked_staging_path(call), layout.release_dir(workdir, job, release)
     if not is_present(workdir, job, release):
-        begun = begun_release(call)
-        entries, unseen = begun.entries, set(begun.missing)
+        entries, missing = begun_release(call)
+        unchecked = set(missing)
         if call.blob:
-            entries, unseen = (
-                release_contents.write_contents(folder, entries, begun.missing, call.blob),
-                set(),
-            )
-        entries, changed = Staging(folder, entries).finish(unseen)
+            entries = release_contents.write_contents(folder, entries, missing, call.blob)
+            unchecked = set()
+        entries, changed = Staging(folder, entries).finish(unchecked)
         if changed:
             return {"changed": changed}
-        flush_files(folder, begun.missing)
+        flush_files(folder, missing)
         path = release_manifest.manifest_path(final)
         release_manifest.save_manifest(
             path, entries, durable=True, release=release, time=time.time()
@@ -122,16 +120,12 @@ def _adopt_old_staging(folder: str) -> None:
     parent, own = os.path.split(folder)
     host_prefix = own.rpartition("-")[0]
     for name in os.listdir(parent):
-        if (
-            name.rpartition("-")[0] != host_prefix
-            or name == own
-            or name.endswith(release_manifest.SUFFIX)
-        ):
-            continue
-        other = os.path.join(parent, name)
-        if not os.path.isdir(folder):
-            os.rename(other, folder)
-        remove_staging(other)
+        is_manifest = name.endswith(release_manifest.SUFFIX)
+        if name.rpartition("-")[0] == host_prefix and name != own and not is_manifest:
+            other = os.path.join(parent, name)
+            if not os.path.isdir(folder):
+                os.rename(other, folder)
+            remove_staging(other)
 
 
 def checked_staging_path(call: Call) -> str:
@@ -139,9 +133,8 @@ def checked_staging_path(call: Call) -> str:
     bad_name."""
     path = call.text("staging")
     folder, name = os.path.split(path)
-    if folder != layout.releases_dir(call.context.workdir, call.name("job")) or not name.startswith(
-        ".staging-"
-    ):
+    releases = layout.releases_dir(call.workdir, call.job)
+    if folder != releases or not name.startswith(".staging-"):
         raise VerbError("bad_name", "%r is no staging folder of this job" % path)
     return path
 

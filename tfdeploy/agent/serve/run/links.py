@@ -8,6 +8,7 @@ task's port is a good answer. This check finds a firewall or a wrong route befor
 
 from __future__ import annotations
 
+import collections
 import socket
 
 from tfdeploy.agent import peer_filter, wire
@@ -59,26 +60,25 @@ def check_links(call: Call) -> Answer:
     paths = run_status.named_run_paths(call)
     run_control.refuse_ended(paths, also=("ending",))
     part = paths.part()
-    asked = _hosts_to_try(part)
-    ports = _ports_to_try(part, asked)
-    meshes, tasks = [port for port in ports if not port.task], [port for port in ports if port.task]
-    shut = _shut_ports(meshes)
+    hosts = _hosts_to_try(part)
+    ports = _ports_to_try(part, hosts)
+    minder_ports = [port for port in ports if not port.task]
+    task_ports = [port for port in ports if port.task]
+    shut = _shut_ports(minder_ports)
     unreached = {port["host"] for port in shut}
-    peers = _identify_all([port for port in meshes if port.host not in unreached], paths, part)
-    shut += [
-        port.shut(peers[port.host].wrong)
-        for port in meshes
-        if port.host in peers and peers[port.host].wrong
-    ]
+    reached = [port for port in minder_ports if port.host not in unreached]
+    peers = _identify_all(reached, paths, part)
+    shut += [port.shut(peers[port.host].wrong) for port in reached if peers[port.host].wrong]
     # Ports of tasks are tried last, because the other hosts now know the addresses of this host,
     # and admit these addresses at the ports of their tasks.
-    shut += [_add_reason(port, peers) for port in _shut_ports(tasks, reach.guarded_addresses(part))]
-    return {"asked": asked, "shut": shut}
+    guarded = reach.guarded_addresses(part)
+    shut += [_add_reason(port, peers) for port in _shut_ports(task_ports, guarded)]
+    return {"asked": hosts, "shut": shut}
 
 
 def _add_reason(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
     """If the port rejects this host, and the port's host has stated the reason, add that reason."""
-    source = peers[port["host"]].foreign_source if port["host"] in peers else ""
+    source = peers[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):
         port["why"] = "%s: it comes through %s, which is not its own address" % (
             reach.TURNED_AWAY,
@@ -102,9 +102,9 @@ def _hosts_to_try(part: wire.HostPart) -> List[str]:
     )
 
 
-def _ports_to_try(part: wire.HostPart, asked: List[str]) -> List[_Port]:
+def _ports_to_try(part: wire.HostPart, hosts: List[str]) -> List[_Port]:
     ports = []
-    for host in asked:
+    for host in hosts:
         ports += [
             _Port(host, "", _address(each.address, each.port))
             for each in part.mesh
@@ -144,33 +144,31 @@ def _identify_all(ports: List[_Port], paths: RunPaths, part: wire.HostPart) -> D
     The question also states this host's own addresses, so that the other hosts admit them at the
     ports of their tasks.
     """
+    peers: Dict[str, _Peer] = collections.defaultdict(_Peer)
     certs = paths.certificates()
-    if not certs or not ports:
-        return {}
-    client = tls.make_contexts(certs)[1]
-    peers: Dict[str, _Peer] = {}
+    if certs and ports:
+        client, authority = tls.make_contexts(certs)[1], certs["ca"]
 
-    def identify(port: _Port) -> None:
-        peers[port.host] = _identify(
-            port, client, handshake_gate.server_name_token(certs["ca"], port.host), part
-        )
+        def identify(port: _Port) -> None:
+            token = handshake_gate.server_name_token(authority, port.host)
+            peers[port.host] = _identify(port, client, token, part)
 
-    call_for_each(identify, ports, 2 * ANSWER_S)
-    return dict(peers)
+        call_for_each(identify, ports, 2 * ANSWER_S)
+    return peers
 
 
-def _identify(asked: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
+def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Peer:
     """Ask at one minder's port which host answers. Return an empty _Peer if that host is busy or
     cannot be identified."""
     import ssl
 
-    name, _, port = asked.address.rpartition(":")
+    name, _, number = port.address.rpartition(":")
     try:
-        plain = socket.create_connection((name.strip("[]"), int(port)), timeout=ANSWER_S)
+        plain = socket.create_connection((name.strip("[]"), int(number)), timeout=ANSWER_S)
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         with plain, client.wrap_socket(plain, server_hostname=token) as channel:
             peer_name = tls.peer_name(channel)
-            if peer_name != asked.host:
+            if peer_name != port.host:
                 return _Peer("%s answers" % peer_name)
             channel.sendall(
                 listener.encode_message(

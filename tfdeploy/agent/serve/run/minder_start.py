@@ -8,12 +8,11 @@ import select
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import listening
-from tfdeploy.agent.run import find, liveness
-from tfdeploy.agent.run.find import job_names
 from tfdeploy.agent.run.folder import RunPaths, start_agent
+from tfdeploy.agent.run.live_runs import planned_ports
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer
@@ -33,36 +32,29 @@ def start_minder(
     """
     reading, writing = os.pipe()
     try:
-        starter = start_agent(
-            paths.minder_log, "minder", paths.host_dir, str(writing), pass_fds=[writing]
-        )
-        os.close(writing)
-        writing = -1
+        try:
+            starter = start_agent(
+                paths.minder_log, "minder", paths.host_dir, str(writing), pass_fds=[writing]
+            )
+        finally:
+            os.close(writing)
         answer = _read_answer(reading, check_wanted)
         starter.wait()
     finally:
         os.close(reading)
-        if writing >= 0:
-            os.close(writing)
     if "port" in answer:
         port = answer["port"]
-        owner = _run_that_planned(paths, port) or listening.describe_owners([port]).get(
-            port, "unknown"
-        )
-        raise VerbError(
-            "port_taken",
-            "port %d is taken by %s" % (port, owner),
-            details={"port": port, "owner": owner},
-        )
+        owner = planned_ports(paths.workdir, paths.host, paths.run).get(
+            port
+        ) or listening.describe_owners([port]).get(port, "unknown")
+        what = "port %d is taken by %s" % (port, owner)
+        raise VerbError("port_taken", what, details={"port": port, "owner": owner})
     if "firewall" in answer:
         what = "the firewall of the run cannot be made on this host: %s" % answer["firewall"]
         raise VerbError("refused", what, advice="protect_peers")
     if not answer.get("ok"):
-        raise VerbError(
-            "agent",
-            "the run's minder did not start: %s" % _last_line(paths),
-            where=paths.minder_log,
-        )
+        what = "the run's minder did not start: %s" % _last_line(paths)
+        raise VerbError("agent", what, where=paths.minder_log)
 
 
 def _read_answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer:
@@ -89,24 +81,10 @@ def _read_answer(reading: int, check_wanted: Callable[[], None]) -> MinderAnswer
 
 
 def _last_line(paths: RunPaths) -> str:
+    silence = "it printed nothing within %g s" % MINDER_WITHIN_S
     try:
         with open(paths.minder_log, "rb") as log:
-            lines = log.read()[-2000:].decode("utf-8", "replace").strip().splitlines()
+            text = log.read()[-2000:].decode("utf-8", "replace").strip()
     except OSError:
-        lines = []
-    return lines[-1] if lines else "it said nothing within %g s" % MINDER_WITHIN_S
-
-
-def _run_that_planned(paths: RunPaths, port: int) -> Optional[str]:
-    """Return the other live run whose plan has that port on this host, or None. Plans are read
-    because /proc shows a held port only as a socket of some Python process, or not at all."""
-    for job in job_names(paths.workdir):
-        for other in find.own_runs(paths.workdir, job, paths.host):
-            if other.run == paths.run or not liveness.is_live(other):
-                continue
-            part = other.part()
-            ports = [spec.port or spec.own_port for spec in part.tasks]
-            ports += [minder.port for minder in part.mesh if minder.host == part.host]
-            if port in ports:
-                return "run %s of job %s" % (other.run, job)
-    return None
+        return silence
+    return (text.splitlines() or [silence])[-1]

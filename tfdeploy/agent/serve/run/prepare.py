@@ -20,7 +20,6 @@ from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import NotOurs, check_owners, explain
 from tfdeploy.agent.run import (
-    check_files,
     in_doubt,
     keep_aside,
     leftovers,
@@ -61,10 +60,10 @@ def prepare_run(call: Call) -> Answer:
     Raises VerbError bad_part, bad_name, refused, locked, exists, live_run, no_release, no_program,
     port_taken (details port, owner), agent, disk, cancelled, ended.
     """
-    given = prepare_args.read_arguments(call)
-    call.secrets = list(given.secrets)
-    part = prepare_args.checked_part(given)
-    paths = RunPaths(layout.host_dir(call.context.workdir, part.job, part.run, part.host))
+    arguments = prepare_args.read_arguments(call)
+    call.secrets = list(arguments.secrets)
+    part = prepare_args.checked_part(arguments)
+    paths = RunPaths(layout.host_dir(call.workdir, part.job, part.run, part.host))
     check_owners(paths.workdir, *layout.job_folders(part.job))
     _check_owner(paths)
     with prepare_lock.hold(paths, part.plan_digest):
@@ -72,8 +71,8 @@ def prepare_run(call: Call) -> Answer:
             return {"prepared": True}
         refuse_live_run(paths)
         _check_release(paths, part.release)
-        with run_wanted.PrepareGuard(call, paths, part.plan_digest) as wanted:
-            _prepare_folder(paths, part, given, wanted.check)
+        with run_wanted.guard_prepare(call, paths, part.plan_digest) as check_wanted:
+            _prepare_folder(paths, part, arguments, check_wanted)
     return {"prepared": True}
 
 
@@ -85,7 +84,7 @@ def _check_owner(paths: RunPaths) -> None:
         paths.check_owner("tasks")
     except NotOurs as error:
         what, advice, details = explain(error)
-        details = dict(details, or_another_run_name=True)
+        details = {**details, "or_another_run_name": True}
         raise VerbError(
             "refused", what, where=error.path, advice=advice, details=details
         ) from error
@@ -123,7 +122,7 @@ def _lost_its_minder(paths: RunPaths) -> bool:
 def is_rolled_back(paths: RunPaths) -> bool:
     """Return whether the run was never committed and none of its processes is alive. The name of
     such a run is free again."""
-    return not liveness.was_committed(paths) and not _is_alive(paths)
+    return not liveness.was_committed(paths) and not task_processes.has_live_processes(paths)
 
 
 def clear_away(paths: RunPaths) -> None:
@@ -156,13 +155,8 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
             if not os.path.isdir(other.host_dir) or digest == plan_digest:
                 return
             if is_free:
-                if digest is not None and other.state().phase != "ended":
-                    break
-                if not (
-                    is_rolled_back(other)
-                    if digest is not None
-                    else not liveness.was_committed(other)
-                ):
+                has_not_ended = digest is not None and other.state().phase != "ended"
+                if has_not_ended or liveness.was_committed(other):
                     break
                 leftovers.remove_run(other)
                 return
@@ -175,16 +169,12 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
 
 def refuse_live_run(paths: RunPaths) -> None:
     """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
-    for other in other_runs(paths):
-        if check_files.find_damage(other) or not _is_alive(other):
-            continue
-        plan = shown_plan.read_plan(other.workdir, other.job, other.run)
-        details = {"run": other.run, "who": plan["operator"], "when": plan["created"]}
-        what = "run %s of job %s is alive on this host, launched by %s" % (
-            other.run,
-            other.job,
-            plan["operator"],
-        )
+    for other in filter(task_processes.has_live_processes, other_runs(paths)):
+        plan = shown_plan.read_plan(paths.workdir, paths.job, other.run)
+        operator = plan["operator"]
+        what = "run %s of job %s is alive on this host, launched by %s"
+        details = {"run": other.run, "who": operator, "when": plan["created"]}
+        what %= (other.run, paths.job, operator)
         raise VerbError("live_run", what, advice="stop_run", details=details)
     _refuse_strays(paths)
 
@@ -200,39 +190,17 @@ def _refuse_strays(paths: RunPaths) -> None:
     for pid in sorted(task_processes.find_strays(paths.workdir, paths.job)[0]):
         run = processes.read_environment(pid).get(wire.MARKER)
         if run is not None and run not in whole:  # None: the process has ended
-            what = (
-                "process %d on this host is of run %s of job %s, whose folder was removed or "
-                "damaged" % (pid, run, paths.job)
-            )
-            raise VerbError(
-                "live_run", what, advice="stop_run_or_kill", details={"run": run, "pid": pid}
-            )
-
-
-def _is_alive(paths: RunPaths) -> bool:
-    """Return whether the run has a minder, a supervisor or any other live process on this host."""
-    if liveness.is_live(paths):
-        return True
-    # The minder and the supervisors may have been killed, but not the processes of the tasks.
-    return paths.state().phase != "ended" and bool(
-        task_processes.find_members(paths, [spec.task for spec in paths.part().tasks])[0]
-    )
+            what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged"
+            details = {"run": run, "pid": pid}
+            what %= (pid, run, paths.job)
+            raise VerbError("live_run", what, advice="stop_run_or_kill", details=details)
 
 
 def _check_release(paths: RunPaths, release: str) -> None:
     wrong = release_state.list_damaged(paths.workdir, paths.job, release)
-    if wrong == [release]:
-        raise VerbError(
-            "no_release",
-            "release %s of job %s is not on this host" % (release, paths.job),
-            advice="sync",
-        )
     if wrong:
-        what = "release %s of job %s is not as it was sent: %s" % (
-            release,
-            paths.job,
-            ", ".join(wrong[:3]),
-        )
+        how = "on this host" if wrong == [release] else "as it was sent: " + ", ".join(wrong[:3])
+        what = "release %s of job %s is not %s" % (release, paths.job, how)
         raise VerbError("no_release", what, advice="sync")
 
 
@@ -251,24 +219,26 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
 
 
 def _prepare_folder(
-    paths: RunPaths, part: wire.HostPart, given: PrepareArguments, check_wanted: Callable[[], None]
+    paths: RunPaths,
+    part: wire.HostPart,
+    arguments: PrepareArguments,
+    check_wanted: Callable[[], None],
 ) -> None:
     try:
         _make_host_folder(paths)
         if part.fresh:
             keep_aside.rename_keep(paths, part.keep)
-        _make_folders(paths, part, given, check_wanted)
+        _make_folders(paths, part, arguments, check_wanted)
         check_wanted()
-        _write_secrets(paths, part, given)
+        _write_secrets(paths, part, arguments)
         start_minder(paths, part, check_wanted)
         check_wanted()
     except BaseException as error:
         minder = task_processes.read_minder(paths)
         leftovers.remove_run(paths)
         if minder is not None:
-            processes.send_signal(
-                minder, signal.SIGKILL
-            )  # this is safe, because no task has started
+            # This is safe, because no task has started.
+            processes.send_signal(minder, signal.SIGKILL)
         if isinstance(error, OSError) and not isinstance(error, NotOurs):
             raise _disk_error(error, paths) from error
         raise
@@ -283,7 +253,10 @@ def _make_host_folder(paths: RunPaths) -> None:
 
 
 def _make_folders(
-    paths: RunPaths, part: wire.HostPart, given: PrepareArguments, check_wanted: Callable[[], None]
+    paths: RunPaths,
+    part: wire.HostPart,
+    arguments: PrepareArguments,
+    check_wanted: Callable[[], None],
 ) -> None:
     data_versions.install_next_versions(paths.workdir, part.job)
     run_workdir.make_cwd(paths, part.release, part.keep, part.links, check_wanted)
@@ -291,35 +264,28 @@ def _make_folders(
     for spec in part.tasks:
         make_private_folder(paths.task_dir(spec.task))
     _check_programs(paths, part)
-    shown_plan.write_plan(paths.workdir, paths.job, paths.run, given.plan)
+    shown_plan.write_plan(paths.workdir, paths.job, paths.run, arguments.plan)
     paths.reserve_space(part)
     try:
         os.mkfifo(paths.file(layout.MINDER_FIFO), 0o600)
     except OSError as error:
         if error.errno not in (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP):
             raise
-        raise VerbError(
-            "refused",
-            "%s: %s" % (paths.workdir, error.strerror),
-            where=paths.workdir,
-            advice=NO_LOCKS,
-        ) from error
+        what = "%s: %s" % (paths.workdir, error.strerror)
+        raise VerbError("refused", what, where=paths.workdir, advice=NO_LOCKS) from error
 
 
-def _write_secrets(paths: RunPaths, part: wire.HostPart, given: PrepareArguments) -> None:
+def _write_secrets(paths: RunPaths, part: wire.HostPart, arguments: PrepareArguments) -> None:
     """Write the secrets after everything else, so that a prepare that dies earlier leaves none.
     Then write part.json, which marks the folder as complete."""
-    paths.write_secrets(given.secrets, given.certs)
+    paths.write_secrets(arguments.secrets, arguments.certs)
     paths.write_part(part)
 
 
 def _disk_error(error: OSError, paths: RunPaths) -> VerbError:
     if error.errno not in (errno.ENOSPC, errno.EDQUOT):
-        return VerbError(
-            "disk",
-            "the run's folder cannot be made: %s" % error,
-            where=error.filename or paths.run_dir,
-        )
+        what = "the run's folder cannot be made: %s" % error
+        return VerbError("disk", what, where=error.filename or paths.run_dir)
     free = free_space(paths.workdir)
     what = "no room for the run: %d bytes are free" % free.free_bytes
     return VerbError("disk", what, where=paths.workdir, details=free._asdict())

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 
 from tfdeploy.agent import frames, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.errors import VerbError, is_path_inside
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.serve.call import Call
+from tfdeploy.agent.serve.call import Call, checked_name
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
@@ -36,8 +35,8 @@ def read_arguments(call: Call) -> PrepareArguments:
             call.table("part"), call.table("plan"), call.table("secrets"), call.table("certs")
         )
     try:
-        text, rest = frames.decompress_first(call.blob)
-        own, shared = json.loads(text), json.loads(frames.decompress(rest))
+        text, shared_blob = frames.decompress_first(call.blob)
+        own, shared = json.loads(text), json.loads(frames.decompress(shared_blob))
         part, plan = dict(own["part"], **shared["part"]), dict(shared["plan"])
         return PrepareArguments(
             part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {})
@@ -54,34 +53,19 @@ def checked_part(arguments: PrepareArguments) -> wire.HostPart:
         raise VerbError(
             "bad_part", "the host's part of the plan cannot be read: %s" % error
         ) from error
-    names = (
-        [part.run, part.job, part.host, part.release]
-        + [spec.role for spec in part.tasks]
-        + list(part.links.values())
-    )
-    names += list(part.parts)
-    if not all(
-        numbers and all(isinstance(each, int) and each >= 0 for each in numbers)
-        for numbers in part.parts.values()
-    ):
-        raise VerbError("bad_part", "the parts of its data sets cannot be read")
-    for name in names:
-        if not isinstance(name, str) or not NAME.match(name):
-            raise VerbError("bad_name", "%r is not a name that tfdeploy uses" % (name,))
-    for path in list(part.keep) + list(part.links) + [spec.cwd for spec in part.tasks if spec.cwd]:
-        if (
-            os.path.isabs(path)
-            or ".." in path.split("/")
-            or os.path.normpath(path) != path
-            or path == "."
-        ):
+    names = [part.run, part.job, part.host, part.release]
+    for name in [*names, *(spec.role for spec in part.tasks), *part.links.values(), *part.parts]:
+        checked_name(name)
+    for numbers in part.parts.values():
+        if not numbers or not all(isinstance(each, int) and each >= 0 for each in numbers):
+            raise VerbError("bad_part", "the parts of its data sets cannot be read")
+    for path in [*part.keep, *part.links, *(spec.cwd for spec in part.tasks if spec.cwd)]:
+        if not is_path_inside(path):
             raise VerbError("bad_name", "%r is not a path inside the code" % (path,))
     for spec in part.tasks:
         if spec.task != "%s:%d" % (spec.role, spec.index) or not spec.argv:
-            raise VerbError(
-                "bad_part",
-                "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index),
-            )
+            what = "task %r is not %s:%s, or has no command" % (spec.task, spec.role, spec.index)
+            raise VerbError("bad_part", what)
         try:
             wire.resolve_words(spec, part.texts)
         except ValueError as error:

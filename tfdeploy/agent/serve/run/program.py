@@ -37,25 +37,19 @@ def find_problem(spec: wire.TaskSpec, cwd: str, inherited: Mapping[str, str]) ->
 
 
 def _unknown_program(name: str, path: str) -> Problem:
-    near = difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1)
     what = "there is no program %s on PATH (%s)" % (name, path)
-    return (
-        (what, "similar_program", {"program": near[0]})
-        if near
-        else (what, "install_program", {"program": name})
-    )
+    for similar in difflib.get_close_matches(name, _COMMON_PROGRAMS, n=1):
+        return what, "similar_program", {"program": similar}
+    return what, "install_program", {"program": name}
 
 
 def _missing_file(argv: List[str], cwd: str) -> Optional[str]:
     if "/" in argv[0] and not os.path.exists(os.path.join(cwd, argv[0])):
         return argv[0]
     for word in argv[1:]:
-        if word in ("-m", "-c"):
-            return None
         if not word.startswith("-"):
-            return (
-                word
-                if word.endswith(".py") and not os.path.exists(os.path.join(cwd, word))
-                else None
-            )
+            is_missing = word.endswith(".py") and not os.path.exists(os.path.join(cwd, word))
+            return word if is_missing else None
+        if word in ("-m", "-c"):
+            break
     return None

@@ -7,9 +7,9 @@ this host.
 
 from __future__ import annotations
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.run import check_files, find, liveness
+from tfdeploy.agent.run import find, liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, audited
 from tfdeploy.agent.serve.run import prepare_lock
@@ -37,29 +37,22 @@ def resume_run(call: Call) -> Answer:
         if liveness.is_live(paths):
             return {"resumed": False}
         if not liveness.is_abandoned(paths):
-            raise VerbError(
-                "ended", "run %s has ended on this host, or was never committed" % paths.run
-            )
-        later = _later_run(paths)
-        if later is not None:
-            raise VerbError(
-                "superseded",
-                "run %s came later on this host" % later,
-                advice="status_of_run",
-                details={"run": later},
-            )
+            what = "run %s has ended on this host, or was never committed" % paths.run
+            raise VerbError("ended", what)
+        _refuse_superseded(paths)
         refuse_live_run(paths)
         start_minder(paths, paths.part())
     return {"resumed": True}
 
 
-def _later_run(paths: RunPaths) -> Optional[str]:
-    """Return a run of the job that was prepared on this host after this run, or None."""
-    own = paths.prepared()
+def _refuse_superseded(paths: RunPaths) -> None:
+    """Refuse if a run of the job was prepared on this host after this run. Raises VerbError
+    superseded."""
+    prepared = paths.prepared()
     for other in find.other_runs(paths):
-        if not check_files.find_damage(other) and other.prepared() > own:
-            return other.run
-    return None
+        if other.prepared() > prepared:
+            what = "run %s came later on this host" % other.run
+            raise VerbError("superseded", what, advice="status_of_run", details={"run": other.run})
 
 
 VERBS = {"run.resume": resume_run}

@@ -10,10 +10,8 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import frames, layout
-from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
-from tfdeploy.agent.host.atomic import read_json
+from tfdeploy.agent.annotations import TYPE_CHECKING
 from tfdeploy.agent.run.attempts import list_attempts
-from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.sampling import counters
 from tfdeploy.agent.sampling.series import MOST_BYTES
 from tfdeploy.agent.serve.call import Call
@@ -32,7 +30,8 @@ def send_samples(call: Call) -> Answer:
     Raises VerbError unknown_run.
     """
     paths = named_run_paths(call)
-    for task in ["", *(spec.task for spec in paths.part().tasks)]:
+    tasks = paths.tasks()
+    for task in ["", *tasks]:
         folder = paths.task_dir(task) if task else paths.host_dir
         try:
             with open(os.path.join(folder, layout.SAMPLES), "rb") as file:
@@ -40,17 +39,11 @@ def send_samples(call: Call) -> Answer:
         except FileNotFoundError:
             continue
         call.item({"task": task}, frames.compress(content))
-    attempts = {spec.task: list_attempts(paths, spec.task) for spec in paths.part().tasks}
     return {
         "cores": os.cpu_count() or 1,
         "memory": counters.read_machine().memory_total,
-        "attempts": attempts,
+        "attempts": {task: list_attempts(paths, task) for task in tasks},
     }
-
-
-def newest_samples(paths: RunPaths) -> Optional[Answer]:
-    """Return the newest sample of each task and of the host, or None if there is none yet."""
-    return read_json(paths.file(layout.NEWEST_SAMPLES))
 
 
 VERBS = {"samples": send_samples}

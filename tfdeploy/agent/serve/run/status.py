@@ -32,15 +32,14 @@ NOBODY = "nobody minds it: its minder and its supervisor died"
 def named_run_paths(call: Call) -> RunPaths:
     """For the run that a call names, return the paths of this host's folder. Raises VerbError
     unknown_run."""
-    job, run = call.name("job"), call.name("run")
-    paths = find_run_paths(call.context.workdir, job, run, call.context.host)
-    if paths is None and (fault := find_damage(call.context.workdir, job, run)):
+    job, run = call.job, call.name("run")
+    paths = find_run_paths(call.workdir, job, run, call.host)
+    if paths is None and (fault := find_damage(call.workdir, job, run)):
         what = "the files of run %s of job %s are damaged on this host: %s" % (run, job, fault)
         raise VerbError("unknown_run", what, advice="remove_damaged_run")
-    if paths is None or not paths.is_whole():
-        raise VerbError(
-            "unknown_run", "this host knows no run %s of job %s" % (run, job), advice="list_runs"
-        )
+    if paths is None:
+        what = "this host knows no run %s of job %s" % (run, job)
+        raise VerbError("unknown_run", what, advice="list_runs")
     paths.check_owner("tasks")
     return paths
 
@@ -60,28 +59,24 @@ def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
         return _lost_status(status, "host rebooted")
     if status.state != "pending" and not is_locked(paths.supervisor_lock(task)):
         status = paths.status(task)  # the task may have ended in between
-        minded = is_locked(paths.minder_lock)
-        return (
-            status
-            if status.state in OVER
-            else _lost_status(status, "its supervisor died" if minded else NOBODY)
-        )
+        if status.state in OVER:
+            return status
+        has_minder = is_locked(paths.minder_lock)
+        return _lost_status(status, "its supervisor died" if has_minder else NOBODY)
     if status.state == "pending" and is_abandoned(paths):
         return _lost_status(status, NOBODY)
     status = unwritten_ends.resolve_status(paths, status)
-    return (
-        status if status.state in OVER else _with_health(_with_restart(paths, status, state), state)
-    )
+    if status.state in OVER:
+        return status
+    return _with_health(_with_restart(paths, status, state), state)
 
 
 def _with_restart(
     paths: RunPaths, status: wire.TaskStatus, state: wire.HostRunState
 ) -> wire.TaskStatus:
-    return (
-        replace(status, began_again=_restart_reason(paths, status, state))
-        if status.attempt > 1
-        else status
-    )
+    if status.attempt <= 1:
+        return status
+    return replace(status, began_again=_restart_reason(paths, status, state))
 
 
 def _with_health(status: wire.TaskStatus, state: wire.HostRunState) -> wire.TaskStatus:
@@ -99,22 +94,16 @@ def _restart_reason(
     """Return why the task was started again: how its previous attempt ended, or, if its gang (tasks
     that restart together) was restarted, which death caused that. Return None if neither was
     recorded."""
+    how, restarted_alone = None, False
     count = state.restarts.get(status.task)
-    how = (
-        count.get("how")
-        if count is not None and count.get("attempt") == status.attempt - 1
-        else None
-    )
-    # True if this task has restarted alone since the last time when its gang restarted together.
-    restarted_alone = how is not None and count is not None and count.get("round") == status.round
-    of_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
-    if (
-        of_gang
-        and not restarted_alone
-        and state.round is not None
-        and state.round["n"] == status.round
-    ):
-        return "the gang started again: %s" % state.round.get("reason")
+    if count is not None and count.get("attempt") == status.attempt - 1:
+        how = count.get("how")
+        # True if this task has restarted alone since its gang has last restarted together.
+        restarted_alone = how is not None and count.get("round") == status.round
+    in_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
+    round_ = state.round
+    if in_gang and not restarted_alone and round_ is not None and round_["n"] == status.round:
+        return "the gang started again: %s" % round_.get("reason")
     return None if how is None else "started again: %s" % how
 
 
@@ -141,19 +130,11 @@ def _lost_status(status: wire.TaskStatus, reason: str) -> wire.TaskStatus:
     return replace(status, state="lost", outcome="lost", up=False, reason=reason)
 
 
-def task_statuses(paths: RunPaths) -> List[wire.TaskStatus]:
-    return [task_status(paths, spec.task) for spec in paths.part().tasks]
-
-
-def describe(paths: RunPaths) -> Answer:
+def describe(paths: RunPaths, state: Optional[wire.HostRunState] = None) -> Answer:
     """Return the state of a run on this host, in the form of run.status's answer."""
-    return _describe_with_state(paths, paths.state())
-
-
-def _describe_with_state(paths: RunPaths, state: wire.HostRunState) -> Answer:
     return {
-        "host_state": wire.to_wire(state),
-        "tasks": [wire.to_wire(status) for status in task_statuses(paths)],
+        "host_state": wire.to_wire(state or paths.state()),
+        "tasks": [wire.to_wire(task_status(paths, spec.task)) for spec in paths.part().tasks],
         "live": is_live(paths),
         "left": is_abandoned(paths),
         "committed": was_committed(paths),
@@ -167,60 +148,52 @@ def list_runs(call: Call) -> List[Answer]:
 
     Args: job?.
     """
-    workdir = call.context.workdir
-    jobs = [call.name("job")] if call.flag("job") else job_names(workdir)
-    rows: List[Tuple[float, Answer, wire.HostRunState]] = []
+    workdir = call.workdir
+    jobs = [call.job] if call.flag("job") else job_names(workdir)
+    runs: List[Tuple[float, Answer, wire.HostRunState, Optional[RunPaths]]] = []
     for job in jobs:
         for run in run_names(workdir, job):
-            paths = find_run_paths(workdir, job, run, call.context.host)
+            paths = find_run_paths(workdir, job, run, call.host)
             if paths is not None:
                 state = paths.state()
-                rows.append(
-                    (
-                        paths.prepared(),
-                        {**_describe_with_state(paths, state), "run": run, "job": job},
-                        state,
-                    )
-                )
-            elif find_damage(workdir, job, run):
-                rows.append((0.0, *_damaged_row(workdir, job, run)))
-    rows.sort(key=lambda entry: (entry[0], entry[1]["run"]), reverse=True)
-    _shorten_endings([(row, state) for _, row, state in rows if not row["live"]], call)
-    return [row for _, row, _ in rows]
+                row = {**describe(paths, state), "run": run, "job": job}
+                runs.append((paths.prepared(), row, state, paths))
+            elif damage := find_damage(workdir, job, run):
+                state = wire.HostRunState(run, job, "_")  # the other fields cannot be read
+                runs.append((0.0, _damaged_row(state, damage), state, None))
+    runs.sort(key=lambda each: (each[0], each[1]["run"]), reverse=True)
+    _shorten_endings([each[1:] for each in runs if not each[1]["live"]])
+    return [row for _, row, _, _ in runs]
 
 
-def _shorten_endings(rows: List[Tuple[Answer, wire.HostRunState]], call: Call) -> None:
+def _shorten_endings(runs: List[Tuple[Answer, wire.HostRunState, Optional[RunPaths]]]) -> None:
+    """Shorten the rows of older runs. `runs`: (row, state, paths) of each run that is not live,
+    newest first."""
     endings = short_endings = 0
-    for row, state in rows:
+    for row, state, paths in runs:
         endings += len(state.ended_tasks) + len(state.left_files)
-        if endings > MOST_ENDINGS and state.ended_tasks:
-            paths = find_run_paths(call.context.workdir, row["job"], row["run"], call.context.host)
-            deciding = (
-                [peer.task for peer in paths.part().peers if peer.deciding]
-                if paths is not None
-                else []
-            )
-            short_endings += len(deciding)
-            kept = {task: state.ended_tasks[task] for task in deciding if task in state.ended_tasks}
-            state.ended_tasks = kept if short_endings <= MOST_ENDINGS else {}
         if endings > MOST_ENDINGS:
-            state.left_files = []
-            row["host_state"] = wire.to_wire(state)
+            ended_tasks = state.ended_tasks
+            if ended_tasks and paths is not None:
+                deciding = {peer.task for peer in paths.part().peers if peer.deciding}
+                short_endings += len(deciding)
+                kept = deciding & ended_tasks.keys() if short_endings <= MOST_ENDINGS else ()
+                ended_tasks = {task: ended_tasks[task] for task in sorted(kept)}
+            shortened = replace(state, ended_tasks=ended_tasks, left_files=[])
+            row["host_state"] = wire.to_wire(shortened)
 
 
-def _damaged_row(workdir: str, job: str, run: str) -> Tuple[Answer, wire.HostRunState]:
-    state = wire.HostRunState(run, job, "_")  # the other fields cannot be read
-    row: Answer = {
-        "run": run,
-        "job": job,
-        "damaged": find_damage(workdir, job, run),
+def _damaged_row(state: wire.HostRunState, damage: str) -> Answer:
+    return {
+        "run": state.run,
+        "job": state.job,
+        "damaged": damage,
         "host_state": wire.to_wire(state),
         "tasks": [],
         "live": False,
         "left": False,
         "committed": False,
     }
-    return row, state
 
 
 def run_status(call: Call) -> Answer:

@@ -19,7 +19,7 @@ from tfdeploy.agent.serve.run import verbs as run_control
 WHY = "its launch did not come to an end"
 
 
-def sweep_runs(workdir: str, host: str = "") -> None:
+def sweep_runs(workdir: str, host: str) -> None:
     """Clean up all unfinished launches of this machine. `host`: this machine's name in the
     session's inventory, or "".
 
@@ -30,12 +30,8 @@ def sweep_runs(workdir: str, host: str = "") -> None:
         try:
             _sweep_one(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
-            report = "run %s of job %s is half done here and stays: %s" % (
-                paths.run,
-                paths.job,
-                error,
-            )
-            sys.stderr.write("tfdeploy agent: %s\n" % report)
+            report = "tfdeploy agent: run %s of job %s is half done here and stays: %s\n"
+            sys.stderr.write(report % (paths.run, paths.job, error))
 
 
 def _sweep_one(paths: RunPaths) -> None:

@@ -6,14 +6,12 @@ On the other host, the run's minder reads the reason: see mesh/told_end.py.
 
 from __future__ import annotations
 
-import json
-
-from tfdeploy.agent import wire
+from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.mesh import bounded_json, shared_state, told_end
-from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb
+from tfdeploy.agent.serve.run.status import named_run_paths
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -26,16 +24,13 @@ def report_end(call: Call) -> Answer:
 
     Raises VerbError unknown_run.
     """
-    paths = _run_paths(call)
+    paths = named_run_paths(call)
     part = paths.part()
     knowledge = shared_state.from_json(paths.known() or {}, part)
     if not knowledge.is_over:
         return {"known": None}
-    return {
-        "known": json.dumps(
-            shared_state.select_run_end(part.peers, knowledge).as_json(), separators=(",", ":")
-        )
-    }
+    end = shared_state.select_run_end(part.peers, knowledge)
+    return {"known": json_text.dumps(end.as_json())}
 
 
 def store_end(call: Call) -> Answer:
@@ -47,7 +42,7 @@ def store_end(call: Call) -> Answer:
 
     Raises VerbError unknown_run, bad_argument.
     """
-    paths, text = _run_paths(call), call.args.get("known")
+    paths, text = named_run_paths(call), call.args.get("known")
     if not isinstance(text, str) or len(text) > wire.MAX_KNOWN_BYTES:
         raise VerbError("bad_argument", "`known` is not the end of a run")
     try:
@@ -57,12 +52,6 @@ def store_end(call: Call) -> Answer:
     if paths.state().phase != "ended":
         told_end.leave_run_end(paths, end)
     return {}
-
-
-def _run_paths(call: Call) -> RunPaths:
-    from tfdeploy.agent.serve.run.status import named_run_paths
-
-    return named_run_paths(call)
 
 
 VERBS: Dict[str, Verb] = {"run.known": report_end, "run.tell": store_end}

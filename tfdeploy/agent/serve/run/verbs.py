@@ -13,7 +13,7 @@ import time
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Dict, List
-from tfdeploy.agent.errors import NAME, VerbError
+from tfdeploy.agent.errors import VerbError, is_name
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.layout import HostPartMissing
@@ -92,18 +92,19 @@ def renew_launch(call: Call) -> Answer:
     Raises VerbError unknown_run (also if another plan prepared the run), ended.
     """
     paths = run_status.named_run_paths(call)
-    _refuse_other_plan(call, paths)
+    if not _is_of_named_plan(call, paths):
+        what = "run %s of this host was prepared by another launch" % paths.run
+        raise VerbError("unknown_run", what)
     if not _is_committed(paths):
         refuse_ended(paths, also=("ending",))
         paths.leave_word("renew", time=time.time())
     return {}
 
 
-def _refuse_other_plan(call: Call, paths: RunPaths) -> None:
-    if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
-        raise VerbError(
-            "unknown_run", "run %s of this host was prepared by another launch" % paths.run
-        )
+def _is_of_named_plan(call: Call, paths: RunPaths) -> bool:
+    """Return whether the plan that the call names, if it names one, has prepared the run."""
+    digest = paths.part().plan_digest
+    return call.text("plan_digest", digest) == digest
 
 
 @audited("launch", "committed")
@@ -144,33 +145,30 @@ def abort_run(call: Call) -> Answer:
     _stop_preparing(call)
     try:
         paths = run_status.named_run_paths(call)
-        if call.text("plan_digest", paths.part().plan_digest) != paths.part().plan_digest:
+        if not _is_of_named_plan(call, paths):
             return {}
-        reason, purge = call.text("reason", "rolled back"), call.flag("purge")
+        reason = call.text("reason", "rolled back")
         if _phase(paths) != "ended" or _has_minder(paths):
             _leave_word_to_end(paths, "abort", reason=reason)
-        left = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
+        survivors = _wait_until_ended(paths, paths.part().stop_grace_s, reason)
     except (VerbError, HostPartMissing) as error:
         if isinstance(error, VerbError) and error.code != "unknown_run":
             raise
         return {}  # there is no such run, or its minder has removed it
-    if purge and not left:
+    if call.flag("purge") and not survivors:
         clear_away(paths)
-    return {"survivors": left}
+    return {"survivors": survivors}
 
 
 def _stop_preparing(call: Call) -> None:
     host, digest = call.text("host"), str(call.args.get("plan_digest"))
-    if not NAME.match(host):
+    if not is_name(host):
         return  # an older control machine sends no host
-    paths = RunPaths(
-        layout.host_dir(call.context.workdir, call.name("job"), call.name("run"), host)
-    )
-    if not in_doubt.is_in_doubt(paths):
-        return
-    in_doubt.request_abort(paths, digest)
-    with prepare_lock.hold(paths, digest):
-        in_doubt.forget_abort(paths)
+    paths = RunPaths(layout.host_dir(call.workdir, call.job, call.name("run"), host))
+    if in_doubt.is_in_doubt(paths):
+        in_doubt.request_abort(paths, digest)
+        with prepare_lock.hold(paths, digest):
+            in_doubt.forget_abort(paths)
 
 
 @audited("stop", "stopped")
@@ -183,38 +181,35 @@ def stop_run(call: Call) -> Answer:
 
     Raises VerbError unknown_run (there is no such run).
     """
-    begun = time.monotonic()
-    given = call.number("grace_s")
+    begun, had_ended, has_minder = time.monotonic(), False, False
+    grace_argument = call.number("grace_s")
     try:
         paths = run_status.named_run_paths(call)
     except VerbError as error:
         if error.code != "unknown_run":
             raise
-        left = task_processes.end_strays(
-            call.context.workdir, call.name("job"), call.name("run"), given or 0.0
-        )
-        if left is None:
+        run, grace_s = call.name("run"), grace_argument or 0.0
+        survivors = task_processes.end_strays(call.workdir, call.job, run, grace_s)
+        if survivors is None:
             raise
-        return {
-            "survivors": left,
-            "seconds": round(time.monotonic() - begun, 3),
-            "messenger": False,
-            "had_ended": False,
-        }
-    tasks = [spec.task for spec in paths.part().tasks]
-    had_ended = _phase(paths) == "ended" and not task_processes.find_members(paths, tasks)[0]
-    grace_s = paths.part().stop_grace_s if given is None else given
-    if _phase(paths) != "ended" or _has_minder(paths):
-        before = paths.word("stop")
-        if before is None or before.get("grace_s", grace_s) > grace_s:
-            _leave_word_to_end(paths, "stop", grace_s=grace_s)
-    left = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
-    if not left and _phase(paths) == "ended":
-        leftovers.forget_secrets(paths)  # a disk error may have prevented this when the run ended
+    else:
+        part = paths.part()
+        tasks = [spec.task for spec in part.tasks]
+        had_ended = _phase(paths) == "ended" and not task_processes.find_members(paths, tasks)[0]
+        grace_s = part.stop_grace_s if grace_argument is None else grace_argument
+        if _phase(paths) != "ended" or _has_minder(paths):
+            before = paths.word("stop")
+            if before is None or before.get("grace_s", grace_s) > grace_s:
+                _leave_word_to_end(paths, "stop", grace_s=grace_s)
+        survivors = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
+        if not survivors and _phase(paths) == "ended":
+            # A disk error may have prevented this when the run ended.
+            leftovers.forget_secrets(paths)
+        has_minder = _has_minder(paths)
     return {
-        "survivors": left,
+        "survivors": survivors,
         "seconds": round(time.monotonic() - begun, 3),
-        "messenger": _has_minder(paths),
+        "messenger": has_minder,
         "had_ended": had_ended,
     }
 
@@ -247,23 +242,15 @@ def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
     or has no live minder or supervisor."""
     state = paths.state()
     if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
-        why = state.abort_reason or (
-            STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone"
-        )
-        raise VerbError(
-            "ended",
-            "run %s has ended on this host: %s" % (paths.run, why),
-            advice="status_of_run",
-            details={"run": paths.run},
-        )
+        stopped = STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone"
+        what = "run %s has ended on this host: %s" % (paths.run, state.abort_reason or stopped)
+        raise VerbError("ended", what, advice="status_of_run", details={"run": paths.run})
 
 
-def _wait_for(
-    paths: RunPaths, reached: Callable[[], bool], within_s: float = ANSWER_WITHIN_S
-) -> None:
+def _wait_for(paths: RunPaths, reached: Callable[[], bool]) -> None:
     """Wait until `reached` returns true, or until the run is no longer alive. Raises VerbError
     agent if the minder does not answer in time."""
-    deadline = time.monotonic() + within_s
+    deadline = time.monotonic() + ANSWER_WITHIN_S
     pause = 0.002
     while not reached():
         if time.monotonic() > deadline:
@@ -277,7 +264,7 @@ def _wait_for(
 def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answer]:
     """Wait until the minder has ended the run; end the run if there is no minder. Return the
     surviving processes."""
-    tasks = [spec.task for spec in paths.part().tasks]
+    tasks = paths.tasks()
     begun = time.monotonic()
     deadline = begun + grace_s + KILL_WITHIN_S
     pause = 0.005
@@ -289,9 +276,9 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
             break
         if time.monotonic() - begun >= FROZEN_AFTER_S:
             _send_signal_to_suspended_agents(paths, tasks, signal.SIGKILL)
-        if time.monotonic() - begun >= FROZEN_AFTER_S and _phase(paths) not in ("ending", "ended"):
-            for task in tasks:
-                tell_supervisor(paths, task, reason, grace_s)
+            if _phase(paths) not in ("ending", "ended"):
+                for task in tasks:
+                    tell_supervisor(paths, task, reason, grace_s)
         if pause >= POLL_S and not _is_alive(paths, tasks):
             deadline = min(deadline, time.monotonic() + SAVE_WITHIN_S)
         time.sleep(pause)
@@ -310,13 +297,10 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
 def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_number: int) -> None:
     """Send the signal to each process of the run's minder and supervisors that is suspended (state
     T or t). SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
-    agents = [
-        task_processes.read_minder(paths),
-        *(task_processes.read_supervisor(paths, task) for task in tasks),
-    ]
-    for agent in (agent for agent in agents if agent is not None):
-        process = processes.read_entry(agent.pid)
-        if process is not None and process.state in "Tt":
+    supervisors = (task_processes.read_supervisor(paths, task) for task in tasks)
+    for agent in (task_processes.read_minder(paths), *supervisors):
+        process = processes.read_entry(agent.pid) if agent is not None else None
+        if agent is not None and process is not None and process.state in "Tt":
             processes.send_signal(agent, signal_number)
 
 

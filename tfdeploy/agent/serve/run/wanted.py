@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+from contextlib import contextmanager
 
+from tfdeploy.agent.annotations import Callable, Iterator
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.run import in_doubt
 from tfdeploy.agent.run.folder import RunPaths
@@ -13,35 +15,28 @@ from tfdeploy.agent.serve.call import Call
 CLEANUP_WAIT_S = 60.0
 
 
-class PrepareGuard:
-    """Checks whether a prepare is still wanted: its session lives and no abort has arrived. The
-    prepare runs in a `with` block of this object, and the end of the session waits until that block
-    is left."""
+@contextmanager
+def guard_prepare(call: Call, paths: RunPaths, plan_digest: str) -> Iterator[Callable[[], None]]:
+    """Yield a function that raises VerbError cancelled or ended if the prepare is no longer wanted:
+    its session has ended, or an abort has arrived. The prepare runs in the `with` block, and the
+    end of the session waits until that block is left."""
+    name = "prepare %s %s" % (paths.job, paths.run)
+    session_ended, done = threading.Event(), threading.Event()
 
-    def __init__(self, call: Call, paths: RunPaths, plan_digest: str) -> None:
-        self._call, self._paths, self._digest = call, paths, plan_digest
-        self._name = "prepare %s %s" % (paths.job, paths.run)
-        self._gone, self._done = threading.Event(), threading.Event()
+    def check_wanted() -> None:
+        if session_ended.is_set() or call.cancelled.is_set():
+            what = "the session ended while run %s was prepared" % paths.run
+            raise VerbError("cancelled", what)
+        if in_doubt.is_aborted(paths, plan_digest):
+            raise VerbError("ended", "run %s was rolled back while it was prepared" % paths.run)
 
-    def check(self) -> None:
-        """Raise VerbError cancelled or ended if the prepare is no longer wanted."""
-        if self._gone.is_set() or self._call.cancelled.is_set():
-            raise VerbError(
-                "cancelled", "the session ended while run %s was prepared" % self._paths.run
-            )
-        if in_doubt.is_aborted(self._paths, self._digest):
-            raise VerbError(
-                "ended", "run %s was rolled back while it was prepared" % self._paths.run
-            )
+    def end_session() -> None:
+        session_ended.set()
+        done.wait(CLEANUP_WAIT_S)
 
-    def __enter__(self) -> "PrepareGuard":
-        self._call.context.closing[self._name] = self._end
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._done.set()
-        self._call.context.closing.pop(self._name, None)
-
-    def _end(self) -> None:
-        self._gone.set()
-        self._done.wait(CLEANUP_WAIT_S)
+    call.context.closing[name] = end_session
+    try:
+        yield check_wanted
+    finally:
+        done.set()
+        call.context.closing.pop(name, None)

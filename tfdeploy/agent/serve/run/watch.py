@@ -3,14 +3,14 @@ change. Writes nothing."""
 
 from __future__ import annotations
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import layout, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Set, Tuple
 from tfdeploy.agent.host import inotify
+from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.run import attempts, liveness
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import changes
 from tfdeploy.agent.serve.call import Call
-from tfdeploy.agent.serve.run import samples
 from tfdeploy.agent.serve.run import status as run_status
 
 if TYPE_CHECKING:
@@ -26,16 +26,15 @@ def watch_run(call: Call) -> Answer:
     Raises VerbError unknown_run.
     """
     paths = run_status.named_run_paths(call)
-    tasks = [spec.task for spec in paths.part().tasks]
+    tasks = paths.tasks()
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
     changed = changes.watch_run_files(paths, tasks)
-    seen: Dict[str, Answer] = {}
+    sent: Dict[str, Answer] = {}
     ends = AttemptEnds(paths)
     try:
-        while (
-            not (changed.any() and _send_changes(call, paths, tasks, seen, ends))
-            and not call.cancelled.is_set()
-        ):
+        while not (changed.any() and _send_changes(call, paths, tasks, sent, ends)):
+            if call.cancelled.is_set():
+                break
             watcher.wait(call.cancelled)
     finally:
         watcher.close()
@@ -58,10 +57,9 @@ class AttemptEnds:
         if not has_ended_before or self._last.get(status.task) == current:
             return []
         self._last[status.task] = current
-        rows = attempts.list_attempts(self._paths, status.task)
         rows = [
             row
-            for row in rows
+            for row in attempts.list_attempts(self._paths, status.task)
             if row["ended"] is not None and (status.task, row["number"]) not in self._sent
         ]
         self._sent.update((status.task, row["number"]) for row in rows)
@@ -69,23 +67,21 @@ class AttemptEnds:
 
 
 def _send_changes(
-    call: Call, paths: RunPaths, tasks: List[str], seen: Dict[str, Answer], ends: AttemptEnds
+    call: Call, paths: RunPaths, tasks: List[str], sent: Dict[str, Answer], ends: AttemptEnds
 ) -> bool:
-    """Send an item for each change. Return True if no further changes will come."""
+    """Send an item for each change. `sent`: what was sent last for each task,
+    and of the samples and the host's state. Return True if no further changes will come."""
     # The end is checked before the states are read, so that the states read include the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
-        read = run_status.task_status(paths, task)
-        status = wire.to_wire(read)
-        if seen.get(task) != status:
-            seen[task] = status
-            call.item({"task": status, "attempts": ends.take_new(read)}, b"")
-    sampled = samples.newest_samples(paths)
-    if sampled is not None and seen.get("samples") != sampled:
-        seen["samples"] = sampled
-        call.item({"samples": sampled}, b"")
-    state = wire.to_wire(paths.state())
-    if seen.get("") != state:
-        seen[""] = state
-        call.item({"host_state": state}, b"")
+        status = run_status.task_status(paths, task)
+        fields = wire.to_wire(status)
+        if sent.get(task) != fields:
+            sent[task] = fields
+            call.item({"task": fields, "attempts": ends.take_new(status)}, b"")
+    newest_samples = read_json(paths.file(layout.NEWEST_SAMPLES))
+    for kind, value in (("samples", newest_samples), ("host_state", wire.to_wire(paths.state()))):
+        if value is not None and sent.get(kind) != value:
+            sent[kind] = value
+            call.item({kind: value}, b"")
     return over

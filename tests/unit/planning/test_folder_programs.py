@@ -1,0 +1,66 @@
+"""Test which of a folder's programs `init` proposes, and for which mode."""
+
+from __future__ import annotations
+
+import pytest
+
+from tfdeploy.planning.folder_programs import FolderProgram, find_programs
+
+TF = "import tensorflow as tf\n"
+PYTHON2 = (
+    TF
+    + """
+tf.app.flags.DEFINE_string("ps_hosts", "", "")
+def main(_):
+    server = tf.train.Server(None)
+    print "one", \\
+        "two"
+    print "three"
+if __name__ == "__main__":
+    tf.app.run(main)
+"""
+)
+TORCH = "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+CHOICE = """
+def strategy(name):
+    if name == "mirrored":
+        return tf.distribute.MirroredStrategy()
+    return tf.distribute.MultiWorkerMirroredStrategy()
+strategy(open("name").read())
+"""
+
+
+def programs_in(**texts: str) -> list[FolderProgram]:
+    return find_programs({f"{name}.py": text for name, text in texts.items()}, lambda path: False)
+
+
+def test_a_program_in_python_2_is_read_but_for_its_old_lines() -> None:
+    (program,) = programs_in(example=PYTHON2)
+    assert (program.path, program.mode) == ("example.py", "async")
+    assert program.reason.startswith("example.py:3 ")
+
+
+def test_an_estimator_gets_the_roles_of_a_coordinator() -> None:
+    (program,) = programs_in(task=TF + "tf.estimator.train_and_evaluate(e, t, v)\n")
+    assert program.mode == "coordinator"
+
+
+@pytest.mark.parametrize(
+    ("texts", "first"),
+    [
+        ({"bandwidth": TORCH, "dist_train": TORCH}, "dist_train.py"),
+        (
+            {"make_report": "print(1)\nprint(2)\n", "train_churn": TF + "print(1)\n"},
+            "train_churn.py",
+        ),
+        ({"a_report": "print(1)\nprint(2)\n", "model": TF + "print(1)\n"}, "model.py"),
+    ],
+)
+def test_the_program_that_trains_comes_first(texts: dict[str, str], first: str) -> None:
+    assert programs_in(**texts)[0].path == first
+
+
+def test_a_choice_between_strategies_shows_no_mode_and_names_them() -> None:
+    (program,) = programs_in(train=TF + CHOICE)
+    assert program.mode is None
+    assert "MirroredStrategy, train.py" in program.reason

@@ -1,0 +1,31 @@
+"""Find the live runs on this host, and the ports that belong to them. Reads only."""
+
+from __future__ import annotations
+
+from tfdeploy.agent.annotations import Dict, Iterator
+from tfdeploy.agent.run.find import job_names, own_runs
+from tfdeploy.agent.run.folder import RunPaths
+from tfdeploy.agent.run.liveness import is_live
+
+
+def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
+    """Yield this host's folders of the job's live runs. `inventory_name`: as in find.is_own_file."""
+    return filter(is_live, own_runs(workdir, job, inventory_name))
+
+
+def planned_ports(workdir: str, inventory_name: str, except_run: str = "") -> Dict[int, str]:
+    """Return {port: owner} for the ports of all live runs on this host, from the runs' plans. Plans
+    are read because /proc shows a port that a minder holds only as a socket of some Python process,
+    or not at all."""
+    owners: Dict[int, str] = {}
+    for job in job_names(workdir):
+        for paths in list_live_runs(workdir, job, inventory_name):
+            if paths.run == except_run:
+                continue
+            part = paths.part()
+            ports = [(spec.task, spec.port or spec.own_port) for spec in part.tasks]
+            ports += [("the mesh", each.port) for each in part.mesh if each.host == part.host]
+            for name, port in ports:
+                if port:
+                    owners[port] = "%s of run %s of job %s" % (name, paths.run, job)
+    return owners
