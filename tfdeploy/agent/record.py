@@ -12,8 +12,9 @@ from tfdeploy.agent.annotations import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
-    from dataclasses import field, replace
-    from typing import NamedTuple
+    from dataclasses import field as field
+    from dataclasses import replace as replace
+    from typing import NamedTuple as NamedTuple
 else:
     from collections import namedtuple
 
@@ -91,6 +92,3 @@ else:
 
     class NamedTuple(metaclass=_FromAnnotations):
         pass
-
-
-__all__ = ["NamedTuple", "field", "record", "replace"]

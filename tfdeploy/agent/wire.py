@@ -41,9 +41,9 @@ MAX_KNOWN_BYTES = 1 << 22
 
 # The environment variable that contains the id of the run. Every process of a task has it.
 MARKER = "TFDEPLOY_TASK_RUN_ID"
-# Environment variables that every task has.
+# Environment variables that every task has. supervise/spawn.py sets them.
 TASK_MARKERS = (
-    "TFDEPLOY_TASK_RUN_ID",
+    MARKER,
     "TFDEPLOY_TASK_JOB",
     "TFDEPLOY_TASK_ROLE",
     "TFDEPLOY_TASK_INDEX",
@@ -52,9 +52,7 @@ TASK_MARKERS = (
 )
 
 
-def ending_in_words(
-    outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None
-) -> str:
+def ending_in_words(outcome: str, exit_code: object, signal: object, reason: Optional[str]) -> str:
     """Return how a task died, as a text that may follow the name of the task: "failed with exit
     code 3", "killed by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
@@ -70,8 +68,8 @@ def ending_in_words(
 
 def ending_in_short(
     outcome: Optional[str],
-    exit_code: object = None,
-    signal: object = None,
+    exit_code: object,
+    signal: object,
     reason: Optional[str] = None,
 ) -> str:
     """Return how an attempt ended, as a short text: the reason if there is one, otherwise "exit

@@ -217,7 +217,9 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        one = handshake_gate.HandshakeGate(listener, "wanted", lambda plain: plain.close())
+        one = handshake_gate.HandshakeGate(
+            listener, "wanted", lambda plain: plain.close(), lambda address: True
+        )
         stack.callback(one.close)
         look = one._admit_waiting
         one._admit_waiting = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
@@ -259,7 +261,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
     127.0.0.5.
     """
     monkeypatch.setattr(peer_filter, "LOOPBACK", ())
-    return GuardedPorts(["127.0.0.5"])
+    return GuardedPorts(["127.0.0.5"], {}, {})
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:

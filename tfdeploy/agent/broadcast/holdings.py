@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import lru_cache
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Set, Tuple, Union
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
-from tfdeploy.agent.pieces import Piece, Pieces
+from tfdeploy.agent.pieces import Pieces
 
 KEPT_SEGMENTS = 8  # how many segments have their piece extents cached
 
@@ -40,7 +41,8 @@ class Holdings:
         # segment -> True while this host searches its files for the pieces of the segment
         self._looking: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
-        self._extents: Dict[int, List[Piece]] = {}
+        # Returns the pieces of a segment.
+        self.pieces_of = lru_cache(KEPT_SEGMENTS)(cut.segment)
         self._listeners: List[Callable[[], None]] = []
         self.have_bytes = 0
         self.have_by_stripe = [0]
@@ -96,16 +98,14 @@ class Holdings:
             self.known.append(segment)
         self._notify_listeners()
         try:
-            everything = (1 << self.cut.count_pieces(segment)) - 1
             held_pieces = (
-                everything if own else self._files.find_in(self.pieces_of(segment), leaves)
+                self.cut.all_pieces(segment)
+                if own
+                else self._files.find_in(self.pieces_of(segment), leaves)
             )
             with self._changed:
                 for index in pieces.marked_numbers(held_pieces):
-                    count = pieces.piece_bytes(self.pieces_of(segment)[index])
-                    self._count(segment, index, count)
-                    self.have_bytes += count
-                self._have[segment] |= held_pieces
+                    self._add_piece(segment, index)
         finally:
             with self._changed:
                 self._looking[segment] = False
@@ -134,7 +134,7 @@ class Holdings:
 
     def lacking_pieces(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
-        return ((1 << self.cut.count_pieces(segment)) - 1) & ~self._have[segment]
+        return self.cut.all_pieces(segment) & ~self._have[segment]
 
     def have(self, segment: int) -> int:
         return self._have[segment]
@@ -158,9 +158,7 @@ class Holdings:
         try:
             self._files.write(piece, content)
             with self._changed:
-                self._have[segment] |= 1 << index
-                self.have_bytes += len(content)
-                self._count(segment, index, len(content))
+                self._add_piece(segment, index)
         finally:
             with self._changed:
                 self._writing.discard((segment, index))
@@ -173,7 +171,10 @@ class Holdings:
             if len(self.have_by_stripe) != stripes:
                 self.have_by_stripe = [0] * stripes
 
-    def _count(self, segment: int, index: int, count: int) -> None:
+    def _add_piece(self, segment: int, index: int) -> None:
+        count = pieces.piece_bytes(self.pieces_of(segment)[index])
+        self._have[segment] |= 1 << index
+        self.have_bytes += count
         self.have_by_stripe[(segment * pieces.SEGMENT + index) % len(self.have_by_stripe)] += count
 
     def read(self, segment: int, index: int) -> bytes:
@@ -183,16 +184,6 @@ class Holdings:
     @property
     def complete(self) -> bool:
         return self.have_bytes == self.cut.total_bytes
-
-    def pieces_of(self, segment: int) -> List[Piece]:
-        pieces = self._extents.get(segment)
-        if pieces is None:
-            pieces = self.cut.segment(segment)
-            with self._changed:
-                while len(self._extents) >= KEPT_SEGMENTS:
-                    del self._extents[next(iter(self._extents))]
-                self._extents[segment] = pieces
-        return pieces
 
     # --- callbacks after changes
 

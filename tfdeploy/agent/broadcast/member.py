@@ -27,6 +27,7 @@ from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
+from tfdeploy.agent.host.parallel import start_thread
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh.listener import MeshListener
@@ -36,11 +37,7 @@ if TYPE_CHECKING:
 
 # In reports, this name stands for the control machine. The control machine sends its pieces over
 # the SSH session.
-HERE = ""
-
-
-class MemberFailure(Exception):
-    """This host cannot continue with the broadcast."""
+CONTROL_MACHINE = ""
 
 
 class Member:
@@ -61,7 +58,7 @@ class Member:
         self._to, self._from = RateLimit(rate), RateLimit(rate)
         self._lock = threading.Lock()
         self._parents: Dict[str, Receiver] = {}
-        self._here: FrozenSet[int] = frozenset()
+        self._control_stripes: FrozenSet[int] = frozenset()
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
         # True if no other machine sends to this host. Then this host hashes its own files.
@@ -85,7 +82,7 @@ class Member:
                 bound = sockets.bind_exclusively(port)
             except OSError:
                 continue
-            token = handshake_gate.server_name_token(self._certs["ca"], self.name)
+            token = handshake_gate.server_name_token(self.authority, self.name)
             self._listener = MeshListener(bound, self._server, self._members, self._feed, token)
             return port
         return None
@@ -107,11 +104,10 @@ class Member:
         open."""
         self.holdings.set_stripes(stripes)
         with self._lock:
-            self._stripes, self._here = stripes, control_stripes
-            for name in [
-                name for name, each in self._parents.items() if parents.get(name) != each.parent
-            ]:
-                self._parents.pop(name).close()
+            self._stripes, self._control_stripes = stripes, control_stripes
+            for name, receiver in list(self._parents.items()):
+                if parents.get(name) != receiver.parent:
+                    self._parents.pop(name).close()
             for name, parent in parents.items():
                 if name not in self._parents:
                     self._parents[name] = Receiver(
@@ -119,7 +115,7 @@ class Member:
                     )
             alone, self._alone = self._alone, not parents and not control_stripes
         if self._alone and not alone:
-            threading.Thread(target=self._search_own_files, daemon=True).start()
+            start_thread(self._search_own_files)
 
     def _failed(self, parent: str, failure: str, reason: str) -> None:
         with self._lock:
@@ -153,7 +149,7 @@ class Member:
         that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
         self.holdings.accept(segment, leaves, ROOT_S)
         return self.holdings.lacking_pieces(segment) & messages.in_stripes(
-            self._stripes, self._here, segment
+            self._stripes, self._control_stripes, segment
         )
 
     def put_from_control(self, segment: int, index: int, content: bytes) -> None:
@@ -162,7 +158,7 @@ class Member:
         try:
             self.holdings.put(segment, index, memoryview(content))
         except OSError as error:
-            self.reports.put((HERE, DISK, str(error)))
+            self.reports.put((CONTROL_MACHINE, DISK, str(error)))
             raise
 
     def close(self) -> None:

@@ -31,7 +31,7 @@ class Sender:
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
         # How many of the segments in holdings.known have been announced to the child.
-        self._told = 0
+        self._announced = 0
         self._seen, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._seen, False)
@@ -59,22 +59,22 @@ class Sender:
     def _changed(self) -> None:
         try:
             os.write(self._wake, b"x")
-        except (BlockingIOError, OSError):
+        except OSError:
             pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
 
     def _send_some(self) -> None:
         known = self._holdings.known
-        if self._told < len(known):
-            segment = known[self._told]
-            self._told += 1
+        if self._announced < len(known):
+            segment = known[self._announced]
+            self._announced += 1
             leaves = self._holdings.leaves(segment)
-            self._channel.sendall(
-                messages.encode_head(messages.LEAVES, segment, 0, len(leaves)) + leaves
-            )
+            self._channel.sendall(messages.encode(messages.LEAVES, segment, 0, leaves))
         piece = self._choose_piece()
         if piece is not None:
             self._send(*piece)
-        self._wait_for_requests(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
+        self._wait_for_requests(
+            0.0 if piece is not None or self._announced < len(known) else _LOOK_S
+        )
 
     def _choose_piece(self) -> Optional[Tuple[int, int]]:
         """Return (segment, index) of the first piece that the child has requested and this host
@@ -88,9 +88,7 @@ class Sender:
     def _send(self, segment: int, index: int) -> None:
         content = self._holdings.read(segment, index)
         self._limit.wait_for_bytes(len(content))
-        self._channel.sendall(
-            messages.encode_head(messages.PIECE, segment, index, len(content)) + content
-        )
+        self._channel.sendall(messages.encode(messages.PIECE, segment, index, content))
         self._wanted[segment] &= ~(1 << index)
         if not self._wanted[segment]:
             del self._wanted[segment]
@@ -117,7 +115,6 @@ class Sender:
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
-            raise messages.InvalidMessage("no wish of a child")
-        self._wanted[segment] = pieces.bitmap_from(content) & (
-            (1 << self._holdings.cut.count_pieces(segment)) - 1
-        )
+            raise messages.InvalidMessage("no request of a child")
+        all_pieces = self._holdings.cut.all_pieces(segment)
+        self._wanted[segment] = pieces.bitmap_from(content) & all_pieces

@@ -38,9 +38,7 @@ HUNG_UP_S = 1.0
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
-def try_ports(
-    addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()
-) -> Dict[str, str]:
+def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[str, str]:
     """Return "host:port" -> "open", "closed" (no process listens there), or why there was no
     answer.
 
@@ -61,7 +59,7 @@ def try_ports(
             continue
         read = (1, HUNG_UP_S) if address in guarded else (0, 0.0)
         targets[address] = port_probe.Target(row[0], int(address.rpartition(":")[2]), *read)
-    answers = port_probe.probe(list(targets.values()), within_s)
+    answers = port_probe.probe(list(targets.values()), WITHIN_S)
     for address, answer in zip(targets, answers):  # noqa: B905 - Python 3.8 knows no strict
         reasons[address] = _describe_answer(answer, address in guarded)
     return reasons
@@ -121,13 +119,8 @@ def find_loopback_names(addresses: Iterable[str]) -> Dict[str, str]:
 def find_proxy_variable(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
     """Return the environment variable that makes gRPC use a proxy for one of these addresses.
     Return None if gRPC connects to all of them directly."""
-    name = next((name for name in _PROXIES if env.get(name)), None)
-    if name is None:
+    exceptions = (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",")
+    suffixes = tuple(filter(None, map(str.strip, exceptions)))
+    if all(_host_name(address).endswith(suffixes) for address in addresses):
         return None
-    left_out = [
-        each.strip()
-        for each in (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",")
-        if each.strip()
-    ]
-    hosts = [_host_name(address) for address in addresses]
-    return name if any(not any(host.endswith(end) for end in left_out) for host in hosts) else None
+    return next(filter(env.get, _PROXIES), None)

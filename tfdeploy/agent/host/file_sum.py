@@ -16,7 +16,7 @@ def open_file(path: str) -> Optional[int]:
     """Open the file for reading and return its descriptor. The caller must close it. Return None if
     the file does not exist or is not a regular file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):

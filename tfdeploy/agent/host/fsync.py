@@ -27,7 +27,7 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
 
     def flush_one(name: str) -> None:
         try:
-            _flush_path(name)
+            flush_path(name)
         except OSError as error:
             errors.append(error)
 
@@ -36,15 +36,11 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
         raise errors[0]
 
 
-def flush_folder(path: str) -> None:
-    """Flush the folder itself, so that names that were created, changed or removed in it are on the
-    disk. Raises OSError."""
-    _flush_path(path)
-
-
-def _flush_path(path: str) -> None:
+def flush_path(path: str) -> None:
+    """Flush one file, or a folder itself, so that names that were created, changed or removed in it
+    are on the disk. Does nothing if it does not exist. Raises OSError."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return
     try:
@@ -58,7 +54,7 @@ def _flush_file_system(root: str) -> bool:
     call, or if the call fails."""
     import ctypes
 
-    folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+    folder = os.open(root, os.O_RDONLY)
     try:
         return bool(ctypes.CDLL(None, use_errno=True).syncfs(folder) == 0)
     except AttributeError:

@@ -1,4 +1,4 @@
-"""Call one function for many values, on several threads. `concurrent.futures` is not used, because
+"""Start threads, and call one function for many values on several threads. `concurrent.futures` is not used, because
 it would load the `logging` module."""
 
 from __future__ import annotations
@@ -9,6 +9,14 @@ import time
 from tfdeploy.agent.annotations import Any, Callable, Iterable
 
 MOST_THREADS = 64
+
+
+def start_thread(function: Callable[..., object], *args: Any) -> threading.Thread:
+    """Call the function on a new thread, which does not keep the process alive. Raises RuntimeError
+    or MemoryError if this user cannot start more threads now."""
+    thread = threading.Thread(target=function, args=args, daemon=True)
+    thread.start()
+    return thread
 
 
 def start_calls(
@@ -29,10 +37,7 @@ def start_calls(
                 return
             function(value)
 
-    count = min(most_threads, len(waiting))
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
+    threads = [start_thread(work) for _ in range(min(most_threads, len(waiting)))]
 
     def wait() -> None:
         for thread in threads:

@@ -64,8 +64,9 @@ def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.sta
         os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
     children = []
     for name in os.listdir(folder):
+        path = os.path.join(folder, name)
         try:
-            children.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
+            children.append((path, os.lstat(path)))
         except FileNotFoundError:
             pass  # the entry was removed meanwhile
     return children

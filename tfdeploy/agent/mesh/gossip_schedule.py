@@ -65,10 +65,8 @@ class GossipSchedule:
         self._slow_s = SLOW_S
         self._next_slow = 0.0 if self._are_few else now + SLOW_S
         self._ask_every_s: Optional[float] = None
-        self._exchange_s, self.longest_pause_s = (
-            min(EXCHANGE_S, unminded_after_s / 2),
-            _BACKOFF_S[1],
-        )
+        self._exchange_s = min(EXCHANGE_S, unminded_after_s / 2)
+        self.longest_pause_s = _BACKOFF_S[1]
         self._next_exchange = now + self._exchange_s * random.random()
 
     def schedule_change(self, is_late: bool, now: float) -> None:
@@ -101,7 +99,7 @@ class GossipSchedule:
     ) -> List[MeshPeer]:
         """Return the peers to which to connect now. `running_peers`: the peers with running tasks.
         `digest`: the digest of this minder's state."""
-        room = AT_ONCE - self._count_busy()
+        free_connections = AT_ONCE - self._count_busy()
         free = [peer for peer in running_peers if not peer.busy]
         random.shuffle(free)
         lacking = [
@@ -109,21 +107,21 @@ class GossipSchedule:
             for peer in free
             if peer.digest != digest and max(peer.not_before, self._not_before) <= now
         ]
-        chosen = lacking[: max(min(room, self._at_once), 0)]
+        chosen = lacking[: max(min(free_connections, self._at_once), 0)]
         self._at_once -= len(chosen)
         if chosen:
             self._not_before = 0.0
         if lacking and not chosen and now >= self._next_slow:
             chosen = lacking[:1]
-            self._next_slow = now + (
-                0.0 if self._are_few else self._slow_s * random.uniform(0.5, 1.5)
-            )
+            self._next_slow = now
+            if not self._are_few:
+                self._next_slow += self._slow_s * random.uniform(0.5, 1.5)
             self._slow_s = min(self._slow_s * 1.5, EXCHANGE_S)
         chosen += [peer for peer in free if self._ask_again_at(peer) <= now and peer not in chosen]
         if now >= self._next_exchange:
             self._next_exchange = now + self._exchange_s * random.uniform(0.8, 1.2)
             chosen += [peer for peer in free if peer not in chosen][:1]
-        return chosen[: max(room, 0)]
+        return chosen[: max(free_connections, 0)]
 
     def pause_s(self, running_peers: List[MeshPeer], digest: str, now: float) -> float:
         """Return after how many seconds the next peer is due if nothing changes. Infinity means
@@ -131,17 +129,12 @@ class GossipSchedule:
         if self._count_busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in running_peers if not peer.busy]
-        update_due = min(
-            (max(peer.not_before, self._not_before) for peer in free if peer.digest != digest),
-            default=float("inf"),
-        )
-        ask_again = min((self._ask_again_at(peer) for peer in free), default=float("inf"))
-        soonest = min(
-            self._next_exchange,
-            ask_again,
-            update_due if self._at_once > 0 else max(update_due, self._next_slow),
-        )
-        return max(0.01, soonest - now)
+        due = [self._next_exchange, *map(self._ask_again_at, free)]
+        for peer in free:
+            if peer.digest != digest:
+                update_due = max(peer.not_before, self._not_before)
+                due.append(update_due if self._at_once > 0 else max(update_due, self._next_slow))
+        return max(0.01, min(due) - now)
 
     def record_failure(self, peer: MeshPeer, refused: bool, now: float) -> None:
         """Record that an exchange with the peer has failed, and schedule another one. `refused`:

@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import select
 import socket
-import threading
 import time
 
 from tfdeploy.agent.annotations import Callable, Dict, Optional
 from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.host.parallel import start_thread
 from tfdeploy.agent.limit import TokenBucket
 
 # (handshakes per second on average, largest number of handshakes without a pause)
@@ -62,7 +62,7 @@ class HandshakeGate:
         listener: socket.socket,
         token: str,
         admit: Callable[[socket.socket], None],
-        is_known: Callable[[str], bool] = lambda address: True,
+        is_known: Callable[[str], bool],
     ) -> None:
         self._listener, self._wanted, self._admit = listener, token.encode("ascii"), admit
         self._is_known = is_known
@@ -76,7 +76,7 @@ class HandshakeGate:
         listener.setblocking(False)
         self._poll = select.epoll()
         self._poll.register(listener, select.EPOLLIN)
-        threading.Thread(target=self._loop, daemon=True).start()
+        start_thread(self._loop)
 
     def close(self) -> None:
         self._closed = True
@@ -101,14 +101,14 @@ class HandshakeGate:
 
     def _admit_waiting(self) -> None:
         self._crowded = False
-        ready = self._poll.poll(1.0 if self._waiting else -1)
-        for descriptor, _ in ready:
+        for descriptor, _ in self._poll.poll(1.0 if self._waiting else -1):
             if descriptor == self._listener.fileno():
                 self._accept()
             elif descriptor in self._waiting:
-                plain, _ = self._waiting[descriptor]
-                self._admit_or_close(plain)
-        self._drop_late(time.monotonic() - WAIT_S)
+                self._admit_or_close(self._waiting[descriptor][0])
+        began_before = time.monotonic() - WAIT_S
+        while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
+            self._drop_oldest()
         if self._crowded:
             time.sleep(_PAUSE_S)
 
@@ -116,7 +116,7 @@ class HandshakeGate:
         for _ in range(_AT_ONCE):
             try:
                 plain, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionError):
+            except (BlockingIOError, ConnectionError):
                 return
             plain.setblocking(False)
             self._admit_or_close(plain)
@@ -172,7 +172,3 @@ class HandshakeGate:
         for descriptor in list(self._waiting)[:1]:
             # The kernel removes a closed socket from the epoll set.
             self._waiting.pop(descriptor)[0].close()
-
-    def _drop_late(self, began_before: float) -> None:
-        while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
-            self._drop_oldest()

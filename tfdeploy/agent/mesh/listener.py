@@ -7,14 +7,14 @@ answer.
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import threading
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
 from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.host.parallel import start_thread
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
@@ -62,7 +62,7 @@ class MeshListener:
         number = None
         try:
             number = self._register(plain)
-            threading.Thread(target=self._serve, args=(plain, number), daemon=True).start()
+            start_thread(self._serve, plain, number)
         except (OSError, RuntimeError, MemoryError):
             plain.close()
             if number is not None:
@@ -115,8 +115,9 @@ class MeshListener:
 
 def encode_message(part: wire.HostPart, **fields: object) -> bytes:
     """Return a message from this host to another host of the run. It is one line of JSON."""
-    body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
-    return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
+    return (
+        json_text.encode({"v": wire.VERSION, "run": part.run, "from": part.host, **fields}) + b"\n"
+    )
 
 
 def receive_message(channel: ssl.SSLSocket) -> Any:

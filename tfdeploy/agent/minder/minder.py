@@ -145,9 +145,9 @@ class Minder:
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
             return
-        from tfdeploy.agent.broadcast.keep_transfer import KeepOffer
+        from tfdeploy.agent.broadcast.keep_transfer import send_keep_folders
 
-        KeepOffer(self.paths, self.part).answer(question, channel)
+        send_keep_folders(self.paths, self.part, question, channel)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)

@@ -48,11 +48,11 @@ class MinderWatch:
     """Watches the minder of one run. It must be created while the folder of this run surely exists,
     because a later run may have the same name and so the same paths."""
 
-    def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
-        """`left`: arguments of Popen by which a minder inherits sockets: host/descriptors.py."""
+    def __init__(self, paths: RunPaths, part: wire.HostPart, inherited: Mapping[str, Any]) -> None:
+        """`inherited`: arguments of Popen by which a minder inherits sockets: host/descriptors.py."""
         self._paths = paths
         self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
-        self._left = left
+        self._inherited = inherited
         self._launch = _launch(paths)
 
     def ensure(self) -> None:
@@ -63,7 +63,9 @@ class MinderWatch:
         # the minder would seem to be part of the task.
         processes.become_subreaper(False)
         try:
-            start_agent(self._paths.minder_log, "minder", self._paths.host_dir, **self._left).wait()
+            start_agent(
+                self._paths.minder_log, "minder", self._paths.host_dir, **self._inherited
+            ).wait()
         except OSError:
             pass
         finally:

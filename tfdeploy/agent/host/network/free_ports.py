@@ -53,12 +53,12 @@ def _can_bind(family: int, port: int) -> bool:
 def _try_bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
     """Bind a socket to all addresses of one family. Return the errno, or None if this succeeds."""
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as one:
+        with socket.socket(family) as tried:
             if option is not None:
-                one.setsockopt(socket.SOL_SOCKET, option, 1)
+                tried.setsockopt(socket.SOL_SOCKET, option, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(("", port))
+                tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            tried.bind(("", port))
     except OSError as error:
         return error.errno
     return None

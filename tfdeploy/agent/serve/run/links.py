@@ -9,7 +9,6 @@ task's port is a good answer. This check finds a firewall or a wrong route befor
 from __future__ import annotations
 
 import collections
-import socket
 
 from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
@@ -164,12 +163,9 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
 
     name, _, number = port.address.rpartition(":")
     try:
-        plain = socket.create_connection((name.strip("[]"), int(number)), timeout=ANSWER_S)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with plain, client.wrap_socket(plain, server_hostname=token) as channel:
-            peer_name = tls.peer_name(channel)
-            if peer_name != port.host:
-                return _Peer("%s answers" % peer_name)
+        with tls.connect(
+            client, name.strip("[]"), int(number), token, port.host, ANSWER_S
+        ) as channel:
             channel.sendall(
                 listener.encode_message(
                     part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}
@@ -179,6 +175,8 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
         return _Peer("no host of this run answers" if foreign else "")
+    except tls.WrongPeer as error:
+        return _Peer(str(error))
     except (OSError, ValueError):
         return _Peer()
     if not isinstance(answer, dict) or answer.get("admitted") is not False:
