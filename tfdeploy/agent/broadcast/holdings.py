@@ -87,7 +87,7 @@ class Holdings:
             pieces.hash_leaves(leaves) != self.root(segment, within_s)
             or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
-            raise WrongSum("the sums of segment %d are wrong" % segment)
+            raise WrongSum("the hashes of segment %d are wrong" % segment)
         with self._changed:
             while self._looking.get(segment):
                 self._changed.wait(1.0)
@@ -144,7 +144,7 @@ class Holdings:
         Raises WrongSum, OSError."""
         leaves = self._leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_pieces(segment):
-            raise WrongSum("piece %d of segment %d was not asked for" % (index, segment))
+            raise WrongSum("piece %d of segment %d was not requested" % (index, segment))
         piece = self.pieces_of(segment)[index]
         if len(content) != pieces.piece_bytes(piece) or pieces.hash_piece(
             content

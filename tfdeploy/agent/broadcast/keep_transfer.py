@@ -106,7 +106,7 @@ class KeepFetch:
         files of round `number` are no longer wanted."""
         with self._lock:
             if self._wanted != number:
-                raise ValueError("not wanted any more")
+                raise ValueError("no longer needed")
             yield
 
     def _fetch_round(self, number: int) -> None:
@@ -132,7 +132,7 @@ class KeepFetch:
         with self._while_wanted(number):
             missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
-            raise ValueError("%s did not come whole" % missing[0])
+            raise ValueError("%s is not complete" % missing[0])
 
 
 def _read_message(channel: ssl.SSLSocket) -> Any:
@@ -181,7 +181,7 @@ def _receive_pieces(
             receive_into(channel, leaf)
             receive_into(channel, content)
             if pieces.hash_piece(content) != leaf:
-                raise ValueError("%s came with another content" % files[piece[0][0]][0])
+                raise ValueError("%s arrived with wrong content" % files[piece[0][0]][0])
             yield piece, content, target
     finally:
         target.close()

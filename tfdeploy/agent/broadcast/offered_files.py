@@ -38,4 +38,4 @@ class OfferedFiles:
             return False
 
     def write(self, piece: Piece, content: memoryview) -> None:
-        raise PermissionError(1, "these files are only read")
+        raise PermissionError(1, "these files are read-only")

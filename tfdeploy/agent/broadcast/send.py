@@ -54,7 +54,7 @@ class Sender:
     def _greet(self, id_: str) -> None:
         hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S, 1))
         if not isinstance(hello, dict) or hello.get("broadcast") != id_:
-            raise messages.InvalidMessage("of another broadcast")
+            raise messages.InvalidMessage("a child of another broadcast")
 
     def _changed(self) -> None:
         try:

@@ -124,10 +124,10 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
     longest_s, first = max(still, default=(0.0, ""))
     if longest_s >= sign.still_s + FIRST_S:
         return Finding(
-            "waits for %s, it seems, which stood still before it" % _name_with_host(facts, first),
+            "probably waits for %s, which stalled earlier" % _name_with_host(facts, first),
             False,
         )
-    return Finding("no output, no CPU, no traffic, and nothing is seen wrong with the others", True)
+    return Finding("no output, no CPU use, no traffic, and no visible problem in other tasks", True)
 
 
 # --- what may be wrong with another task
@@ -175,7 +175,7 @@ def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
         )
     is_closed = port == CLOSED and (is_named or is_server(peer))
     if is_closed or (sign is not None and sign.listens is False):
-        return "its port %s is closed: nobody listens there" % peer.address.rpartition(":")[2]
+        return "its port %s is closed: no process listens there" % peer.address.rpartition(":")[2]
     return None
 
 
@@ -185,7 +185,7 @@ def _is_host_silent(facts: Facts, host: str) -> bool:
 
 def _describe_frozen(facts: Facts, task: str) -> str:
     pid = facts.signs[task].stopped
-    return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (
+    return "frozen: its process %d is stopped; on %s `kill -CONT %d` continues it" % (
         pid,
         facts.peers[task].host,
         pid,

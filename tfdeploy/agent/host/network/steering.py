@@ -48,9 +48,9 @@ def find_hindrance() -> str:
             with sockets.hold_port(port, may_be_bound=True) as server:
                 server.listen(8)
                 if not _is_reached(port, server, holder):
-                    return "its kernel takes a filter for a port and does not use it"
+                    return "its kernel accepts a filter for a port but ignores it"
     except OSError as error:
-        return "its kernel takes no filter for a port (%s)" % (error.strerror or error)
+        return "its kernel accepts no filter for a port (%s)" % (error.strerror or error)
     return ""
 
 
