@@ -65,8 +65,8 @@ def compress(content: bytes) -> bytes:
 
 
 def decompress(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid or its
-    content is longer than `most_bytes`; no more than that is unpacked."""
+    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid or
+    its content is longer than `most_bytes`; no more than that is unpacked."""
     return decompress_first(blob, most_bytes)[0]
 
 

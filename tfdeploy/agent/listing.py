@@ -129,10 +129,10 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def select_files(self, file_bitmap: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """Return (a listing of the files in the bitmap `file_bitmap`, the indices that its rows have in
-        this listing). The new listing also contains the hard links to these files, and all links
-        and folders. All folders are needed in a part of a data set, because programs take the names
-        of classes from them."""
+        """Return (a listing of the files in the bitmap `file_bitmap`, the indices that its rows
+        have in this listing). The new listing also contains the hard links to these files, and all
+        links and folders. All folders are needed in a part of a data set, because programs take the
+        names of classes from them."""
         chosen, rows, new_indices = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):

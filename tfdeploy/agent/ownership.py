@@ -65,8 +65,8 @@ def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
 
 
 def check_owners(workdir: str, *relative_paths: str) -> None:
-    """Check the owner of the workdir, and of each path in `relative_paths` (relative to the workdir). Paths
-    that do not exist are not checked. Raises NotOurs, OSError."""
+    """Check the owner of the workdir, and of each path in `relative_paths` (relative to the
+    workdir). Paths that do not exist are not checked. Raises NotOurs, OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
@@ -116,14 +116,14 @@ def has_agent(workdir: str, name: str) -> bool:
     folder = os.path.join(workdir, AGENTS, name)
     # The stamps are read before the files. If a file changes after that, its stamp will differ at
     # the next start.
-    seen = _reliable_stamps(folder)
+    stamps = _reliable_stamps(folder)
     try:
         content = _read_agent(workdir, name)
     except FileNotFoundError:
         return False
     if agent_name(content) != name:
         return False
-    _write_stamps(seen, folder)
+    _write_stamps(stamps, folder)
     return True
 
 

@@ -58,9 +58,9 @@ def admitted_networks(addresses: Iterable[str]) -> List[Network]:
 def build_filter(
     addresses: Iterable[str], peers_value: int, others_value: int
 ) -> List[Instruction]:
-    """Return a BPF program. It returns the number `peers_value` for connections from these addresses and
-    from loopback, and the number `others_value` for all other connections. Raises ValueError if an
-    address is invalid."""
+    """Return a BPF program. It returns the number `peers_value` for connections from these
+    addresses and from loopback, and the number `others_value` for all other connections. Raises
+    ValueError if an address is invalid."""
     admitted = admitted_networks(addresses)
     return_others = [(_RETURN, 0, 0, others_value)]
     instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
@@ -81,8 +81,8 @@ def _match_networks(
     admitted: List[Network], word_index: int, peers_value: int, others_value: int
 ) -> List[Instruction]:
     """Return instructions that compare the source address with the networks, beginning at its
-    32-bit word `word_index`. On a match they return `peers_value`. Otherwise they return `others_value`, or the
-    next instruction after them is run."""
+    32-bit word `word_index`. On a match they return `peers_value`. Otherwise they return
+    `others_value`, or the next instruction after them is run."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (word_index + 1)

@@ -91,18 +91,18 @@ class Pieces:
     def _cut_from(self, file: int, offset: int) -> Iterator[Piece]:
         # The first and the last file in the current piece of small files; -1: there is none.
         first, last = -1, -1
-        room = PIECE_BYTES
+        free_bytes = PIECE_BYTES
         while file < len(self._sizes):
             size = self._sizes[file]
-            if first >= 0 and size > room:
+            if first >= 0 and size > free_bytes:
                 yield PackedFiles(self._sizes, first, last)
-                first, room = -1, PIECE_BYTES
+                first, free_bytes = -1, PIECE_BYTES
             if size >= PIECE_BYTES:
                 for start in range(offset, size, PIECE_BYTES):
                     yield [(file, start, min(PIECE_BYTES, size - start))]
             elif size:
                 first, last = (file if first < 0 else first), file
-                room -= size
+                free_bytes -= size
             file, offset = file + 1, 0
         if first >= 0:
             yield PackedFiles(self._sizes, first, last)

@@ -92,11 +92,11 @@ def folders_above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     path, todo, links = "/", _path_steps(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
-        word = todo.pop(0)
-        if word == "..":
+        step = todo.pop(0)
+        if step == "..":
             path = os.path.dirname(path)
             continue
-        path = os.path.join(path, word)
+        path = os.path.join(path, step)
         try:
             about = os.lstat(path)
         except FileNotFoundError:

@@ -16,8 +16,8 @@ Unchecked = Dict[str, Any]  # a JSON object whose keys have not been checked yet
 # The answer of a verb, or an object in an answer. Its type is defined in model/answers/ or
 # model/facts.py.
 Answer = Dict[str, Any]
-# A word in the command or environment of a task. It is a text, or a list that wire.resolve_word checks
-# and joins.
+# A word in the command or environment of a task. It is a text, or a list that wire.resolve_word
+# checks and joins.
 PlanWord = Any
 
 # --- sent between minders, and written to knowledge.json

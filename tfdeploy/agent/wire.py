@@ -99,15 +99,15 @@ def from_wire(cls: Type[V], fields: Unchecked) -> V:
     """Return a record with these fields, which `to_wire` has written. Fields that this version does
     not know are left out."""
     known: Dict[str, Unchecked] = cls.FIELDS  # type: ignore[attr-defined]
-    kept: Unchecked = {}
+    values: Unchecked = {}
     for name in known.keys() & fields.keys():
-        record_class, given = known[name].get("of"), fields[name]
-        kept[name] = (
-            given
-            if record_class is None or given is None
-            else [from_wire(record_class, item) for item in given]
+        record_class, value = known[name].get("of"), fields[name]
+        values[name] = (
+            value
+            if record_class is None or value is None
+            else [from_wire(record_class, item) for item in value]
         )
-    return cls(**kept)
+    return cls(**values)
 
 
 NAME_KEY_BYTES = 8

@@ -27,7 +27,7 @@ def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
 
 
 def test_a_full_queue_and_a_bad_name_are_no_answer(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reach, "WITHIN_S", 0.2)
+    monkeypatch.setattr(reach, "CONNECT_TIMEOUT_S", 0.2)
     with socket.socket() as deaf:
         deaf.bind(("127.0.0.1", 0))
         deaf.listen(0)

@@ -138,9 +138,7 @@ def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy
         port = next(
             row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1"
         )["address"].rsplit(":")[-1]
-        closed = (
-            f"stalled: waits for worker:1 on n3: its port {port} is closed: no process listens there"
-        )
+        closed = f"stalled: waits for worker:1 on n3: its port {port} is closed: no process listens there"
         wait_ills(operator, run, {"worker:0": closed, "worker:1": f"stalled: {ALONE}"})
 
 

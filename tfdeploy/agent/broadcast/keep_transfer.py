@@ -30,10 +30,10 @@ from tfdeploy.agent.run import keep_receive
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
-AGAIN_S = 1.0  # the pause before a retry
+RETRY_S = 1.0  # the pause before a retry
 # Limits each operation on the connection, for example while the other host lists its files.
-PATIENCE_S = 120.0
-LISTING_S = 600.0  # limits the time to receive a whole listing
+OPERATION_TIMEOUT_S = 120.0
+LISTING_TIMEOUT_S = 600.0  # limits the time to receive a whole listing
 # Limits the length of a listing; enough for several hundred thousand files.
 MOST_LINE_BYTES = 64 << 20
 _MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
@@ -51,7 +51,7 @@ def send_keep_folders(
         raise ValueError("an unknown question")
     root = layout.keep_dir(paths.workdir, paths.job, "")
     files = _list_files(paths, part)
-    channel.settimeout(PATIENCE_S)
+    channel.settimeout(OPERATION_TIMEOUT_S)
     channel.sendall(json_text.encode({"files": files}) + b"\n")
     _send_files(channel, root, _choose_files(_read_message(channel), files))
 
@@ -94,7 +94,7 @@ class KeepFetch:
                 self._fetch_round(number)
             except Exception as error:  # noqa: BLE001 - always retried, because the gang waits
                 self.error = str(error)
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_S)
                 continue
             with self._lock:
                 self._arrived, self.error = number, ""
@@ -114,7 +114,7 @@ class KeepFetch:
         address = next(each for each in self._part.mesh if each.host == source)
         with self._mesh.connect(address) as channel:
             self._mesh.send_question(channel, {"keep": number})
-            channel.settimeout(PATIENCE_S)
+            channel.settimeout(OPERATION_TIMEOUT_S)
             files = _check_files(_read_message(channel), self._part.keep)
             present = set(_list_files(paths, self._part))
             lacking = [index for index, file in enumerate(files) if file not in present]
@@ -136,7 +136,9 @@ class KeepFetch:
 
 
 def _read_message(channel: ssl.SSLSocket) -> Any:
-    return bounded_json.parse(tls.read_line(channel, MOST_LINE_BYTES, LISTING_S), _MOST_VALUES)
+    return bounded_json.parse(
+        tls.read_line(channel, MOST_LINE_BYTES, LISTING_TIMEOUT_S), _MOST_VALUES
+    )
 
 
 def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
@@ -174,10 +176,13 @@ def _receive_pieces(
     ValueError if the content does not match its hash, and EOFError if the connection ends first."""
     moved = [BroadcastFile(os.fsencode(path), size, at) for path, size, at in files]
     target = PieceFiles(moved, folder, folder)
-    leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
+    leaf, buffer = (
+        memoryview(bytearray(pieces.LEAF_BYTES)),
+        memoryview(bytearray(pieces.PIECE_BYTES)),
+    )
     try:
         for piece in Pieces([size for _, size, _ in files]):
-            content = room[: pieces.piece_bytes(piece)]
+            content = buffer[: pieces.piece_bytes(piece)]
             receive_into(channel, leaf)
             receive_into(channel, content)
             if pieces.hash_piece(content) != leaf:

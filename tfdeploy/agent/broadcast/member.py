@@ -24,7 +24,7 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
-from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
+from tfdeploy.agent.broadcast.receive import DISK, ROOT_TIMEOUT_S, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.host.parallel import start_thread
@@ -55,14 +55,14 @@ class Member:
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
         self._server, self._client = tls.make_contexts(certs)
-        self._to, self._from = RateLimit(rate), RateLimit(rate)
+        self._send_limit, self._receive_limit = RateLimit(rate), RateLimit(rate)
         self._lock = threading.Lock()
         self._parents: Dict[str, Receiver] = {}
         self._control_stripes: FrozenSet[int] = frozenset()
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
         # True if no other machine sends to this host. Then this host hashes its own files.
-        self._alone = False
+        self._has_no_sender = False
         # Reports of failures, as (name of the parent, kind of failure, reason). None reports that
         # this host has all pieces.
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
@@ -83,14 +83,16 @@ class Member:
             except OSError:
                 continue
             token = handshake_gate.server_name_token(self.authority, self.name)
-            self._listener = MeshListener(bound, self._server, self._members, self._feed, token)
+            self._listener = MeshListener(
+                bound, self._server, self._members, self._serve_child, token
+            )
             return port
         return None
 
-    def _feed(self, child: str, channel: ssl.SSLSocket) -> None:
+    def _serve_child(self, child: str, channel: ssl.SSLSocket) -> None:
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            Sender(self.holdings, channel, self._to).run(self.id)
+            Sender(self.holdings, channel, self._send_limit).run(self.id)
         except EOFError:
             pass  # the child has closed the connection
 
@@ -111,13 +113,18 @@ class Member:
             for name, parent in parents.items():
                 if name not in self._parents:
                     self._parents[name] = Receiver(
-                        self.id, parent, self.holdings, self._client, self._from, self._failed
+                        self.id,
+                        parent,
+                        self.holdings,
+                        self._client,
+                        self._receive_limit,
+                        self._report_failure,
                     )
-            alone, self._alone = self._alone, not parents and not control_stripes
-        if self._alone and not alone:
+            alone, self._has_no_sender = self._has_no_sender, not parents and not control_stripes
+        if self._has_no_sender and not alone:
             start_thread(self._search_own_files)
 
-    def _failed(self, parent: str, failure: str, reason: str) -> None:
+    def _report_failure(self, parent: str, failure: str, reason: str) -> None:
         with self._lock:
             self._parents.pop(parent, None)
         self.reports.put((parent, failure, reason))
@@ -127,14 +134,14 @@ class Member:
         files seem to be complete. If a segment differs from its root hash, report it and stop.
         Segments whose leaves are known already are skipped."""
         segment = 0
-        while self._alone and segment < self.holdings.cut.segments:
+        while self._has_no_sender and segment < self.holdings.cut.segments:
             if self.holdings.has_leaves(segment):
                 segment += 1
                 continue
             try:
-                self.holdings.root(segment, ROOT_S)
+                self.holdings.root(segment, ROOT_TIMEOUT_S)
                 leaves = self.holdings.compute_leaves(segment)
-                self.holdings.accept(segment, leaves or b"", ROOT_S, own=True)
+                self.holdings.accept(segment, leaves or b"", ROOT_TIMEOUT_S, own=True)
             except BroadcastEnded:
                 return
             except (WrongSum, OSError) as error:
@@ -147,14 +154,14 @@ class Member:
     def accept_from_control(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces
         that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
-        self.holdings.accept(segment, leaves, ROOT_S)
+        self.holdings.accept(segment, leaves, ROOT_TIMEOUT_S)
         return self.holdings.lacking_pieces(segment) & messages.in_stripes(
             self._stripes, self._control_stripes, segment
         )
 
     def put_from_control(self, segment: int, index: int, content: bytes) -> None:
         """Store a piece from the control machine. Raises WrongSum, OSError."""
-        self._from.wait_for_bytes(len(content))
+        self._receive_limit.wait_for_bytes(len(content))
         try:
             self.holdings.put(segment, index, memoryview(content))
         except OSError as error:
@@ -164,7 +171,7 @@ class Member:
     def close(self) -> None:
         self.holdings.end()
         with self._lock:
-            self._alone = False
+            self._has_no_sender = False
             parents, self._parents = dict(self._parents), {}
         for each in parents.values():
             each.close()

@@ -244,10 +244,10 @@ class PieceFiles:
         for file, _, length in piece:
             moved = self._broadcast_file(file)
             with self._lock:
-                left = self._left.pop(file, moved.size) - length
-                if left:
-                    self._left[file] = left
-            whole = not left
+                missing_bytes = self._left.pop(file, moved.size) - length
+                if missing_bytes:
+                    self._left[file] = missing_bytes
+            whole = not missing_bytes
             if moved.lacking:
                 path = self._path_of(moved)
                 if whole:

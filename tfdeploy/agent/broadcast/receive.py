@@ -16,9 +16,10 @@ from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 3.0  # limits the time to connect; a host that drops packets never answers
-ROOT_S = 60.0  # limits the wait for the root hash of a segment, which arrives over the SSH session
-AGAIN_S = 0.3  # the pause before the second try to connect
+CONNECT_TIMEOUT_S = 3.0  # limits the time to connect; a host that drops packets never answers
+# limits the wait for the root hash of a segment, which arrives over the SSH session
+ROOT_TIMEOUT_S = 60.0
+RETRY_S = 0.3  # the pause before the second try to connect
 
 # The kinds of failure in a report.
 UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
@@ -91,14 +92,14 @@ class Receiver:
                     break
             if self._closed or again:
                 break
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_S)
         if not self._closed and not self._holdings.ended:
             self._report(self.parent.name, failure, reason[:200])
 
     def _connect(self) -> ssl.SSLSocket:
         parent = self.parent
         channel = self._channel = tls.connect(
-            self._context, parent.address, parent.port, parent.token, parent.name, CONNECT_S
+            self._context, parent.address, parent.port, parent.token, parent.name, CONNECT_TIMEOUT_S
         )
         hello = {
             "broadcast": self._id,
@@ -111,19 +112,19 @@ class Receiver:
     def _receive(self, channel: ssl.SSLSocket) -> None:
         # No timeout is set, because the control machine detects a parent that sends nothing.
         channel.settimeout(None)
-        start, room = (
+        head, buffer = (
             memoryview(bytearray(messages.HEAD.size)),
             memoryview(bytearray(pieces.PIECE_BYTES)),
         )
         while not self._closed:
-            messages.receive_into(channel, start)
-            kind, segment, index, count = messages.read_head(bytes(start))
+            messages.receive_into(channel, head)
+            kind, segment, index, count = messages.read_head(bytes(head))
             self._limit.wait_for_bytes(count)
-            messages.receive_into(channel, room[:count])
+            messages.receive_into(channel, buffer[:count])
             if kind == messages.PIECE:
-                self._put(segment, index, room[:count])
+                self._put(segment, index, buffer[:count])
             elif kind == messages.LEAVES:
-                self._accept(channel, segment, bytes(room[:count]))
+                self._accept(channel, segment, bytes(buffer[:count]))
             else:
                 raise messages.InvalidMessage("no message of a parent")
 
@@ -135,7 +136,7 @@ class Receiver:
 
     def _accept(self, channel: ssl.SSLSocket, segment: int, leaves: bytes) -> None:
         try:
-            self._holdings.accept(segment, leaves, ROOT_S)
+            self._holdings.accept(segment, leaves, ROOT_TIMEOUT_S)
         except OSError as error:
             raise _Disk() from error
         wanted = self._holdings.lacking_pieces(segment)

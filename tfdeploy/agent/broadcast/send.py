@@ -19,10 +19,10 @@ from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 
-HELLO_S = 5.0  # limits the wait for the child's first line
+HELLO_TIMEOUT_S = 5.0  # limits the wait for the child's first line
 # A child that accepts no data for this time is disconnected. It may connect again.
-STALLED_S = 20.0
-_LOOK_S = 1.0  # the longest wait for a request or for new pieces
+SEND_TIMEOUT_S = 20.0
+_MAX_WAIT_S = 1.0  # the longest wait for a request or for new pieces
 
 
 class Sender:
@@ -42,7 +42,7 @@ class Sender:
         try:
             self._greet(id_)
             self._holdings.listen(self._changed)
-            self._channel.settimeout(STALLED_S)
+            self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
                 self._send_some()
         finally:
@@ -52,7 +52,9 @@ class Sender:
             os.close(wake)
 
     def _greet(self, id_: str) -> None:
-        hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S, 1))
+        hello: Any = json.loads(
+            tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
+        )
         if not isinstance(hello, dict) or hello.get("broadcast") != id_:
             raise messages.InvalidMessage("a child of another broadcast")
 
@@ -73,7 +75,7 @@ class Sender:
         if piece is not None:
             self._send(*piece)
         self._wait_for_requests(
-            0.0 if piece is not None or self._announced < len(known) else _LOOK_S
+            0.0 if piece is not None or self._announced < len(known) else _MAX_WAIT_S
         )
 
     def _choose_piece(self) -> Optional[Tuple[int, int]]:
@@ -109,9 +111,9 @@ class Sender:
         self._read_request()
 
     def _read_request(self) -> None:
-        room = memoryview(bytearray(messages.HEAD.size))
-        messages.receive_into(self._channel, room)
-        kind, segment, _, count = messages.read_head(bytes(room))
+        head = memoryview(bytearray(messages.HEAD.size))
+        messages.receive_into(self._channel, head)
+        kind, segment, _, count = messages.read_head(bytes(head))
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:

@@ -20,8 +20,8 @@ BUSY_SHARE = 0.02  # A task that uses more than this share of one CPU core is bu
 # A task that moves more bytes a second on one connection or in one process's files is busy too.
 BUSY_BYTES_S = 1000.0
 # A task that waits logs this through TensorFlow every 10 s. A task that has not logged it for
-# QUIET_S seconds no longer waits.
-QUIET_S = 25.0
+# WAIT_EXPIRES_S seconds no longer waits.
+WAIT_EXPIRES_S = 25.0
 
 
 class Sign(NamedTuple):
@@ -67,9 +67,9 @@ class TaskActivity:
         list_pids: Callable[[], Set[int]],
         read_traffic: Callable[[], Optional[Traffic]],
     ) -> Sign:
-        """Return the signs of life of the task. `list_pids` returns the pids of the task's processes,
-        and `read_traffic` returns the traffic of the whole host. Both calls are costly, so they are made
-        only if needed."""
+        """Return the signs of life of the task. `list_pids` returns the pids of the task's
+        processes, and `read_traffic` returns the traffic of the whole host. Both calls are costly,
+        so they are made only if needed."""
         passed_s, self._observed_at = max(now - self._observed_at, 0.001), now
         messages = self._messages.read_new()
         listens: Optional[bool] = None
@@ -120,7 +120,9 @@ class TaskActivity:
         if has_output:
             self._waits = {}
         self._waits.update(dict.fromkeys(waits, now))
-        self._waits = {task: last for task, last in self._waits.items() if now - last <= QUIET_S}
+        self._waits = {
+            task: last for task, last in self._waits.items() if now - last <= WAIT_EXPIRES_S
+        }
         if not self._waits:
             self._waits_since = None
         elif self._waits_since is None or has_output:

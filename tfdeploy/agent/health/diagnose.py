@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A task that has logged only that it waits, for this many seconds, needs a closer check.
 WAITING_S = 20.0
 # If another task stalled this many seconds earlier, a stalled task probably waits for it.
-FIRST_S = 10.0
+EARLIER_S = 10.0
 _NAMED_MOST = 3  # limits how many tasks the text of one finding names
 OPEN, CLOSED = "open", "closed"
 
@@ -122,7 +122,7 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
         if other in facts.signs and is_training(facts.peers[other])
     ]
     longest_s, first = max(still, default=(0.0, ""))
-    if longest_s >= sign.still_s + FIRST_S:
+    if longest_s >= sign.still_s + EARLIER_S:
         return Finding(
             "probably waits for %s, which stalled earlier" % _name_with_host(facts, first),
             False,
@@ -134,8 +134,8 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
 
 
 def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: bool) -> List[str]:
-    """Return one text for each task that holds up `task`, with the reason. `is_named`: True if `task`
-    itself has logged that it waits for the tasks `others`."""
+    """Return one text for each task that holds up `task`, with the reason. `is_named`: True if
+    `task` itself has logged that it waits for the tasks `others`."""
     problems = ((other, _find_problem(facts, other, is_named)) for other in others)
     blamed = [
         _name_with_host(facts, other) + ": " + problem

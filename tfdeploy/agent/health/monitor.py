@@ -28,18 +28,18 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
-# The shortest and the longest pause between two checks, in seconds. COST_SHARE may require a longer
-# pause.
-CHECK_S = (1.0, 5.0)
-ASK_S = 10.0  # the pause in seconds before the other hosts are asked again
+# The shortest and the longest pause between two checks, in seconds. MAX_CPU_SHARE may require a
+# longer pause.
+CHECK_INTERVALS_S = (1.0, 5.0)
+ASK_INTERVAL_S = 10.0  # the pause in seconds before the other hosts are asked again
 MOST_PORTS = 64  # limits how many ports are tried at the same time
 # The first and the longest pause between two tries of the ports, in seconds.
-PORTS_S = (30.0, 300.0)
+PORT_INTERVALS_S = (30.0, 300.0)
 # The largest share of a CPU core that checks may use. To stay below it, the pause between checks
 # grows.
-COST_SHARE = 0.003
+MAX_CPU_SHARE = 0.003
 # A task may be ended only if this many diagnoses in a row name it as the cause of the stall.
-SURE = 2
+CONFIRMATIONS = 2
 
 
 class Stall(NamedTuple):
@@ -48,7 +48,7 @@ class Stall(NamedTuple):
     attempt: int
     reason: str
     since: float  # when the task was last active, in UTC seconds
-    culprit: bool  # True if SURE diagnoses in a row named this task as the cause
+    culprit: bool  # True if CONFIRMATIONS diagnoses in a row named this task as the cause
 
     def as_json(self) -> Health:
         return {
@@ -82,7 +82,7 @@ class Monitor:
         self._repeated: Dict[str, int] = {}
         self._ports: Dict[str, str] = {}
         self._next_ask = self._next_ports = 0.0
-        self._ports_pause_s = PORTS_S[0]
+        self._ports_pause_s = PORT_INTERVALS_S[0]
         self._turn = 0
 
     # --- methods that the minder calls
@@ -91,12 +91,12 @@ class Monitor:
         """Set the state that all minders share. `active`: whether to observe the tasks at all."""
         if not self._part.stall_after_s:
             return
-        was = self._active
+        was_active = self._active
         self._known, self._active = known, active
         if active and not self._is_started:
             start_thread(self._check_repeatedly)
             self._is_started = True
-        if was and not active:
+        if was_active and not active:
             self._publish({})
 
     def health(self) -> Dict[str, Stall]:
@@ -123,7 +123,8 @@ class Monitor:
     def _pause_s(self, cost_s: float) -> float:
         after_s = self._part.stall_after_s
         return max(
-            min(max(after_s / 6, CHECK_S[0]), CHECK_S[1]), min(cost_s / COST_SHARE, after_s / 3)
+            min(max(after_s / 6, CHECK_INTERVALS_S[0]), CHECK_INTERVALS_S[1]),
+            min(cost_s / MAX_CPU_SHARE, after_s / 3),
         )
 
     def check_tasks(self, now: float, known: Knowledge) -> None:
@@ -142,10 +143,12 @@ class Monitor:
         late = diagnose.find_late_tasks(facts)
         if not late:
             self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
-            self._ports_pause_s = PORTS_S[0]
+            self._ports_pause_s = PORT_INTERVALS_S[0]
             self._publish({})
         elif now >= self._next_ask:
-            self._next_ask = now + min(ASK_S, max(self._part.stall_after_s / 3, CHECK_S[0]))
+            self._next_ask = now + min(
+                ASK_INTERVAL_S, max(self._part.stall_after_s / 3, CHECK_INTERVALS_S[0])
+            )
             self._publish(
                 self._make_stalls(signs, diagnose.diagnose(self._extend_facts(facts, late, now)))
             )
@@ -185,7 +188,7 @@ class Monitor:
         addresses = {peer.task: peer.address for peer in ordered_peers if peer.address}
         if now >= self._next_ports:
             self._next_ports = now + self._ports_pause_s
-            self._ports_pause_s = min(2 * self._ports_pause_s, PORTS_S[1])
+            self._ports_pause_s = min(2 * self._ports_pause_s, PORT_INTERVALS_S[1])
             tried = [task for task in addresses if not self._peers[task].own_port]
             states = reach.try_ports(
                 [addresses[task] for task in tried[:MOST_PORTS]],
@@ -245,7 +248,7 @@ class Monitor:
             else:
                 since = clock.now(self._part) - signs[task].still_s
             stalls[task] = Stall(
-                attempt, finding.reason, since, self._repeated.get(task, 0) >= SURE
+                attempt, finding.reason, since, self._repeated.get(task, 0) >= CONFIRMATIONS
             )
         return stalls
 

@@ -71,12 +71,12 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
     """Check an answer, and return task -> its signs of life, for tasks of the host `host` only.
     Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
-    own = {peer.task for peer in part.peers if peer.host == host}
+    own_tasks = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
     return {
         task: _check_sign(fields, tasks)
         for task, fields in received["signs"].items()
-        if task in own
+        if task in own_tasks
     }
 
 

@@ -37,8 +37,8 @@ def free_space(path: str) -> FreeSpace:
 def require_space(
     folder: str, purpose: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
 ) -> None:
-    """Raise VerbError with the code `disk` if the disk has no space for `purpose`. `reserve`: how many
-    bytes must stay free."""
+    """Raise VerbError with the code `disk` if the disk has no space for `purpose`. `reserve`: how
+    many bytes must stay free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
     for unit, advice, needed, available in (

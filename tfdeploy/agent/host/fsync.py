@@ -9,8 +9,9 @@ from itertools import islice
 from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
-FEW = 256  # If there are more files, one call flushes the whole file system, which is faster.
-_EACH = 4  # at most one thread is started for this many files
+# If there are more files, one call flushes the whole file system, which is faster.
+MAX_SINGLE_FLUSHES = 256
+_FILES_PER_THREAD = 4  # at most one thread is started for this many files
 # Several threads are faster, because file systems combine flushes that arrive at the same time.
 _MOST_THREADS = 16
 
@@ -18,8 +19,8 @@ _MOST_THREADS = 16
 def flush_files(root: str, paths: Iterable[str]) -> None:
     """Flush the files `paths` below `root`, and the folders that contain them. Raises OSError."""
     waiting_paths = iter(paths)
-    files = [os.path.join(root, path) for path in islice(waiting_paths, FEW + 1)]
-    if len(files) > FEW and _flush_file_system(root):
+    files = [os.path.join(root, path) for path in islice(waiting_paths, MAX_SINGLE_FLUSHES + 1)]
+    if len(files) > MAX_SINGLE_FLUSHES and _flush_file_system(root):
         return  # The remaining paths are not even read, because there may be a million of them.
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
@@ -31,7 +32,9 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
         except OSError as error:
             errors.append(error)
 
-    start_calls(flush_one, names, most_threads=max(1, min(_MOST_THREADS, len(names) // _EACH)))()
+    start_calls(
+        flush_one, names, most_threads=max(1, min(_MOST_THREADS, len(names) // _FILES_PER_THREAD))
+    )()
     if errors:
         raise errors[0]
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 UV_PATHS = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 # Limits the time of each program. An interpreter on a slow network disk needs many seconds.
-WITHIN_S = 20.0
+TIMEOUT_S = 20.0
 _MOST_BYTES = 1 << 20  # limits how much of each program's output is read
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
@@ -74,7 +74,7 @@ class StartedProgram:
         self, argv: List[str], input_text: str = "", env: Optional[Dict[str, str]] = None
     ) -> None:
         self.error: Optional[OSError] = None
-        self._input, self._deadline = input_text.encode("ascii"), time.monotonic() + WITHIN_S
+        self._input, self._deadline = input_text.encode("ascii"), time.monotonic() + TIMEOUT_S
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
@@ -96,7 +96,7 @@ class StartedProgram:
             self._process.kill()
             # Wait only for the process itself, because a child of it may keep the output open.
             with self._process:
-                return None, "", "no answer within %g s" % WITHIN_S
+                return None, "", "no answer within %g s" % TIMEOUT_S
         return self._process.returncode, _decode_output(out), _decode_output(err)
 
     def read_marked_line(self, mark: str) -> Tuple[Optional[str], str]:

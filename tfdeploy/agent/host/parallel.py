@@ -1,5 +1,5 @@
-"""Start threads, and call one function for many values on several threads. `concurrent.futures` is not used, because
-it would load the `logging` module."""
+"""Start threads, and call one function for many values on several threads. `concurrent.futures` is
+not used, because it would load the `logging` module."""
 
 from __future__ import annotations
 

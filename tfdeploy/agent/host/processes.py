@@ -24,7 +24,7 @@ _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Limits the wait for the environment of a process in the middle of exec, which on a busy host may
 # wait long for a CPU.
-_TURNING_S = 0.2
+_EXEC_TIMEOUT_S = 0.2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -106,14 +106,14 @@ def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
     children: Dict[int, List[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
-    seen: Set[int] = set()
+    collected: Set[int] = set()
     todo = list(roots)
     while todo:
         for pid in children.get(todo.pop(), ()):
-            if pid not in seen:
-                seen.add(pid)
+            if pid not in collected:
+                collected.add(pid)
                 todo.append(pid)
-    return {pid for pid in seen if table[pid].alive}
+    return {pid for pid in collected if table[pid].alive}
 
 
 def read_environment(pid: int) -> Dict[str, str]:
@@ -133,7 +133,7 @@ def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     if not markers:
         raise ValueError("no markers: that would be everyone")
     pids: Set[int] = set()
-    deadline = time.monotonic() + _TURNING_S
+    deadline = time.monotonic() + _EXEC_TIMEOUT_S
     for process in table.values():
         if process.alive and process.pid != os.getpid():
             env = read_environment(process.pid) or _await_environment(process, deadline)
@@ -173,8 +173,8 @@ def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
 
 def await_command_line(process: Entry) -> Optional[bytes]:
     """Return the process's command line as soon as /proc shows it. Return an empty one if /proc
-    shows none within _TURNING_S, and None if the process has ended."""
-    deadline = time.monotonic() + _TURNING_S
+    shows none within _EXEC_TIMEOUT_S, and None if the process has ended."""
+    deadline = time.monotonic() + _EXEC_TIMEOUT_S
     while True:
         shown, now = read_command_line(process.pid), read_entry(process.pid)
         if now is None or not now.alive or now.start_ticks != process.start_ticks:

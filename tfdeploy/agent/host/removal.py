@@ -50,10 +50,10 @@ def disk_usage(path: str) -> int:
         elif about.st_nlink < 2:
             total += about.st_blocks * 512
         else:
-            seen = names.setdefault(
+            counts = names.setdefault(
                 (about.st_dev, about.st_ino), [0, about.st_nlink, about.st_blocks * 512]
             )
-            seen[0] += 1
+            counts[0] += 1
     return total + sum(size for count, links, size in names.values() if count >= links)
 
 

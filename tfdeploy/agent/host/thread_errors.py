@@ -7,19 +7,19 @@ import sys
 
 from tfdeploy.agent.annotations import Set, Tuple
 
-_MOST = 50  # limits the kinds of errors that are reported
-_told: Set[Tuple[str, str]] = set()
+_MAX_KINDS = 50  # limits the kinds of errors that are reported
+_reported: Set[Tuple[str, str]] = set()
 
 
 def report_once(activity: str) -> None:
     """Print the traceback of the exception that is being handled now. Do nothing if an error of
     this kind was printed for this activity before. Never raises an exception."""
-    kind = sys.exc_info()[0]
-    what = (activity, kind.__name__ if kind else "")
-    if what in _told or len(_told) >= _MOST:
+    error_class = sys.exc_info()[0]
+    error_kind = (activity, error_class.__name__ if error_class else "")
+    if error_kind in _reported or len(_reported) >= _MAX_KINDS:
         return
     try:
-        _told.add(what)
+        _reported.add(error_kind)
         import traceback
 
         sys.stderr.write("%s:\n%s" % (activity, traceback.format_exc()))

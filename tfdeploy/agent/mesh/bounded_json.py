@@ -118,7 +118,7 @@ def row_check(*checks: Check) -> Check:
         values = check_list(value)
         if len(values) != len(checks):
             raise ValueError("not %d values" % len(checks))
-        return tuple(each(item) for each, item in zip(checks, values))  # noqa: B905 - 3.8 knows no strict
+        return tuple(each(item) for each, item in zip(checks, values))  # noqa: B905 - Python 3.8
 
     return check
 

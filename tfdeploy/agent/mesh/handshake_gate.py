@@ -25,7 +25,8 @@ MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
 # Limits the connections whose first TLS message is not complete. If there are more, the oldest one
 # is closed.
 MOST_WAITING = 256
-WAIT_S = 5.0  # A connection is closed if its first TLS message is not complete after this time.
+# A connection is closed if its first TLS message is not complete after this time.
+HELLO_TIMEOUT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
 # The pause between two polls while connections are refused. Because of it, each poll handles many
@@ -76,7 +77,7 @@ class HandshakeGate:
         listener.setblocking(False)
         self._poll = select.epoll()
         self._poll.register(listener, select.EPOLLIN)
-        start_thread(self._loop)
+        start_thread(self._run)
 
     def close(self) -> None:
         self._closed = True
@@ -85,7 +86,7 @@ class HandshakeGate:
         except OSError:
             pass
 
-    def _loop(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
             try:
                 self._admit_waiting()
@@ -106,7 +107,7 @@ class HandshakeGate:
                 self._accept()
             elif descriptor in self._waiting:
                 self._admit_or_close(self._waiting[descriptor][0])
-        began_before = time.monotonic() - WAIT_S
+        began_before = time.monotonic() - HELLO_TIMEOUT_S
         while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
             self._drop_oldest()
         if self._crowded:

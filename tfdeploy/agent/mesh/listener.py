@@ -20,7 +20,7 @@ from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 # Limits the time of one operation on a connection, and the time to receive one message.
 TIMEOUT_S = 5.0
-MOST_OF_ONE = 16  # limits how many connections one member may have open
+MAX_PER_MEMBER = 16  # limits how many connections one member may have open
 MAX_STRANGERS = 32  # limits how many connections may be open before their handshakes have finished
 
 
@@ -107,7 +107,7 @@ class MeshListener:
 
     def _can_register_member(self, host: str, number: int) -> bool:
         with self._lock:
-            if list(self._of_members.values()).count(host) >= MOST_OF_ONE:
+            if list(self._of_members.values()).count(host) >= MAX_PER_MEMBER:
                 return False
             self._of_members[number] = host
             return True

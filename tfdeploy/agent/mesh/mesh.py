@@ -42,10 +42,10 @@ if TYPE_CHECKING:
 
 # The pause after a round of sending; changes that occur meanwhile are sent together.
 SETTLE_S = 0.02
-# If a peer's port has refused connections for GONE_S seconds, the peer has no minder. To restart a
-# minder takes 2 to 5 seconds.
-GONE_S = 6.0
-LAST_UPDATE_S = 1.0  # limits the time that `send_last_update` takes
+# If a peer's port has refused connections for NO_MINDER_AFTER_S seconds, the peer has no minder. To
+# restart a minder takes 2 to 5 seconds.
+NO_MINDER_AFTER_S = 6.0
+LAST_UPDATE_TIMEOUT_S = 1.0  # limits the time that `send_last_update` takes
 
 
 class Mesh:
@@ -127,7 +127,7 @@ class Mesh:
     def _has_minder_ended(self, peer: MeshPeer) -> bool:
         """True if the minder of the peer has ended. If the run is not committed yet, a peer that
         has never sent a message counts as late, not as ended."""
-        refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
+        refused = peer.refused is not None and peer.refused <= time.monotonic() - NO_MINDER_AFTER_S
         return refused and (peer.last_message is not None or self._known.committed)
 
     def is_in_touch(self) -> bool:
@@ -184,7 +184,7 @@ class Mesh:
             ]
         random.shuffle(outdated)
         try:
-            call_for_each(self._send_to, outdated[: self._schedule.fanout], LAST_UPDATE_S)
+            call_for_each(self._send_to, outdated[: self._schedule.fanout], LAST_UPDATE_TIMEOUT_S)
         except (RuntimeError, MemoryError):
             pass  # this user cannot start more threads now
 

@@ -63,10 +63,14 @@ class Knowledge(NamedTuple):
         thing, the one with the lowest key counts."""
         return Knowledge(
             self.committed or other.committed,
-            _choose(self.abort, other.abort, lambda abort: (abort["time"], _text(abort))),
+            _choose(self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))),
             _join_tables(self.ended, other.ended, _attempt_key),
-            # The later restart, or of two with the same number the one that an earlier death caused.
-            _choose(self.round, other.round, lambda gang: (-gang["n"], gang["time"], _text(gang))),
+            # The later restart. Of two with the same number, the one that an earlier death caused.
+            _choose(
+                self.round,
+                other.round,
+                lambda gang: (-gang["n"], gang["time"], _canonical_json(gang)),
+            ),
             _join_tables(self.stands, other.stands, lambda stand: (-stand[0], -stand[1])),
             _choose(self.decided, other.decided, float),
             _join_tables(self.unminded, other.unminded, lambda absence: (-absence[0], absence[1])),
@@ -93,10 +97,10 @@ class Knowledge(NamedTuple):
         }
 
     def digest(self) -> str:
-        return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
+        return hashlib.sha256(_canonical_json(self.as_json()).encode("utf-8")).hexdigest()
 
 
-def _text(fields: Mapping[str, object]) -> str:
+def _canonical_json(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
@@ -121,7 +125,7 @@ def _join_tables(
 def _attempt_key(ending: Ending) -> Any:
     """Return a key by which the ending of a later attempt is lower. Of two endings of the same
     attempt, the final one is lower, or else the earlier one."""
-    return -ending.get("attempt", 1), not is_final(ending), ending["time"], _text(ending)
+    return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
 
 
 def is_final(ending: Ending) -> bool:
@@ -205,9 +209,9 @@ def next_attempt(known: Knowledge, task: str) -> int:
 
 
 def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = False) -> Ending:
-    """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the task
-    restarts. `again`: True if the task would restart, but the run was over before; then its death
-    does not make the run fail."""
+    """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
+    task restarts. `again`: True if the task would restart, but the run was over before; then its
+    death does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,

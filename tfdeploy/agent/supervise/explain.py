@@ -16,16 +16,16 @@ from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.agent.run.folder import RunPaths
 
 # An attempt that lives longer than this, in seconds, has made progress even if it printed no step.
-AT_START_S = 120.0
+START_PHASE_S = 120.0
 # Limits how many files of a `keep` folder are examined. A folder with more files counts as
 # progress.
 MOST_FILES = 2000
 # Signals that a program causes itself by a fault. Other signals are sent by another process.
-_OWN_FAULT = frozenset(
+_CRASH_SIGNALS = frozenset(
     (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 )
 # The names of files that are written before the first step.
-_AT_START = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
+_START_FILES = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
 
 
 def explain_failure(
@@ -43,7 +43,7 @@ def explain_failure(
     """
     folder = paths.task_dir(status.task)
     blamed = silent_tasks.describe_silent_tasks(folder, status.task, written_bytes)
-    if blamed is not None or (status.signal is not None and status.signal not in _OWN_FAULT):
+    if blamed is not None or (status.signal is not None and status.signal not in _CRASH_SIGNALS):
         return blamed, ""
     out, err = failure_reason.read_streams(folder, written_bytes)
     roots = (paths.cwd, os.path.realpath(paths.cwd))
@@ -55,7 +55,7 @@ def explain_failure(
         return None, ""
     repeats = (
         reason.error
-        and lived_s < AT_START_S
+        and lived_s < START_PHASE_S
         and not _has_progressed(paths, part, status, out + err)
     )
     return reason.text, reason.error if repeats else ""
@@ -88,7 +88,10 @@ def _has_new_file(folder: str, since: float) -> bool:
     for path, _, names in os.walk(folder):
         for name in names:
             try:
-                if not _AT_START.match(name) and os.stat(os.path.join(path, name)).st_mtime > since:
+                if (
+                    not _START_FILES.match(name)
+                    and os.stat(os.path.join(path, name)).st_mtime > since
+                ):
                     return True
             except OSError:
                 pass  # the file was removed meanwhile

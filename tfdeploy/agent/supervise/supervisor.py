@@ -24,7 +24,7 @@ from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
-from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, MinderWatch
+from tfdeploy.agent.supervise.ensure_minder import CHECK_INTERVAL_S, FolderWatch, MinderWatch
 from tfdeploy.agent.supervise.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ _READ_BYTES = 1 << 20  # limits one read from a pipe; also the size of the pipe
 _F_SETPIPE_SZ = 1031
 # The shortest pause between two writes of a status in which only the size of the log has changed.
 _FLUSH_S = 2.0
-_LOOK_S = 0.1  # the pause between two checks after the processes of the task were told to end
-_SAVE_FOR_S = 600.0  # limits how long the last write of the status is retried on a full disk
+_END_CHECK_S = 0.1  # the pause between two checks after the processes of the task were told to end
+_SAVE_TIMEOUT_S = 600.0  # limits how long the last write of the status is retried on a full disk
 
 
 class Supervisor:
@@ -57,8 +57,8 @@ class Supervisor:
         self.log.lost_bytes = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _make_mask(self.secrets)
-        left, self.guard = _inherit_sockets(self.part, self.spec.port)
-        self.minder_watch = MinderWatch(paths, self.part, left)
+        inherited, self.guard = _inherit_sockets(self.part, self.spec.port)
+        self.minder_watch = MinderWatch(paths, self.part, inherited)
         self.ready = Readiness(self.spec, _inode(self.guard))
         self.status = wire.TaskStatus(
             paths.run,
@@ -84,7 +84,7 @@ class Supervisor:
         # The reason of a failure that the exit code does not show.
         self.failure: Optional[str] = None
         self.kill_at: Optional[float] = None
-        self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
+        self.next_check = self.next_flush = self.next_minder = self.next_count = self.born
 
     # --- the life of one attempt
 
@@ -191,7 +191,7 @@ class Supervisor:
     # --- what depends on the time
 
     def _wait_ms(self) -> int:
-        due = min(self.next_look, self.next_minder)
+        due = min(self.next_check, self.next_minder)
         if self._is_status_outdated():
             due = min(due, self.next_flush)
         return max(0, int((due - time.monotonic()) * 1000) + 1)
@@ -203,23 +203,23 @@ class Supervisor:
         )
 
     def _do_due_work(self, now: float) -> None:
-        if now >= self.next_look:
+        if now >= self.next_check:
             self._check_readiness(now)
         if now >= self.next_flush and self._is_status_outdated():
             self._save()
         if now >= self.next_minder:
-            self.next_minder = now + CHECK_S
+            self.next_minder = now + CHECK_INTERVAL_S
             self.minder_watch.ensure()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
     def _check_readiness(self, now: float) -> None:
         age = now - self.born
         if self.main_ended or self.kill_at is not None:
-            self.next_look = now + _LOOK_S
+            self.next_check = now + _END_CHECK_S
             if self.kill_at is not None and now >= self.kill_at:
                 self._signal_all(signal.SIGKILL)
             return
-        self.next_look = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
+        self.next_check = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
         if self.status.up:
             return
         pids = processes.descendants([os.getpid()], processes.all_processes())
@@ -246,7 +246,7 @@ class Supervisor:
             self.kill_at = kill_at
             self._signal_all(signal.SIGTERM)
         self.kill_at = min(self.kill_at, kill_at)
-        self.next_look = min(self.next_look, self.kill_at, time.monotonic() + _LOOK_S)
+        self.next_check = min(self.next_check, self.kill_at, time.monotonic() + _END_CHECK_S)
 
     def _signal_all(self, number: int) -> None:
         processes.send_signals(*self._find_processes(), number)
@@ -264,7 +264,7 @@ class Supervisor:
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
-        self.next_count = now + _LOOK_S
+        self.next_count = now + _END_CHECK_S
         return not self._find_processes()[0]
 
     def _finish(self) -> None:
@@ -296,7 +296,7 @@ class Supervisor:
             signal=status.signal,
             reason=status.reason,
         )
-        give_up = time.monotonic() + _SAVE_FOR_S
+        give_up = time.monotonic() + _SAVE_TIMEOUT_S
         while not self._save() and time.monotonic() < give_up:
             time.sleep(1.0)
 
@@ -369,8 +369,8 @@ def _inherit_sockets(
         return {}, None
     from tfdeploy.agent.host import descriptors
 
-    given = descriptors.inherited_descriptors()
-    return descriptors.pass_to_child(given), given.get(port or 0)
+    inherited = descriptors.inherited_descriptors()
+    return descriptors.pass_to_child(inherited), inherited.get(port or 0)
 
 
 def _inode(descriptor: Optional[int]) -> Optional[int]:

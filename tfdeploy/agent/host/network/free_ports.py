@@ -19,15 +19,15 @@ def scan_ports(
 ) -> Tuple[List[int], Dict[str, str]]:
     """Return the free ports in ascending order, and {port: owner} for the taken ports.
 
-    The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from another source.
-    It is called only if a port is taken.
+    The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from
+    another source. It is called only if a port is taken.
     """
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
         (free if is_free(port) else taken).append(port)
-    known = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
-    return free, {str(port): known.get(port, "unknown") for port in taken}
+    owners = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
+    return free, {str(port): owners.get(port, "unknown") for port in taken}
 
 
 def is_free(port: int) -> bool:

@@ -33,7 +33,7 @@ MOST_LEARNED = 256  # limits how many addresses that are not in the plan are adm
 MOST_PER_HOST = 32
 # (index of the agent's socket, index of the task's socket) in the port's group, if the agent's
 # socket listened first.
-_FIRST = (0, 1)
+_FIRST_IN_GROUP = (0, 1)
 
 
 class GuardedPorts:
@@ -76,9 +76,9 @@ class GuardedPorts:
     ) -> None:
         """Guard a port. Raises OSError.
 
-        `inherited_descriptor`: descriptor of the socket with which an earlier minder guarded the port. `bind_port`:
-        a function that binds the port. `first_inode`: inode of the socket that guarded the port when the
-        task started. The task's processes may still have that socket.
+        `inherited_descriptor`: descriptor of the socket with which an earlier minder guarded the
+        port. `bind_port`: a function that binds the port. `first_inode`: inode of the socket that
+        guarded the port when the task started. The task's processes may still have that socket.
         """
         inherited = _listening_socket(inherited_descriptor, port)
         if inherited is not None:
@@ -88,7 +88,7 @@ class GuardedPorts:
             self._held[port], self._order[port] = inherited, (before, 0 if before else 1)
             return
         held = bind_port()
-        self._held[port], self._order[port] = held, _FIRST
+        self._held[port], self._order[port] = held, _FIRST_IN_GROUP
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
@@ -177,8 +177,8 @@ class GuardedPorts:
                 return
             if _other_listeners(port, self._held[port]) or not _is_listening(self._held[port]):
                 self._replace_socket(port)
-            elif self._order[port] != _FIRST:
-                self._order[port] = _FIRST
+            elif self._order[port] != _FIRST_IN_GROUP:
+                self._order[port] = _FIRST_IN_GROUP
                 self._attach_filter(port)
 
     def _replace_socket(self, port: int) -> None:
