@@ -141,7 +141,7 @@ class TaskSpec:
     task: str  # "worker:0"
     role: str
     index: int
-    # The command, as words for word_of. argv[0] is a program: a path in which ~ is already
+    # The command, as words for resolve_word. argv[0] is a program: a path in which ~ is already
     # replaced, or a name that is searched on PATH.
     argv: List[PlanWord]
     # These variables are added to the environment of the agent. The folders `path_prepend` below
@@ -254,7 +254,7 @@ class HostPart:
     restart_wait_s: float = 3600.0
     # if True, a task that fails twice with the same error before its first step does not restart
     same_error_ends: bool = False
-    # texts that are parts of several words of the tasks, see word_of
+    # texts that are parts of several words of the tasks, see resolve_word
     texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # True if each step of the training waits for the slowest task
     # How the run's ports on this host are protected from strangers: "none", "peers" or "firewall".

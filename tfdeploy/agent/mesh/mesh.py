@@ -31,7 +31,7 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.host import thread_errors
 from tfdeploy.agent.host.parallel import call_for_each, start_thread
-from tfdeploy.agent.mesh import handshake_gate, shared_state, stated, tls
+from tfdeploy.agent.mesh import handshake_gate, shared_state, stated_addresses, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -279,7 +279,7 @@ class Mesh:
 
     def _exchange_state(self, peer: MeshPeer) -> None:
         with self.connect(peer.address) as channel:
-            addresses = stated.addresses_to_state(channel)
+            addresses = stated_addresses.addresses_to_state(channel)
             with self._lock:
                 sent, message = self._digest, self._message(addresses)
             channel.sendall(message)
@@ -308,7 +308,7 @@ class Mesh:
         """Send a question instead of the state. The peer answers it with its `offers`."""
         channel.sendall(
             mesh_listener.encode_message(
-                self._part, addresses=stated.addresses_to_state(channel), ask=question
+                self._part, addresses=stated_addresses.addresses_to_state(channel), ask=question
             )
         )
 
@@ -330,7 +330,7 @@ class Mesh:
         known = self._checked_state(value, host)
         source, is_admitted = self._admit_address(host, channel, value.get("addresses"))
         question = value.get("ask")
-        if isinstance(question, dict) and stated.SEEN_AS in question:
+        if isinstance(question, dict) and stated_addresses.SEEN_AS in question:
             channel.sendall(
                 mesh_listener.encode_message(self._part, seen=source, admitted=is_admitted)
             )
@@ -346,7 +346,7 @@ class Mesh:
 
         If the member states the address as its own, the ports admit it from now on.
         """
-        source, is_its_own = stated.check_source_address(channel, addresses)
+        source, is_its_own = stated_addresses.check_source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):
             return source, True
         try:

@@ -23,7 +23,7 @@ from tfdeploy.agent.health.peers import SignsAnswer
 from tfdeploy.agent.host import processes, thread_errors
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
-from tfdeploy.agent.mesh import shared_state, told_end
+from tfdeploy.agent.mesh import forwarded_end, shared_state
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
@@ -269,7 +269,7 @@ class Minder:
     def _observe(self) -> Observation:
         self._reap()
         own = self.supervisors.observe_tasks("decided" in self.state.marks)
-        received = told_end.take_run_end(self.paths, self.part)
+        received = forwarded_end.take_forwarded_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
         control_words = {

@@ -15,7 +15,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, Lis
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 from tfdeploy.agent.host.parallel import call_for_each
-from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
+from tfdeploy.agent.mesh import handshake_gate, listener, stated_addresses, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb
@@ -168,7 +168,9 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
         ) as channel:
             channel.sendall(
                 listener.encode_message(
-                    part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}
+                    part,
+                    addresses=stated_addresses.addresses_to_state(channel),
+                    ask={stated_addresses.SEEN_AS: True},
                 )
             )
             answer = listener.receive_message(channel)
