@@ -34,10 +34,13 @@ class Holdings:
         self.cut, self._files = cut, files
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
-        self._leaves: Dict[int, bytes] = {}
+        # segment -> its leaves. Once a segment is in this dict, this host has begun to search its files
+        # for the pieces of the segment; the search may have ended.
+        self.leaves: Dict[int, bytes] = {}
         # The segments whose leaves are known, in the order of arrival. The list only grows.
-        self.known: List[int] = []
-        self._have: List[int] = [0] * cut.segments
+        self.arrived_segments: List[int] = []
+        # The bitmap of the pieces that this host has, for each segment.
+        self.held: List[int] = [0] * cut.segments
         # segment -> True while this host searches its files for the pieces of the segment
         self._looking: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
@@ -91,11 +94,11 @@ class Holdings:
         with self._changed:
             while self._looking.get(segment):
                 self._changed.wait(1.0)
-            if segment in self._leaves:
+            if segment in self.leaves:
                 return
             self._looking[segment] = True
-            self._leaves[segment] = leaves
-            self.known.append(segment)
+            self.leaves[segment] = leaves
+            self.arrived_segments.append(segment)
         self._notify_listeners()
         try:
             held_pieces = (
@@ -122,27 +125,16 @@ class Holdings:
         except OSError:
             return None
 
-    def has_leaves(self, segment: int) -> bool:
-        """True if the leaves of the segment are known. In that case this host has begun to search
-        its files for the pieces of the segment; the search may have ended."""
-        return segment in self._leaves
-
-    def leaves(self, segment: int) -> bytes:
-        return self._leaves[segment]
-
     # --- pieces that this host has
 
     def lacking_pieces(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
-        return self.cut.all_pieces(segment) & ~self._have[segment]
+        return self.cut.all_pieces(segment) & ~self.held[segment]
 
-    def have(self, segment: int) -> int:
-        return self._have[segment]
-
-    def put(self, segment: int, index: int, content: memoryview) -> None:
+    def store_piece(self, segment: int, index: int, content: memoryview) -> None:
         """Check a received piece and write it. A piece that this host already has is dropped.
         Raises WrongSum, OSError."""
-        leaves = self._leaves.get(segment)
+        leaves = self.leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_pieces(segment):
             raise WrongSum("piece %d of segment %d was not requested" % (index, segment))
         piece = self.pieces_of(segment)[index]
@@ -152,7 +144,7 @@ class Holdings:
             raise WrongSum("piece %d of segment %d is wrong" % (index, segment))
         with self._changed:
             self.received_bytes += len(content)
-            if self._have[segment] >> index & 1 or (segment, index) in self._writing:
+            if self.held[segment] >> index & 1 or (segment, index) in self._writing:
                 return
             self._writing.add((segment, index))
         try:
@@ -173,7 +165,7 @@ class Holdings:
 
     def _add_piece(self, segment: int, index: int) -> None:
         count = pieces.piece_bytes(self.pieces_of(segment)[index])
-        self._have[segment] |= 1 << index
+        self.held[segment] |= 1 << index
         self.have_bytes += count
         self.have_by_stripe[(segment * pieces.SEGMENT + index) % len(self.have_by_stripe)] += count
 
@@ -187,13 +179,13 @@ class Holdings:
 
     # --- callbacks after changes
 
-    def listen(self, changed: Callable[[], None]) -> None:
+    def add_listener(self, changed: Callable[[], None]) -> None:
         """Register the callback `changed`. It is called from any thread after each change, and must
         not block."""
         with self._changed:
             self._listeners.append(changed)
 
-    def forget(self, changed: Callable[[], None]) -> None:
+    def remove_listener(self, changed: Callable[[], None]) -> None:
         with self._changed:
             if changed in self._listeners:
                 self._listeners.remove(changed)

@@ -133,10 +133,10 @@ class Member:
         """Hash this host's files, so that this host can send them to others. By size and time the
         files seem to be complete. If a segment differs from its root hash, report it and stop.
         Segments whose leaves are known already are skipped."""
-        segment = 0
-        while self._has_no_sender and segment < self.holdings.cut.segments:
-            if self.holdings.has_leaves(segment):
-                segment += 1
+        for segment in range(self.holdings.cut.segments):
+            if not self._has_no_sender:
+                return
+            if segment in self.holdings.leaves:
                 continue
             try:
                 self.holdings.root(segment, ROOT_TIMEOUT_S)
@@ -147,7 +147,6 @@ class Member:
             except (WrongSum, OSError) as error:
                 self.reports.put((self.name, "differs", str(error)))
                 return
-            segment += 1
 
     # --- pieces from the control machine
 
@@ -163,7 +162,7 @@ class Member:
         """Store a piece from the control machine. Raises WrongSum, OSError."""
         self._receive_limit.wait_for_bytes(len(content))
         try:
-            self.holdings.put(segment, index, memoryview(content))
+            self.holdings.store_piece(segment, index, memoryview(content))
         except OSError as error:
             self.reports.put((CONTROL_MACHINE, DISK, str(error)))
             raise

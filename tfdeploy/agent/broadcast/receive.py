@@ -130,7 +130,7 @@ class Receiver:
 
     def _put(self, segment: int, index: int, content: memoryview) -> None:
         try:
-            self._holdings.put(segment, index, content)
+            self._holdings.store_piece(segment, index, content)
         except OSError as error:
             raise _Disk() from error
 

@@ -30,7 +30,7 @@ class Sender:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
-        # How many of the segments in holdings.known have been announced to the child.
+        # How many of the segments in holdings.arrived_segments have been announced to the child.
         self._announced = 0
         self._seen, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
@@ -41,12 +41,12 @@ class Sender:
         ValueError, EOFError."""
         try:
             self._greet(id_)
-            self._holdings.listen(self._changed)
+            self._holdings.add_listener(self._changed)
             self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
                 self._send_some()
         finally:
-            self._holdings.forget(self._changed)
+            self._holdings.remove_listener(self._changed)
             os.close(self._seen)
             wake, self._wake = self._wake, -1
             os.close(wake)
@@ -65,24 +65,24 @@ class Sender:
             pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
 
     def _send_some(self) -> None:
-        known = self._holdings.known
-        if self._announced < len(known):
-            segment = known[self._announced]
+        arrived = self._holdings.arrived_segments
+        if self._announced < len(arrived):
+            segment = arrived[self._announced]
             self._announced += 1
-            leaves = self._holdings.leaves(segment)
+            leaves = self._holdings.leaves[segment]
             self._channel.sendall(messages.encode(messages.LEAVES, segment, 0, leaves))
         piece = self._choose_piece()
         if piece is not None:
             self._send(*piece)
         self._wait_for_requests(
-            0.0 if piece is not None or self._announced < len(known) else _MAX_WAIT_S
+            0.0 if piece is not None or self._announced < len(arrived) else _MAX_WAIT_S
         )
 
     def _choose_piece(self) -> Optional[Tuple[int, int]]:
         """Return (segment, index) of the first piece that the child has requested and this host
         has."""
         for segment in sorted(self._wanted):
-            ready = self._wanted[segment] & self._holdings.have(segment)
+            ready = self._wanted[segment] & self._holdings.held[segment]
             if ready:
                 return segment, next(pieces.marked_numbers(ready))
         return None

@@ -63,7 +63,7 @@ def guard_ports(
             )
         except OSError as error:
             raise PortTaken(port) from error
-    guarded.begin()
+    guarded.start()
     return guarded
 
 

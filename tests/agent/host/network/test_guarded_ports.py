@@ -48,7 +48,7 @@ def guard(port: int) -> Iterator[Guard]:
         made[-1].guard_port(
             port, inherited_descriptor, partial(sockets.hold_port, port, may_be_bound), first_inode
         )
-        made[-1].begin()
+        made[-1].start()
         return made[-1]
 
     yield begin

@@ -112,7 +112,7 @@ class GuardedPorts:
         held.listen(_BACKLOG)
         self._attach_filter(port)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the thread that closes the connections of strangers."""
         self._end_seen, self._end = socket.socketpair()
         self._thread = start_thread(self._watch_strangers)
