@@ -18,6 +18,8 @@ from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.pieces import Pieces
 
+# limits the wait for the root hash of a segment, which arrives over the SSH session
+ROOT_TIMEOUT_S = 60.0
 KEPT_SEGMENTS = 8  # how many segments have their piece extents cached
 
 
@@ -42,7 +44,7 @@ class Holdings:
         # The bitmap of the pieces that this host has, for each segment.
         self.held: List[int] = [0] * cut.segments
         # segment -> True while this host searches its files for the pieces of the segment
-        self._looking: Dict[int, bool] = {}
+        self._searching: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
         # Returns the pieces of a segment.
         self.pieces_of = lru_cache(KEPT_SEGMENTS)(cut.segment)
@@ -59,10 +61,10 @@ class Holdings:
             self._roots.update(enumerate(roots, first))
             self._changed.notify_all()
 
-    def root(self, segment: int, within_s: float) -> bytes:
-        """Return the root hash of the segment. If the root has not arrived within `within_s`
-        seconds, raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
-        deadline = time.monotonic() + within_s
+    def root(self, segment: int) -> bytes:
+        """Return the root hash of the segment. If the root has not arrived within ROOT_TIMEOUT_S,
+        raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
+        deadline = time.monotonic() + ROOT_TIMEOUT_S
         with self._changed:
             while segment not in self._roots:
                 left_s = deadline - time.monotonic()
@@ -73,12 +75,7 @@ class Holdings:
                 self._changed.wait(left_s)
             return self._roots[segment]
 
-    def roots(self) -> List[int]:
-        """Return the segments whose root hashes are known."""
-        with self._changed:
-            return sorted(self._roots)
-
-    def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
+    def accept(self, segment: int, leaves: bytes, *, own: bool = False) -> None:
         """Accept the leaves of a segment, then search this host's files for its pieces. `own`: the
         leaves were computed from this host's files, so this host has all pieces of the segment.
 
@@ -87,16 +84,16 @@ class Holdings:
         OSError.
         """
         if (
-            pieces.hash_leaves(leaves) != self.root(segment, within_s)
+            pieces.hash_leaves(leaves) != self.root(segment)
             or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
             raise WrongSum("the hashes of segment %d are wrong" % segment)
         with self._changed:
-            while self._looking.get(segment):
+            while self._searching.get(segment):
                 self._changed.wait(1.0)
             if segment in self.leaves:
                 return
-            self._looking[segment] = True
+            self._searching[segment] = True
             self.leaves[segment] = leaves
             self.arrived_segments.append(segment)
         self._notify_listeners()
@@ -111,7 +108,7 @@ class Holdings:
                     self._add_piece(segment, index)
         finally:
             with self._changed:
-                self._looking[segment] = False
+                self._searching[segment] = False
                 self._changed.notify_all()
         self._notify_listeners()
 

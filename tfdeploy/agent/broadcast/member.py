@@ -24,7 +24,7 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
-from tfdeploy.agent.broadcast.receive import DISK, ROOT_TIMEOUT_S, Parent, Receiver
+from tfdeploy.agent.broadcast.receive import DISK, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.host.parallel import start_thread
@@ -139,9 +139,9 @@ class Member:
             if segment in self.holdings.leaves:
                 continue
             try:
-                self.holdings.root(segment, ROOT_TIMEOUT_S)
+                self.holdings.root(segment)
                 leaves = self.holdings.compute_leaves(segment)
-                self.holdings.accept(segment, leaves or b"", ROOT_TIMEOUT_S, own=True)
+                self.holdings.accept(segment, leaves or b"", own=True)
             except BroadcastEnded:
                 return
             except (WrongSum, OSError) as error:
@@ -153,7 +153,7 @@ class Member:
     def accept_from_control(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces
         that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
-        self.holdings.accept(segment, leaves, ROOT_TIMEOUT_S)
+        self.holdings.accept(segment, leaves)
         return self.holdings.lacking_pieces(segment) & messages.in_stripes(
             self._stripes, self._control_stripes, segment
         )

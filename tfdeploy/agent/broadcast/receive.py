@@ -17,8 +17,6 @@ from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.record import NamedTuple
 
 CONNECT_TIMEOUT_S = 3.0  # limits the time to connect; a host that drops packets never answers
-# limits the wait for the root hash of a segment, which arrives over the SSH session
-ROOT_TIMEOUT_S = 60.0
 RETRY_S = 0.3  # the pause before the second try to connect
 
 # The kinds of failure in a report.
@@ -136,7 +134,7 @@ class Receiver:
 
     def _accept(self, channel: ssl.SSLSocket, segment: int, leaves: bytes) -> None:
         try:
-            self._holdings.accept(segment, leaves, ROOT_TIMEOUT_S)
+            self._holdings.accept(segment, leaves)
         except OSError as error:
             raise _Disk() from error
         wanted = self._holdings.lacking_pieces(segment)
