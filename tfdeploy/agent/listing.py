@@ -173,11 +173,12 @@ class Listing:
         targets = b"\0".join(self._targets.values())
         packer = zlib.compressobj(1)
         numbers = (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)
-        columns = (*map(_convert_byte_order, numbers), self._kinds, self._paths, targets)
+        columns = [packer.compress(_convert_byte_order(column)) for column in numbers]
+        columns += [packer.compress(column) for column in (self._kinds, self._paths, targets)]
         head = _HEAD.pack(
             _MAGIC, len(self), len(self._same), len(self._allocated), len(self._paths)
         )
-        return head + b"".join(map(packer.compress, columns)) + packer.flush()
+        return head + b"".join(columns) + packer.flush()
 
 
 def digest(rows: Iterable[Row]) -> str:

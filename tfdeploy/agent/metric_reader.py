@@ -89,8 +89,10 @@ class MetricReader:
     """Reads metrics from the lines of one task. A pattern that uses too much CPU time is stopped,
     which means that it is not matched with later lines of this task."""
 
-    def __init__(self, patterns: MetricPatterns) -> None:
-        self._patterns = patterns
+    def __init__(self, patterns: Mapping[str, re.Pattern[str]]) -> None:
+        self._patterns = (
+            patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
+        )
         self._stopped: Set[str] = set()
         self._most_s = CALL_CPU_S  # limits the CPU seconds of one pattern in the current call
         # CPU seconds that were left at the time `_refilled_at` (monotonic seconds)

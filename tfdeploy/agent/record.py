@@ -12,9 +12,8 @@ from tfdeploy.agent.annotations import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from dataclasses import dataclass as record
-    from dataclasses import field as field
-    from dataclasses import replace as replace
-    from typing import NamedTuple as NamedTuple
+    from dataclasses import field, replace
+    from typing import NamedTuple
 else:
     from collections import namedtuple
 
@@ -92,3 +91,6 @@ else:
 
     class NamedTuple(metaclass=_FromAnnotations):
         pass
+
+
+__all__ = ["NamedTuple", "field", "record", "replace"]

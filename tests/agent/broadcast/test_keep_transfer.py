@@ -114,7 +114,7 @@ def test_a_file_comes_as_it_was_with_its_time(tmp_path: Path, content: bytes) ->
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: data[:-1] + b"y", "another content"),
+        (lambda data: data[:-1] + b"y", "wrong content"),
         (lambda data: data[:-1], "ended"),
         (lambda data: b"", "ended"),
     ],

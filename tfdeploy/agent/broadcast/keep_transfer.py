@@ -22,7 +22,7 @@ from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
 from tfdeploy.agent.broadcast.messages import receive_into
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.pieces import Piece, Pieces

@@ -27,7 +27,7 @@ from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
 from tfdeploy.agent.broadcast.receive import DISK, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh.listener import MeshListener

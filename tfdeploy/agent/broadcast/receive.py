@@ -11,7 +11,7 @@ from tfdeploy.agent import json_text, pieces
 from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 from tfdeploy.agent.record import NamedTuple

@@ -7,7 +7,7 @@ import os
 import queue
 
 from tfdeploy.agent.annotations import Dict, Optional
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 
 EVERY_BYTES = 32 << 20  # A file is flushed each time this many bytes have been written to it.
 SMALL_BYTES = 1 << 20  # Files smaller than this are flushed only at the end, all together.

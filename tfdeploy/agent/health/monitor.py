@@ -16,9 +16,9 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Opti
 from tfdeploy.agent.health import activity, diagnose, peers, reach
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
-from tfdeploy.agent.host import processes, thread_errors
+from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.network import tcp_diag
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.record import NamedTuple
@@ -117,7 +117,7 @@ class Monitor:
         try:
             self.check_tasks(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - the run continues after any error
-            thread_errors.report_once("checking for stalled tasks")
+            threads.report_once("checking for stalled tasks")
             self._publish({})
 
     def _pause_s(self, cost_s: float) -> float:

@@ -67,7 +67,7 @@ def _open_watch(folders: Sequence[str], mask: int) -> Optional[int]:
         import ctypes
 
         library = ctypes.CDLL(None, use_errno=True)
-        descriptor = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
+        descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     except (ImportError, OSError, AttributeError):
         return None
     if descriptor < 0:

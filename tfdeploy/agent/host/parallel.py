@@ -1,5 +1,5 @@
-"""Start threads, and call one function for many values on several threads. `concurrent.futures` is
-not used, because it would load the `logging` module."""
+"""Call one function for many values, on several threads. `concurrent.futures` is not used, because
+it would load the `logging` module."""
 
 from __future__ import annotations
 
@@ -7,16 +7,9 @@ import threading
 import time
 
 from tfdeploy.agent.annotations import Any, Callable, Iterable
+from tfdeploy.agent.host.threads import start_thread
 
 MOST_THREADS = 64
-
-
-def start_thread(function: Callable[..., object], *args: Any) -> threading.Thread:
-    """Call the function on a new thread, which does not keep the process alive. Raises RuntimeError
-    or MemoryError if this user cannot start more threads now."""
-    thread = threading.Thread(target=function, args=args, daemon=True)
-    thread.start()
-    return thread
 
 
 def start_calls(

@@ -16,8 +16,8 @@ import socket
 import time
 
 from tfdeploy.agent.annotations import Callable, Dict, Optional
-from tfdeploy.agent.host import thread_errors
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host import threads
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import TokenBucket
 
 # (handshakes per second on average, largest number of handshakes without a pause)
@@ -92,7 +92,7 @@ class HandshakeGate:
                 self._admit_waiting()
             except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
-                    thread_errors.report_once("mesh port")
+                    threads.report_once("mesh port")
                     self._drop_oldest()
                     time.sleep(0.1)
         self._listener.close()

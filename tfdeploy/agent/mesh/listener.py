@@ -13,8 +13,8 @@ import threading
 
 from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
-from tfdeploy.agent.host import thread_errors
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host import threads
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
@@ -101,7 +101,7 @@ class MeshListener:
         except (OSError, ValueError):
             pass  # the client is a stranger, or a member that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
-            thread_errors.report_once("a peer's connection")
+            threads.report_once("a peer's connection")
         finally:
             self._close(number)
 

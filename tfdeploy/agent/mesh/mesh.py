@@ -29,8 +29,8 @@ from tfdeploy.agent.annotations import (
     Optional,
     Tuple,
 )
-from tfdeploy.agent.host import thread_errors
-from tfdeploy.agent.host.parallel import call_for_each, start_thread
+from tfdeploy.agent.host import threads
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import handshake_gate, shared_state, stated_addresses, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
@@ -176,6 +176,9 @@ class Mesh:
         """Send the state once more to some of the peers that have a different state, even if they
         have no running tasks. These peers may wait for this host's end, and this minder will end
         now. A peer that does not get the message will find this host's port closed."""
+        # Imported only here, because it is needed only at the end.
+        from tfdeploy.agent.host.parallel import call_for_each
+
         with self._lock:
             outdated = [
                 peer
@@ -235,7 +238,7 @@ class Mesh:
             try:
                 self._send_due()
             except Exception:  # noqa: BLE001 - whatever the error, other hosts wait for messages
-                thread_errors.report_once("sending to peers")
+                threads.report_once("sending to peers")
                 time.sleep(1.0)
 
     def _send_due(self) -> None:
@@ -265,7 +268,7 @@ class Mesh:
             refusals = (ConnectionRefusedError, ssl.SSLCertVerificationError, tls.WrongPeer)
             self._record_failure(peer, isinstance(error, refusals))
         except Exception:  # noqa: BLE001 - for example no memory is left: the exchange is retried
-            thread_errors.report_once("exchanging states with a peer")
+            threads.report_once("exchanging states with a peer")
             self._record_failure(peer, refused=False)
         finally:
             with self._lock:

@@ -165,7 +165,7 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
     """Return the state that is in a peer's message or in this host's own file. Raises ValueError if
     the value is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
-    hosts = {peer.host for peer in (*part.peers, *part.mesh)}
+    hosts = {peer.host for peer in part.peers} | {address.host for address in part.mesh}
     fields, choice = bounded_json.check_fields, bounded_json.choice_check
 
     def ending(task: str, received: Any) -> Any:

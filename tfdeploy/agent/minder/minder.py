@@ -20,7 +20,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
-from tfdeploy.agent.host import processes, thread_errors
+from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
 from tfdeploy.agent.mesh import forwarded_end, shared_state
@@ -235,7 +235,7 @@ class Minder:
                 self.store.journal("refused", why=why)
             self.refused = why
             if not isinstance(error, (OSError, RuntimeError)):
-                thread_errors.report_once("minding the run")
+                threads.report_once("minding the run")
         return changed
 
     def step(self) -> bool:

@@ -19,9 +19,9 @@ import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
-from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.host import threads
 from tfdeploy.agent.host.network import listening, sockets, steering, tcp_diag
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 
 _BACKLOG = 1024
 # Limits how many connections of one port are accepted before it is the next port's turn.
@@ -233,7 +233,7 @@ class GuardedPorts:
                         self._hang_up_on_strangers(held)
             except Exception:  # noqa: BLE001 - strangers stay shut out, and peers retry
                 if not self._closed:
-                    thread_errors.report_once("hanging up on strangers")
+                    threads.report_once("hanging up on strangers")
             time.sleep(_PAUSE_S)
 
     def _hang_up_on_strangers(self, held: socket.socket) -> None:

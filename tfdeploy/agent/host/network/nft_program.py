@@ -65,8 +65,9 @@ def find_working_command(
         if not reason and code == 0:
             return command, ""
         if not reason:
-            is_crash = code is not None and code < 0
-            ending = "killed by signal %d" % -code if is_crash else "exit code %s" % code
+            ending = "exit code %s" % code
+            if code is not None and code < 0:
+                ending = "killed by signal %d" % -code
             reason = (errors or out or ending).splitlines()[-1]
         program = "sudo" if len(command) > 1 else "nft"
         refused.append("%s: %.200s" % (program, reason.replace("sudo: ", "", 1)))

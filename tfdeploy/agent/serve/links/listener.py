@@ -14,7 +14,7 @@ import time
 
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
 from tfdeploy.agent.host.network import sockets
-from tfdeploy.agent.host.parallel import start_thread
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.serve.links import speed as link_speed
 
 KEY_BYTES = 32  # length of the key in hexadecimal digits

@@ -1,14 +1,23 @@
-"""Report errors on a thread that must continue. For each kind of error, one traceback is printed to
-standard error (minder.log)."""
+"""Start threads, and report errors on a thread that must continue. For each kind of error, one
+traceback is printed to standard error (minder.log)."""
 
 from __future__ import annotations
 
 import sys
+import threading
 
-from tfdeploy.agent.annotations import Set, Tuple
+from tfdeploy.agent.annotations import Any, Callable, Set, Tuple
 
 _MAX_KINDS = 50  # limits the kinds of errors that are reported
 _reported: Set[Tuple[str, str]] = set()
+
+
+def start_thread(function: Callable[..., object], *args: Any) -> threading.Thread:
+    """Call the function on a new thread, which does not keep the process alive. Raises RuntimeError
+    or MemoryError if this user cannot start more threads now."""
+    thread = threading.Thread(target=function, args=args, daemon=True)
+    thread.start()
+    return thread
 
 
 def report_once(activity: str) -> None:
