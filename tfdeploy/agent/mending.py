@@ -1,8 +1,8 @@
 """Describe a problem with the owner or mode of a file that ownership.py has found, and choose the
 advice for the user.
 
-The source of this module is also run on hosts that have no agent yet, after the sources of seen.py
-and ownership.py. So it imports nothing else from tfdeploy except names for annotations.
+The source of this module is also run on hosts that have no agent yet, after the source of seen.py.
+So it imports no other module of tfdeploy except names for annotations.
 """
 
 from __future__ import annotations
@@ -12,8 +12,7 @@ import pwd
 import stat
 
 from tfdeploy.agent.annotations import Dict, Optional, Tuple
-from tfdeploy.agent.ownership import OVERFLOW_UIDS
-from tfdeploy.agent.seen import AGENTS
+from tfdeploy.agent.seen import AGENTS, OVERFLOW_UIDS
 
 _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 

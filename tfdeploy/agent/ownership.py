@@ -17,6 +17,7 @@ from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.seen import (
     AGENTS,
     OTHERS_WRITE,
+    OVERFLOW_UIDS,
     SEEN,
     can_others_replace,
     folders_above,
@@ -37,8 +38,6 @@ _FLAGS = {
 }
 # If a file changed less than this time ago, another change may leave its time as it is.
 _RACY_NS = 2_000_000_000
-# uids that a file server or a container shows for unknown owners
-OVERFLOW_UIDS = (65534, 4294967294)
 
 
 class NotOurs(PermissionError):

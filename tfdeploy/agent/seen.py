@@ -19,6 +19,8 @@ AGENTS = ".agent"
 # check.
 SEEN = "seen"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# uids that a file server or a container shows for unknown owners
+OVERFLOW_UIDS = (65534, 4294967294)
 _CACHE = "__pycache__"
 
 

@@ -428,7 +428,7 @@ def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "WITHIN_S", 2.0)
+    monkeypatch.setattr(installed, "TIMEOUT_S", 2.0)
     pid_file = tmp_path / "pid"
     question = installed.StartedProgram(
         ["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"]
