@@ -42,7 +42,7 @@ def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
 
 def create_empty(path: Union[str, bytes]) -> None:
     """Create an empty file. Raises OSError, also if the path exists."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     os.close(os.open(path, flags, 0o600))
 
 

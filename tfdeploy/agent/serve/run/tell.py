@@ -30,7 +30,7 @@ def report_end(call: Call) -> Answer:
     if not knowledge.is_over:
         return {"known": None}
     end = shared_state.select_run_end(part.peers, knowledge)
-    return {"known": json_text.dumps(end.as_json())}
+    return {"known": json_text.encode(end.as_json()).decode()}
 
 
 def store_end(call: Call) -> Answer:
