@@ -96,7 +96,7 @@ class Checkout:
     def supervise(self) -> float:
         """Start a supervisor, the parent process of a task, for a run that has ended. Return its
         CPU time in ms."""
-        return self._start("supervise", str(self.host_dir), "worker:0", "1")
+        return self._start("supervise", str(self.host_dir), "worker:0", "1", "1")
 
     def _start(self, *args: str) -> float:
         return spent(

@@ -87,7 +87,7 @@ def slow(package):
         if name == "tfdeploy/agent/serve/dispatch.py":
             text += {SLOW.encode()!r}
         if name == "tfdeploy/agent/mesh/mesh.py":
-            text = text.replace(b"GONE_S = 6.0", b"GONE_S = %r" % (6.0 * scale))
+            text = text.replace(b"NO_MINDER_AFTER_S = 6.0", b"NO_MINDER_AFTER_S = %r" % (6.0 * scale))
         yield name, text
 archive._members = slow
 whole = host_parts._part

@@ -5,10 +5,12 @@ have printed.
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping, Sequence
 
 import pytest
 
-from tfdeploy.agent.metric_lines import find_metrics, keras_step, parse_keras_line, parse_number
+from tfdeploy.agent.metric_lines import keras_step, parse_keras_line, parse_number
+from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader
 
 BAR = (
     "\x1b[1m938/938\x1b[0m \x1b[32m━━━━━━━━━━━━━━━━━━━━\x1b[0m\x1b[37m\x1b[0m "
@@ -51,9 +53,15 @@ LINES = [
 ]
 
 
+def find_metrics(lines: Sequence[str], patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
+    """Return the metrics that are found in `lines`. The last line is the newest."""
+    reader = MetricReader(MetricPatterns(patterns))
+    return reader.find_metrics(reversed(lines), lambda name, value: True)
+
+
 def taken(*lines: str) -> dict[str, float]:
     """Return the metrics that are found in `lines`. The last line is the newest."""
-    return find_metrics(reversed(lines), {}, lambda name, value: True)
+    return find_metrics(lines, {})
 
 
 @pytest.mark.parametrize(("line", "wanted"), LINES)
@@ -83,7 +91,7 @@ def test_the_newest_line_counts_and_an_epoch_begins_at_its_first_batch() -> None
 def test_the_jobs_own_pattern_comes_before_keras() -> None:
     own = {"loss": re.compile(r"loss: [\d.]+.*val_loss: ([\d.]+)")}
     line = "938/938 - 2s - loss: 0.5 - val_loss: 0.25"
-    assert find_metrics([line], own, lambda name, value: True)["loss"] == 0.25
+    assert find_metrics([line], own)["loss"] == 0.25
 
 
 def test_a_bar_drawn_over_itself_counts_as_it_stands_last() -> None:

@@ -53,19 +53,19 @@ def test_a_pattern_that_does_not_end_is_stopped_and_named_and_the_others_are_rea
 
 
 def test_what_costs_too_much_in_all_is_stopped_too() -> None:
-    reader = MetricReader({"step": STEP, "slow": re.compile(r"\d+ *\d+ *\d*x(\d)")})
+    reader = MetricReader(MetricPatterns({"step": STEP, "slow": re.compile(r"\d+ *\d+ *\d*x(\d)")}))
     used_s = cpu_s(lambda: [reader.find_metrics(["1" * 60], possible) for _ in range(5000)])
     assert reader.stopped_metrics == ["slow"] and used_s < 2 * BURST_CPU_S
 
 
 def test_a_log_that_is_read_from_its_beginning_stops_no_pattern_that_is_cheap() -> None:
-    reader = MetricReader({"step": STEP})
+    reader = MetricReader(MetricPatterns({"step": STEP}))
     steps = [reader.find_metrics([f"step {step} loss: 0.5"] * 16, possible) for step in range(500)]
     assert steps[-1] == {"step": 499} and reader.stopped_metrics == []
 
 
 def test_cheap_patterns_are_not_stopped_if_there_are_too_many_lines() -> None:
-    reader = MetricReader({"step": STEP})
+    reader = MetricReader(MetricPatterns({"step": STEP}))
     used_s = cpu_s(lambda: [reader.find_metrics(["x" * 500] * 400, possible) for _ in range(1000)])
     assert used_s < 2 * BURST_CPU_S and reader.stopped_metrics == []
 
@@ -140,7 +140,7 @@ def test_no_garbage_is_collected_meanwhile_because_a_finalizer_would_lose_the_in
 
 
 def test_a_line_is_looked_at_up_to_a_bound_and_no_number_is_cut() -> None:
-    reader = MetricReader({"step": STEP})
+    reader = MetricReader(MetricPatterns({"step": STEP}))
     line = "step 1234".rjust(MATCHED_CHARS - 2 + len("34"))
     assert reader.find_metrics([line], possible) == {"step": 1234}
     assert reader.find_metrics([line + "5"], possible) == {}
@@ -153,6 +153,6 @@ def test_the_bound_is_small() -> None:
 
 
 def test_a_pattern_that_does_not_end_is_stopped_among_many_lines_too() -> None:
-    reader = MetricReader({"bad": ENDLESS, "step": STEP})
+    reader = MetricReader(MetricPatterns({"bad": ENDLESS, "step": STEP}))
     assert cpu_s(lambda: reader.find_metrics([*LINES, *["x"] * 254], possible)) < 0.5
     assert reader.stopped_metrics == ["bad"]

@@ -254,7 +254,7 @@ def test_a_foreign_folder_of_a_run_is_refused_to_supervise(
     run: Path, workdir: Path, trap: Path, path: str
 ) -> None:
     (workdir / path).chmod(0o770)
-    done = start(workdir, "supervise", str(run), "worker:0", "1")
+    done = start(workdir, "supervise", str(run), "worker:0", "1", "1")
     assert (
         done.returncode == 3
         and f"close_folder {workdir / path}" in done.stderr
@@ -264,7 +264,7 @@ def test_a_foreign_folder_of_a_run_is_refused_to_supervise(
     (run / "state.json").write_text(
         json.dumps({"run": "r1", "job": "job", "host": "n1", "phase": "ended"})
     )
-    assert start(workdir, "supervise", str(run), "worker:0", "1").returncode == 0
+    assert start(workdir, "supervise", str(run), "worker:0", "1", "1").returncode == 0
 
 
 def start(workdir: Path, *words: str) -> subprocess.CompletedProcess[str]:

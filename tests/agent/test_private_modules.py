@@ -20,7 +20,7 @@ builtins.__import__ = refuse
 sys.path.insert(0, ".")
 from tfdeploy.agent import json_text, ownership
 from tfdeploy.agent.serve import server
-assert json_text.loads(json_text.dumps({"a": [1.5, None]})) == {"a": [1.5, None]}
+assert json_text.loads(json_text.encode({"a": [1.5, None]})) == {"a": [1.5, None]}
 assert ownership.blake2b.__module__ == "_blake2" and server.signal.__name__ == "signal"
 assert "json" in sys.modules and "hashlib" in sys.modules
 """

@@ -20,9 +20,7 @@ HEAVY_S = 100 * LIMIT_S  # above the limit also on a machine that is much slower
         (HEAVY_S, "", "setup", "passed"),
     ],
 )
-def test_a_heavy_test_without_a_mark_fails(
-    used_s: float, mark: str, phase: str, outcome: str
-) -> None:
+def test_heavy_test_without_mark_fails(used_s: float, mark: str, phase: str, outcome: str) -> None:
     readings = iter((0.0, used_s))
     item = SimpleNamespace(get_closest_marker=lambda name: name == mark)
     report = SimpleNamespace(outcome="passed", passed=True, user_properties=[])

@@ -25,7 +25,7 @@ from support.floors import (
 )
 
 
-def test_the_tree_is_seen():
+def test_tree_has_files_of_every_kind():
     paths = sources()
     assert {
         "tfdeploy/errors.py",
@@ -49,7 +49,7 @@ def faults():
 
 
 @pytest.mark.parametrize("rule", RULES)
-def test_the_tree_keeps(faults, rule):
+def test_tree_breaks_no_rule(faults, rule):
     assert not faults[rule], "\n".join(faults[rule])
 
 
@@ -63,7 +63,7 @@ def test_no_folder_has_too_many_modules():
     assert not crowded
 
 
-def test_every_private_module_that_may_be_tried_is_tried():
+def test_every_private_module_is_tested():
     tried = {
         name.partition(".")[0]: path
         for path in sources()
@@ -73,7 +73,7 @@ def test_every_private_module_that_may_be_tried_is_tried():
     assert {name: tried.get(name) for name in PRIVATE} == PRIVATE
 
 
-def test_every_folder_has_a_floor():
+def test_every_folder_has_floor():
     folders = {
         path.name for path in (ROOT / "tfdeploy").iterdir() if (path / "__init__.py").exists()
     }
@@ -81,31 +81,31 @@ def test_every_folder_has_a_floor():
 
 
 @pytest.mark.parametrize("folder", DIVIDED)
-def test_every_room_and_module_has_its_place_in_the_table(folder):
+def test_table_has_every_folder_and_module(folder):
     by_name = {path.stem for path in (ROOT / "tfdeploy" / folder).glob("*.py")}
     by_name |= {path.parent.name for path in (ROOT / "tfdeploy" / folder).glob("*/__init__.py")}
     assert ROOMS[folder].keys() == by_name - {"__init__"}
 
 
-def test_no_module_needs_itself():
-    asks = {
+def test_no_module_imports_itself_indirectly():
+    path_by_module = {
         path.removesuffix(".py").replace("/", "."): path
         for path in sources()
         if path.startswith("tfdeploy/")
     }
-    edges = {}
-    for module, path in asks.items():
-        named = [name for _, name in _imports(path)]
-        edges[module] = {
-            name if name in asks else name.rpartition(".")[0] for name in named
-        } & asks.keys() - {module}
-    for start in asks:
+    imported_by = {}
+    for module, path in path_by_module.items():
+        imported = [name for _, name in _imports(path)]
+        imported_by[module] = {
+            name if name in path_by_module else name.rpartition(".")[0] for name in imported
+        } & path_by_module.keys() - {module}
+    for start in path_by_module:
         seen, todo = set(), [start]
         while todo:
-            for each in edges[todo.pop()] - seen:
-                seen.add(each)
-                todo.append(each)
-        assert start not in seen, f"{start} is in a circle of imports"
+            for module_imported in imported_by[todo.pop()] - seen:
+                seen.add(module_imported)
+                todo.append(module_imported)
+        assert start not in seen, f"{start} imports itself, directly or through other modules"
 
 
 def _imports(path):

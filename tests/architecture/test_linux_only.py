@@ -1,6 +1,7 @@
-"""Check, in the syntax trees, that only the code of hosts and labs uses what only Linux has.
+"""Check, in the syntax trees, that only the code of hosts and labs uses features that only Linux
+has.
 
-So a control machine with macOS stays possible, but nobody has tried one.
+So the control machine may run macOS, but nobody has tried that.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ NAMES = re.compile(
 )
 # Paths of Linux, in any text that is not a docstring.
 PATHS = re.compile(r"(?:^|[\s'\"=])/(?:proc|sys)/|^/dev/shm\b")
-# {(module, what): why it may stay}
+# {(module, name or path): why the module may use it}
 _CONFINED = "tfdeploy/transport/rsync/confined.py"
 _TCP = "tfdeploy/transport/ssh/tcp.py"
 _SHARED = "tfdeploy/planning/preflight/machine.py"
@@ -40,7 +41,7 @@ ALLOWED = {
 
 
 def find_uses(source: str) -> Iterator[tuple[int, str]]:
-    """Yield (line, name or path) of what only Linux has."""
+    """Yield (line, name or path) of each feature that only Linux has."""
     tree = ast.parse(source)
     docstrings = {
         id(node.body[0].value)
@@ -54,7 +55,7 @@ def find_uses(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.attr
         elif isinstance(node, ast.ImportFrom):
             yield from (
-                (node.lineno, each.name) for each in node.names if NAMES.fullmatch(each.name)
+                (node.lineno, alias.name) for alias in node.names if NAMES.fullmatch(alias.name)
             )
         elif (
             isinstance(node, ast.Constant)
@@ -65,21 +66,21 @@ def find_uses(source: str) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.value
 
 
-def test_the_control_side_uses_nothing_that_only_linux_has() -> None:
+def test_control_side_uses_no_linux_only_feature() -> None:
     uses = {
-        (path, what): line
+        (path, feature): line
         for path in sources()
         if path.startswith("tfdeploy/") and not path.startswith(LINUX_ONLY)
-        for line, what in find_uses((ROOT / path).read_text(encoding="utf-8"))
+        for line, feature in find_uses((ROOT / path).read_text(encoding="utf-8"))
     }
-    faults = [f"{path}:{line}: {what}" for (path, what), line in uses.items()]
+    faults = [f"{path}:{line}: {feature}" for (path, feature), line in uses.items()]
     unknown = [f for f, use in zip(faults, uses, strict=True) if use not in ALLOWED]
     assert not unknown, "\n".join(unknown)
-    assert ALLOWED.keys() <= uses.keys(), "what is no longer used is still allowed"
+    assert ALLOWED.keys() <= uses.keys(), "ALLOWED has features that no module uses any longer"
 
 
 @pytest.mark.parametrize(
-    ("source", "found"),
+    ("source", "features"),
     [
         ("import os\nos.sched_getaffinity(0)\n", ["sched_getaffinity"]),
         ("from select import epoll\n", ["epoll"]),
@@ -89,5 +90,5 @@ def test_the_control_side_uses_nothing_that_only_linux_has() -> None:
         ("os.path.join('a', 'process')\n", []),
     ],
 )
-def test_planted_uses_are_found(source: str, found: list[str]) -> None:
-    assert [what for _, what in find_uses(source)] == found
+def test_linux_only_uses_are_found(source: str, features: list[str]) -> None:
+    assert [feature for _, feature in find_uses(source)] == features

@@ -90,7 +90,7 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("rule", "path", "source"), PLANTED)
-def test_a_planted_violation_is_found(rule, path, source):
+def test_violation_is_found(rule, path, source):
     assert list(RULES[rule][0](source, path)), (rule, source)
 
 
@@ -153,5 +153,5 @@ ALLOWED = [
 
 
 @pytest.mark.parametrize(("rule", "path", "source"), ALLOWED)
-def test_what_is_allowed_passes(rule, path, source):
+def test_allowed_source_passes(rule, path, source):
     assert list(RULES[rule][0](source, path)) == []

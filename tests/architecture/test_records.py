@@ -27,13 +27,13 @@ def records(source, module):
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):
             continue
-        is_record = any(last_step(each) in RECORDS for each in node.decorator_list)
-        if is_record or any(last_step(each) in BASES for each in node.bases):
+        is_record = any(last_step(decorator) in RECORDS for decorator in node.decorator_list)
+        if is_record or any(last_step(base) in BASES for base in node.bases):
             fields = [
-                each
-                for each in node.body
-                if isinstance(each, ast.AnnAssign)
-                and "ClassVar" not in ast.unparse(each.annotation)
+                statement
+                for statement in node.body
+                if isinstance(statement, ast.AnnAssign)
+                and "ClassVar" not in ast.unparse(statement.annotation)
             ]
             if len(fields) > MOST_FIELDS:
                 yield module, node.name
@@ -70,7 +70,7 @@ def module_of(path):
 
 def test_tests_name_the_fields_of_large_records():
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in sources()}
-    known = {each for path, text in texts.items() for each in records(text, module_of(path))}
+    known = {record for path, text in texts.items() for record in records(text, module_of(path))}
     assert ("tfdeploy.model.plan", "Plan") in known and ("tfdeploy.agent.wire", "HostPart") in known
     faults = [
         f"{path}:{line}: {name} takes its fields by their names"
@@ -88,7 +88,7 @@ FIVE = (
 
 
 @pytest.mark.parametrize(
-    ("source", "given"),
+    ("source", "is_found"),
     [
         ("from x.five import Five\nFive(1, 2, 3, 4)", True),
         ("from x.five import Five as Few\nFew(1, *rest)", True),
@@ -97,11 +97,11 @@ FIVE = (
         ("from x.other import Five\nFive(1)", False),
     ],
 )
-def test_a_record_built_by_position_is_found(source, given):
+def test_record_built_with_positional_arguments_is_found(source, is_found):
     known = set(records(FIVE, "x.five"))
     assert known == {("x.five", "Five")}
-    assert bool(list(positional(source, "y", known))) == given
+    assert bool(list(positional(source, "y", known))) == is_found
 
 
-def test_a_record_of_four_fields_may_be_built_as_one_likes():
+def test_record_of_four_fields_may_have_positional_arguments():
     assert list(records(FIVE.replace("    d: int\n", ""), "x.five")) == []

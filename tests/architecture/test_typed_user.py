@@ -37,14 +37,14 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("user")
 
 
-def test_the_example_of_the_page_is_typed(folder: Path) -> None:
+def test_example_in_docs_passes_mypy(folder: Path) -> None:
     example = re.search(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert example is not None
     done = check(folder, example[1])
     assert done.returncode == 0, done.stdout
 
 
-def test_wrong_arguments_and_keys_are_found(folder: Path) -> None:
+def test_mypy_finds_wrong_arguments_and_keys(folder: Path) -> None:
     done = check(folder, WRONG)
     lines = [int(line.split(":")[1]) for line in done.stdout.splitlines() if ": error:" in line]
     assert lines == [4, 5, 6], done.stdout

@@ -25,7 +25,7 @@ def allowed(changelog: str) -> int:
     return int(match.group(1).replace(",", ""))
 
 
-def test_the_package_does_not_grow_without_a_reason() -> None:
+def test_package_does_not_grow_without_reason() -> None:
     weight = tokens_by_folder().total()
     limit = allowed((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     line = f'"- {weight:,} tokens: what for" as the first line of "### Weight" in CHANGELOG.md'
@@ -49,5 +49,5 @@ def test_the_package_does_not_grow_without_a_reason() -> None:
         ("  \n\n", 0),
     ],
 )
-def test_what_counts_as_a_token(text: str, tokens: int) -> None:
+def test_count_of_tokens(text: str, tokens: int) -> None:
     assert tokens_of(text) == tokens

@@ -107,12 +107,12 @@ class Yard:
             identity_file=str(self.key),
             known_hosts=str(self.known),
         )
-        made = Sshd(host=host, home=home, port=port, process=process, config=config, log=log)
-        self.running.append(made)
+        sshd = Sshd(host=host, home=home, port=port, process=process, config=config, log=log)
+        self.running.append(sshd)
         _await_listening(folder / "pid", process, log)
         if known:
-            self.learn(made)
-        return made
+            self.learn(sshd)
+        return sshd
 
     def learn(self, sshd: Sshd) -> None:
         words = (sshd.config.parent / "hostkey.pub").read_text().split()
@@ -215,10 +215,10 @@ def with_host(sshd: Sshd, **changes: object) -> Host:
 @pytest.fixture
 def wires(monkeypatch: pytest.MonkeyPatch) -> Wires:
     """Replace rsync by an object that records the arguments of each call."""
-    made = Wires()
-    monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", made.push)
-    monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", made.pull)
-    return made
+    recorded = Wires()
+    monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", recorded.push)
+    monkeypatch.setattr("tfdeploy.operations.copy.pull.pull", recorded.pull)
+    return recorded
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ def fleet() -> Iterator[SshFleet]:
         yield opened
 
 
-def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
+def test_agent_is_uploaded_once_and_answers(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", "MaxSessions 1")
     agent = fleet.session(sshd.host).agent()
     assert agent.hello.workdir == str(sshd.home / "tfdeploy")
@@ -44,13 +44,13 @@ def test_it_is_put_there_once_and_answers(yard: Any, fleet: SshFleet) -> None:
     assert agent.call(PING).clock == pytest.approx(time.time(), abs=5)
     assert fleet.session(sshd.host).agent() is agent
     before = folder.stat().st_mtime_ns
-    with SshFleet() as again:
-        again.session(sshd.host).agent().call(PING)
+    with SshFleet() as second_fleet:
+        second_fleet.session(sshd.host).agent().call(PING)
     assert folder.stat().st_mtime_ns == before or (folder / "__main__.py").exists()
 
 
 @pytest.mark.parametrize("trap", ["hashlib", "json", "zipfile"])
-def test_a_users_module_of_a_library_name_is_not_loaded(
+def test_agent_does_not_import_users_module_with_library_name(
     yard: Any, tmp_path: Path, trap: str
 ) -> None:
     (tmp_path / f"{trap}.py").write_text("raise SystemExit('trapped')")
@@ -60,7 +60,7 @@ def test_a_users_module_of_a_library_name_is_not_loaded(
             assert fleet.session(sshd.host).agent().call(PING).clock
 
 
-def test_the_agents_no_is_an_agent_error_with_its_code(yard: Any, fleet: SshFleet) -> None:
+def test_refusal_by_agent_raises_agent_error_with_code(yard: Any, fleet: SshFleet) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     with pytest.raises(AgentError) as caught:
         agent.call(RUN_STATUS, {"job": "../x", "run": "r"})
@@ -70,7 +70,7 @@ def test_the_agents_no_is_an_agent_error_with_its_code(yard: Any, fleet: SshFlee
         agent.call(Verb("no.such.verb", Nothing))
 
 
-def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFleet) -> None:
+def test_each_thread_gets_answer_to_its_call(yard: Any, fleet: SshFleet) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
     clocks: list[float] = []
     threads = [
@@ -86,7 +86,7 @@ def test_calls_from_many_threads_get_their_own_answers(yard: Any, fleet: SshFlee
     assert len(clocks) == 160
 
 
-def test_what_is_sent_keeps_to_the_limit_of_its_host(yard: Any) -> None:
+def test_sending_keeps_to_rate_limit_of_host(yard: Any) -> None:
     took, host = [], yard.host("n1").host
     for rate in (None, 1 << 20):
         with SshFleet(bwlimit=rate) as fleet:
@@ -101,7 +101,7 @@ def test_what_is_sent_keeps_to_the_limit_of_its_host(yard: Any) -> None:
 @pytest.mark.parametrize(
     "noise", ["echo hello; printf 'no newline'", "printf '\\033[31m%s\\n' red; echo oops >&2"]
 )
-def test_what_a_login_shell_prints_is_ignored(yard: Any, fleet: SshFleet, noise: str) -> None:
+def test_output_of_login_shell_is_ignored(yard: Any, fleet: SshFleet, noise: str) -> None:
     sshd = yard.host(
         "n1",
         f"ForceCommand {noise}; eval $SSH_ORIGINAL_COMMAND".replace("eval $", 'eval "$').replace(
@@ -120,7 +120,7 @@ def test_what_a_login_shell_prints_is_ignored(yard: Any, fleet: SshFleet, noise:
         ('PATH=/nowhere; export PATH; eval "$SSH_ORIGINAL_COMMAND"', Refused, "no Python"),
     ],
 )
-def test_shells_that_do_not_run_it_are_named(
+def test_error_names_shell_that_does_not_run_agent(
     yard: Any, fleet: SshFleet, command: str, kind: type, words: str
 ) -> None:
     sshd = yard.host("n1", f"ForceCommand {command}")
@@ -136,7 +136,7 @@ def python_stub(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_the_first_python_that_is_new_enough_is_taken(yard: Any, fleet: SshFleet) -> None:
+def test_first_python_that_is_new_enough_is_used(yard: Any, fleet: SshFleet) -> None:
     stubs = yard.root / "stubs"
     python_stub(stubs, "python", "#!/bin/sh\nexit 99\n")
     sshd = yard.host("n1", f'ForceCommand PATH={stubs}:/bin; eval "$SSH_ORIGINAL_COMMAND"')
@@ -156,7 +156,7 @@ def test_the_first_python_that_is_new_enough_is_taken(yard: Any, fleet: SshFleet
         ("exec /bin/cat /nowhere", ("exit code 1", "/nowhere")),
     ],
 )
-def test_a_wrapper_that_fails_is_named_and_not_the_login_shell(
+def test_error_names_failing_wrapper_not_login_shell(
     yard: Any, fleet: SshFleet, text: str, words: tuple[str, ...]
 ) -> None:
     sshd = yard.host("n1")
@@ -171,7 +171,7 @@ def test_a_wrapper_that_fails_is_named_and_not_the_login_shell(
     assert caught.value.next and "`python: PATH`" in caught.value.next
 
 
-def test_a_wrapper_that_prints_is_no_obstacle(yard: Any, fleet: SshFleet) -> None:
+def test_wrapper_may_print(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     python_stub(
         sshd.home, "wrapper", f'#!/bin/sh\nprintf "loading module"; exec {sys.executable} "$@"'
@@ -179,7 +179,7 @@ def test_a_wrapper_that_prints_is_no_obstacle(yard: Any, fleet: SshFleet) -> Non
     assert fleet.session(replace(sshd.host, python="~/wrapper")).agent().call(PING)
 
 
-def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
+def test_error_names_workdir_that_cannot_be_created(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     (sshd.home / "file").write_text("")
     with pytest.raises(Refused, match=r"home/file.*Not a directory"):
@@ -187,7 +187,7 @@ def test_a_workdir_that_cannot_be_is_named(yard: Any, fleet: SshFleet) -> None:
 
 
 @pytest.mark.fault("60 a workdir that others may write to")
-def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(
+def test_workdir_writable_by_others_is_refused_with_chmod_command(
     yard: Any, fleet: SshFleet
 ) -> None:
     sshd = yard.host("n1")
@@ -196,20 +196,22 @@ def test_a_workdir_that_others_may_write_to_is_refused_with_what_mends_it(
     workdir.chmod(0o775)
     with pytest.raises(Refused, match="may be written to by others") as caught:
         fleet.session(sshd.host).agent()
-    mend = "`tfdeploy exec --limit n1 -- chmod go-w {}`"
-    assert caught.value.where == "n1" and caught.value.next == mend.format(workdir)
+    chmod_command = "`tfdeploy exec --limit n1 -- chmod go-w {}`"
+    assert caught.value.where == "n1" and caught.value.next == chmod_command.format(workdir)
     assert list(workdir.iterdir()) == []
     workdir.chmod(0o755)
     agent = fleet.session(sshd.host).agent()
     for folder in ("job", "job/releases"):
         (workdir / folder).mkdir(0o700)
     (workdir / "job/releases").chmod(0o777)
-    with pytest.raises(AgentError, match="job/releases may be written to by others") as said:
+    with pytest.raises(AgentError, match="job/releases may be written to by others") as refused:
         agent.call(RELEASE_STATE, {"job": "job", "release": "r1"})
-    assert said.value.exit_code == 3 and said.value.next == mend.format(f"{workdir}/job/releases")
+    assert refused.value.exit_code == 3 and refused.value.next == chmod_command.format(
+        f"{workdir}/job/releases"
+    )
 
 
-def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(
+def test_death_of_agent_fails_waiting_calls_and_new_agent_starts(
     yard: Any, fleet: SshFleet
 ) -> None:
     session = fleet.session(yard.host("n1").host)
@@ -223,7 +225,7 @@ def test_an_agent_that_dies_fails_all_who_wait_and_a_new_one_comes(
 
 
 @pytest.mark.parametrize("hurried", [False, True])
-def test_a_frozen_agent_is_found_by_the_heartbeat(
+def test_heartbeat_detects_frozen_agent(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
 ) -> None:
     monkeypatch.setattr(
@@ -242,7 +244,7 @@ def test_a_frozen_agent_is_found_by_the_heartbeat(
         os.kill(agent.hello.pid, signal.SIGKILL)
 
 
-def test_an_agent_that_freezes_while_much_is_sent_is_found(
+def test_agent_that_freezes_during_large_transfer_is_detected(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
@@ -255,7 +257,7 @@ def test_an_agent_that_freezes_while_much_is_sent_is_found(
         os.kill(agent.hello.pid, signal.SIGKILL)
 
 
-def test_what_no_agent_sends_ends_the_waiting(
+def test_malformed_answer_ends_waiting_call(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.session(yard.host("n1").host).agent()
@@ -265,7 +267,7 @@ def test_what_no_agent_sends_ends_the_waiting(
         agent.call(PING, timeout_s=20)
 
 
-def test_closing_lets_go_of_whoever_waits(yard: Any) -> None:
+def test_closing_fleet_ends_waiting_calls(yard: Any) -> None:
     fleet = SshFleet()
     agent = fleet.session(yard.host("n1").host).agent()
     os.kill(agent.hello.pid, signal.SIGSTOP)

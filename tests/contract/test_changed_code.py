@@ -30,7 +30,7 @@ def nothing(path: Path) -> None:
         (lambda path: path.write_text("x"), False),
     ],
 )
-def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
+def test_release_is_committed_only_if_files_have_their_hashed_content(
     wires: Wires,
     job: Job,
     tmp_path: Path,
@@ -56,10 +56,10 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
         if verb == "release.begin" and not by_rsync:
             change_once()
 
-    def push(target: Any, root: str, *rest: Any, **more: Any) -> int:
+    def push(target: Any, root: str, *args: Any, **kwargs: Any) -> int:
         change_once()
         pushed.append(root)
-        return wires.push(target, root, *rest, **more)
+        return wires.push(target, root, *args, **kwargs)
 
     monkeypatch.setattr("tfdeploy.operations.copy.push_data.push", push)
     monkeypatch.setattr(
@@ -69,8 +69,8 @@ def test_a_release_is_committed_only_if_the_files_are_as_they_were_hashed(
     assert len(pushed) == (len(HOSTS) if by_rsync else 0)
     if committed:
         assert asked.count("release.commit") == len(HOSTS)
-        assert not [each for each in synced.values() if isinstance(each, TreeChanged)]
+        assert not [outcome for outcome in synced.values() if isinstance(outcome, TreeChanged)]
     else:
-        changed = [each for each in synced.values() if isinstance(each, TreeChanged)]
+        changed = [outcome for outcome in synced.values() if isinstance(outcome, TreeChanged)]
         assert asked.count("release.commit") == len(HOSTS) - len(changed) and changed
         assert "a.txt changed while it was sent" in changed[0].what

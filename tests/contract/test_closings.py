@@ -61,7 +61,7 @@ def await_reaped(sshd: Any, sign: str, count: int) -> None:
 
 
 @penalises
-def test_a_penalty_is_waited_out_and_the_operator_is_told(
+def test_retry_succeeds_after_penalty_and_operator_is_informed(
     yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     sshd = yard.host("n1", DEBUG, HELD_OFF)
@@ -79,7 +79,7 @@ def test_a_penalty_is_waited_out_and_the_operator_is_told(
 
 
 @penalises
-def test_a_penalty_that_lasts_ends_with_its_cause_and_the_setting(
+def test_long_penalty_fails_with_cause_and_setting(
     yard: Any, fleet: SshFleet, wrong_key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closings, "HELD_OFF", short := replace(closings.HELD_OFF, patience_s=2.0))
@@ -94,7 +94,7 @@ def test_a_penalty_that_lasts_ends_with_its_cause_and_the_setting(
 
 
 @penalises
-def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
+def test_penalty_at_jump_host_is_retried_once_and_reported(
     yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     jump = yard.host("jump", DEBUG, HELD_OFF)
@@ -113,7 +113,7 @@ def test_a_jump_host_that_holds_this_address_off_is_waited_for_once_and_named(
 
 
 @penalises
-def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_itself(
+def test_right_key_after_wrong_key_with_default_limits(
     yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     """Test that a wrong key counts as one failed login, even if the operator tries the key eight
@@ -132,7 +132,7 @@ def test_a_wrong_key_and_then_the_right_one_with_the_limits_that_sshd_has_by_its
 @pytest.mark.skipif(
     not sshd_knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)"
 )
-def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshFleet) -> None:
+def test_refused_connection_is_not_retried_and_is_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", DEBUG)
     sshd.config.write_text(f"{sshd.config.read_text()}Match User nobody\nRefuseConnection yes\n")
     # SIGHUP makes sshd read its configuration again.
@@ -153,9 +153,7 @@ def test_a_refused_connection_is_asked_for_once_and_named(yard: Any, fleet: SshF
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 
-def test_64_connections_at_once_get_in_with_the_limits_that_sshd_has_by_itself(
-    yard: Any, fleet: SshFleet
-) -> None:
+def test_64_connections_at_once_with_default_limits(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", DEBUG)
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(64))
     outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
@@ -163,10 +161,12 @@ def test_64_connections_at_once_get_in_with_the_limits_that_sshd_has_by_itself(
     assert FAILED not in sshd.trace() and not WITHOUT_LOGIN.findall(sshd.trace())
 
 
-def test_a_full_sshd_is_named_with_its_limit(
+def test_error_names_limit_of_full_sshd(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    short = tuple(replace(each, patience_s=0.2) for each in (closings.HELD_OFF, closings.CROWDED))
+    short = tuple(
+        replace(closing, patience_s=0.2) for closing in (closings.HELD_OFF, closings.CROWDED)
+    )
     monkeypatch.setattr(closings, "_WITH_SENTENCE", short)
     sshd = yard.host("n1", "MaxStartups 1:100:1")
     with socket.create_connection(("127.0.0.1", sshd.port)) as first:
@@ -180,9 +180,7 @@ def test_a_full_sshd_is_named_with_its_limit(
     not sshd_knows("UnusedConnectionTimeout 0"),
     reason="this sshd has no UnusedConnectionTimeout (9.2)",
 )
-def test_a_connection_that_sshd_ends_because_nothing_uses_it_comes_back(
-    yard: Any, fleet: SshFleet
-) -> None:
+def test_connection_returns_after_unused_connection_timeout(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", "UnusedConnectionTimeout 1")
     session = fleet.session(sshd.host)
     assert session.run(("sleep 2; echo still here",)).stdout == b"still here\n"
@@ -193,7 +191,7 @@ def test_a_connection_that_sshd_ends_because_nothing_uses_it_comes_back(
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 
-def test_a_server_that_closes_without_a_word_is_asked_again_and_named(
+def test_server_that_closes_silently_is_retried_and_named(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closings, "SILENT", replace(closings.SILENT, patience_s=0.5))
@@ -208,22 +206,22 @@ def test_a_server_that_closes_without_a_word_is_asked_again_and_named(
 
 
 @penalises
-def test_trust_costs_each_machine_one_connection_without_a_login(yard: Any) -> None:
+def test_trust_opens_one_connection_per_machine_without_login(yard: Any) -> None:
     jump = yard.host("jump", DEBUG, known=False)
     way = f"{jump.host.user}@127.0.0.1:{jump.port}"
     behind = [yard.host(f"n{number}", DEBUG, known=False) for number in range(3)]
     hosts = (jump.host, *(replace(sshd.host, jump=way) for sshd in behind))
     first = trust.scan(hosts)
-    assert [one.state for one in first] == ["new", "new", *["unreachable"] * 3]
+    assert [scanned.state for scanned in first] == ["new", "new", *["unreachable"] * 3]
     assert all(
-        "the jump host" in one.outcome.what
-        for one in first
-        if isinstance(one.outcome, TfdeployError)
+        "the jump host" in scanned.outcome.what
+        for scanned in first
+        if isinstance(scanned.outcome, TfdeployError)
     )
     await_ended(jump, 1)
     trust.record(first)
     second = trust.scan(hosts)
-    assert [one.state for one in second] == ["known", "known", *["new"] * 3]
+    assert [scanned.state for scanned in second] == ["known", "known", *["new"] * 3]
     await_ended(jump, 2)
     for sshd in behind:
         await_ended(sshd, 1)

@@ -89,10 +89,10 @@ def filled(shape: tuple[str, str, str], size: int) -> str:
 @example(("", "step ", "x"))
 @example(("", "read errors mapping ", "x"))
 @given(TEXTS)
-def test_twice_the_length_costs_no_more_than_three_times_the_time(
+def test_doubled_length_takes_at_most_three_times_as_long(
     shape: tuple[str, str, str],
 ) -> None:
-    """One doubling may cost more: a few texts have a step at one length, and no growth beside it."""
+    """One doubling may take longer: with a few texts, the time has one step and is constant otherwise."""
     texts = [filled(shape, size) for size in LENGTHS]
     for name, read in READERS.items():
         if seconds(read, texts[1]) < LITTLE_S:
@@ -104,17 +104,17 @@ def test_twice_the_length_costs_no_more_than_three_times_the_time(
         assert not all(exceeded), (name, shape, best)
 
 
-def test_a_chunk_costs_the_same_however_long_its_line_is_already() -> None:
-    def split(begun: int) -> float:
+def test_time_for_chunk_does_not_depend_on_length_of_line() -> None:
+    def split(length: int) -> float:
         splitter = LineSplitter("worker:0", "n1")
-        records = [[at, 1.0, 0, 1] for at in range(4000)]
-        assert not [*splitter.feed(0, [[0, 1.0, 0, 1]], b"x" * begun)]
-        return seconds(lambda text: [*splitter.feed(begun, records, text.encode())], "." * 4000)
+        records = [[offset, 1.0, 0, 1] for offset in range(4000)]
+        assert not [*splitter.feed(0, [[0, 1.0, 0, 1]], b"x" * length)]
+        return seconds(lambda text: [*splitter.feed(length, records, text.encode())], "." * 4000)
 
     assert min(split(1 << 19) for _ in range(3)) < 5 * min(split(1) for _ in range(3)) + LITTLE_S
 
 
-def test_numbers_of_any_length_are_no_tasks_and_no_steps() -> None:
+def test_endless_numbers_are_neither_tasks_nor_steps() -> None:
     long = b"1" * 5000
     assert tf_messages.parse_messages(
         b"Still waiting for response from worker: /job:worker/task:" + long + b"\n"

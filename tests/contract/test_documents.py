@@ -67,20 +67,20 @@ def prose_lines(page: Path) -> list[str]:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_lines_are_narrow(page: Path) -> None:
+def test_lines_are_not_too_long(page: Path) -> None:
     lines = [line for line in prose_lines(page) if not line.startswith("|") and " " in line.strip()]
     assert [line for line in lines if len(line) > LINE_COLUMNS and "http" not in line] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_no_cell_of_a_table_is_a_paragraph(page: Path) -> None:
+def test_table_cells_are_short(page: Path) -> None:
     rows = [_CODE_SPAN.sub("code", line) for line in prose_lines(page) if line.startswith("|")]
     cells = [cell for row in rows for cell in _CELL_BORDER.split(row)]
     assert [cell for cell in cells if len(re.findall(r"\b[\w'.-]+", cell)) > CELL_WORDS] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_command_is_understood(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_command_is_valid(page: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     for words in commands(page.read_text(encoding="utf-8")):
         try:
@@ -89,7 +89,7 @@ def test_every_command_is_understood(page: Path, monkeypatch: pytest.MonkeyPatch
             assert asked_for_help.code == 0
 
 
-def test_a_command_that_is_not_understood_is_noticed() -> None:
+def test_invalid_command_is_noticed() -> None:
     text = "    tfdeploy launch --dry-run    # a comment\n\n```sh\ntfdeploy lunch\n```\n"
     assert list(commands(text)) == [["lunch"], ["launch", "--dry-run"]]
     with pytest.raises(AssertionError, match="no verb lunch"):
@@ -97,7 +97,7 @@ def test_a_command_that_is_not_understood_is_noticed() -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_whole_file_in_a_page_is_accepted(page: Path, tmp_path: Path) -> None:
+def test_every_complete_file_in_page_is_accepted(page: Path, tmp_path: Path) -> None:
     """A block of YAML is a whole job file if it has `mode` and `command`, a whole inventory if it
     has `hosts`."""
     file = tmp_path / "file.yaml"
@@ -111,7 +111,7 @@ def test_every_whole_file_in_a_page_is_accepted(page: Path, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
-def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+def test_every_link_has_file_and_heading(page: Path) -> None:
     for link in _LINK.findall(_FENCED.sub("", page.read_text(encoding="utf-8"))):
         path, _, heading = link.partition("#")
         if "://" in link or path.startswith("mailto:"):
@@ -128,7 +128,7 @@ def headings(page: Path) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", line.lower()).replace(" ", "-") for line in lines}
 
 
-def test_make_has_every_target_that_a_page_names() -> None:
+def test_makefile_has_every_target_named_in_page() -> None:
     targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
     for page in PAGES:
         for target in re.findall(
@@ -137,7 +137,7 @@ def test_make_has_every_target_that_a_page_names() -> None:
             assert target in targets, f"{name_of(page)}: make {target}"
 
 
-def test_the_readme_is_short() -> None:
+def test_readme_is_short() -> None:
     text = README.read_text(encoding="utf-8")
     assert len(text.split()) <= README_WORDS
     prose = [
@@ -145,11 +145,13 @@ def test_the_readme_is_short() -> None:
         for line in _FENCED.sub("", text).splitlines()
         if not line.startswith(("    ", "|", "#", "!"))
     ]
-    sentences = sorted(len(each.split()) for each in re.split(r"(?<=[.:?!])\s+", "\n".join(prose)))
+    sentences = sorted(
+        len(sentence.split()) for sentence in re.split(r"(?<=[.:?!])\s+", "\n".join(prose))
+    )
     assert sentences[len(sentences) * 9 // 10] <= SENTENCE_WORDS
 
 
 @pytest.mark.parametrize("page", [README, *sorted((ROOT / "docs").glob("*.md"))], ids=name_of)
-def test_the_index_of_the_documentation_names_every_page(page: Path) -> None:
+def test_documentation_index_names_every_page(page: Path) -> None:
     index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
     assert page.name == "README.md" or f"({page.name})" in index

@@ -14,7 +14,7 @@ from tfdeploy import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "error-codes.md"
-# Of an exception that is no TfdeployError; cli/main.py returns it.
+# cli/main.py exits with this code after an exception that is no TfdeployError.
 BUG = 70
 _ENTRY = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 _TABLE = re.compile(r"^\| tfdeploy says .*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
@@ -35,29 +35,29 @@ def check(section: str, expected: set[str]) -> None:
     assert len(listed) == len(set(listed)), f"a code has two rows under '{section}'"
 
 
-def test_every_exit_code_has_an_entry() -> None:
+def test_page_has_every_exit_code() -> None:
     kinds = [
-        each
-        for _, each in inspect.getmembers(errors, inspect.isclass)
-        if issubclass(each, errors.TfdeployError)
+        member
+        for _, member in inspect.getmembers(errors, inspect.isclass)
+        if issubclass(member, errors.TfdeployError)
     ]
-    check("Exit codes", {str(each.exit_code) for each in kinds} | {str(BUG)})
+    check("Exit codes", {str(kind.exit_code) for kind in kinds} | {str(BUG)})
 
 
-def test_the_page_of_commands_has_the_same_exit_codes() -> None:
+def test_commands_page_has_same_exit_codes() -> None:
     page = (DOCS / "commands.md").read_text(encoding="utf-8")
     table = page[page.index("## Exit codes") :]
     assert {"0", *entries("Exit codes")} == set(re.findall(r"^\| (\d+) \|", table, re.MULTILINE))
 
 
-def test_every_error_code_of_hosts_has_an_entry() -> None:
+def test_page_has_every_error_code_of_hosts() -> None:
     check("Codes of hosts", {*codes_of_verbs(), *codes_of_exceptions()})
 
 
 def quoted_messages() -> list[str]:
     """Return the first cells of the tables that say "tfdeploy says"."""
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
-    return [each for table in _TABLE.findall(page) for each in _MESSAGE.findall(table)]
+    return [message for table in _TABLE.findall(page) for message in _MESSAGE.findall(table)]
 
 
 def texts_of_the_program() -> list[str]:
@@ -74,7 +74,7 @@ def texts_of_the_program() -> list[str]:
     ]
 
 
-def test_the_quoted_messages_are_those_of_the_program() -> None:
+def test_quoted_messages_occur_in_program() -> None:
     texts, messages = texts_of_the_program(), quoted_messages()
     assert len(messages) > 50
     for message in messages:

@@ -52,7 +52,7 @@ def test_every_outcome_is_collected_and_sessions_are_kept(
         assert fleet.session(good[0]) is fleet.session(good[0])
 
 
-def test_a_host_that_the_inventory_lacks_is_unreachable() -> None:
+def test_host_missing_from_inventory_is_unreachable() -> None:
     with SshFleet() as fleet:
         outcomes = fleet.each((Host(name="n7", address=""),), lambda session: session)["n7"]
     assert (
@@ -62,7 +62,7 @@ def test_a_host_that_the_inventory_lacks_is_unreachable() -> None:
     )
 
 
-def test_a_bug_stays_a_bug_and_errors_do_not_stop_others(lasting: Any) -> None:
+def test_bug_is_raised_and_error_of_host_stops_no_other_host(lasting: Any) -> None:
     host = lasting.host("b0").host
 
     def fail(session: Any) -> None:
@@ -74,7 +74,7 @@ def test_a_bug_stays_a_bug_and_errors_do_not_stop_others(lasting: Any) -> None:
             fleet.each((host,), lambda session: 1 // 0)
 
 
-def test_at_most_parallel_at_once(lasting: Any) -> None:
+def test_parallel_limits_simultaneous_calls(lasting: Any) -> None:
     sshd = lasting.host("c0", "MaxStartups 100")
     hosts = tuple(replace(sshd.host, name=f"c{number}") for number in range(8))
     now, most, lock = 0, 0, threading.Lock()
@@ -93,7 +93,7 @@ def test_at_most_parallel_at_once(lasting: Any) -> None:
     assert 1 < most <= 3
 
 
-def test_hosts_that_are_only_waited_for_wait_side_by_side(lasting: Any) -> None:
+def test_waiting_calls_run_on_all_hosts_at_once(lasting: Any) -> None:
     """Test that `waits=True` runs the call on all hosts at once, even if the limit `parallel` is
     lower.
     """
@@ -120,7 +120,7 @@ def test_sixty_four_hosts_and_256_descriptors(lasting: Any) -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_hosts_that_are_silent_keep_nobody_waiting(
+def test_silent_hosts_do_not_delay_others(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 6.0)
@@ -143,7 +143,7 @@ def test_hosts_that_are_silent_keep_nobody_waiting(
     assert seen[0] == good.name
 
 
-def test_what_retries_dials_a_silent_host_again(
+def test_retry_connects_to_silent_host_again(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 4.0)
@@ -162,23 +162,23 @@ def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
     """
 
     def talk(sock: socket.socket) -> None:
-        there = socket.create_connection(("127.0.0.1", port))
+        upstream = socket.create_connection(("127.0.0.1", port))
 
         def carry(source: socket.socket, sink: socket.socket, wait_s: float) -> None:
-            over = threading.Event()
+            finished = threading.Event()
             with contextlib.suppress(OSError):
                 while data := source.recv(65536):
-                    over.wait(wait_s)
+                    finished.wait(wait_s)
                     sink.sendall(data)
-            there.close()
+            upstream.close()
 
-        threading.Thread(target=carry, args=(sock, there, 0.0), daemon=True).start()
-        threading.Thread(target=carry, args=(there, sock, pause_s), daemon=True).start()
+        threading.Thread(target=carry, args=(sock, upstream, 0.0), daemon=True).start()
+        threading.Thread(target=carry, args=(upstream, sock, pause_s), daemon=True).start()
 
     return talk
 
 
-def test_a_host_that_answers_slowly_is_not_given_up(
+def test_slow_host_is_not_given_up(
     lasting: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 3.0)
@@ -261,7 +261,7 @@ with SshFleet() as fleet:
 """
 
 
-def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
+def test_ctrl_c_ends_waiting(lasting: Any) -> None:
     host = lasting.host("f0").host
     words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts)]
     process = subprocess.Popen(
@@ -271,12 +271,12 @@ def test_ctrl_c_ends_the_waiting(lasting: Any) -> None:
     assert process.stdout.readline() == b"ready\n"
     watch = Stopwatch()
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=120)
-    assert b"KeyboardInterrupt" in said
+    _, errors = process.communicate(timeout=120)
+    assert b"KeyboardInterrupt" in errors
     assert watch.seconds < 3
 
 
-def test_a_bug_over_one_host_keeps_no_other_from_being_served(lasting: Any) -> None:
+def test_bug_in_call_to_one_host_does_not_stop_others(lasting: Any) -> None:
     host = lasting.host("h0").host
     hosts = tuple(replace(host, name=f"h{number}") for number in range(4))
     served: list[str] = []

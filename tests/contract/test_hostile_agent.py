@@ -42,9 +42,7 @@ STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 
 
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
-def test_the_honest_answers_here_are_whole(
-    verb: str, wires: Wires, tmp_path: Path, job: Job
-) -> None:
+def test_honest_answers_are_accepted(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
     """Test that honest answers are accepted. Otherwise the other tests might fail for another
     reason than the false answer.
     """
@@ -67,13 +65,15 @@ def test_the_honest_answers_here_are_whole(
 
 @pytest.mark.fault("59 a dozen lies to each verb, at the channel")
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
-def test_a_lie_is_that_hosts_failure(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
+def test_false_answer_fails_only_its_host(
+    verb: str, wires: Wires, tmp_path: Path, job: Job
+) -> None:
     _lie(verb, range(QUICK), wires, tmp_path, job)
 
 
 @pytest.mark.soak
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
-def test_no_lie_is_more_than_that_hosts_failure(
+def test_no_false_answer_fails_another_host(
     verb: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
     _lie(verb, range(QUICK, ALL), wires, tmp_path, job)
@@ -83,7 +83,7 @@ def test_no_lie_is_more_than_that_hosts_failure(
     "59 a host that lies, or goes on for ever, and stays: each verb ends in its time"
 )
 @pytest.mark.parametrize("verb", STAYING)
-def test_a_lie_of_a_host_that_stays_holds_nobody(
+def test_false_answer_of_connected_host_delays_no_other(
     verb: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
     _lie(verb, range(3), wires, tmp_path, job, PATIENCE_S)
@@ -91,13 +91,13 @@ def test_a_lie_of_a_host_that_stays_holds_nobody(
 
 @pytest.mark.soak
 @pytest.mark.parametrize("verb", STAYING)
-def test_no_lie_of_a_host_that_stays_holds_anybody(
+def test_no_false_answer_of_connected_host_delays_others(
     verb: str, wires: Wires, tmp_path: Path, job: Job
 ) -> None:
     _lie(verb, range(3, ALL), wires, tmp_path, job, PATIENCE_S)
 
 
-def _seed_of_the_lie(verb: str, seed: int, host: str, asked: str) -> int | None:
+def _seed_of_lie(verb: str, seed: int, host: str, asked: str) -> int | None:
     return seed if (host, asked) == (LIAR, verb) else None
 
 
@@ -106,53 +106,59 @@ def _lie(
 ) -> None:
     outside = _files(tmp_path)
     for seed in seeds:
-        for number, do in enumerate(operations_of_verb(verb)):
-            here = tmp_path / "here" / str(seed)
-            seed_of = partial(_seed_of_the_lie, verb, seed)
+        for number, operation in enumerate(operations_of_verb(verb)):
+            destination = tmp_path / "destination" / str(seed)
+            seed_of = partial(_seed_of_lie, verb, seed)
             value_read = _within(
-                do,
+                operation,
                 LyingFleet(seed_of, patience_s),
-                here,
+                destination,
                 job,
                 f"{verb}, doing {number}, seed {seed}",
             )
-            at = f"{verb}, doing {number}, seed {seed}: {value_read}"
-            assert not isinstance(value_read.get(OTHER), TfdeployError), at
+            case = f"{verb}, doing {number}, seed {seed}: {value_read}"
+            assert not isinstance(value_read.get(OTHER), TfdeployError), case
             error = value_read.get(LIAR)
             assert (
                 error is None
                 or not isinstance(error, TfdeployError)
                 or error.exit_code in (1, 3, 4)
-            ), at
+            ), case
             assert not isinstance(error, TfdeployError) or (
                 error.what and (LIAR in str(error.where) or LIAR in error.what)
-            ), at
-    ours = {path.removeprefix("code/") for path in outside if path.startswith("code/")} - {"secret"}
+            ), case
+    code_names = {path.removeprefix("code/") for path in outside if path.startswith("code/")} - {
+        "secret"
+    }
     for sent in wires.sent.values():
         for folder, names in sent:
-            assert folder.startswith(WORKDIR + "/") and ".." not in folder and names <= ours, (
+            assert (
+                folder.startswith(WORKDIR + "/") and ".." not in folder and names <= code_names
+            ), (
                 folder,
                 names,
             )
-    assert {path for path in _files(tmp_path) if not path.startswith("here/")} == outside
+    assert {path for path in _files(tmp_path) if not path.startswith("destination/")} == outside
 
 
-def _within(do: Operation, fleet: LyingFleet, here: Path, job: Job, at: str) -> dict[str, Any]:
+def _within(
+    operation: Operation, fleet: LyingFleet, destination: Path, job: Job, case: str
+) -> dict[str, Any]:
     """Return the outcome of the operation for each host. Fail if the operation takes too long."""
     collected: list[dict[str, Any] | BaseException] = []
 
     def run() -> None:
         try:
-            collected.append(do(fleet, here, job))
+            collected.append(operation(fleet, destination, job))
         # This thread passes the exception on to the thread of the test, which raises it.
         except BaseException as error:  # noqa: BLE001
             collected.append(error)
 
-    doing = threading.Thread(target=run, daemon=True)
-    doing.start()
-    doing.join(60.0 + stream.MAX_SILENCES * PATIENCE_S * STEPS)
+    thread = threading.Thread(target=run, daemon=True)
+    thread.start()
+    thread.join(60.0 + stream.MAX_SILENCES * PATIENCE_S * STEPS)
     fleet.end()
-    assert collected, f"{at}: it does not end"
+    assert collected, f"{case}: the operation does not end"
     if isinstance(collected[0], BaseException):
         raise collected[0]
     return collected[0]

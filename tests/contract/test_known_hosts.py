@@ -31,7 +31,7 @@ from tfdeploy.transport.ssh.target import Target, resolve
 
 LINES = int(os.environ.get("TFDEPLOY_SOAK_KNOWN_LINES", "4000"))
 KINDS = ("ed25519", "ecdsa", "rsa")
-SAID = (
+OPENSSH_MESSAGES = (
     ("cannot be read", "revoked"),
     ("Error checking", "revoked"),
     ("revoked", "revoked"),
@@ -190,10 +190,10 @@ CERTIFIED = {
 
 
 def lines_of(text: str, shown: Shown, port: int) -> bytes:
-    at = f"[127.0.0.1]:{port}"
+    address = f"[127.0.0.1]:{port}"
     words = {
-        "at": at,
-        "hash": hashed_name(at, b"s" * 20),
+        "at": address,
+        "hash": hashed_name(address, b"s" * 20),
         "bare_hash": hashed_name("127.0.0.1", b"t" * 20),
         "rsa_blob": shown.keys["rsa"].split()[1],
         "cut": shown.keys["ed25519"][:-8],
@@ -203,7 +203,7 @@ def lines_of(text: str, shown: Shown, port: int) -> bytes:
     return text.format_map({**shown.keys, **words}).encode("latin-1")
 
 
-def session_says(host: Any) -> tuple[str, str]:
+def session_report(host: Any) -> tuple[str, str]:
     """Return (state of the host key, error message) of a login by tfdeploy. The message is "" if
     the login succeeds.
     """
@@ -211,13 +211,13 @@ def session_says(host: Any) -> tuple[str, str]:
     try:
         connector.connect(host.name, resolve(host)).close()
     except HostUnreachable as error:
-        return next(state for word, state in SAID if word in error.what), error.what
+        return next(state for word, state in OPENSSH_MESSAGES if word in error.what), error.what
     finally:
         connector.close()
     return "known", ""
 
 
-def ssh_says(words: list[str], folder: Path | None = None) -> str:
+def ssh_report(words: list[str], folder: Path | None = None) -> str:
     """Run the ssh command in `folder`, and return the state of the host key that ssh reports."""
     words = [*words, "true"]
     done = subprocess.run(
@@ -231,7 +231,7 @@ def ssh_says(words: list[str], folder: Path | None = None) -> str:
     )
     if done.returncode == 0:
         return "known"
-    return next((state for word, state in SAID if word in done.stderr), done.stderr)
+    return next((state for word, state in OPENSSH_MESSAGES if word in done.stderr), done.stderr)
 
 
 def rsync_s_ssh(target: Target) -> list[str]:
@@ -269,21 +269,23 @@ def users_ssh(target: Target) -> list[str]:
     return [*words, *(word for option in options for word in ("-o", option)), "127.0.0.1"]
 
 
-def all_say(host: Any) -> tuple[str, str, str]:
+def all_reports(host: Any) -> tuple[str, str, str]:
     """Return what tfdeploy's session, rsync's ssh and the user's ssh report about the host key."""
     target = resolve(host)
-    return session_says(host)[0], ssh_says(rsync_s_ssh(target)), ssh_says(users_ssh(target))
+    return session_report(host)[0], ssh_report(rsync_s_ssh(target)), ssh_report(users_ssh(target))
 
 
-def test_every_known_hosts_file_means_the_same_to_all(shown: Shown, tmp_path: Path) -> None:
-    def ask(number: int, text: str, which: str) -> tuple[str, str, str]:
-        host = shown.hosts[which].host
+def test_session_rsync_and_ssh_agree_on_every_known_hosts_file(
+    shown: Shown, tmp_path: Path
+) -> None:
+    def ask(number: int, text: str, sshd_name: str) -> tuple[str, str, str]:
+        host = shown.hosts[sshd_name].host
         path = tmp_path / f"known-{number}"
         path.write_bytes(lines_of(text, shown, host.port))
-        return all_say(replace(host, known_hosts=str(path)))
+        return all_reports(replace(host, known_hosts=str(path)))
 
     with ThreadPoolExecutor(4) as pool:
-        said = dict(
+        reports = dict(
             zip(
                 CASES,
                 pool.map(
@@ -294,13 +296,11 @@ def test_every_known_hosts_file_means_the_same_to_all(shown: Shown, tmp_path: Pa
                 strict=True,
             )
         )
-    wanted = {name: CERTIFIED.get(state, (state,) * 3) for name, (_, _, state) in CASES.items()}
-    assert said == wanted
+    expected = {name: CERTIFIED.get(state, (state,) * 3) for name, (_, _, state) in CASES.items()}
+    assert reports == expected
 
 
-def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(
-    shown: Shown, tmp_path: Path
-) -> None:
+def test_all_agree_on_missing_unusual_and_foreign_files(shown: Shown, tmp_path: Path) -> None:
     host = shown.hosts["all"].host
     right = lines_of("{at} {ed25519}\n", shown, host.port)
     for name in ("writable", "unreadable", "target of a link"):
@@ -321,8 +321,11 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(
     files["writable/below a file"] = "new"
     files["unreadable"] = "known" if os.access(tmp_path / "unreadable", os.R_OK) else "new"
     for name, state in files.items():
-        made = replace(host, known_hosts=str(tmp_path / name))
-        assert (session_says(made)[0], ssh_says(rsync_s_ssh(resolve(made)))) == (state, state), name
+        target_host = replace(host, known_hosts=str(tmp_path / name))
+        assert (session_report(target_host)[0], ssh_report(rsync_s_ssh(resolve(target_host)))) == (
+            state,
+            state,
+        ), name
 
 
 @pytest.mark.parametrize(
@@ -336,7 +339,7 @@ def test_files_that_are_missing_odd_or_someone_else_s_mean_the_same_to_all(
         ("LocalHost", "localhost", "known"),
     ],
 )
-def test_an_address_is_looked_up_in_its_usual_form(
+def test_address_is_looked_up_in_normalised_form(
     shown: Shown, tmp_path: Path, address: str, name: str, state: str
 ) -> None:
     sshd = shown.hosts["all"].host
@@ -344,9 +347,9 @@ def test_an_address_is_looked_up_in_its_usual_form(
     host = replace(sshd, address=address, known_hosts=str(tmp_path / "known"))
     target = resolve(host)
     assert (
-        session_says(host)[0],
-        ssh_says(rsync_s_ssh(target)),
-        ssh_says([*users_ssh(target)[:-1], address]),
+        session_report(host)[0],
+        ssh_report(rsync_s_ssh(target)),
+        ssh_report([*users_ssh(target)[:-1], address]),
     ) == (state,) * 3
 
 
@@ -411,37 +414,41 @@ def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
         ).encode()
     words = [names, chance.choice(BLANKS), kind, chance.choice(BLANKS), key]
     if chance.random() < 0.4:
-        which = chance.choice([0, 4])
-        at = chance.randrange(len(words[which]) + 1)
-        words[which] = (
-            words[which][:at] + chance.choice(INSIDE) + words[which][at + chance.choice([0, 900]) :]
+        index = chance.choice([0, 4])
+        offset = chance.randrange(len(words[index]) + 1)
+        words[index] = (
+            words[index][:offset]
+            + chance.choice(INSIDE)
+            + words[index][offset + chance.choice([0, 900]) :]
         )
     return b"".join([chance.choice(STARTS), *words, chance.choice(ENDS)])
 
 
-def test_random_lines_are_read_as_ssh_keygen_reads_them(shown: Shown, tmp_path: Path) -> None:
+def test_random_lines_match_ssh_keygen(shown: Shown, tmp_path: Path) -> None:
     seed = int.from_bytes(os.urandom(4), "big")
     chance, path = random.Random(seed), tmp_path / "known"
     keys = [key.encode() for key in shown.keys.values()]
     lines = [random_line(chance, keys) for _ in range(LINES)]
     path.write_bytes(b"\n".join(lines))
     words = ["ssh-keygen", "-l", "-F", "n1", "-f", str(path)]
-    said = subprocess.run(words, capture_output=True, timeout=60, check=False).stdout
-    theirs = {
-        int(number) for number in re.findall(rb"^# Host n1 found: line (\d+)", said, re.MULTILINE)
+    output = subprocess.run(words, capture_output=True, timeout=60, check=False).stdout
+    lines_of_ssh_keygen = {
+        int(number) for number in re.findall(rb"^# Host n1 found: line (\d+)", output, re.MULTILINE)
     }
-    ours = {key.line for key in known_hosts.find([str(path)], "n1")}
-    assert len(theirs) > LINES // 50
-    assert [lines[number - 1] for number in theirs ^ ours] == [], f"seed {seed}"
+    lines_of_tfdeploy = {key.line for key in known_hosts.find([str(path)], "n1")}
+    assert len(lines_of_ssh_keygen) > LINES // 50
+    assert [lines[number - 1] for number in lines_of_ssh_keygen ^ lines_of_tfdeploy] == [], (
+        f"seed {seed}"
+    )
 
 
-def test_a_host_with_a_certificate_alone_is_refused_in_words(shown: Shown, tmp_path: Path) -> None:
+def test_host_with_only_certificate_is_refused_with_reason(shown: Shown, tmp_path: Path) -> None:
     host = shown.hosts["all"].host
     (tmp_path / "known").write_bytes(lines_of("@cert-authority * {ca}", shown, host.port))
-    said = session_says(replace(host, known_hosts=str(tmp_path / "known")))[1]
+    message = session_report(replace(host, known_hosts=str(tmp_path / "known")))[1]
     assert (
         f"{tmp_path}/known:1 has a @cert-authority for it, but tfdeploy checks no host certificates"
-        in said
+        in message
     )
 
 
@@ -505,7 +512,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
         ),
     ],
 )
-def test_settings_of_ssh_mean_the_same_to_both_stacks_and_accept_nothing_unknown(
+def test_session_and_rsync_agree_on_ssh_settings_and_refuse_unknown_keys(
     shown: Shown,
     tmp_path: Path,
     configured: Callable[[str], None],
@@ -518,11 +525,14 @@ def test_settings_of_ssh_mean_the_same_to_both_stacks_and_accept_nothing_unknown
     (tmp_path / file.format(port=host.port)).write_bytes(lines_of(line, shown, host.port))
     configured(config.format(home=tmp_path))
     before = {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()}
-    assert (session_says(host)[0], ssh_says(rsync_s_ssh(resolve(host)), tmp_path)) == (state, state)
+    assert (session_report(host)[0], ssh_report(rsync_s_ssh(resolve(host)), tmp_path)) == (
+        state,
+        state,
+    )
     assert {path: path.read_bytes() for path in tmp_path.rglob("*") if path.is_file()} == before
 
 
-def test_revoked_host_keys_of_the_configuration_are_refused_by_both(
+def test_session_and_rsync_refuse_revoked_host_keys(
     shown: Shown, tmp_path: Path, configured: Callable[[str], None]
 ) -> None:
     host = shown.hosts["all"].host
@@ -544,7 +554,10 @@ def test_revoked_host_keys_of_the_configuration_are_refused_by_both(
         )
     for name, path in lists.items():
         configured(f"  RevokedHostKeys {path}")
-        made = replace(host, known_hosts=str(known))
+        target_host = replace(host, known_hosts=str(known))
         state = "known" if "other" in name else "revoked"
-        assert (session_says(made)[0], ssh_says(rsync_s_ssh(resolve(made)))) == (state, state), name
-        assert str(path) in session_says(made)[1] or state == "known"
+        assert (session_report(target_host)[0], ssh_report(rsync_s_ssh(resolve(target_host)))) == (
+            state,
+            state,
+        ), name
+        assert str(path) in session_report(target_host)[1] or state == "known"

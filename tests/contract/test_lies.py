@@ -111,15 +111,13 @@ ASKED_FOR = {
 
 
 def lying(verb: str, value: Any) -> LyingFleet:
-    said = value if isinstance(value, HonestAnswer) else HonestAnswer([], value)
-    return LyingFleet(lambda host, asked: said if (host, asked) == (LIAR, verb) else None)
+    answer = value if isinstance(value, HonestAnswer) else HonestAnswer([], value)
+    return LyingFleet(lambda host, asked: answer if (host, asked) == (LIAR, verb) else None)
 
 
 @pytest.mark.fault("59 a host asks for files that are not for it")
 @pytest.mark.parametrize("case", ASKED_FOR)
-def test_only_entries_of_the_manifest_leave(
-    case: str, wires: Wires, tmp_path: Path, job: Job
-) -> None:
+def test_only_files_of_manifest_are_sent(case: str, wires: Wires, tmp_path: Path, job: Job) -> None:
     verb, value, words = ASKED_FOR[case]
     synced = sync_both(lying(verb, value), tmp_path, job)
     assert (
@@ -138,7 +136,7 @@ def test_only_entries_of_the_manifest_leave(
     "value",
     [None, "stopped", {"survivors": "none"}, {"survivors": [{"pid": "all"}]}, {"seconds": "soon"}],
 )
-def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
+def test_stop_reaches_other_hosts_after_false_answer(value: Any) -> None:
     fleet = LyingFleet(lambda host, asked: HonestAnswer([], value) if host == LIAR else None)
     stopped = stop(fleet, PLAN, grace_s=0.0)
     assert isinstance(stopped[LIAR], BadAnswer) and "run.stop makes no sense" in stopped[LIAR].what
@@ -147,8 +145,8 @@ def test_stop_stops_the_others_whatever_one_host_says(value: Any) -> None:
     )
 
 
-def test_a_hello_is_checked_like_every_answer() -> None:
-    said = honest_answer("hello", LIAR, {}).value
+def test_hello_is_checked() -> None:
+    hello = honest_answer("hello", LIAR, {}).value
     for name, value in {
         "workdir": "tfdeploy",
         "clock": float("nan"),
@@ -156,7 +154,7 @@ def test_a_hello_is_checked_like_every_answer() -> None:
         "home": "/home/\x1b[2J",
     }.items():
         with pytest.raises(BadShape):
-            read({**said, name: value}, Hello)
+            read({**hello, name: value}, Hello)
 
 
 @pytest.mark.fault("59 installed versions that are lines for another host's pip")
@@ -175,7 +173,7 @@ def test_a_hello_is_checked_like_every_answer() -> None:
         {"numpy": "1" * 200},
     ],
 )
-def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(
+def test_packages_of_host_add_no_line_to_pins_of_another(
     packages: dict[str, str], job: Job, tmp_path: Path
 ) -> None:
     ready = {
@@ -192,16 +190,16 @@ def test_what_a_host_has_installed_is_no_line_of_another_hosts_pins(
     }
 
 
-def test_pins_are_what_all_like_hosts_have() -> None:
+def test_pins_have_packages_common_to_similar_hosts() -> None:
     def has(python: str, **packages: str) -> Environment:
         return Environment(folder="/e", python_version=python, by="uv", packages=packages)
 
-    there = [
+    environments = [
         has("3.11.2", numpy="1.26.4", rich="13.7"),
         has("3.11.2", numpy="1.26.4", rich="0.1", evil="1"),
         has("3.9.1", numpy="2"),
     ]
-    assert common_versions(there) == {"3.11.2": {"numpy": "1.26.4"}, "3.9.1": {"numpy": "2"}}
+    assert common_versions(environments) == {"3.11.2": {"numpy": "1.26.4"}, "3.9.1": {"numpy": "2"}}
 
 
 FACTS = {
@@ -229,9 +227,7 @@ FACTS = {
 
 @pytest.mark.fault("59 facts that are no facts")
 @pytest.mark.parametrize("case", FACTS)
-def test_a_fact_that_does_not_parse_is_that_hosts_failure(
-    case: str, job: Job, tmp_path: Path
-) -> None:
+def test_invalid_fact_fails_only_its_host(case: str, job: Job, tmp_path: Path) -> None:
     value = {**honest_answer("probe", LIAR, {}).value, **FACTS[case]}
     facts = probe_both(lying("probe", value), tmp_path, job)
     assert (
@@ -256,19 +252,24 @@ NEWS: dict[str, list[Any]] = {
 
 @pytest.mark.fault("59 news that make no sense, while a launch waits")
 @pytest.mark.parametrize("case", NEWS)
-def test_who_follows_a_run_is_not_held_up_by_nonsense(
+def test_nonsense_does_not_delay_follower_of_run(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # After NaN the connection is closed, so the follower waits this long for the host to answer
     # again.
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
-    said = HonestAnswer([(item, b"") for item in NEWS[case]], {})
-    told: list[Event] = []
+    answer = HonestAnswer([(item, b"") for item in NEWS[case]], {})
+    events: list[Event] = []
     lines: list[LogLine] = []
     stop = threading.Event()
     view = in_time(
         lambda: follow(
-            lying("run.watch", said), PLAN, told.append, stop=stop, take_lines=lines.extend, last=1
+            lying("run.watch", answer),
+            PLAN,
+            events.append,
+            stop=stop,
+            take_lines=lines.extend,
+            last=1,
         )
     )
     stop.set()
@@ -276,7 +277,7 @@ def test_who_follows_a_run_is_not_held_up_by_nonsense(
     assert [line.line for line in lines if line.host == OTHER] == LOG.splitlines()
     assert any(
         event.kind == "host" and event.host == LIAR and event.data["state"] == "unreachable"
-        for event in told
+        for event in events
     )
 
 
@@ -286,7 +287,7 @@ def in_time(act: Callable[[], Any]) -> Any:
     thread = threading.Thread(target=lambda: collected.append(act()), daemon=True)
     thread.start()
     thread.join(120)
-    assert collected, "it hangs, or it failed"
+    assert collected, "the call hangs, or it failed"
     return collected[0]
 
 
@@ -310,7 +311,7 @@ PIECES = {
 @pytest.mark.fault("59 a log that makes no sense or has no end")
 @pytest.mark.parametrize("case", PIECES)
 @pytest.mark.parametrize("followed", [False, True])
-def test_a_log_that_makes_no_sense_ends(case: str, followed: bool) -> None:
+def test_invalid_log_ends(case: str, followed: bool) -> None:
     lost: dict[str, TfdeployError] = {}
     read = followed_lines if followed else stored_lines
     query = LogQuery(tasks=("worker:0", "worker:1"))
@@ -335,7 +336,7 @@ class Clock:
 
 
 @pytest.mark.parametrize("what", ["logs", "fetch.list", "env.make", "fetch --logs"])
-def test_what_comes_in_drops_is_not_waited_for(
+def test_slowly_sent_answer_is_given_up(
     what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job
 ) -> None:
     modules = {
@@ -378,16 +379,14 @@ def test_what_comes_in_drops_is_not_waited_for(
 
 
 @pytest.mark.parametrize("blob", [b"", b"x"])
-def test_a_log_in_very_many_pieces_is_not_many_files_here(
-    blob: bytes, tmp_path: Path, job: Job
-) -> None:
+def test_log_in_many_pieces_creates_few_local_files(blob: bytes, tmp_path: Path, job: Job) -> None:
     drops = [piece(2 * number, blob=blob) for number in range(1000)]
     fetched = fetch_both_logs(lying("logs", HonestAnswer(drops, LOG_END)), tmp_path, job)
     assert isinstance(fetched[LIAR], BadAnswer) and "makes no sense" in fetched[LIAR].what
     assert len(list((tmp_path / "logs").iterdir())) <= 20
 
 
-def test_a_host_that_hangs_on_one_log_is_not_asked_for_the_next() -> None:
+def test_host_that_hangs_on_one_log_is_not_asked_for_another() -> None:
     asked: list[str] = []
 
     class Hanging(LyingFleet):
@@ -398,8 +397,8 @@ def test_a_host_that_hangs_on_one_log_is_not_asked_for_the_next() -> None:
             asked.extend(args["tasks"])
             raise HostUnreachable("nothing more of logs within 60 s", where=LIAR)
 
-    one = PLAN.tasks[0]
-    many = tuple(replace(one, task=f"worker:{number}") for number in range(50))
+    first_task = PLAN.tasks[0]
+    many = tuple(replace(first_task, task=f"worker:{number}") for number in range(50))
     lost: dict[str, TfdeployError] = {}
     query = LogQuery(tasks=tuple(task.task for task in many))
     assert (
@@ -408,7 +407,7 @@ def test_a_host_that_hangs_on_one_log_is_not_asked_for_the_next() -> None:
     assert list(lost) == [LIAR] and asked == ["worker:0"]
 
 
-def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> None:
+def test_slow_log_is_followed_to_its_end() -> None:
     lost: dict[str, TfdeployError] = {}
     line = b"step 1\n"
     pieces = [piece(offset, blob=line) for offset in range(0, 40_000 * len(line), len(line))]
@@ -419,19 +418,19 @@ def test_a_log_whose_lines_come_one_by_one_for_long_is_followed_to_its_end() -> 
 
 
 @pytest.mark.parametrize("seconds", [-1e11, 1e12])
-def test_no_host_says_a_time_that_no_calendar_has(seconds: float, tmp_path: Path) -> None:
+def test_impossible_time_from_host_is_dropped(seconds: float, tmp_path: Path) -> None:
     row = honest_answer("runs", LIAR, {}).value[0]
     row["tasks"][0]["started"] = seconds
     rows, silent = list_runs(lying("runs", [row]), hosts_of(PLAN), RunStore(tmp_path), JOB)
     assert len(rows) == 1 and isinstance(silent[LIAR], BadAnswer)
     status = honest_answer("run.status", LIAR, {}).value
     status["tasks"][0]["ended"] = seconds
-    looked = look_at(lying("run.status", status), PLAN)
-    assert isinstance(looked.errors[LIAR], BadAnswer) and run_view_json(looked.view)
+    snapshot = look_at(lying("run.status", status), PLAN)
+    assert isinstance(snapshot.errors[LIAR], BadAnswer) and run_view_json(snapshot.view)
 
 
-def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
-    def looked(task: str, printed: object) -> Any:
+def test_host_reports_metrics_only_for_its_own_tasks() -> None:
+    def samples_of(task: str, printed: object) -> Any:
         samples = {"host": {"time": 1.0}, "tasks": {task: {"time": 1.0, "printed": printed}}}
         return look_at(
             lying(
@@ -440,21 +439,21 @@ def test_metrics_of_event_files_are_told_of_a_hosts_own_tasks_alone() -> None:
             PLAN,
         )
 
-    told = {"train/\x1b[2J": 0.5, "step": 7.0}
-    own = looked(HOSTS[LIAR], told)
-    assert not own.errors
-    assert [task.metrics for task in own.view.tasks if task.host == LIAR] == [
+    metrics = {"train/\x1b[2J": 0.5, "step": 7.0}
+    samples_of_own_task = samples_of(HOSTS[LIAR], metrics)
+    assert not samples_of_own_task.errors
+    assert [task.metrics for task in samples_of_own_task.view.tasks if task.host == LIAR] == [
         {"train/\x1b[2J": 0.5}
     ]
     for task, printed in (
-        (HOSTS[OTHER], told),
+        (HOSTS[OTHER], metrics),
         (HOSTS[LIAR], {"x": 1.7e308}),
         (HOSTS[LIAR], {f"t{n}": 1.0 for n in range(65)}),
     ):
-        assert isinstance(looked(task, printed).errors[LIAR], BadAnswer)
+        assert isinstance(samples_of(task, printed).errors[LIAR], BadAnswer)
 
 
-def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
+def test_setuid_bits_from_host_are_dropped() -> None:
     """Test that tfdeploy drops the setuid and setgid bits in a host's listing of a data set, before
     other hosts get the files.
     """
@@ -474,21 +473,21 @@ def test_no_host_says_which_files_run_as_the_account_of_the_others() -> None:
             )
         )
     packed = rows.pack()
-    told = HonestAnswer([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
+    answer = HonestAnswer([({"bytes": len(packed)}, packed)], {"folder": True, "stamp": "1"})
     (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
-    listed = origin.list_origin_data(lying("data.look", told), host, "/data")
+    listed = origin.list_origin_data(lying("data.look", answer), host, "/data")
     assert [row.mode for row in listed.rows] == [0o755, 0o755]
     assert listed.attributes == listed.rows.attributes_digest() != rows.attributes_digest()
 
 
 @pytest.mark.parametrize("seconds", [-6e10, 1e11])
-def test_all_times_that_hosts_may_say_can_be_shown(seconds: float) -> None:
+def test_every_valid_time_from_host_can_be_shown(seconds: float) -> None:
     assert read(seconds, Seconds) == seconds and iso_z(seconds)
 
 
 @pytest.mark.parametrize("details", DETAILS, ids=str)
 @pytest.mark.parametrize("operation", ["sync", "launch"])
-def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
+def test_false_lock_holder_does_not_stop_other_hosts(
     details: dict[str, Any], operation: str
 ) -> None:
     class Locked(LyingFleet):
@@ -498,7 +497,7 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
                 session.agent = lambda: SimpleNamespace(call=self.refuse)
             return session
 
-        def refuse(self, *_: Any, **more: Any) -> Any:
+        def refuse(self, *_: Any, **kwargs: Any) -> Any:
             raise agent_error(
                 read({"code": "locked", "what": "no", "details": details}, Failure), LIAR
             )
@@ -511,7 +510,7 @@ def test_whoever_is_said_to_hold_a_lock_the_others_are_served(
     assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what
 
 
-def test_no_host_speaks_for_another_one_about_runs() -> None:
+def test_host_cannot_report_runs_of_another_host() -> None:
     """Test that the answer of one host cannot change what another host has reported about itself,
     even if it arrives later.
     """
@@ -521,7 +520,9 @@ def test_no_host_speaks_for_another_one_about_runs() -> None:
     lie["tasks"] = [{**first["tasks"][0], "state": "running"}]
     fleet = LyingFleet(lambda host, asked: HonestAnswer([], [lie]) if host == OTHER else None)
     known, _ = find_runs(fleet, hosts_of(PLAN), JOB)
-    said = known[0].states[LIAR]
+    state_of_liar = known[0].states[LIAR]
     assert (
-        said is not None and said.phase == "ended" and known[0].tasks["worker:0"].state == "ended"
+        state_of_liar is not None
+        and state_of_liar.phase == "ended"
+        and known[0].tasks["worker:0"].state == "ended"
     )

@@ -34,10 +34,10 @@ ANNA, BERT = (
 @pytest.fixture
 def fleets(yard: Any) -> Iterator[Any]:
     hosts = {name: yard.host(name).host for name in ALL}
-    made = [SshFleet(), SshFleet(), SshFleet()]
-    yield hosts, *made
-    for each in made:
-        each.close()
+    opened = [SshFleet(), SshFleet(), SshFleet()]
+    yield hosts, *opened
+    for fleet in opened:
+        fleet.close()
 
 
 def ask(
@@ -75,7 +75,7 @@ class Taking(threading.Thread):
             self.error = error
 
 
-def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -> None:
+def test_operators_of_different_hosts_do_not_wait_for_each_other(fleets: Any) -> None:
     hosts, anna, bert, looker = fleets
     assert ask(bert, hosts["n2"], "sync")
     taking = Taking(anna, hosts, "sync")
@@ -96,7 +96,7 @@ def test_two_that_want_different_hosts_do_not_wait_for_each_other(fleets: Any) -
     assert ask(looker, hosts["n3"], "sync", wait_s=5)
 
 
-def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
+def test_first_of_two_launches_gets_lock(fleets: Any) -> None:
     hosts, anna, bert, _ = fleets
     assert ask(bert, hosts["n2"], "launch")
     taking = Taking(anna, hosts, "launch")
@@ -111,7 +111,7 @@ def test_of_two_launches_the_one_that_was_first_wins(fleets: Any) -> None:
     assert ask(bert, hosts["n1"], "launch", wait_s=20)
 
 
-def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
+def test_error_names_all_unreachable_hosts(fleets: Any) -> None:
     hosts, anna, *_ = fleets
     away = tuple(replace(host, port=9) for host in hosts.values())
     with (
@@ -124,7 +124,7 @@ def test_all_hosts_that_are_away_are_told_of_at_once(fleets: Any) -> None:
 
 
 @pytest.mark.fault("28 an operator whose lock another has taken since")
-def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None:
+def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
     """Test a lock that is lost and taken by another operator: Anna's agent is killed, Bert syncs,
     and Anna goes on in her old session.
     """
@@ -135,10 +135,10 @@ def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None
         agent.call(DATA_BEGIN, where)
         os.kill(agent.hello.pid, signal.SIGKILL)
         with locked(bert, (host,), "job", "sync", BERT, lambda event: None):
-            again = lost_for(anna, host, agent)
-            error = refused(again, where)
+            new_agent = lost_for(anna, host, agent)
+            error = refused(new_agent, where)
             bert.session(host).agent().call(DATA_BEGIN, where)
-        assert refused(again, where).details == error.details
+        assert refused(new_agent, where).details == error.details
         assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
         assert error.what == quoted(
             "n1",
@@ -146,12 +146,12 @@ def test_who_lost_the_lock_to_another_changes_nothing_there(fleets: Any) -> None
             "bert@berts-laptop (pid 7)",
         )
         # A call that ends a run needs no lock.
-        assert again.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None
+        assert new_agent.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
         anna.session(host).agent().call(DATA_BEGIN, where)
 
 
-def test_who_lost_only_the_session_goes_on(fleets: Any) -> None:
+def test_operator_who_lost_only_session_keeps_lock(fleets: Any) -> None:
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
     with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):

@@ -31,7 +31,7 @@ def fleet() -> Iterator[SshFleet]:
         yield opened
 
 
-def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> None:
+def test_wrong_user_or_key_gives_one_cause(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
     closed = replace(sshd.host, name="n2", port=9)
@@ -44,9 +44,7 @@ def test_a_wrong_user_or_key_is_one_clear_cause(yard: Any, fleet: SshFleet) -> N
     assert str(yard.root / "other") in error.what
 
 
-def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(
-    yard: Any, fleet: SshFleet
-) -> None:
+def test_suggested_command_names_refused_key_and_setting(yard: Any, fleet: SshFleet) -> None:
     sshd, key = yard.host("n1"), yard.root / "own key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     host = replace(
@@ -61,9 +59,9 @@ def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(
         f"{resolve(host).user} there, set `user:` (lab.yaml:2)"
     )
     key.with_name("own key.pub").unlink()
-    with SshFleet() as again:
-        said = refused(again, replace(host, name="n2")).next or ""
-    assert said.startswith(f"`ssh-copy-id {login}`, or {known};")
+    with SshFleet() as second_fleet:
+        suggestion = refused(second_fleet, replace(host, name="n2")).next or ""
+    assert suggestion.startswith(f"`ssh-copy-id {login}`, or {known};")
     missing = replace(host, name="n3", identity_file=str(yard.root / "none"))
     cure = "or load a key into an agent with `ssh-add`"
     assert (
@@ -73,7 +71,7 @@ def test_the_command_that_mends_a_refused_key_names_that_key_and_the_setting(
     assert refused(fleet, unnamed).next == f"set `identity_file:` (lab.yaml), {cure}"
 
 
-def test_key_files_that_are_missing_locked_or_garbage_are_named(yard: Any, fleet: SshFleet) -> None:
+def test_unusable_key_files_are_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     missing = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "none")))
     assert f"{yard.root / 'none'} cannot be read" in missing.what
@@ -137,7 +135,7 @@ def pushes(target: Any, folder: Path) -> int:
     ).returncode
 
 
-def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
+def test_session_and_rsync_use_identity_agent(
     yard: Any, fleet: SshFleet, ssh_agent: None, tmp_path: Path, configured: Callable[[str], None]
 ) -> None:
     host = replace(yard.host("n1").host, identity_file=None)
@@ -156,33 +154,33 @@ def test_identity_agent_is_asked_by_sessions_and_by_rsync_s_ssh_alike(
         assert pushes(resolve(host), tmp_path) == 255
 
 
-def test_a_certificate_of_the_configuration_is_shown_for_files_and_for_the_agent(
+def test_configured_certificate_is_sent_for_key_files_and_agent(
     yard: Any, fleet: SshFleet, ssh_agent: None, tmp_path: Path, configured: Callable[[str], None]
 ) -> None:
     keys = [yard.root / name for name in ("ca", "own")]
     for key in keys:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
-    ca, own = keys
+    ca, user_key = keys
     user = yard.host("any").host.user
     subprocess.run(
-        ["ssh-keygen", "-q", "-s", str(ca), "-I", "me", "-n", user, f"{own}.pub"], check=True
+        ["ssh-keygen", "-q", "-s", str(ca), "-I", "me", "-n", user, f"{user_key}.pub"], check=True
     )
     (yard.root / "own-cert.pub").rename(tmp_path / "shown")
     host = yard.host("n1", f"TrustedUserCAKeys {ca}.pub", "AuthorizedKeysFile none").host
     configured(f"Host *\n  CertificateFile {tmp_path}/shown\n")
-    session = fleet.session(replace(host, identity_file=str(own)))
+    session = fleet.session(replace(host, identity_file=str(user_key)))
     assert pushes(session.target, tmp_path) == 0
-    subprocess.run(["ssh-add", "-q", str(own)], check=True, stderr=subprocess.DEVNULL)
-    own.unlink()
-    assert fleet.session(replace(host, name="n2", identity_file=f"{own}.pub")).alive
+    subprocess.run(["ssh-add", "-q", str(user_key)], check=True, stderr=subprocess.DEVNULL)
+    user_key.unlink()
+    assert fleet.session(replace(host, name="n2", identity_file=f"{user_key}.pub")).alive
     configured("")
     assert (
         "refused the key"
-        in refused(fleet, replace(host, name="n3", identity_file=f"{own}.pub")).what
+        in refused(fleet, replace(host, name="n3", identity_file=f"{user_key}.pub")).what
     )
 
 
-def test_a_certificate_that_has_expired_is_named_and_not_shown(
+def test_expired_certificate_is_named_and_not_sent(
     yard: Any, fleet: SshFleet, tmp_path: Path, configured: Callable[[str], None]
 ) -> None:
     sshd = yard.host("n1", "LogLevel VERBOSE")
@@ -209,7 +207,7 @@ def test_a_certificate_that_has_expired_is_named_and_not_shown(
     assert f"certificate {expired} has expired" in refused(fleet, other.host).what
 
 
-def test_a_key_is_shown_by_itself_where_its_certificate_is_of_no_use(
+def test_key_is_sent_alone_if_certificate_is_unusable(
     yard: Any, fleet: SshFleet, configured: Callable[[str], None]
 ) -> None:
     subprocess.run(
@@ -233,7 +231,7 @@ def test_a_key_is_shown_by_itself_where_its_certificate_is_of_no_use(
     assert fleet.session(yard.host("n1").host).alive
 
 
-def test_keys_of_kinds_that_sshd_does_not_take_are_not_offered(
+def test_keys_of_rejected_kinds_are_not_offered(
     yard: Any, fleet: SshFleet, ssh_agent: None
 ) -> None:
     for kind in ("rsa", "ecdsa"):
@@ -251,11 +249,9 @@ def test_keys_of_kinds_that_sshd_does_not_take_are_not_offered(
 
 @pytest.mark.skipif(
     not sshd_knows("RefuseConnection no"),
-    reason="this sshd does not say which kinds of key it takes",
+    reason="this sshd does not report the kinds of key that it accepts",
 )
-def test_a_key_of_a_kind_that_sshd_does_not_take_is_named_and_not_offered(
-    yard: Any, fleet: SshFleet
-) -> None:
+def test_key_of_rejected_kind_is_named_and_not_offered(yard: Any, fleet: SshFleet) -> None:
     subprocess.run(
         ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "rsa")], check=True
     )
@@ -264,7 +260,7 @@ def test_a_key_of_a_kind_that_sshd_does_not_take_is_named_and_not_offered(
     assert "takes no ssh-rsa keys (PubkeyAcceptedAlgorithms)" in error.what
 
 
-def test_an_agent_that_refuses_to_sign_is_named(
+def test_agent_that_refuses_to_sign_is_named(
     yard: Any, fleet: SshFleet, ssh_agent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = replace(yard.host("n1").host, identity_file=f"{yard.key}.pub")
@@ -276,7 +272,9 @@ def test_an_agent_that_refuses_to_sign_is_named(
 
 @pytest.mark.fault("11 a second factor")
 @pytest.mark.parametrize("second", ["keyboard-interactive", "password"])
-def test_a_second_factor_is_named_at_once(yard: Any, fleet: SshFleet, second: str) -> None:
+def test_required_second_factor_is_named_immediately(
+    yard: Any, fleet: SshFleet, second: str
+) -> None:
     allowed = ("KbdInteractiveAuthentication yes", "PasswordAuthentication yes")
     host = yard.host("n1", f"AuthenticationMethods publickey,{second}", *allowed).host
     watch = Stopwatch()
@@ -286,13 +284,17 @@ def test_a_second_factor_is_named_at_once(yard: Any, fleet: SshFleet, second: st
     assert watch.seconds < 5
 
 
-def test_two_keys_are_no_second_factor(yard: Any, fleet: SshFleet, ssh_agent: None) -> None:
+def test_two_keys_do_not_count_as_second_factor(
+    yard: Any, fleet: SshFleet, ssh_agent: None
+) -> None:
     other = yard.root / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    both = yard.root / "both"
-    both.write_text((yard.root / "key.pub").read_text() + (yard.root / "other.pub").read_text())
+    both_keys = yard.root / "both"
+    both_keys.write_text(
+        (yard.root / "key.pub").read_text() + (yard.root / "other.pub").read_text()
+    )
     host = yard.host(
-        "n1", "AuthenticationMethods publickey,publickey", f"AuthorizedKeysFile {both}"
+        "n1", "AuthenticationMethods publickey,publickey", f"AuthorizedKeysFile {both_keys}"
     ).host
     assert "wants a second factor (publickey)" in refused(fleet, host).what
     for key in (yard.key, other):
@@ -300,7 +302,7 @@ def test_two_keys_are_no_second_factor(yard: Any, fleet: SshFleet, ssh_agent: No
     assert fleet.session(replace(host, name="n2", identity_file=None)).alive
 
 
-def test_the_agent_holds_the_key_of_a_locked_file_among_too_many(
+def test_key_of_locked_file_is_used_among_many_agent_keys(
     yard: Any, fleet: SshFleet, ssh_agent: None
 ) -> None:
     sshd = yard.host("n1")

@@ -89,9 +89,9 @@ IN_EACH_RUN = ("it receives and has nothing", "it has all, and feeds nobody")
 
 @pytest.fixture(scope="module")
 def fleet(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ServedFleet]:
-    made = ServedFleet(tmp_path_factory.mktemp("served"), (*LIARS, *OTHERS))
-    yield made
-    made.end()
+    served_fleet = ServedFleet(tmp_path_factory.mktemp("served"), (*LIARS, *OTHERS))
+    yield served_fleet
+    served_fleet.end()
 
 
 @pytest.fixture(autouse=True)
@@ -124,7 +124,7 @@ def lies(lie: str) -> Any:
 
 @pytest.mark.fault("59 five of eight members of a broadcast lie")
 @pytest.mark.parametrize("lie", [lies(lie) for lie in LIES])
-def test_the_others_have_all_and_are_not_locked(
+def test_honest_hosts_get_all_data_and_keep_no_lock(
     fleet: ServedFleet, tmp_path: Path, lie: str
 ) -> None:
     job, collected, watch = small_job(tmp_path), dict[str, Synced | TfdeployError](), Stopwatch()

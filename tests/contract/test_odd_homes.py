@@ -27,7 +27,7 @@ data: {d: data}
 
 
 @dataclass
-class Said:
+class Output:
     code: int
     out: str
     err: str
@@ -62,15 +62,15 @@ def run(
     monkeypatch.chdir(folder)
     monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "none"))
 
-    def typed(*words: str) -> Said:
+    def typed(*words: str) -> Output:
         code = main(words)
-        return Said(code, *capfd.readouterr())
+        return Output(code, *capfd.readouterr())
 
     return typed
 
 
 @pytest.mark.fault("15 homes that are not UTF-8")
-def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
+def test_home_folders_may_have_names_that_are_not_utf8(run: Any) -> None:
     for words in (
         ("exec", "--", "true"),
         ("sync",),
@@ -78,19 +78,19 @@ def test_homes_that_are_not_utf8_are_no_obstacle(run: Any) -> None:
         ("status", "r1"),
         ("runs",),
     ):
-        said = run(*words)
-        assert said.code == 0, (words, said)
+        output = run(*words)
+        assert output.code == 0, (words, output)
     assert run("logs", "r1", "--output", "raw").out == "trained\n"
     assert [run(verb, "r1").code for verb in ("stop", "fetch")] == [0, 0]
-    said = run("exec", "--json", "--", "pwd; exit 3")
-    assert said.code == 1 and said.err == ""
+    output = run("exec", "--json", "--", "pwd; exit 3")
+    assert output.code == 1 and output.err == ""
 
 
 @pytest.mark.parametrize(
     "error",
     [KeyError("getpwuid(): uid not found: 12345"), OSError("No username set in the environment")],
 )
-def test_a_user_without_a_name_is_told_what_to_write(
+def test_error_for_user_without_name_suggests_setting(
     run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
     """Test a user without an entry in the password database. getpass raises KeyError before Python
@@ -108,9 +108,9 @@ def test_a_user_without_a_name_is_told_what_to_write(
     monkeypatch.setattr("getpass.getuser", nobody)
     for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
         monkeypatch.delenv(name, raising=False)
-    said = run("exec", "--", "true")
-    assert said.code == 2 and "this user has no name" in said.err and "`user:`" in said.err
+    output = run("exec", "--", "true")
+    assert output.code == 2 and "this user has no name" in output.err and "`user:`" in output.err
     text = Path("hosts.yaml").read_text()
     Path("hosts.yaml").write_text(text.replace("{address:", f"{{user: {name_here}, address:"))
-    said = run("sync")
-    assert said.code == 0, said.err
+    output = run("sync")
+    assert output.code == 0, output.err

@@ -61,20 +61,20 @@ def contents(root: Path) -> dict[bytes, bytes]:
     return files
 
 
-def test_a_tree_comes_back_identical_and_then_nothing_more(
+def test_pulled_tree_is_identical_and_second_pull_copies_nothing(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = yard.host("n1").host
-    target, how = resolve(host), way(host)
+    target, connection = resolve(host), way(host)
     os.utime(remote_tree / "plain", (1_000_000_000, 1_000_000_000))
-    first = pull(target, str(remote_tree), str(local_folder), **how)
+    first = pull(target, str(remote_tree), str(local_folder), **connection)
     assert contents(local_folder) == contents(remote_tree)
     assert (local_folder / "plain").stat().st_mtime == 1_000_000_000
     assert (local_folder / "plain").stat().st_mode & 0o777 == 0o600
-    assert 0 < pull(target, str(remote_tree), str(local_folder), **how) < first
+    assert 0 < pull(target, str(remote_tree), str(local_folder), **connection) < first
 
 
-def test_only_the_names_come_and_one_that_is_gone_is_no_error(
+def test_only_requested_names_are_pulled_and_missing_one_is_no_error(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = yard.host("n1").host
@@ -95,7 +95,7 @@ def test_only_the_names_come_and_one_that_is_gone_is_no_error(
 @pytest.mark.parametrize(
     "name", [b"../x", b"/etc/passwd", b"a/../../x", b"", b"a//b", b".", b"a\0b"]
 )
-def test_a_name_that_leads_out_is_refused_before_anything_is_asked(
+def test_name_outside_folder_is_refused_before_any_request(
     yard: Any, remote_tree: Path, local_folder: Path, name: bytes
 ) -> None:
     sshd = yard.host("n1")
@@ -104,7 +104,7 @@ def test_a_name_that_leads_out_is_refused_before_anything_is_asked(
     assert "Accepted" not in sshd.trace()
 
 
-def test_what_a_link_leads_to_is_not_written_to(
+def test_target_of_link_is_not_written(
     yard: Any, remote_tree: Path, local_folder: Path, tmp_path: Path
 ) -> None:
     """Test that tfdeploy copies no symbolic link from a host, and writes nothing to the target of a
@@ -129,7 +129,7 @@ def lying(yard: Any, root: Path) -> Any:
     )
 
 
-def test_a_host_that_answers_with_other_files_writes_nowhere_else(
+def test_host_that_sends_other_files_writes_only_to_destination(
     yard: Any, remote_tree: Path, local_folder: Path, tmp_path: Path, way: Any
 ) -> None:
     before = sorted(tmp_path.iterdir())
@@ -150,7 +150,7 @@ def slow(yard: Any) -> Any:
     return yard.host("slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"')
 
 
-def test_more_than_was_said_is_not_taken(
+def test_more_bytes_than_announced_are_refused(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = slow(yard).host
@@ -167,7 +167,7 @@ def test_more_than_was_said_is_not_taken(
     assert not (local_folder / "big").exists()
 
 
-def test_a_host_that_sends_too_slowly_is_given_up(
+def test_host_that_sends_too_slowly_is_given_up(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     (remote_tree / "big").write_bytes(os.urandom(64 << 20))
@@ -185,11 +185,11 @@ def test_a_host_that_sends_too_slowly_is_given_up(
 
 
 @pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
-def test_the_rsync_here_is_confined_and_its_ssh_is_not(
+def test_local_rsync_is_confined_and_its_ssh_is_not(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = slow(yard).host
-    how = way(host)
+    connection = way(host)
     (remote_tree / "big").write_bytes(os.urandom(40 << 20))
     seen: set[tuple[str, bool]] = set()
 
@@ -207,43 +207,43 @@ def test_the_rsync_here_is_confined_and_its_ssh_is_not(
         str(local_folder),
         names=[b"big"],
         on_progress=record_confined_children,
-        **how,
+        **connection,
     )
-    assert seen == {("rsync", True)} | (set() if how else {("ssh", False)})
+    assert seen == {("rsync", True)} | (set() if connection else {("ssh", False)})
     assert (local_folder / "big").read_bytes() == (remote_tree / "big").read_bytes()
 
 
-def test_it_can_be_ended_and_goes_on_from_there(
+def test_interrupted_pull_is_resumed(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = slow(yard).host
-    target, how = resolve(host), way(host)
+    target, connection = resolve(host), way(host)
     (remote_tree / "big").write_bytes(os.urandom(40 << 20))
-    begun = threading.Event()
+    started = threading.Event()
 
     def stop() -> None:
-        assert begun.wait(120)
+        assert started.wait(120)
         running.end({target})
 
-    ender = threading.Thread(daemon=True, target=stop)
-    ender.start()
+    stopper = threading.Thread(daemon=True, target=stop)
+    stopper.start()
     with pytest.raises(Interrupted):
         pull(
             target,
             str(remote_tree),
             str(local_folder),
             names=[b"big"],
-            on_progress=lambda done, _: begun.set(),
-            **how,
+            on_progress=lambda done, _: started.set(),
+            **connection,
         )
-    ender.join()
+    stopper.join()
     assert (local_folder / ".tfdeploy-partial" / "big").stat().st_size > 0
-    again = pull(target, str(remote_tree), str(local_folder), names=[b"big"], **how)
+    second_pull = pull(target, str(remote_tree), str(local_folder), names=[b"big"], **connection)
     assert (local_folder / "big").read_bytes() == (remote_tree / "big").read_bytes()
-    assert again < 40 << 20
+    assert second_pull < 40 << 20
 
 
-def test_a_source_that_is_gone_and_a_full_disk_here_are_named(
+def test_missing_source_and_full_local_disk_are_named(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     host = yard.host("n1").host
@@ -252,7 +252,7 @@ def test_a_source_that_is_gone_and_a_full_disk_here_are_named(
     assert caught.value.where == f"n1: {remote_tree / 'nothing'}"
 
 
-def test_a_noisy_login_shell_and_a_jump_host_are_no_obstacle(
+def test_pull_through_noisy_login_shell_and_jump_host(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:
     jump = yard.host("jump")

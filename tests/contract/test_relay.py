@@ -85,10 +85,10 @@ def launched(fleet: NearFleet, root: Path) -> Plan:
 
 @pytest.mark.fault("32 the deciding host is cut from the others, not from us")
 @pytest.mark.parametrize(("code", "state"), [(0, "succeeded"), (3, "failed")])
-def test_who_follows_the_run_carries_the_word(
+def test_follower_relays_end_of_run(
     fleet: NearFleet, tmp_path: Path, code: int, state: str
 ) -> None:
-    plan, told = launched(fleet, tmp_path), []
+    plan, events = launched(fleet, tmp_path), []
     (tmp_path / "go").write_text(str(code))
     # The file must appear with its content, so it is renamed.
     (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
@@ -99,7 +99,7 @@ def test_who_follows_the_run_carries_the_word(
     )
     run_status = status(fleet, plan)
     assert run_status.unheard == ("n2", ("n1",)) and run_status.view.state == "running"
-    watch = Watch(fleet, plan, told.append)
+    watch = Watch(fleet, plan, events.append)
     end_relay = Relay(watch)
 
     def view() -> Any:
@@ -111,12 +111,12 @@ def test_who_follows_the_run_carries_the_word(
         wait_for(lambda: (seen := view()).final and seen, 20, "it is over everywhere").state
         == state
     )
-    notes = [event.data["text"] for event in told if event.kind == "note"]
+    notes = [event.data["text"] for event in events if event.kind == "note"]
     assert notes == ["n1 has not heard from n2 that the run is over: this machine informs them"]
     assert fleet.alive("r1", "cut") == {} and status(fleet, plan).unheard is None
 
 
-def test_nonsense_is_no_word(fleet: NearFleet, tmp_path: Path) -> None:
+def test_nonsense_is_not_relayed(fleet: NearFleet, tmp_path: Path) -> None:
     launched(fleet, tmp_path)
     assert fleet.call("n1", "run.known", run="r1", job="cut") == {"known": None}
     for nonsense in (
@@ -161,5 +161,7 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
         ),
     ],
 )
-def test_who_has_not_heard(states: list[wire.HostRunState], uninformed_hosts: Any) -> None:
-    assert uninformed({each.host: each for each in states}) == uninformed_hosts
+def test_hosts_that_do_not_know_end_of_run(
+    states: list[wire.HostRunState], uninformed_hosts: Any
+) -> None:
+    assert uninformed({state.host: state for state in states}) == uninformed_hosts

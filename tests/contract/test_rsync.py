@@ -57,94 +57,96 @@ def contents(root: Path) -> dict[bytes, bytes | str]:
     return files
 
 
-def test_a_tree_arrives_identical_whatever_its_names(yard: Any, tree: Path, way: Any) -> None:
+def test_tree_with_unusual_names_arrives_identical(yard: Any, tree: Path, way: Any) -> None:
     host = yard.host("n1").host
-    target, how = resolve(host), way(host)
-    there = yard.root / "the re's"
-    there.mkdir()
-    assert push(target, str(tree), None, str(there), delete=True, **how) > 0
-    assert contents(there) == contents(tree)
-    assert (there / "run.sh").stat().st_mode & 0o777 == 0o700
-    assert (there / "plain").stat().st_mode & 0o777 == 0o600
-    (there / "stale").write_text("x")
-    push(target, str(tree), None, str(there), delete=True, **how)
-    assert contents(there) == contents(tree)
+    target, connection = resolve(host), way(host)
+    destination = yard.root / "the re's"
+    destination.mkdir()
+    assert push(target, str(tree), None, str(destination), delete=True, **connection) > 0
+    assert contents(destination) == contents(tree)
+    assert (destination / "run.sh").stat().st_mode & 0o777 == 0o700
+    assert (destination / "plain").stat().st_mode & 0o777 == 0o600
+    (destination / "stale").write_text("x")
+    push(target, str(tree), None, str(destination), delete=True, **connection)
+    assert contents(destination) == contents(tree)
 
 
-def test_only_the_names_are_sent_whatever_their_times_say(yard: Any, tree: Path, way: Any) -> None:
+def test_only_requested_names_are_sent_whatever_their_times(
+    yard: Any, tree: Path, way: Any
+) -> None:
     host = yard.host("n1").host
-    target, how = resolve(host), way(host)
-    there = yard.root / "there"
-    there.mkdir()
+    target, connection = resolve(host), way(host)
+    destination = yard.root / "there"
+    destination.mkdir()
     seen: list[int] = []
     push(
         target,
         str(tree),
         [*ODD_NAMES, b"run.sh", b"link"],
-        str(there),
+        str(destination),
         delete=False,
         on_progress=lambda done, _: seen.append(done),
-        **how,
+        **connection,
     )
-    assert contents(there) == contents(tree)
+    assert contents(destination) == contents(tree)
     assert seen
     times = (tree / "plain").stat()
-    (there / "plain").write_bytes(b"x" * times.st_size)
-    os.utime(there / "plain", ns=(times.st_atime_ns, times.st_mtime_ns))
-    push(target, str(tree), [b"plain"], str(there), delete=False, **how)
-    assert contents(there) == contents(tree)
+    (destination / "plain").write_bytes(b"x" * times.st_size)
+    os.utime(destination / "plain", ns=(times.st_atime_ns, times.st_mtime_ns))
+    push(target, str(tree), [b"plain"], str(destination), delete=False, **connection)
+    assert contents(destination) == contents(tree)
 
 
-def test_a_noisy_login_shell_is_no_obstacle(yard: Any, tree: Path, way: Any) -> None:
+def test_push_through_noisy_login_shell(yard: Any, tree: Path, way: Any) -> None:
     sshd = yard.host("n1")
     (sshd.home / ".bashrc").write_text("echo welcome to n1; printf 'no newline'\n")
     noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
-    there = yard.root / "there"
-    there.mkdir()
-    push(resolve(noisy.host), str(tree), None, str(there), delete=True, **way(noisy.host))
-    assert contents(there) == contents(tree)
+    destination = yard.root / "there"
+    destination.mkdir()
+    push(resolve(noisy.host), str(tree), None, str(destination), delete=True, **way(noisy.host))
+    assert contents(destination) == contents(tree)
 
 
-def test_through_a_jump_host(yard: Any, tree: Path, way: Any) -> None:
+def test_push_through_jump_host(yard: Any, tree: Path, way: Any) -> None:
     jump, inner = yard.host("jump"), yard.host("inner")
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
-    there = yard.root / "there"
-    there.mkdir()
-    push(resolve(host), str(tree), None, str(there), delete=True, **way(host))
-    assert contents(there) == contents(tree)
+    destination = yard.root / "there"
+    destination.mkdir()
+    push(resolve(host), str(tree), None, str(destination), delete=True, **way(host))
+    assert contents(destination) == contents(tree)
     assert "Accepted publickey" in jump.trace()
 
 
-def test_an_empty_source_deletes_nothing(yard: Any, tmp_path: Path) -> None:
+def test_empty_source_deletes_nothing(yard: Any, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(Refused, match="empty"):
         push(resolve(yard.host("n1").host), str(empty), None, str(tmp_path), delete=True)
 
 
-def test_rsync_missing_there_is_named(yard: Any, tree: Path, way: Any) -> None:
+def test_rsync_missing_on_host_is_named(yard: Any, tree: Path, way: Any) -> None:
     bare = yard.host("n1", "ForceCommand PATH=/nowhere; eval $SSH_ORIGINAL_COMMAND")
     with pytest.raises(Refused, match="rsync is missing") as caught:
         push(resolve(bare.host), str(tree), None, str(tree), delete=False, **way(bare.host))
     assert caught.value.where == "n1"
 
 
-def test_a_full_disk_is_named(yard: Any, tree: Path, way: Any) -> None:
+def test_full_disk_on_host_is_named(yard: Any, tree: Path, way: Any) -> None:
     full = yard.host("n1", "ForceCommand ulimit -f 1; trap '' XFSZ; eval $SSH_ORIGINAL_COMMAND")
     (tree / "big").write_bytes(os.urandom(1 << 20))
-    there = yard.root / "there"
-    there.mkdir()
+    destination = yard.root / "there"
+    destination.mkdir()
     with pytest.raises(HostFailed) as caught:
-        push(resolve(full.host), str(tree), None, str(there), delete=False, **way(full.host))
+        push(resolve(full.host), str(tree), None, str(destination), delete=False, **way(full.host))
     assert caught.value.where == "n1"
 
 
-def test_an_unknown_host_key_is_refused_by_rsync_too(yard: Any, tree: Path) -> None:
+def test_rsync_refuses_unknown_host_key(yard: Any, tree: Path) -> None:
     with pytest.raises(HostUnreachable, match="host key"):
         push(resolve(yard.host("n1", known=False).host), str(tree), None, str(tree), delete=False)
 
 
-def test_nobody_listens(yard: Any, tree: Path) -> None:
+def test_host_without_listener_is_unreachable(yard: Any, tree: Path) -> None:
     sshd = yard.host("n1")
     sshd.process.terminate()
     sshd.process.wait(120)
@@ -152,43 +154,43 @@ def test_nobody_listens(yard: Any, tree: Path) -> None:
         push(resolve(sshd.host), str(tree), None, str(tree), delete=False)
 
 
-def test_it_can_be_ended_and_goes_on_later(yard: Any, tree: Path, way: Any) -> None:
+def test_interrupted_push_is_resumed(yard: Any, tree: Path, way: Any) -> None:
     host = yard.host("n1").host
-    target, how = resolve(host), way(host)
+    target, connection = resolve(host), way(host)
     (tree / "big").write_bytes(os.urandom(64 << 20))
-    there = yard.root / "there"
-    there.mkdir()
-    begun = threading.Event()
+    destination = yard.root / "there"
+    destination.mkdir()
+    started = threading.Event()
 
     def stop() -> None:
-        assert begun.wait(120)
+        assert started.wait(120)
         running.end({target})
 
-    ender = threading.Thread(daemon=True, target=stop)
-    ender.start()
+    stopper = threading.Thread(daemon=True, target=stop)
+    stopper.start()
     try:
         push(
             target,
             str(tree),
             None,
-            str(there),
+            str(destination),
             delete=False,
-            on_progress=lambda done, _: begun.set(),
-            **how,
+            on_progress=lambda done, _: started.set(),
+            **connection,
         )
     except Interrupted:
         pass
-    begun.set()
-    ender.join()
-    push(target, str(tree), None, str(there), delete=False, **how)
-    assert contents(there) == contents(tree)
+    started.set()
+    stopper.join()
+    push(target, str(tree), None, str(destination), delete=False, **connection)
+    assert contents(destination) == contents(tree)
 
 
-def test_a_session_that_ends_meanwhile_is_named(yard: Any, tree: Path) -> None:
+def test_session_that_ends_during_push_is_named(yard: Any, tree: Path) -> None:
     host = yard.host("n1").host
     (tree / "big").write_bytes(os.urandom(64 << 20))
-    there = yard.root / "there"
-    there.mkdir()
+    destination = yard.root / "there"
+    destination.mkdir()
     session = open_session(host, Connector())
 
     def end(done: int, total: int | None) -> None:
@@ -199,39 +201,39 @@ def test_a_session_that_ends_meanwhile_is_named(yard: Any, tree: Path) -> None:
             resolve(host),
             str(tree),
             None,
-            str(there),
+            str(destination),
             delete=False,
             on_progress=end,
             session=session,
         )
 
 
-def test_where_sshd_allows_no_further_channel_a_new_ssh_carries_it(yard: Any, tree: Path) -> None:
+def test_push_starts_new_ssh_if_sshd_allows_no_further_channel(yard: Any, tree: Path) -> None:
     host = yard.host("n1", "MaxSessions 1").host
-    there = yard.root / "there"
-    there.mkdir()
+    destination = yard.root / "there"
+    destination.mkdir()
     session = open_session(host, Connector())
-    held = session.start("sleep 60")
-    push(resolve(host), str(tree), None, str(there), delete=False, session=session)
-    assert contents(there) == contents(tree)
-    held.close()
+    open_channel = session.start("sleep 60")
+    push(resolve(host), str(tree), None, str(destination), delete=False, session=session)
+    assert contents(destination) == contents(tree)
+    open_channel.close()
     session.close()
 
 
-def test_many_bytes_take_a_new_ssh(yard: Any, tree: Path) -> None:
+def test_push_of_many_bytes_starts_new_ssh(yard: Any, tree: Path) -> None:
     host = yard.host("n1").host
-    there = yard.root / "there"
-    there.mkdir()
+    destination = yard.root / "there"
+    destination.mkdir()
     push(
         resolve(host),
         str(tree),
         None,
-        str(there),
+        str(destination),
         delete=False,
         session=NoSession(),
         total_bytes=SESSION_BYTES,
     )
-    assert contents(there) == contents(tree)
+    assert contents(destination) == contents(tree)
 
 
 class NoSession:

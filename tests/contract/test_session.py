@@ -31,7 +31,7 @@ def fleet() -> Iterator[SshFleet]:
         yield opened
 
 
-def test_one_word_is_a_script_and_several_are_argv(yard: Any, fleet: SshFleet) -> None:
+def test_single_word_is_script_and_several_words_are_argv(yard: Any, fleet: SshFleet) -> None:
     session = fleet.session(yard.host("n1").host)
     done = session.run(("echo $((6*7)); echo oops >&2; exit 3",))
     assert (done.exit_code, done.stdout, done.stderr) == (3, b"42\n", b"oops\n")
@@ -67,14 +67,14 @@ def test_output_larger_than_every_window(
         session.run(("cat /dev/zero",))
 
 
-def test_a_signal_is_no_exit_code_and_a_limit_is_kept(yard: Any, fleet: SshFleet) -> None:
+def test_signal_is_not_exit_code_and_time_limit_is_kept(yard: Any, fleet: SshFleet) -> None:
     session = fleet.session(yard.host("n1").host)
     assert session.run(("kill -9 $$",)).exit_code is None
     with pytest.raises(HostFailed, match=r"0\.2 s"):
         session.run(("sleep 20",), timeout_s=0.2)
 
 
-def test_an_unknown_host_key_is_refused_with_its_fingerprint(yard: Any, fleet: SshFleet) -> None:
+def test_unknown_host_key_is_refused_with_fingerprint(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1", known=False)
     public = str(sshd.config.parent / "hostkey.pub")
     shown = subprocess.run(
@@ -86,7 +86,7 @@ def test_an_unknown_host_key_is_refused_with_its_fingerprint(yard: Any, fleet: S
     assert "Accepted" not in sshd.trace()
 
 
-def test_a_changed_host_key_is_refused_with_both_and_the_line(yard: Any, fleet: SshFleet) -> None:
+def test_changed_host_key_is_refused_with_both_keys_and_line(yard: Any, fleet: SshFleet) -> None:
     sshd, other = yard.host("n1", known=False), yard.host("n2")
     old = (other.config.parent / "hostkey.pub").read_text().split()[1]
     yard.known.write_text(f"# one\n[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
@@ -96,7 +96,7 @@ def test_a_changed_host_key_is_refused_with_both_and_the_line(yard: Any, fleet: 
     assert error.next and "tfdeploy trust --renew n1" in error.next
 
 
-def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:
+def test_closed_port_and_unknown_name_are_named(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     sshd.process.terminate()
     sshd.process.wait(120)
@@ -111,7 +111,7 @@ def test_nobody_listens_no_such_name(yard: Any, fleet: SshFleet) -> None:
     assert refused(fleet, behind).next == f"correct `jump:` (lab.yaml:4); {without}"
 
 
-def test_silence_garbage_and_endless_banners_are_bounded(
+def test_silent_garbage_and_endless_servers_are_given_up(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     host = yard.host("n1").host
@@ -154,7 +154,7 @@ def suppressed(action: Callable[[], None]) -> None:
         pass
 
 
-def test_a_burst_beyond_max_startups_gets_in(yard: Any) -> None:
+def test_burst_beyond_max_startups_connects(yard: Any) -> None:
     sshd = yard.host("n1", "MaxStartups 2:50:4")
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(16))
     with SshFleet() as fleet:
@@ -162,7 +162,7 @@ def test_a_burst_beyond_max_startups_gets_in(yard: Any) -> None:
     assert set(outcomes.values()) == {0}, outcomes
 
 
-def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> None:
+def test_jump_hosts_are_shared_and_checked_and_named(yard: Any, fleet: SshFleet) -> None:
     jump, inner, other = yard.host("jump"), yard.host("inner"), yard.host("other")
     way = f"{jump.host.user}@127.0.0.1:{jump.port}"
     for sshd in (inner, other):
@@ -185,7 +185,7 @@ def test_jump_hosts_are_shared_checked_and_named(yard: Any, fleet: SshFleet) -> 
 
 
 @pytest.mark.fault("10 a dead jump host")
-def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
+def test_error_names_dead_jump_host_not_host_behind_it(
     yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jump, inner = yard.host("jump"), yard.host("inner")
@@ -194,24 +194,24 @@ def test_a_dead_jump_host_is_named_and_not_the_host_behind_it(
     assert fleet.session(replace(inner.host, jump=way)).alive
     sshd = inner.host
     mute = listener(lambda sock: None)
-    for port, why in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
+    for port, reason in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
         # The timeout is short only for this connection, because a connection that succeeds may take
         # longer.
         with monkeypatch.context() as patch:
             patch.setattr(connect, "CONNECT_S", 1.0)
-            said = refused(
+            message = refused(
                 fleet, replace(sshd, name=f"n{port}", jump=f"{user}@127.0.0.1:{port}")
             ).what
         assert (
-            said.startswith(f"the jump host {user}@127.0.0.1:{port} cannot be used: ")
-            and why in said
+            message.startswith(f"the jump host {user}@127.0.0.1:{port} cannot be used: ")
+            and reason in message
         )
-        assert said.count("jump host") == 1
-    said = refused(fleet, replace(sshd, name="second", jump=f"{way},{user}@127.0.0.1:1")).what
-    assert said == f"the jump host {way} cannot reach 127.0.0.1:1: Connect failed"
+        assert message.count("jump host") == 1
+    message = refused(fleet, replace(sshd, name="second", jump=f"{way},{user}@127.0.0.1:1")).what
+    assert message == f"the jump host {way} cannot reach 127.0.0.1:1: Connect failed"
 
 
-def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: SshFleet) -> None:
+def test_lost_connection_is_unreachable_and_reconnects(yard: Any, fleet: SshFleet) -> None:
     sshd = yard.host("n1")
     session = fleet.session(sshd.host)
     with pytest.raises(HostUnreachable):
@@ -220,7 +220,7 @@ def test_a_connection_that_dies_is_unreachable_and_comes_back(yard: Any, fleet: 
 
 
 @pytest.mark.fault("10 a server that freezes")
-def test_a_server_that_freezes_is_found_by_the_pulse(
+def test_keepalive_detects_frozen_server(
     yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepalive, "EVERY_S", 0.1)
@@ -239,7 +239,7 @@ def test_a_server_that_freezes_is_found_by_the_pulse(
 
 
 @pytest.mark.parametrize("shell", ["csh", "tcsh", "fish", "zsh", "dash", "bash"])
-def test_every_login_shell_reads_it_alike(shell: str) -> None:
+def test_every_login_shell_gets_same_words(shell: str) -> None:
     import shutil
 
     from tfdeploy.transport.quoting import command_line
@@ -294,7 +294,7 @@ class Welcome(paramiko.ServerInterface):
 
 
 @pytest.mark.fault("59 an sshd that lets us in and never starts a command")
-def test_an_sshd_that_answers_no_request_is_given_up(
+def test_sshd_that_answers_no_request_is_given_up(
     yard: Any, listener: Callable[..., int], fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "START_S", 0.5)

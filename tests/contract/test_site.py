@@ -26,12 +26,12 @@ def navigation() -> list[str]:
     return [path for _, pages in llms_txt.sections() for _, path in pages]
 
 
-def test_the_navigation_has_every_page_once() -> None:
+def test_navigation_has_every_page_once() -> None:
     pages = sorted(path.relative_to(DOCS).as_posix() for path in DOCS.rglob("*.md"))
     assert sorted(["README.md", *navigation()]) == pages, "the navigation is in mkdocs.yml"
 
 
-def test_the_index_has_the_order_of_the_navigation() -> None:
+def test_index_has_order_of_navigation() -> None:
     hint = 'docs/README.md must have the sections and pages of "nav" in mkdocs.yml, in that order'
     assert list(llms_txt.purposes()) == navigation(), hint
     index = llms_txt.INDEX.read_text(encoding="utf-8")
@@ -43,20 +43,20 @@ def test_llms_txt_is_current() -> None:
 
 
 @pytest.mark.parametrize(("name", "text"), reference_pages.pages().items())
-def test_a_page_of_the_reference_is_current(name: str, text: str) -> None:
+def test_reference_page_is_current(name: str, text: str) -> None:
     page = reference_pages.FOLDER / name
     assert page.exists() and page.read_text(encoding="utf-8") == text, (
         f"run {reference_pages.RENEW}"
     )
 
 
-def test_every_generated_page_is_in_its_folder_alone() -> None:
+def test_reference_folder_has_only_generated_pages() -> None:
     names = {path.name for path in reference_pages.FOLDER.iterdir()}
     assert names == {*reference_pages.pages()}, f"{reference_pages.RENEW} writes these pages alone"
 
 
 @pytest.mark.parametrize("path", ["README.md", *navigation()])
-def test_no_link_of_a_page_leaves_the_site(path: str) -> None:
+def test_no_link_leaves_site(path: str) -> None:
     page = DOCS / path
     for link in _LINK.findall(page.read_text(encoding="utf-8")):
         target = (page.parent / link).resolve()
@@ -66,7 +66,7 @@ def test_no_link_of_a_page_leaves_the_site(path: str) -> None:
 
 
 @pytest.mark.needs("zensical")
-def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
+def test_site_builds_without_warning(tmp_path: Path) -> None:
     # zensical writes a cache beside its configuration, so it builds a copy.
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)

@@ -29,13 +29,13 @@ def heading_of(pair: tuple[str, str]) -> str:
     return pair[0].splitlines()[0]
 
 
-def test_no_english_section_has_changed_since_its_translation() -> None:
+def test_no_section_has_changed_since_translation() -> None:
     hint = "translate these sections of README.md in README.zh.md, then run "
     assert translation_marks.changed_sections() == [], hint + translation_marks.RENEW
 
 
 @pytest.mark.parametrize("pair", SECTIONS, ids=heading_of)
-def test_a_section_has_the_structure_of_the_original(pair: tuple[str, str]) -> None:
+def test_section_has_structure_of_original(pair: tuple[str, str]) -> None:
     english, chinese = pair
     for pattern in (_CODE, _HEADING):
         assert pattern.findall(chinese) == pattern.findall(english)

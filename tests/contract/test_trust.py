@@ -20,11 +20,11 @@ from tfdeploy.operations import trust
 from tfdeploy.transport.fleet import SshFleet
 
 
-def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
+def test_new_keys_are_recorded_once_and_then_known(yard: Any) -> None:
     new, known = yard.host("n1", known=False), yard.host("n2")
     down = replace(known.host, name="down", port=1)
     scanned = trust.scan((new.host, known.host, down))
-    assert [(one.host, one.state) for one in scanned] == [
+    assert [(scanned_host.host, scanned_host.state) for scanned_host in scanned] == [
         ("n1", "new"),
         ("n2", "known"),
         ("down", "unreachable"),
@@ -34,8 +34,8 @@ def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
         ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
     ).stdout.split()[1]
     assert scanned[0].outcome.fingerprint == shown
-    assert [one.host for one in trust.record([*scanned, *scanned])] == ["n1"]
-    assert [one.state for one in trust.scan((new.host,))] == ["known"]
+    assert [recorded.host for recorded in trust.record([*scanned, *scanned])] == ["n1"]
+    assert [scanned_host.state for scanned_host in trust.scan((new.host,))] == ["known"]
     with SshFleet() as fleet:
         assert fleet.session(new.host).run(("true",)).exit_code == 0
     assert subprocess.run(
@@ -45,7 +45,7 @@ def test_new_keys_are_shown_recorded_once_and_then_known(yard: Any) -> None:
     )
 
 
-def test_a_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
+def test_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
     sshd, other = yard.host("n1", known=False), yard.host("n2")
     old = (other.config.parent / "hostkey.pub").read_text().split()[1]
     yard.known.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
@@ -54,63 +54,66 @@ def test_a_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
     assert trust.record(scanned) == []
 
 
-def test_hosts_behind_an_unknown_jump_host_come_second(yard: Any) -> None:
+def test_unknown_jump_host_is_recorded_before_hosts_behind_it(yard: Any) -> None:
     jump, inner = yard.host("jump", known=False), yard.host("inner", known=False)
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     first = trust.scan((host,))
-    assert [one.state for one in first] == ["new", "unreachable"]
+    assert [scanned_host.state for scanned_host in first] == ["new", "unreachable"]
     trust.record(first)
     second = trust.scan((host,))
-    assert [one.state for one in second] == ["known", "new"]
+    assert [scanned_host.state for scanned_host in second] == ["known", "new"]
     trust.record(second)
-    assert [one.state for one in trust.scan((host,))] == ["known", "known"]
+    assert [scanned_host.state for scanned_host in trust.scan((host,))] == ["known", "known"]
 
 
 @pytest.fixture
-def between(
+def start_proxy(
     listener: Callable[[Callable[[socket.socket], None]], int],
 ) -> Iterator[Callable[..., int]]:
-    """Return a function between(*ports), which starts a TCP proxy and returns its port.
+    """Return a function start_proxy(*ports), which starts a TCP proxy and returns its port.
 
     The first connection goes to the first of `ports`, the second to the second, and so on. All
     further connections go to the last.
     """
 
-    opened: list[socket.socket] = []
+    upstreams: list[socket.socket] = []
 
     def start(*ports: int) -> int:
-        left = list(ports)
+        remaining_ports = list(ports)
 
         def pass_on(sock: socket.socket) -> None:
-            there = socket.create_connection(
-                ("127.0.0.1", left.pop(0) if len(left) > 1 else left[0])
+            upstream = socket.create_connection(
+                (
+                    "127.0.0.1",
+                    remaining_ports.pop(0) if len(remaining_ports) > 1 else remaining_ports[0],
+                )
             )
-            opened.append(there)
-            for one, other in ((sock, there), (there, sock)):
-                threading.Thread(target=_copy, args=(one, other), daemon=True).start()
+            upstreams.append(upstream)
+            for source, sink in ((sock, upstream), (upstream, sock)):
+                threading.Thread(target=_copy, args=(source, sink), daemon=True).start()
 
         return listener(pass_on)
 
     yield start
-    for there in opened:
+    for upstream in upstreams:
         with contextlib.suppress(OSError):
-            there.shutdown(socket.SHUT_RDWR)
-        there.close()
+            upstream.shutdown(socket.SHUT_RDWR)
+        upstream.close()
 
 
-def _copy(one: socket.socket, other: socket.socket) -> None:
+def _copy(source: socket.socket, sink: socket.socket) -> None:
     with contextlib.suppress(OSError):
-        while block := one.recv(1 << 16):
-            other.sendall(block)
+        while block := source.recv(1 << 16):
+            sink.sendall(block)
     with contextlib.suppress(OSError):
-        other.shutdown(socket.SHUT_WR)
+        sink.shutdown(socket.SHUT_WR)
 
 
-def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(
-    yard: Any, between: Callable[..., int]
+def test_scanned_key_is_recorded_and_later_key_is_refused(
+    yard: Any, start_proxy: Callable[..., int]
 ) -> None:
     real, stranger = yard.host("n1", known=False), yard.host("n2", known=False)
-    host = replace(real.host, port=between(real.port, stranger.port, real.port))
+    host = replace(real.host, port=start_proxy(real.port, stranger.port, real.port))
     seen = trust.scan((host,))
     trust.record(seen)
     with SshFleet() as fleet:
@@ -121,11 +124,11 @@ def test_what_was_seen_is_recorded_and_whoever_steps_in_afterwards_is_refused(
         assert fleet.session(host).run(("true",)).exit_code == 0
 
 
-def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(
-    yard: Any, between: Callable[..., int]
+def test_key_that_user_saw_is_recorded_if_host_changes_keys(
+    yard: Any, start_proxy: Callable[..., int]
 ) -> None:
     sshds = [yard.host(f"n{i}", known=False) for i in range(3)]
-    host = replace(sshds[0].host, port=between(*(sshd.port for sshd in sshds)))
+    host = replace(sshds[0].host, port=start_proxy(*(sshd.port for sshd in sshds)))
     trust.record(trust.scan((host,)))
     changed = trust.find_machine((host,), "n0")
     assert changed is not None and changed.state == "changed"
@@ -139,7 +142,7 @@ def test_a_host_that_shows_another_key_each_time_gets_the_one_that_was_shown(
         trust.renew(changed)
 
 
-def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
+def test_jump_host_key_is_renewed_by_name(yard: Any) -> None:
     jump, inner = yard.host("jump", known=False), yard.host("inner")
     wrong = (inner.config.parent / "hostkey.pub").read_text().split()[1]
     with yard.known.open("a") as lines:
@@ -156,28 +159,31 @@ def test_a_jump_host_is_renewed_by_its_name(yard: Any) -> None:
         assert fleet.session(host).run(("true",)).exit_code == 0
 
 
-def test_names_are_hidden_where_the_file_hides_names_or_ssh_would(
+def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
     yard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = yard.host("n1", known=False), yard.host("n2", known=False)
+    first, second = yard.host("n1", known=False), yard.host("n2", known=False)
     # The configuration of some systems sets HashKnownHosts. In this test it is not set.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
-    trust.record(trust.scan((one.host,)))
-    assert f"[127.0.0.1]:{one.port} " in yard.known.read_text()
+    trust.record(trust.scan((first.host,)))
+    assert f"[127.0.0.1]:{first.port} " in yard.known.read_text()
     subprocess.run(
         ["ssh-keygen", "-q", "-H", "-f", str(yard.known)], check=True, capture_output=True
     )
-    trust.record(trust.scan((two.host,)))
-    assert str(two.port) not in yard.known.read_text()
+    trust.record(trust.scan((second.host,)))
+    assert str(second.port) not in yard.known.read_text()
     yard.known.write_text("")
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: True)
-    trust.record(trust.scan((one.host, two.host)))
+    trust.record(trust.scan((first.host, second.host)))
     assert "127.0.0.1" not in yard.known.read_text()
-    assert [scanned.state for scanned in trust.scan((one.host, two.host))] == ["known", "known"]
+    assert [scanned.state for scanned in trust.scan((first.host, second.host))] == [
+        "known",
+        "known",
+    ]
 
 
-def test_an_old_key_in_a_file_that_is_not_ours_is_named(
+def test_old_key_in_system_file_is_named(
     yard: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sshd, other = yard.host("n1", known=False), yard.host("n2")
@@ -197,6 +203,6 @@ def test_an_old_key_in_a_file_that_is_not_ours_is_named(
         trust.renew(machine)
 
 
-def test_fingerprint_lists_are_read() -> None:
+def test_lists_of_fingerprints_are_read() -> None:
     text = "# mine\nn1 SHA256:abc=\nn2 ssh-ed25519 SHA256:def comment\n256 nothing\n"
     assert trust.read_fingerprints(text) == {"n1": "SHA256:abc", "n2": "SHA256:def"}

@@ -48,7 +48,7 @@ def ask(port: int, data: bytes) -> bytes:
         return b"".join(iter(lambda: sock.recv(65536), b""))
 
 
-def test_many_connections_carry_bytes_both_ways(
+def test_many_connections_transfer_data_both_ways(
     yard: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
     tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
@@ -62,10 +62,10 @@ def test_many_connections_carry_bytes_both_ways(
         asker.start()
     for asker in askers:
         asker.join(WITHIN_S)
-    assert got == {number: each[::-1] for number, each in enumerate(data)}
+    assert got == {number: block[::-1] for number, block in enumerate(data)}
 
 
-def test_it_ends_when_it_is_closed_and_with_its_session(
+def test_tunnel_ends_when_it_or_its_session_is_closed(
     yard: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
     session = fleet.session(yard.host("n1").host)
@@ -90,7 +90,7 @@ def test_it_ends_when_it_is_closed_and_with_its_session(
         )
 
 
-def test_connections_that_say_nothing_give_way_to_further_ones(
+def test_silent_connections_give_way_to_new_ones(
     yard: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
     tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
@@ -100,20 +100,20 @@ def test_connections_that_say_nothing_give_way_to_further_ones(
         assert [ask(tunnel.port, b"abc") for _ in range(3)] == [b"cba"] * 3
 
 
-def test_what_cannot_be_is_said_at_once(
+def test_impossible_tunnels_fail_immediately(
     yard: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
-        gone = server.getsockname()[1]
+        closed_port = server.getsockname()[1]
     session = fleet.session(yard.host("n1").host)
     with pytest.raises(HostFailed, match="nothing answers"):
-        session.tunnel(gone)
+        session.tunnel(closed_port)
     closed = fleet.session(yard.host("n2", "AllowTcpForwarding no").host)
     with pytest.raises(HostFailed, match="forwards no connections") as caught:
         closed.tunnel(listener(echo))
     assert "AllowTcpForwarding" in str(caught.value.next)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        taken = server.getsockname()[1]
+        used_port = server.getsockname()[1]
         with pytest.raises(Refused, match="taken"):
-            session.tunnel(listener(echo), (taken,))
-        assert session.tunnel(listener(echo), (taken, 0)).port != taken
+            session.tunnel(listener(echo), (used_port,))
+        assert session.tunnel(listener(echo), (used_port, 0)).port != used_port

@@ -107,7 +107,7 @@ def operator(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) ->
     fleet.end_all()
 
 
-def test_a_launch_over_hosts_nearby(operator: Operator) -> None:
+def test_launch_starts_every_task(operator: Operator) -> None:
     operator.launch("r1")
     assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
 
@@ -121,7 +121,7 @@ def failed(operator: Operator, run: str) -> TfdeployError:
 
 @pytest.mark.fault("61 one host starts late, another has given up; they do not hear each other")
 @pytest.mark.parametrize("program", [FOREVER, "import time; time.sleep(0.5)"])
-def test_a_host_that_gave_up_before_its_start_fails_the_launch(
+def test_host_that_gave_up_before_start_fails_launch(
     operator: Operator, monkeypatch: pytest.MonkeyPatch, program: str
 ) -> None:
     """Test a launch in which the request to start reaches the ps too late, while the hosts cannot
@@ -149,7 +149,7 @@ def test_a_host_that_gave_up_before_its_start_fails_the_launch(
 
 
 @pytest.mark.fault("61 one host is slower to prepare than the others wait")
-def test_a_host_that_prepares_late_is_waited_for_by_the_others(
+def test_hosts_wait_for_host_that_prepares_late(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_s = 3.0
@@ -159,8 +159,8 @@ def test_a_host_that_prepares_late_is_waited_for_by_the_others(
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
         if (host, verb) == ("n2", "run.prepare"):
             held_until(lambda: operator.phase("r1", "n1") == "prepared")
-            begun = time.monotonic()
-            held_until(lambda: time.monotonic() > begun + 1.5 * limit_s)
+            start = time.monotonic()
+            held_until(lambda: time.monotonic() > start + 1.5 * limit_s)
         return do()
 
     operator.fleet.around = around
@@ -169,7 +169,7 @@ def test_a_host_that_prepares_late_is_waited_for_by_the_others(
 
 
 @pytest.mark.fault("61 one host prepares after the others have given up")
-def test_a_host_that_has_given_up_is_no_firewall(operator: Operator) -> None:
+def test_error_about_host_that_gave_up_names_no_firewall(operator: Operator) -> None:
     operator.limits(1.0)
 
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
@@ -186,7 +186,7 @@ def test_a_host_that_has_given_up_is_no_firewall(operator: Operator) -> None:
     assert operator.has_given_up("r1", "n1")
 
 
-def test_no_firewall_is_blamed_for_a_host_that_has_given_up_meanwhile(operator: Operator) -> None:
+def test_error_names_no_firewall_if_host_gives_up_during_check(operator: Operator) -> None:
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
         if (host, verb) == ("n2", "run.links"):
             where = {"run": "r1", "job": "whole", "reason": "an operator's whim"}
@@ -201,7 +201,7 @@ def test_no_firewall_is_blamed_for_a_host_that_has_given_up_meanwhile(operator: 
     assert "an operator's whim" in failed(operator, "r1").what
 
 
-def test_the_name_of_a_launch_that_was_rolled_back_is_free(operator: Operator) -> None:
+def test_name_of_rolled_back_launch_can_be_reused(operator: Operator) -> None:
     operator.program("raise SystemExit(3)\n")
     assert "exit code 3" in failed(operator, "r1").what
     refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
@@ -212,7 +212,7 @@ def test_the_name_of_a_launch_that_was_rolled_back_is_free(operator: Operator) -
     operator.fleet.end_all()
 
 
-def test_the_name_of_a_run_that_was_stays_taken_and_the_run_as_it_is(operator: Operator) -> None:
+def test_name_of_ended_run_is_refused_and_run_stays_unchanged(operator: Operator) -> None:
     operator.launch("r1")
     for host in operator.fleet.contexts:
         operator.fleet.call(host, "run.stop", run="r1", job="whole", grace_s=0.0)
@@ -226,7 +226,7 @@ def test_the_name_of_a_run_that_was_stays_taken_and_the_run_as_it_is(operator: O
         )
 
 
-def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> None:
+def test_long_words_and_large_secrets_reach_hosts(operator: Operator) -> None:
     words = tuple(f"{number:02}" * 50_000 for number in range(11))
     operator.job = replace(operator.job, command=(*operator.job.command, *words))
     operator.launch("r1", secrets={f"KEY{number}": Secret("s" * 100_000) for number in range(8)})
@@ -235,7 +235,7 @@ def test_long_words_and_large_secrets_reach_the_hosts(operator: Operator) -> Non
     assert spec.argv[-11:] == list(words)
 
 
-def test_more_than_a_host_takes_is_refused(
+def test_plan_larger_than_host_limit_is_refused(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "MAX_PACKED_BYTES", 1 << 10)
@@ -253,7 +253,7 @@ AWAY, BROKEN = (
 @pytest.mark.fault("29 one host dies during prepare, and another refuses")
 @pytest.mark.parametrize("code", ["live_run", "exists", "disk", "port_taken"])
 @pytest.mark.parametrize(("other", "exit_code"), [(AWAY, 4), (BROKEN, 3)])
-def test_a_refusal_hides_no_host_that_is_away(
+def test_refusal_hides_no_unreachable_host(
     operator: Operator, code: str, other: TfdeployError, exit_code: int
 ) -> None:
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
@@ -270,7 +270,7 @@ def test_a_refusal_hides_no_host_that_is_away(
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
 
 
-def test_a_port_that_is_taken_beside_a_live_run_is_not_tried_again(operator: Operator) -> None:
+def test_used_port_beside_live_run_is_not_retried(operator: Operator) -> None:
     def around(host: str, verb: str, do: Callable[[], Any]) -> Any:
         if verb == "run.prepare":
             raise AgentError("in the way", code="live_run" if host == "n2" else "port_taken")

@@ -11,10 +11,10 @@ import yaml
 from tfdeploy.config import load_inventory, load_job
 
 ROOT = Path(__file__).resolve().parents[2]
-# Its blocks are single keys, from config/reference.py.
+# The blocks of this page are single keys, generated from config/reference.py.
 GENERATED = ROOT / "docs/reference"
-# The first line of a block may be a comment that names its file. A file of another name, such as
-# that of another tool, is not read.
+# A block may begin with a comment that names its file. A block with the name of another file, such
+# as that of another tool, is not read.
 OWN_FILES = re.compile(r"# (?:tfdeploy\.yaml|inventories/[\w.-]+)\b")
 _BLOCK = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# \S+\.ya?ml\b|# ~?/\S+")
@@ -36,7 +36,7 @@ def is_inventory(text: str) -> bool:
 
 
 @pytest.mark.parametrize("text", [pytest.param(text, id=name) for name, text in examples()])
-def test_an_example_is_read(text: str, tmp_path: Path) -> None:
+def test_example_is_read(text: str, tmp_path: Path) -> None:
     hint = "correct it, or name the file of another tool in its first line: # tfjob.yaml"
     path = tmp_path / "tfdeploy.yaml"
     path.write_text(text, encoding="utf-8")

@@ -83,8 +83,8 @@ def _files_below(root: Path, shown_as: str) -> Iterator[str]:
         if path.is_dir() or inside_code or any(map(PASSING.search, steps)):
             continue
         name = "/".join(steps)
-        for pattern, instead in GENERAL:
-            name = pattern.sub(instead, name)
+        for pattern, replacement in GENERAL:
+            name = pattern.sub(replacement, name)
         yield f"{shown_as}/{name}"
 
 
@@ -93,15 +93,15 @@ def frozen() -> dict[str, Any]:
     return names
 
 
-def test_error_codes_of_hosts_stay() -> None:
+def test_error_codes_of_hosts_are_unchanged() -> None:
     assert codes_of_verbs() == frozen()["error codes"], HINT
 
 
-def test_exit_codes_stay() -> None:
+def test_exit_codes_are_unchanged() -> None:
     assert exit_codes() == frozen()["exit codes"], HINT
 
 
-def test_files_of_a_run_keep_their_names(
+def test_file_names_of_run_are_unchanged(
     new_lab: Callable[..., Lab], tfdeploy: Callable[[Lab], Tfdeploy]
 ) -> None:
     assert files_of_a_run(tfdeploy(new_lab("loopback", 3))) == frozen()["files"], HINT
@@ -110,19 +110,19 @@ def test_files_of_a_run_keep_their_names(
 @pytest.mark.parametrize(
     "name", ["host/JOB/runs/RUN/plan.json", "host/JOB/runs/RUN/hosts/HOST/tasks/TASK-N/out.log"]
 )
-def test_the_list_has_the_files_that_every_run_has(name: str) -> None:
+def test_list_has_files_that_every_run_has(name: str) -> None:
     assert name in frozen()["files"]
 
 
 def main() -> None:
     if sys.argv[1:] != ["--write"]:
         sys.exit(f"{__doc__}\n    {RENEW}")
-    made = lab.up("frozen-names", "loopback", 3)
+    new_lab = lab.up("frozen-names", "loopback", 3)
     try:
         with tempfile.TemporaryDirectory() as folder:
-            files = files_of_a_run(Tfdeploy(made, Path(folder) / "operator"))
+            files = files_of_a_run(Tfdeploy(new_lab, Path(folder) / "operator"))
     finally:
-        made.down()
+        new_lab.down()
     names = {"error codes": codes_of_verbs(), "exit codes": exit_codes(), "files": files}
     FILE.write_text(json.dumps(names, indent=1) + "\n", encoding="utf-8")
 

@@ -76,10 +76,10 @@ def read_facts(case: dict[str, Any], inventory: Inventory) -> dict[str, HostFact
             **FACTS,
             **case.get("facts", {}).get(host.name, {}),
         }
-        taken = {int(port) for port in fields.get("taken_ports", {})}
+        taken_ports = {int(port) for port in fields.get("taken_ports", {})}
         fields.setdefault(
             "free_ports",
-            [port for port in range(host.ports[0], host.ports[1] + 1) if port not in taken],
+            [port for port in range(host.ports[0], host.ports[1] + 1) if port not in taken_ports],
         )
         fields["gpus"] = [
             {"name": "H200", "memory_mib": 143771, "used_mib": 0, **gpu}
@@ -138,9 +138,12 @@ def drop_defaults(value: Any, encoded: Any) -> Any:
             if not has_default(value, field)
         }
     if isinstance(value, dict):
-        return {key: drop_defaults(each, encoded[key]) for key, each in value.items()}
+        return {key: drop_defaults(part, encoded[key]) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [drop_defaults(each, part) for each, part in zip(value, encoded, strict=True)]
+        return [
+            drop_defaults(item, encoded_item)
+            for item, encoded_item in zip(value, encoded, strict=True)
+        ]
     return encoded
 
 
@@ -155,7 +158,7 @@ def has_default(value: Any, field: dataclasses.Field[Any]) -> bool:
 def test_plan_is_as_recorded(path: Path) -> None:
     case = json.loads(path.read_text())
     assert compute_outcome(case) == case["expect"], (
-        "if the change is meant: python tests/golden/test_plans.py --write"
+        "if the change is intended: python tests/golden/test_plans.py --write"
     )
 
 
@@ -180,7 +183,7 @@ def test_recorded_plan_round_trips(path: Path) -> None:
         ({"ready_after_s": 0.0}, True),
     ],
 )
-def test_only_fields_that_differ_from_their_default_are_recorded(
+def test_only_fields_with_other_values_than_their_defaults_are_recorded(
     change: dict[str, Any], recorded: bool
 ) -> None:
     case = next(

@@ -39,7 +39,7 @@ def test_every_verb_has_a_schema() -> None:
     assert set(VERBS) - NO_JSON <= set(PRINTED)
 
 
-def test_the_schemas_of_the_docs_are_what_is_generated() -> None:
+def test_schemas_in_docs_are_current() -> None:
     assert {path.name for path in (DOCS / "json").iterdir()} == {
         f"{name}.schema.json" for name in PRINTED
     }, RENEW
@@ -47,7 +47,7 @@ def test_the_schemas_of_the_docs_are_what_is_generated() -> None:
         assert (DOCS / "json" / f"{name}.schema.json").read_text() == schema_text(name), RENEW
 
 
-def test_the_page_has_each_with_its_schema() -> None:
+def test_page_names_every_schema() -> None:
     rows = re.findall(
         r"^\| `(.+)` \| \[(\S+)\]\(json/(\S+)\.schema\.json\) \|",
         (DOCS / "json.md").read_text(),
@@ -61,7 +61,7 @@ def test_the_page_has_each_with_its_schema() -> None:
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
-def test_an_example_is_as_its_schema_says(name: str) -> None:
+def test_example_matches_schema(name: str) -> None:
     schema = schema_of(name)
     assert list(find_faults(json.loads(EXAMPLES[name]), schema, schema["$defs"])) == []
 
@@ -82,7 +82,7 @@ def test_an_example_is_as_its_schema_says(name: str) -> None:
         ('"gpus": [0]', '"gpus": ["0"]', ".tasks[0].gpus[0]: '0' is no integer"),
     ],
 )
-def test_a_planted_fault_is_seen(was: str, instead: str, fault: str) -> None:
+def test_planted_fault_is_found(was: str, instead: str, fault: str) -> None:
     assert was in EXAMPLES["status"]
     (faults_found,) = find_printed_faults(
         ["status"], json.loads(EXAMPLES["status"].replace(was, instead, 1))
@@ -90,19 +90,19 @@ def test_a_planted_fault_is_seen(was: str, instead: str, fault: str) -> None:
     assert faults_found.startswith(fault)
 
 
-def test_which_schema_is_meant() -> None:
-    told: list[tuple[list[str], Any, str]] = [
+def test_schema_for_command_and_output() -> None:
+    cases: list[tuple[list[str], Any, str]] = [
         (["-i", "x", "status"], {}, "status"),
         (["sync", "--dry-run"], {}, "sync-dry-run"),
         (["lab", "down"], {}, "lab-down"),
         (["status"], {"error": {}}, "error"),
     ]
-    assert [find_schema_name(words, value) for words, value, _ in told] == [
-        name for *_, name in told
+    assert [find_schema_name(words, value) for words, value, _ in cases] == [
+        name for *_, name in cases
     ]
 
 
-def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
+def test_errors_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
     for error in (
         TfdeployError("a"),
         UsageError("b", where="here", next="there"),
@@ -113,12 +113,12 @@ def test_errors_have_a_schema_too(capsys: pytest.CaptureFixture[str]) -> None:
     assert find_printed_faults(["status"], json.loads(capsys.readouterr().out)) == []
 
 
-def test_a_host_of_the_inventory_has_a_key_for_each_setting() -> None:
-    settings = Host.__annotations__.keys() - {"places"}  # the row has the places as "from"
+def test_host_row_of_inventory_has_key_for_each_setting() -> None:
+    settings = Host.__annotations__.keys() - {"places"}  # the row has them as "from"
     assert set(InventoryHostRow.__annotations__) == {*settings, "roles", "from"}
 
 
-def test_docs_prints_a_schema(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_prints_schema(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "--schema", "sync-dry-run"]) == 0
     assert capsys.readouterr().out == schema_text("sync-dry-run")
     assert main(["docs", "--schema", "nothing"]) == 2

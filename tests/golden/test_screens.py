@@ -33,15 +33,15 @@ def shown(scene: Scene) -> str:
 
 
 @pytest.mark.parametrize("name", SCREENS)
-def test_the_screen(name: str) -> None:
+def test_screen_is_as_recorded(name: str) -> None:
     assert shown(SCREENS[name]) == (FOLDER / f"{name}.txt").read_text(encoding="utf-8")
 
 
-def test_every_golden_has_its_scene() -> None:
+def test_every_recorded_screen_has_scene() -> None:
     assert {path.stem for path in FOLDER.iterdir()} == set(SCREENS)
 
 
-def test_every_picture_of_the_docs_has_its_scene() -> None:
+def test_every_picture_in_docs_has_scene() -> None:
     assert {path.stem for path in DOCS.glob("screen-*.svg")} == {
         f"screen-{name}" for name in PICTURES
     }

@@ -5,26 +5,24 @@ add about 4 ms to the start of every process on a host. record.py provides Named
 TYPE_CHECKING = False
 
 if TYPE_CHECKING:
-    from typing import (
-        Any,
-        BinaryIO,
-        Callable,
-        Collection,
-        Deque,
-        Dict,
-        FrozenSet,
-        Iterable,
-        Iterator,
-        List,
-        Mapping,
-        Optional,
-        Sequence,
-        Set,
-        Tuple,
-        Type,
-        TypeVar,
-        Union,
-    )
+    from typing import Any as Any
+    from typing import BinaryIO as BinaryIO
+    from typing import Callable as Callable
+    from typing import Collection as Collection
+    from typing import Deque as Deque
+    from typing import Dict as Dict
+    from typing import FrozenSet as FrozenSet
+    from typing import Iterable as Iterable
+    from typing import Iterator as Iterator
+    from typing import List as List
+    from typing import Mapping as Mapping
+    from typing import Optional as Optional
+    from typing import Sequence as Sequence
+    from typing import Set as Set
+    from typing import Tuple as Tuple
+    from typing import Type as Type
+    from typing import TypeVar as TypeVar
+    from typing import Union as Union
 
     V = TypeVar("V")
 else:
@@ -37,25 +35,3 @@ else:
         Mapping
     ) = Any
     Optional = Sequence = Set = Tuple = Type = Union = V = Any
-
-__all__ = [
-    "TYPE_CHECKING",
-    "Any",
-    "BinaryIO",
-    "Callable",
-    "Collection",
-    "Deque",
-    "Dict",
-    "FrozenSet",
-    "Iterable",
-    "Iterator",
-    "List",
-    "Mapping",
-    "Optional",
-    "Sequence",
-    "Set",
-    "Tuple",
-    "Type",
-    "Union",
-    "V",
-]

@@ -8,34 +8,25 @@ shorter than a disk block is never truncated.
 from __future__ import annotations
 
 import os
-import sys
 from importlib.machinery import SourceFileLoader
 
 
 def recompile_truncated() -> None:
     """From now on, when this process imports a module whose bytecode is truncated, recompile it."""
-    whole = SourceFileLoader.get_code
+    original_get_code = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]
         try:
-            return whole(self, fullname)
+            return original_get_code(self, fullname)
         # The errors that `marshal` raises for truncated bytecode.
         except (EOFError, TypeError, ValueError):
-            _remove_bytecode(self.path)
+            # Imported only here, because it is seldom needed.
+            from importlib.util import cache_from_source
+
+            try:
+                os.unlink(cache_from_source(self.path))
+            except OSError:
+                pass
             return self.source_to_code(self.get_data(self.path), self.path)
 
     SourceFileLoader.get_code = get_code  # type: ignore[method-assign]
-
-
-def _remove_bytecode(source: str) -> None:
-    folder, name = os.path.split(source)
-    try:
-        os.unlink(
-            os.path.join(
-                folder,
-                "__pycache__",
-                "%s.%s.pyc" % (name[: -len(".py")], sys.implementation.cache_tag),
-            )
-        )
-    except OSError:
-        pass

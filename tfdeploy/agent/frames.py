@@ -12,7 +12,7 @@ from __future__ import annotations
 import struct
 
 from tfdeploy.agent import json_text
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, BinaryIO, List, Mapping, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, BinaryIO, Mapping, Optional, Tuple
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
@@ -41,24 +41,20 @@ def encode_frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple
     """Return one frame in two parts: everything before the blob, and the blob. The blob is not
     copied, because the same blob may be sent to many hosts. Raises WireError if the frame is too
     large."""
-    text = _encode_json(header)
+    text = json_text.encode(header)
     if len(text) > MAX_HEADER_BYTES and not blob:
         header, blob = _pack_header(header)
-        text = _encode_json(header)
+        text = json_text.encode(header)
     if len(text) > MAX_HEADER_BYTES or len(blob) > MAX_BLOB_BYTES:
         raise WireError("frame too large: %d + %d bytes" % (len(text), len(blob)))
     return _HEAD.pack(len(text), len(blob)) + text, blob
 
 
-def _encode_json(value: Any) -> bytes:
-    return json_text.dumps(value).encode("ascii")
-
-
 def _pack_header(header: Mapping[str, object]) -> Tuple[Mapping[str, object], bytes]:
     for name in ("args", "value", "item"):
         if name in header:
-            rest = {key: value for key, value in header.items() if key != name}
-            return dict(rest, packed=name), compress(_encode_json(header[name]))
+            others = {key: value for key, value in header.items() if key != name}
+            return dict(others, packed=name), compress(json_text.encode(header[name]))
     return header, b""
 
 
@@ -69,8 +65,8 @@ def compress(content: bytes) -> bytes:
 
 
 def decompress(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid or its
-    content is longer than `most_bytes`; no more than that is unpacked."""
+    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid or
+    its content is longer than `most_bytes`; no more than that is unpacked."""
     return decompress_first(blob, most_bytes)[0]
 
 
@@ -84,48 +80,35 @@ def decompress_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[b
         content = reader.decompress(blob, most_bytes)
         whole = reader.eof or not reader.decompress(reader.unconsumed_tail, 1)
     except zlib.error as error:
-        raise WireError("what is packed cannot be unpacked: %s" % error) from error
+        raise WireError("the blob cannot be unpacked: %s" % error) from error
     if not whole:
-        raise WireError("more than %d bytes are packed" % most_bytes)
+        raise WireError("the blob contains more than %d bytes" % most_bytes)
     if not reader.eof:
-        raise WireError("half of what was packed is missing")
+        raise WireError("the blob is not complete")
     return content, reader.unused_data
 
 
-def read_exactly(stream: BinaryIO, count: int) -> bytes:
-    """Read and return `count` bytes. Return fewer if the stream ends."""
-    parts: List[bytes] = []
-    while count > 0:
-        part = stream.read(count)
-        if not part:
-            break
-        parts.append(part)
-        count -= len(part)
-    return b"".join(parts)
-
-
 def read_frame(stream: BinaryIO) -> Optional[Tuple[Unchecked, bytes]]:
-    """Read one frame, and return its header and its blob. Return None at the end of the stream.
-    Raises WireError if the bytes are not a valid frame."""
-    head = read_exactly(stream, _HEAD.size)
+    """Read one frame from a buffered stream, and return its header and its blob. Return None at the
+    end of the stream. Raises WireError if the bytes are not a valid frame."""
+    head = stream.read(_HEAD.size)
     if len(head) < _HEAD.size:
         return None
     header_bytes, blob_bytes = _HEAD.unpack(head)
     if header_bytes > MAX_HEADER_BYTES or blob_bytes > MAX_BLOB_BYTES:
-        raise WireError("a frame of %d + %d bytes is not ours" % (header_bytes, blob_bytes))
-    text = read_exactly(stream, header_bytes)
-    blob = read_exactly(stream, blob_bytes)
+        raise WireError("not a frame: its head states %d + %d bytes" % (header_bytes, blob_bytes))
+    text, blob = stream.read(header_bytes), stream.read(blob_bytes)
     if len(text) < header_bytes or len(blob) < blob_bytes:
         return None
     try:
         header = json_text.loads(text)
     except ValueError as error:
-        raise WireError("a frame that is not JSON") from error
+        raise WireError("the header of a frame is not JSON") from error
     if not isinstance(header, dict):
-        raise WireError("a frame that is not an object")
+        raise WireError("the header of a frame is not a JSON object")
     if "packed" not in header:
         return header, blob
     try:
         return dict(header, **{str(header["packed"]): json_text.loads(decompress(blob))}), b""
     except ValueError as error:
-        raise WireError("a blob that is not JSON") from error
+        raise WireError("the blob is not JSON") from error

@@ -59,14 +59,14 @@ def loads(text: Union[str, bytes]) -> Any:
     return value
 
 
-def dumps(value: Any) -> str:
+def encode(value: Any) -> bytes:
     """Return the value as JSON: ASCII without blanks. Raises TypeError, ValueError."""
     if _encoder is None:
-        return json.dumps(value, separators=(",", ":"))
-    encode = _encoder(
+        return json.dumps(value, separators=(",", ":")).encode("ascii")
+    to_chunks = _encoder(
         {}, _raise_not_serializable, encode_basestring_ascii, None, ":", ",", False, False, True
     )
-    return "".join(encode(value, 0))
+    return "".join(to_chunks(value, 0)).encode("ascii")
 
 
 def _raise_not_serializable(value: object) -> None:

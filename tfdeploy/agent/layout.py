@@ -48,7 +48,7 @@ MINDER_LOCK, MINDER_LOG, MINDER_FIFO, JOURNAL, DECIDED = (
 # used by serve/audit_log.py
 AUDIT, AUDIT_LOG, AUDIT_OLD, AUDIT_LOCK = ".audit", "log.jsonl", "log.1.jsonl", "lock"
 FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # used by minder/firewall.py
-TOLD = "word.told"  # written by the verb run.tell, see mesh/told_end.py
+FORWARDED_END = "word.told"  # written by the verb run.tell, see mesh/forwarded_end.py
 # Written by the modules in sampling/. Each task also has a file SAMPLES of its own.
 SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"
 # Names of files of one task of a run on one host. A task also has a JOURNAL and the files of the

@@ -10,11 +10,11 @@ BURST_S = 0.25  # A limit lets the bytes of this many seconds pass without a pau
 
 
 class TokenBucket:
-    """A token bucket that gains `rate` tokens per second and holds at most `most`. `now`: the
+    """A token bucket that gains `rate` tokens per second and holds at most `capacity`. `now`: the
     present time in monotonic seconds."""
 
     def __init__(self, rate: float, capacity: float, now: float) -> None:
-        self._rate, self._most, self._tokens, self._at = rate, capacity, capacity, now
+        self._rate, self._capacity, self._tokens, self._at = rate, capacity, capacity, now
 
     def try_acquire(self, now: float) -> bool:
         """Take one token. Return False if the bucket is empty."""
@@ -24,7 +24,7 @@ class TokenBucket:
         self._tokens -= 1.0
         return True
 
-    def take_on_credit(self, count: int, now: float) -> float:
+    def acquire_on_credit(self, count: int, now: float) -> float:
         """Take `count` tokens, even if the bucket does not contain so many. Return after how many
         seconds it has gained the missing tokens."""
         self._refill(now)
@@ -32,7 +32,7 @@ class TokenBucket:
         return max(0.0, -self._tokens / self._rate)
 
     def _refill(self, now: float) -> None:
-        self._tokens = min(self._most, self._tokens + (now - self._at) * self._rate)
+        self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._rate)
         self._at = now
 
 
@@ -50,9 +50,6 @@ class RateLimit:
         if not self._rate:
             return
         with self._lock:
-            wait_s = self._bucket.take_on_credit(count, time.monotonic())
+            wait_s = self._bucket.acquire_on_credit(count, time.monotonic())
         if wait_s > 0:
-            self.sleep(wait_s)
-
-    def sleep(self, seconds: float) -> None:
-        time.sleep(seconds)
+            time.sleep(wait_s)

@@ -13,7 +13,8 @@ import stat
 import struct
 from array import array
 
-from tfdeploy.agent.annotations import Callable, Dict, Iterable, Iterator, List, Optional, Tuple
+from tfdeploy.agent.annotations import Callable, Dict, Iterable, Iterator, Optional, Tuple
+from tfdeploy.agent.bitmap import is_marked
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 
@@ -40,11 +41,11 @@ class Row(NamedTuple):
     size: int  # size of a file in bytes; 0 for links and folders
     mtime_ns: int
     mode: int  # permission bits
-    target: bytes  # of a link; b"" for other kinds
+    target: bytes = b""  # of a link
     # index of an earlier row that is the same file (a hard link), or NOT_LINKED
-    same_as: int
+    same_as: int = NOT_LINKED
     # how many bytes the content occupies on the disk; not more than `size`
-    allocated: int
+    allocated: int = 0
 
 
 class Listing:
@@ -69,16 +70,15 @@ class Listing:
         return len(self._ends)
 
     def __getitem__(self, index: int) -> Row:
-        size = self._sizes[index]
         return Row(
             self.path(index),
-            chr(self._kinds[index]),
-            size,
+            self.kind(index),
+            self._sizes[index],
             self._mtimes[index],
             self._modes[index],
             self._targets.get(index, b""),
             self._same.get(index, NOT_LINKED),
-            self._allocated.get(index, size),
+            self.allocated(index),
         )
 
     def __iter__(self) -> Iterator[Row]:
@@ -129,19 +129,19 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def select_files(self, file_bitmap: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """Return (a listing of the files in the bitmap `file_bitmap`, the indices that its rows have in
-        this listing). The new listing also contains the hard links to these files, and all links
-        and folders. All folders are needed in a part of a data set, because programs take the names
-        of classes from them."""
-        chosen, rows, places = Listing(), array("Q"), {}
+        """Return (a listing of the files in the bitmap `file_bitmap`, the indices that its rows
+        have in this listing). The new listing also contains the hard links to these files, and all
+        links and folders. All folders are needed in a part of a data set, because programs take the
+        names of classes from them."""
+        chosen, rows, new_indices = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
-            first = row.same_as if row.same_as != NOT_LINKED else index
-            if row.kind == FILE and not file_bitmap[first >> 3] >> (first & 7) & 1:
+            first = index if row.same_as == NOT_LINKED else row.same_as
+            if row.kind == FILE and not is_marked(file_bitmap, first):
                 continue
             if row.kind == FILE and index in linked:
-                places[index] = len(chosen)
-            chosen.add(row if row.same_as == NOT_LINKED else row._replace(same_as=places[first]))
+                new_indices[index] = len(chosen)
+            chosen.add(row if first == index else row._replace(same_as=new_indices[first]))
             rows.append(index)
         return chosen, rows
 
@@ -166,17 +166,19 @@ class Listing:
         the columns, then the columns, compressed by zlib."""
         import zlib
 
-        links = array("q", [number for pair in self._same.items() for number in pair])
-        sparse = array("q", [number for pair in self._allocated.items() for number in pair])
+        links, sparse = (
+            array("q", [number for pair in pairs.items() for number in pair])
+            for pairs in (self._same, self._allocated)
+        )
         targets = b"\0".join(self._targets.values())
         packer = zlib.compressobj(1)
-        body = [
-            packer.compress(_convert_byte_order(each))
-            for each in (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)
-        ]
-        body += [packer.compress(part) for part in (self._kinds, self._paths, targets)]
-        counts = (len(self), len(self._same), len(self._allocated), len(self._paths))
-        return _HEAD.pack(_MAGIC, *counts) + b"".join(body) + packer.flush()
+        numbers = (self._ends, self._sizes, self._mtimes, self._modes, links, sparse)
+        columns = [packer.compress(_convert_byte_order(column)) for column in numbers]
+        columns += [packer.compress(column) for column in (self._kinds, self._paths, targets)]
+        head = _HEAD.pack(
+            _MAGIC, len(self), len(self._same), len(self._allocated), len(self._paths)
+        )
+        return head + b"".join(columns) + packer.flush()
 
 
 def digest(rows: Iterable[Row]) -> str:
@@ -282,11 +284,11 @@ def _parse_targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 def _check_rows(listing: Listing) -> None:
     """Check all rows, and compute the totals of the listing. Raises BadListing if a path leads out
     of the folder or is not sorted after the path before it, so that no path occurs twice."""
+    # The path of the row before; a folder's path ends with "/".
     before = b""
-    folders: List[bytes] = []
     for index, row in enumerate(listing):
         if row.kind not in (FILE, LINK, FOLDER) or row.size > 1 << 62:
-            raise BadListing("row %d has a kind or size that is none" % index)
+            raise BadListing("row %d has an invalid kind or size" % index)
         if (
             row.kind == FILE
             and row.same_as != NOT_LINKED
@@ -296,25 +298,16 @@ def _check_rows(listing: Listing) -> None:
         if not row.path:
             if index or row.kind != FOLDER:
                 raise BadListing("row %d has no path" % index)
-            folders.append(b"")
             continue
-        parts = row.path.split(b"/")
-        if any(part in (b"", b".", b"..") for part in parts) or b"\0" in row.path:
+        if any(name in (b"", b".", b"..") for name in row.path.split(b"/")) or b"\0" in row.path:
             raise BadListing("row %d leads out of the folder" % index)
-        if sort_key(row.path) <= sort_key(before) and before:
-            raise BadListing("row %d is not behind the one before" % index)
-        parent = b"/".join(parts[:-1])
-        while (
-            folders
-            and folders[-1]
-            and not (parent == folders[-1] or parent.startswith(folders[-1] + b"/"))
-        ):
-            folders.pop()
-        if parent and (not folders or folders[-1] != parent):
-            raise BadListing("row %d lies in no folder" % index)
-        if row.kind == FOLDER:
-            folders.append(row.path)
-        before = row.path
+        if before and sort_key(row.path) <= sort_key(before):
+            raise BadListing("row %d is not sorted after the row before" % index)
+        # In this order, the row before is in the same folder or is the folder itself.
+        parent, slash, _ = row.path.rpartition(b"/")
+        if not before.startswith(parent + slash):
+            raise BadListing("row %d is in no folder of the listing" % index)
+        before = row.path + (b"/" if row.kind == FOLDER else b"")
         listing.files += row.kind == FILE
         listing.total_bytes += row.size if listing.is_content(index) else 0
 
@@ -330,23 +323,10 @@ Visit = Callable[[bytes, os.stat_result], None]
 
 def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
     """List a folder and everything in it. The folder itself may be given as a link. `visit` is
-    called for each file and link. Raises Strange, OSError."""
-    listing = Listing()
-    folder_stat = os.stat(folder)
-    listing.add(
-        Row(
-            b"",
-            FOLDER,
-            0,
-            folder_stat.st_mtime_ns,
-            stat.S_IMODE(folder_stat.st_mode),
-            b"",
-            NOT_LINKED,
-            0,
-        )
-    )
+    called for each file and link. Raises SpecialFile, OSError."""
+    listing, top = Listing(), os.fsencode(folder)
     linked: Dict[Inode, int] = {}
-    top = os.fsencode(folder)
+    listing.add(_make_row(b"", top, os.stat(top), listing, linked))
     for path, about in walk_entries(top):
         row = _make_row(path, os.path.join(top, path), about, listing, linked)
         listing.add(row)
@@ -357,7 +337,7 @@ def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
 
 def rows_in(folder: str) -> Iterator[Row]:
     """Yield the rows that `walk` would list, without keeping them in memory. A hard link is a row
-    like any other file. Raises Strange, OSError."""
+    like any other file. Raises SpecialFile, OSError."""
     top, none = os.fsencode(folder), Listing()
     return (
         _make_row(path, os.path.join(top, path), about, none, {})
@@ -367,7 +347,7 @@ def rows_in(folder: str) -> Iterator[Row]:
 
 def list_file(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
     """Return a listing that contains one file. Its path in the listing is the name of the file.
-    Raises Strange, OSError."""
+    Raises SpecialFile, OSError."""
     listing = Listing()
     encoded = os.fsencode(path)
     file_stat = os.lstat(encoded)
@@ -406,13 +386,11 @@ def _make_row(
     listing: Listing,
     linked: Dict[Inode, int],
 ) -> Row:
-    mode = stat.S_IMODE(file_stat.st_mode)
+    mode, mtime_ns = stat.S_IMODE(file_stat.st_mode), file_stat.st_mtime_ns
     if stat.S_ISDIR(file_stat.st_mode):
-        return Row(path, FOLDER, 0, file_stat.st_mtime_ns, mode, b"", NOT_LINKED, 0)
+        return Row(path, FOLDER, 0, mtime_ns, mode)
     if stat.S_ISLNK(file_stat.st_mode):
-        return Row(
-            path, LINK, 0, file_stat.st_mtime_ns, 0o777, os.readlink(full_path), NOT_LINKED, 0
-        )
+        return Row(path, LINK, 0, mtime_ns, 0o777, os.readlink(full_path))
     if not stat.S_ISREG(file_stat.st_mode):
         raise SpecialFile(0, "neither a file, a link nor a folder", os.fsdecode(full_path))
     same_as = NOT_LINKED
@@ -420,7 +398,7 @@ def _make_row(
         same_as = linked.setdefault((file_stat.st_dev, file_stat.st_ino), len(listing))
         same_as = NOT_LINKED if same_as == len(listing) else same_as
     allocated = min(file_stat.st_blocks * 512, file_stat.st_size)
-    return Row(path, FILE, file_stat.st_size, file_stat.st_mtime_ns, mode, b"", same_as, allocated)
+    return Row(path, FILE, file_stat.st_size, mtime_ns, mode, b"", same_as, allocated)
 
 
 def match_rows(wanted: Listing, present: Listing) -> Iterator[Tuple[Optional[int], Optional[int]]]:

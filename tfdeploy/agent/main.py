@@ -42,8 +42,8 @@ def main(argv: List[str]) -> int:
     try:
         code = importlib.import_module("tfdeploy.agent." + MODULES[argv[0]]).main(argv[1:])
     except NotOurs as error:
-        what, advice, details = explain(error)
-        sys.stderr.write("%s: %s %s\n" % (what, advice, " ".join(map(str, details.values()))))
+        problem, advice, details = explain(error)
+        sys.stderr.write("%s: %s %s\n" % (problem, advice, " ".join(map(str, details.values()))))
         code = 3
     try:
         sys.stdout.flush()

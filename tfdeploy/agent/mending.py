@@ -1,8 +1,8 @@
 """Describe a problem with the owner or mode of a file that ownership.py has found, and choose the
 advice for the user.
 
-The source of this module is also run on hosts that have no agent yet, so it imports nothing from
-tfdeploy except names for annotations.
+The source of this module is also run on hosts that have no agent yet, after the source of seen.py.
+So it imports no other module of tfdeploy except names for annotations.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import pwd
 import stat
 
 from tfdeploy.agent.annotations import Dict, Optional, Tuple
+from tfdeploy.agent.seen import AGENTS, OVERFLOW_UIDS
 
-_AGENTS = ".agent"
-_UNKNOWN = (65534, 4294967294)  # uids that a file server shows for unknown owners
 _OWN_WORKDIR: Tuple[str, Dict[str, object]] = ("own_workdir", {})
 
 
@@ -31,41 +30,38 @@ def describe_problem(
             % (path, _describe_user(about.st_uid))
         )
         return text, "mend_mapping", {}
-    what = {
+    owner = "belongs to " + _describe_user(about.st_uid)
+    mode = "may be written to by others (mode %04o)" % stat.S_IMODE(about.st_mode)
+    problem = {
         "endless": "is a link that leads to itself",
-        "owner above": "belongs to %s, so %s may be replaced"
-        % (_describe_user(about.st_uid), workdir),
-        "mode above": "may be written to by others (%s), so they may replace %s"
-        % (_format_mode(about), workdir),
+        "owner above": "%s, so %s may be replaced" % (owner, workdir),
+        "mode above": "%s, so they may replace %s" % (mode, workdir),
         "link": "is a link to %s" % os.path.realpath(path),
-        "owner": "belongs to %s" % _describe_user(about.st_uid),
+        "owner": owner,
         "no folder": "is not a folder",
         "no file": "is not a plain file",
-        "mode": "may be written to by others (%s)" % _format_mode(about),
+        "mode": mode,
         "names": "has a second name, a hard link",
     }[why]
-    advice, details = (
-        _advise_above(about, path)
-        if why.endswith((" above", "endless"))
-        else _choose_advice(about, path, workdir)
-    )
-    return "%s %s" % (path, what), advice, details
+    is_above = why.endswith((" above", "endless"))
+    return ("%s %s" % (path, problem), *_choose_advice(about, path, workdir, is_above))
 
 
-def _advise_above(about: os.stat_result, path: str) -> Tuple[str, Dict[str, object]]:
-    own = about.st_uid == os.geteuid() and stat.S_ISDIR(about.st_mode)
-    return ("close_folder", {"path": path}) if own else _OWN_WORKDIR
-
-
-def _choose_advice(about: os.stat_result, path: str, workdir: str) -> Tuple[str, Dict[str, object]]:
-    own = about.st_uid == os.geteuid()
-    within = path[len(workdir) :].split("/")[1:3]
-    if within[:1] == [_AGENTS]:
+def _choose_advice(
+    about: os.stat_result, path: str, workdir: str, is_above: bool
+) -> Tuple[str, Dict[str, object]]:
+    """Return the name of the advice and its details. `is_above`: True if `path` is above the
+    workdir."""
+    is_own = about.st_uid == os.geteuid()
+    within = [] if is_above else path[len(workdir) :].split("/")[1:3]
+    if within[:1] == [AGENTS]:
         # After the user has removed this folder, the next session installs the agent again.
         agent = "/".join([workdir] + within)
-        return ("remove_agent", {"agent": agent}) if own else _advise_set_aside(agent)
-    if stat.S_ISDIR(about.st_mode) and own:
+        return ("remove_agent", {"agent": agent}) if is_own else _advise_set_aside(agent)
+    if stat.S_ISDIR(about.st_mode) and is_own:
         return "close_folder", {"path": path}
+    if is_above:
+        return _OWN_WORKDIR
     if within:
         return _advise_set_aside(path)
     if stat.S_ISLNK(about.st_mode) and about.st_uid in (os.geteuid(), 0):
@@ -81,7 +77,7 @@ def _is_mapped(uid: int) -> bool:
     """Return whether the file server may show the user's own files with this uid. This is so if the
     user's home has this uid, or if the uid stands for unknown owners."""
     try:
-        return uid in _UNKNOWN or uid == os.stat(os.path.expanduser("~")).st_uid
+        return uid in OVERFLOW_UIDS or uid == os.stat(os.path.expanduser("~")).st_uid
     except OSError:
         return False
 
@@ -91,7 +87,3 @@ def _describe_user(uid: int) -> str:
         return "%s (uid %d)" % (pwd.getpwuid(uid).pw_name, uid)
     except KeyError:
         return "uid %d" % uid
-
-
-def _format_mode(about: os.stat_result) -> str:
-    return "mode %04o" % stat.S_IMODE(about.st_mode)

@@ -23,8 +23,6 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.metric_patterns import search
 
 if TYPE_CHECKING:
-    # Metric -> pattern; the first group of a match is the number.
-    Patterns = Mapping[str, "re.Pattern[str]"]
     # metric -> (number of the line, 0 or 1, value). The second number is 0 if a pattern of the job
     # has found the value, and 1 if Keras has printed it.
     Found = Dict[str, Tuple[int, int, float]]
@@ -92,27 +90,12 @@ def parse_number(text: Optional[str]) -> Optional[float]:
 
 
 def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
-    """Return the same as `number`, but return NaN and infinity too, so that a loss that has become
-    NaN is shown."""
+    """Return the same as `parse_number`, but return NaN and infinity too, so that a loss that has
+    become NaN is shown."""
     value = parse_number(text)
     if value is None and text and text.lower().lstrip("+-") in ("nan", "inf", "infinity"):
         return float(text)
     return value
-
-
-def find_metrics(
-    lines: Iterable[str], patterns: Patterns, is_possible: Callable[[str, float], bool]
-) -> Dict[str, float]:
-    """Return metric -> newest number. `lines`: the lines to search; the newest comes first.
-
-    `possible(metric, number)` returns False if the number cannot be a value of the metric. The CPU
-    time is not limited here; metric_reader.py limits it for the patterns of a job.
-    """
-    texts = texts_to_match(lines)
-    metrics = find_standard_metrics(texts)
-    for name, pattern in patterns.items():
-        find_metric(texts, name, pattern, is_possible, metrics)
-    return metric_values(metrics)
 
 
 def texts_to_match(lines: Iterable[str]) -> List[str]:
@@ -122,10 +105,9 @@ def texts_to_match(lines: Iterable[str]) -> List[str]:
 
 
 def _shortened(text: str) -> str:
-    if len(text) <= MATCHED_CHARS:
-        return text
     first = text[:MATCHED_CHARS]
-    return first.rstrip(_NUMBER_CHARS) if text[MATCHED_CHARS] in _NUMBER_CHARS else first
+    is_in_number = len(text) > MATCHED_CHARS and text[MATCHED_CHARS] in _NUMBER_CHARS
+    return first.rstrip(_NUMBER_CHARS) if is_in_number else first
 
 
 def find_metric(
@@ -136,7 +118,8 @@ def find_metric(
     metrics: Found,
 ) -> None:
     """Add the newest number that the pattern finds to `metrics`. If Keras has printed this metric
-    in the same line or in an older one, its number is replaced."""
+    in the same line or in an older one, its number is replaced. `is_possible(metric, number)`
+    returns False if the number cannot be a value of the metric."""
     for line, text in enumerate(texts):
         value = _parse_number_or_nan(search(pattern, text)) if text else None
         if value is not None and is_possible(name, value):
@@ -158,13 +141,8 @@ def find_standard_metrics(texts: List[str]) -> Found:
 def metric_values(metrics: Found) -> Dict[str, float]:
     """Return metric -> value. Metrics that were found by patterns of the job come first, because
     readers keep only a limited number of metrics and drop the last ones."""
-    if len(metrics) < 2:
-        return {name: value for name, (_, _, value) in metrics.items()}
-    return {name: value for name, (_, _, value) in sorted(metrics.items(), key=_is_standard)}
-
-
-def _is_standard(item: Tuple[str, Tuple[int, int, float]]) -> int:
-    return item[1][1]
+    of_the_job_first = sorted(metrics.items(), key=lambda item: item[1][1])
+    return {name: value for name, (_, _, value) in of_the_job_first}
 
 
 def _parse_rates(text: str) -> Dict[str, float]:
@@ -173,7 +151,9 @@ def _parse_rates(text: str) -> Dict[str, float]:
         return {}
     rates = {name.lower() + "/sec": float(value) for name, value in _RATES.findall(text)}
     step = _BENCHMARK_STEP.match(text)
-    return {**rates, "step": float(step.group(1))} if step else rates
+    if step:
+        rates["step"] = float(step.group(1))
+    return rates
 
 
 def parse_keras_line(line: str) -> Dict[str, float]:
@@ -184,19 +164,20 @@ def parse_keras_line(line: str) -> Dict[str, float]:
     if epoch:
         return {EPOCH: float(epoch.group(1)), EPOCHS: float(epoch.group(2)), BATCH: 0.0}
     bar = _BAR.match(text)
-    named = _NAMED.findall(text)[:MOST_NAMES] if bar else []
-    per_step = _PER_STEP.search(text) if bar else None
-    if not bar or not (named or per_step):
+    if not bar:
+        return {}
+    named, per_step = _NAMED.findall(text)[:MOST_NAMES], _PER_STEP.search(text)
+    if not (named or per_step):
         return {}
     metrics = {BATCH: float(bar.group(1))}
     if bar.group(2).isdigit():
         metrics[BATCHES] = float(bar.group(2))
     if per_step:
         metrics["ms/step"] = float(per_step.group(1)) * _MS[per_step.group(2)]
-    for name, value in named:
-        read = parse_number(value)
-        if read is not None:
-            metrics[name] = read
+    for name, text in named:
+        value = parse_number(text)
+        if value is not None:
+            metrics[name] = value
     return metrics
 
 

@@ -27,22 +27,23 @@ RATE = "/sec"  # the suffix of rates, for example in global_step/sec
 LOSS, ACCURACY = "loss", "accuracy"
 # A tag that was not written for this many seconds belongs to an earlier attempt. TensorFlow 1
 # writes tags every 120 s.
-SILENT_S = 300.0
+STALE_AFTER_S = 300.0
 _LOSS = re.compile(
     r"(?i)(?:(?:train|training|total|avg|average|mean|batch|epoch)_)?(loss|cost|cross_entropy|xentropy)(?:_\d{1,2})?\Z"
 )
 _ACCURACY = re.compile(
     r"(?i)(?:(?:train|training|batch|epoch)_)?(?:(?:sparse_)?categorical_|binary_)?(accuracy|acc)(?:_\d{1,2})?\Z"
 )
-_WANTED = re.compile(r"(?i)loss|cost|acc(?:uracy)?(?:_\d{1,2})?\Z")
+_IMPORTANT = re.compile(r"(?i)loss|cost|acc(?:uracy)?(?:_\d{1,2})?\Z")
 # Matches names of statistics that programs and TensorFlow's queues write for each variable.
 _PER_VARIABLE = re.compile(
     r"(?i)(?:.*/)?(?:mean|stddev|std|max|min|sparsity|norm|zero_fraction|fraction_of_\w+|fraction_over_\w+)(?:_\d{1,2})?\Z"
 )
-_OF_OTHER_DATA = re.compile(
+_EVALUATION = re.compile(
     r"(?i)(?:\A|[\W_])(?:eval|evaluation|valid|validation|val|test|testing|dev)(?:\Z|[\W_\d])"
 )
-_OF_AN_EPOCH = "epoch_"  # Keras writes tags with this prefix; their step is the number of an epoch.
+# Keras writes tags with this prefix; their step is the number of an epoch.
+_EPOCH_PREFIX = "epoch_"
 
 
 class Scalar(NamedTuple):
@@ -70,16 +71,16 @@ def display_rank(name: str) -> int:
     single variable, 1 for any other metric."""
     if "/summaries/" in name or _PER_VARIABLE.match(name):
         return 2
-    return 0 if name.count("/") <= 2 and _WANTED.search(name.rpartition("/")[2]) else 1
+    return 0 if name.count("/") <= 2 and _IMPORTANT.search(name.rpartition("/")[2]) else 1
 
 
 def sort_metrics(names: Iterable[str], job_metrics: Collection[str] = ()) -> List[str]:
     """Return the names sorted by importance, the most important first. `job_metrics`: metrics that
     the job defines; they come first, in this order."""
-    given = list(job_metrics)
+    order = list(job_metrics)
     return sorted(
         names,
-        key=lambda name: (given.index(name) if name in given else len(given), display_rank(name)),
+        key=lambda name: (order.index(name) if name in order else len(order), display_rank(name)),
     )
 
 
@@ -87,7 +88,7 @@ def select_figures(scalars: Scalars) -> Figures:
     """Return step, loss and accuracy of the folder to which the training writes. If there are
     several such folders, the one with the highest step is used."""
     folders = {each.folder for each in scalars.values()}
-    trains = [folder for folder in folders if not _OF_OTHER_DATA.search(folder)]
+    trains = [folder for folder in folders if not _EVALUATION.search(folder)]
     if not folders or (len(folders) > 1 and not trains):
         return Figures({})
     counted = [
@@ -95,18 +96,18 @@ def select_figures(scalars: Scalars) -> Figures:
         for each in scalars.values()
         if _counts_steps(each) and each.folder in (trains or folders)
     ]
-    until = max((each.time for each in counted), default=0.0) - SILENT_S
+    until = max((each.time for each in counted), default=0.0) - STALE_AFTER_S
     newest = max(
         (each for each in counted if each.time >= until),
         key=lambda each: (each.step, each.time),
         default=None,
     )
     main = newest.folder if newest else min(trains or folders)
-    own = [each for each in scalars.values() if each.folder == main]
+    of_main = [each for each in scalars.values() if each.folder == main]
     values = {
         "step": newest and float(newest.step),
-        LOSS: _best_value(own, _LOSS),
-        ACCURACY: _best_value(own, _ACCURACY),
+        LOSS: _best_value(of_main, _LOSS),
+        ACCURACY: _best_value(of_main, _ACCURACY),
     }
     return Figures(
         {name: value for name, value in values.items() if value is not None},
@@ -116,7 +117,7 @@ def select_figures(scalars: Scalars) -> Figures:
 
 def _counts_steps(scalar: Scalar) -> bool:
     """Return False if the program has given no step, or if the step is the number of an epoch."""
-    return scalar.step > 0 and not scalar.tag.rpartition("/")[2].startswith(_OF_AN_EPOCH)
+    return scalar.step > 0 and not scalar.tag.rpartition("/")[2].startswith(_EPOCH_PREFIX)
 
 
 def _best_value(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
@@ -128,7 +129,7 @@ def _best_value(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[flo
         parts = each.tag.split("/")
         # The examples of PyTorch write tags such as `Loss/train`.
         last = parts[-2] if len(parts) > 1 and parts[-1] == "train" else parts[-1]
-        if pattern.match(last) and not _OF_OTHER_DATA.search(each.tag):
+        if pattern.match(last) and not _EVALUATION.search(each.tag):
             values.append(((len(parts), len(last)), each.value))
     values.sort()
     return values[0][1] if values and [key for key, _ in values].count(values[0][0]) == 1 else None

@@ -35,39 +35,41 @@ _COUNT_ENDS = rf"(?![\w%'\"]|[.,]\d|-\d|:\d\d\b|\s%|{_TIME})"
 # Matches the beginning of a count in brackets, as in `Step [100/600]` or `step tf.Tensor(100`.
 _BRACKET = r"(?:[\[(]\s*|tf\.tensor\()?"
 _NO_STEP = (
-    *(
-        "final ",
-        "max ",
-        "num ",
-        "total ",
-        "time ",
-        "per ",
-        "decay ",
-        "warmup ",
-        "display ",
-        "save ",
-        "eval ",
-        "test ",
-    ),
-    *("-", "s/"),  # as in --step=5 and 49ms/step
+    "final ",
+    "max ",
+    "num ",
+    "total ",
+    "time ",
+    "per ",
+    "decay ",
+    "warmup ",
+    "display ",
+    "save ",
+    "eval ",
+    "test ",
+    # as in --step=5 and 49ms/step
+    "-",
+    "s/",
 )
 _NO_ITERATION = ("max ", "num ", "total ", "per ", "-")
 _NO_LOSS = (
-    *(
-        "validation ",
-        "valid ",
-        "val ",
-        "test ",
-        "testing ",
-        "eval ",
-        "dev ",
-        "best ",
-        "target ",
-        "packet ",
-        "-",
-    ),
+    "validation ",
+    "valid ",
+    "val ",
+    "test ",
+    "testing ",
+    "eval ",
+    "dev ",
+    "best ",
+    "target ",
+    "packet ",
+    "-",
     # PyTorch's examples print these words before the loss of a test
-    *("test set ", "test set: average ", "test set: avg ", "test_set: avg_", "validation set "),
+    "test set ",
+    "test set: average ",
+    "test set: avg ",
+    "test_set: avg_",
+    "validation set ",
 )
 
 
@@ -124,37 +126,31 @@ def is_builtin_pattern(text: str) -> bool:
     return text in _WORDS
 
 
-def compile_pattern(text: str) -> Pattern:
-    """Compile an expression of a plan. An expression of this module is compiled without (?i), which
-    halves its time; `search` converts the text to lower case for it."""
-    return re.compile(text[len(_ANY_CASE) :] if is_builtin_pattern(text) else text)
-
-
 def compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
     """Compile the expressions of a plan. Some are left out: those that do not compile or have no
     group, and expressions of a job with more than MOST_CHARS characters."""
-    with warnings.catch_warnings():
-        # Warnings of `re`, for example about `[[a]`, would appear in the middle of the output.
-        warnings.simplefilter("ignore")
-        return _compile_metrics(metrics)
-
-
-def _compile_metrics(metrics: Mapping[str, str]) -> Dict[str, Pattern]:
     patterns = {}
-    for name, text in metrics.items():
-        if len(text) > MOST_CHARS and not is_builtin_pattern(text):
-            continue
-        try:
-            pattern = compile_pattern(text)
-        except (re.error, OverflowError, RecursionError):
-            continue
-        if pattern.groups:
-            patterns[name] = pattern
+    with warnings.catch_warnings():
+        # Warnings of `re`, for example about `[[a`, would appear in the middle of the output.
+        warnings.simplefilter("ignore")
+        for name, text in metrics.items():
+            if is_builtin_pattern(text):
+                # Without (?i), matching takes half the time. `search` converts the text to lower
+                # case for such an expression.
+                text = text[len(_ANY_CASE) :]
+            elif len(text) > MOST_CHARS:
+                continue
+            try:
+                pattern = re.compile(text)
+            except (re.error, OverflowError, RecursionError):
+                continue
+            if pattern.groups:
+                patterns[name] = pattern
     return patterns
 
 
 def search(pattern: Pattern, text: str) -> Optional[str]:
-    """Return the first group of the first match of a pattern from `compiled`, or None."""
+    """Return the first group of the first match of a pattern from `compile_metrics`, or None."""
     words = _WORDS_OF_COMPILED.get(pattern.pattern)
     if words is not None:
         text = text.lower()

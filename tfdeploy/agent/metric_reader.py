@@ -23,6 +23,7 @@ from tfdeploy.agent.annotations import (
     List,
     Mapping,
     Optional,
+    Set,
 )
 from tfdeploy.agent.metric_lines import (
     find_metric,
@@ -92,7 +93,7 @@ class MetricReader:
         self._patterns = (
             patterns if isinstance(patterns, MetricPatterns) else MetricPatterns(patterns)
         )
-        self._stopped: Dict[str, None] = {}
+        self._stopped: Set[str] = set()
         self._most_s = CALL_CPU_S  # limits the CPU seconds of one pattern in the current call
         # CPU seconds that were left at the time `_refilled_at` (monotonic seconds)
         self._budget_s = BURST_CPU_S
@@ -108,15 +109,16 @@ class MetricReader:
     @property
     def stopped_metrics(self) -> List[str]:
         """Return the metrics whose patterns were stopped for this task as too slow."""
-        if not self._patterns.stops:
-            return []
         return [name for name in self._patterns if self._is_stopped(name)]
 
     def find_metrics(
         self, lines: Iterable[str], is_possible: Callable[[str, float], bool]
     ) -> Dict[str, float]:
-        """Return the result of metric_lines.find. It has fewer metrics if the CPU budget is used
-        up."""
+        """Return metric -> newest number. If the CPU budget is used up, some metrics are missing.
+
+        `lines`: the lines to search; the newest comes first. `is_possible`: as in
+        metric_lines.find_metric.
+        """
         self._refill_budget()
         if self._budget_s < _LEAST_CPU_S:
             return {}
@@ -173,8 +175,7 @@ class MetricReader:
         self._current, self._since = name, now
 
     def _is_stopped(self, name: str) -> bool:
-        stops = self._patterns.stops
-        return bool(stops) and (name in self._stopped or stops.get(name, 0) >= TASKS_STOPPED)
+        return name in self._stopped or self._patterns.stops.get(name, 0) >= TASKS_STOPPED
 
     def _stop_costliest_pattern(self) -> None:
         name = max(self._spent, key=self._spent.__getitem__)
@@ -184,25 +185,20 @@ class MetricReader:
 
     def _stop_pattern(self, name: str) -> None:
         if name != _KERAS and name not in self._patterns.own and name not in self._stopped:
-            self._stopped[name] = None
+            self._stopped.add(name)
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 
 
 # The value of time.thread_time() at which the current call is interrupted. None: there is no call.
 _deadline: Optional[float] = None
-_installed = (
-    False  # True after `_raise_if_too_slow` was installed as the handler of the timer's signal
-)
 
 
 def call_with_cpu_limit(cpu_s: float, work: Callable[[], None]) -> None:
     """Call `work`. Must be called in the main thread. Raises TooSlow when `work` has used `cpu_s`
     seconds of CPU time. Garbage is not collected during the call, because a TooSlow that is raised
     in a finalizer would be lost."""
-    global _deadline, _installed
-    if not _installed:
-        signal.signal(signal.SIGVTALRM, _raise_if_too_slow)
-        _installed = True
+    global _deadline
+    signal.signal(signal.SIGVTALRM, _raise_if_too_slow)
     collects = gc.isenabled()
     gc.disable()
     _deadline = time.thread_time() + cpu_s
@@ -224,7 +220,6 @@ def _raise_if_too_slow(signum: int, frame: Any) -> None:
     if _deadline is None:
         return
     left_s = _deadline - time.thread_time()
-    if left_s > 0:
-        signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, 0.001))
-    else:
+    if left_s <= 0:
         raise TooSlow
+    signal.setitimer(signal.ITIMER_VIRTUAL, max(left_s, 0.001))

@@ -17,6 +17,7 @@ from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.seen import (
     AGENTS,
     OTHERS_WRITE,
+    OVERFLOW_UIDS,
     SEEN,
     can_others_replace,
     folders_above,
@@ -32,13 +33,11 @@ except ImportError:
     from hashlib import blake2b
 
 _FLAGS = {
-    stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC,
-    stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC,
+    stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW,
+    stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK,
 }
 # If a file changed less than this time ago, another change may leave its time as it is.
 _RACY_NS = 2_000_000_000
-# uids that a file server or a container shows for unknown owners
-_OVERFLOW_UIDS = (65534, 4294967294)
 
 
 class NotOurs(PermissionError):
@@ -65,15 +64,19 @@ def explain(error: NotOurs) -> Tuple[str, str, Dict[str, object]]:
 
 
 def check_owners(workdir: str, *relative_paths: str) -> None:
-    """Check the owner of the workdir, and of each path in `relative_paths` (relative to the workdir). Paths
-    that do not exist are not checked. Raises NotOurs, OSError."""
+    """Check the owner of the workdir, and of each path in `relative_paths` (relative to the
+    workdir). Paths that do not exist are not checked. Raises NotOurs, OSError."""
     try:
         top = open_workdir(workdir)
     except FileNotFoundError:
         return
     try:
         for path in relative_paths:
-            _check_path(top, workdir, [word for word in path.split("/") if word])
+            names = [name for name in path.split("/") if name]
+            try:
+                os.close(_open_below(os.dup(top), workdir, names))
+            except FileNotFoundError:
+                continue
     finally:
         os.close(top)
 
@@ -112,14 +115,14 @@ def has_agent(workdir: str, name: str) -> bool:
     folder = os.path.join(workdir, AGENTS, name)
     # The stamps are read before the files. If a file changes after that, its stamp will differ at
     # the next start.
-    seen = _reliable_stamps(folder)
+    stamps = _reliable_stamps(folder)
     try:
         content = _read_agent(workdir, name)
     except FileNotFoundError:
         return False
     if agent_name(content) != name:
         return False
-    _write_stamps(seen, folder)
+    _write_stamps(stamps, folder)
     return True
 
 
@@ -135,18 +138,13 @@ def check_agent(folder: str) -> None:
 def check_owner(about: os.stat_result, path: str, workdir: str) -> None:
     """Check that `path` belongs to this user or root, and that no other user may write to it.
     `path` may be of any type. Raises NotOurs."""
-    why = _find_fault(about, stat.S_IFMT(about.st_mode))
-    if why not in ("", "names"):
-        raise NotOurs(why, path, workdir, about)
+    _check_entry(about, path, workdir, stat.S_IFMT(about.st_mode), "names")
 
 
 def check_made_by_us(path: str, workdir: str) -> None:
     """Check that `path` is a folder, not a link, and belongs to this user or root. Its mode does
     not matter. Raises NotOurs, OSError."""
-    about = os.lstat(path)
-    why = _find_fault(about, stat.S_IFDIR)
-    if why not in ("", "mode"):
-        raise NotOurs(why, path, workdir, about)
+    _check_entry(os.lstat(path), path, workdir, stat.S_IFDIR, "mode")
 
 
 def agent_name(files: Dict[str, bytes]) -> str:
@@ -183,18 +181,19 @@ def _write_stamps(stamps_text: str, folder: str) -> None:
         pass  # the disk is full; the next start will check all files again
 
 
-def _check_path(top: int, workdir: str, names: List[str]) -> None:
-    folder, path = os.dup(top), workdir
-    try:
-        for word in names:
-            path += "/" + word
-            inner = _open_checked(word, path, workdir, folder)
+def _open_below(top: int, workdir: str, names: List[str]) -> int:
+    """Check the owner of each folder on the path `names` below the workdir, and return the
+    descriptor of the last one. `top`: the descriptor of the workdir, which is closed. Raises
+    NotOurs, OSError."""
+    folder, path = top, workdir
+    for name in names:
+        path += "/" + name
+        try:
+            inner = _open_checked(name, path, workdir, folder)
+        finally:
             os.close(folder)
-            folder = inner
-    except FileNotFoundError:
-        pass
-    finally:
-        os.close(folder)
+        folder = inner
+    return folder
 
 
 def _check_folders_above(workdir: str) -> None:
@@ -202,18 +201,14 @@ def _check_folders_above(workdir: str) -> None:
     OSError."""
     try:
         for path, about in folders_above(workdir):
-            _check_folder_above(about, path, workdir)
+            if not _is_trusted(about.st_uid) and not is_outside_container(about.st_uid):
+                raise NotOurs("owner above", path, workdir, about)
+            if can_others_replace(about):
+                raise NotOurs("mode above", path, workdir, about)
     except OSError as error:
         if error.errno != errno.ELOOP:
             raise
         raise NotOurs("endless", error.filename, workdir, os.lstat(error.filename)) from error
-
-
-def _check_folder_above(about: os.stat_result, path: str, workdir: str) -> None:
-    if not _is_trusted(about.st_uid) and not is_outside_container(about.st_uid):
-        raise NotOurs("owner above", path, workdir, about)
-    if can_others_replace(about):
-        raise NotOurs("mode above", path, workdir, about)
 
 
 def _open_checked(
@@ -237,9 +232,11 @@ def _open_checked(
     return descriptor
 
 
-def _check_entry(about: os.stat_result, path: str, workdir: str, kind: int) -> None:
+def _check_entry(
+    about: os.stat_result, path: str, workdir: str, kind: int, accepted_fault: str = ""
+) -> None:
     why = _find_fault(about, kind)
-    if why:
+    if why not in ("", accepted_fault):
         raise NotOurs(why, path, workdir, about)
 
 
@@ -266,27 +263,21 @@ def _is_trusted(uid: int) -> bool:
 def is_outside_container(uid: int) -> bool:
     """Return whether the uid stands for a user outside of this container, for whom the container
     shows the overflow uid. This is used only for folders above the workdir."""
-    if uid not in _OVERFLOW_UIDS:
+    if uid not in OVERFLOW_UIDS:
         return False
-    with open("/proc/self/uid_map") as known:
-        return [line.split() for line in known] != [["0", "0", "4294967295"]]
+    with open("/proc/self/uid_map") as mapping:
+        return mapping.read().split() != ["0", "0", "4294967295"]
 
 
 def _read_agent(workdir: str, name: str) -> Dict[str, bytes]:
     """Return path -> content, for all files of the agent that Python may run, except bytecode
     files. The owners and modes of bytecode files are checked too. Raises NotOurs, OSError."""
     content: Dict[str, bytes] = {}
-    top = open_workdir(workdir)
-    opened: List[Tuple[int, str]] = [(top, "")]
+    folder = _open_below(open_workdir(workdir), workdir, [AGENTS, name])
     try:
-        path = workdir
-        for word in (AGENTS, name):
-            path += "/" + word
-            opened.append((_open_checked(word, path, workdir, opened[-1][0]), ""))
-        _read_folder(opened[-1][0], path, "", workdir, content)
+        _read_folder(folder, os.path.join(workdir, AGENTS, name), "", workdir, content)
     finally:
-        for folder, _ in opened:
-            os.close(folder)
+        os.close(folder)
     return content
 
 

@@ -50,53 +50,53 @@ def admitted_networks(addresses: Iterable[str]) -> List[Network]:
     Raises ValueError if an address is invalid."""
     given: Dict[int, List[Any]] = {4: [], 6: []}
     for each in (*LOOPBACK, *map(parse_address, addresses)):
-        one = ipaddress.ip_network(each)
-        given[one.version].append(one)
-    return [one for version in given for one in ipaddress.collapse_addresses(given[version])]
+        network = ipaddress.ip_network(each)
+        given[network.version].append(network)
+    return [each for networks in given.values() for each in ipaddress.collapse_addresses(networks)]
 
 
 def build_filter(
     addresses: Iterable[str], peers_value: int, others_value: int
 ) -> List[Instruction]:
-    """Return a BPF program. It returns the number `peers_value` for connections from these addresses and
-    from loopback, and the number `others_value` for all other connections. Raises ValueError if an
-    address is invalid."""
+    """Return a BPF program. It returns the number `peers_value` for connections from these
+    addresses and from loopback, and the number `others_value` for all other connections. Raises
+    ValueError if an address is invalid."""
     admitted = admitted_networks(addresses)
+    return_others = [(_RETURN, 0, 0, others_value)]
     instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
     for version in (4, 6):
-        tests = _match_networks(
-            [one for one in admitted if one.version == version], 0, peers_value, others_value
-        )
-        instructions += (
-            _run_if_equal(version, tests + [(_RETURN, 0, 0, others_value)])
-            if version == 4
-            else tests
-        )
-    return instructions + [(_RETURN, 0, 0, others_value)]
+        of_version = [network for network in admitted if network.version == version]
+        tests = _match_networks(of_version, 0, peers_value, others_value)
+        # After the tests of version 6, the return below is next.
+        instructions += _run_if_equal(4, tests + return_others) if version == 4 else tests
+    return instructions + return_others
 
 
 def pack(instructions: Iterable[Instruction]) -> bytes:
     """Return the instructions in the form that the kernel reads: an array of struct sock_filter."""
-    return b"".join(struct.pack("=HBBI", *one) for one in instructions)
+    return b"".join(struct.pack("=HBBI", *each) for each in instructions)
 
 
 def _match_networks(
     admitted: List[Network], word_index: int, peers_value: int, others_value: int
 ) -> List[Instruction]:
     """Return instructions that compare the source address with the networks, beginning at its
-    32-bit word `word_index`. On a match they return `peers_value`. Otherwise they return `others_value`, or the
-    next instruction after them is run."""
+    32-bit word `word_index`. On a match they return `peers_value`. Otherwise they return
+    `others_value`, or the next instruction after them is run."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (word_index + 1)
-    for bits in sorted({one.prefixlen for one in admitted if one.prefixlen <= end}, reverse=True):
-        values = sorted(_address_word(one, word_index) for one in admitted if one.prefixlen == bits)
-        tests += _load_word(
-            admitted[0].version, word_index, bits - 32 * word_index
-        ) + _return_if_any(values, peers_value)
-    for one in admitted:
-        if one.prefixlen > end:
-            longer.setdefault(_address_word(one, word_index), []).append(one)
+    # prefix length -> words of the networks with this prefix length, which ends in this word
+    shorter: Dict[int, List[int]] = {}
+    for network in admitted:
+        word = _address_word(network, word_index)
+        if network.prefixlen > end:
+            longer.setdefault(word, []).append(network)
+        else:
+            shorter.setdefault(network.prefixlen, []).append(word)
+    for bits, words in sorted(shorter.items(), reverse=True):
+        tests += _load_word(admitted[0].version, word_index, bits - 32 * word_index)
+        tests += _return_if_any(sorted(words), peers_value)
     tests += _load_word(admitted[0].version, word_index, 32) if longer else []
     for value, inner in sorted(longer.items()):
         tests += _run_if_equal(

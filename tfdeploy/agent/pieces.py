@@ -1,5 +1,5 @@
 """Cut the files of a broadcast into pieces, and compute the hashes of pieces. The control machine
-and the hosts compute the same. Pure, except read_extent.
+and the hosts compute the same. Pure, except read_piece and read_extent.
 
 A file of at least PIECE_BYTES begins a new piece. Several smaller files are packed into one piece,
 each as a whole. SEGMENT pieces form a segment. The leaf of a piece is its SHA-256. The root of a
@@ -12,7 +12,8 @@ import errno
 import hashlib
 import os
 
-from tfdeploy.agent.annotations import Any, Iterator, List, Sequence, Tuple
+from tfdeploy.agent import bitmap
+from tfdeploy.agent.annotations import Any, Callable, Iterator, List, Sequence, Tuple
 
 PIECE_BYTES = 256 << 10
 SEGMENT = 256  # how many pieces form a segment
@@ -23,7 +24,7 @@ Piece = Sequence[Extent]
 
 
 class PackedFiles(Sequence[Extent]):
-    """A piece that consists of several whole files, in order. Its extents are computed only when
+    """A piece that consists of whole files, in order. Its extents are computed only when
     they are needed, because there may be tens of thousands."""
 
     __slots__ = ("_first", "_last", "_sizes")
@@ -71,6 +72,10 @@ class Pieces:
         """Return how many pieces the segment has: SEGMENT, or fewer for the last one."""
         return min(SEGMENT, self.count - segment * SEGMENT)
 
+    def all_pieces(self, segment: int) -> int:
+        """Return the bitmap of all pieces of the segment."""
+        return (1 << self.count_pieces(segment)) - 1
+
     def stripe_bytes(self, stripes: int) -> List[int]:
         """Return for each stripe how many bytes it has. Piece number p belongs to stripe p %
         stripes."""
@@ -86,28 +91,21 @@ class Pieces:
     def _cut_from(self, file: int, offset: int) -> Iterator[Piece]:
         # The first and the last file in the current piece of small files; -1: there is none.
         first, last = -1, -1
-        room = PIECE_BYTES
+        free_bytes = PIECE_BYTES
         while file < len(self._sizes):
             size = self._sizes[file]
-            if first >= 0 and size > room:
-                yield self._pack_files(first, last)
-                first, room = -1, PIECE_BYTES
+            if first >= 0 and size > free_bytes:
+                yield PackedFiles(self._sizes, first, last)
+                first, free_bytes = -1, PIECE_BYTES
             if size >= PIECE_BYTES:
                 for start in range(offset, size, PIECE_BYTES):
                     yield [(file, start, min(PIECE_BYTES, size - start))]
             elif size:
                 first, last = (file if first < 0 else first), file
-                room -= size
+                free_bytes -= size
             file, offset = file + 1, 0
         if first >= 0:
-            yield self._pack_files(first, last)
-
-    def _pack_files(self, first: int, last: int) -> Piece:
-        return (
-            [(first, 0, self._sizes[first])]
-            if first == last
-            else PackedFiles(self._sizes, first, last)
-        )
+            yield PackedFiles(self._sizes, first, last)
 
 
 def piece_bytes(piece: Piece) -> int:
@@ -132,34 +130,37 @@ def zero_leaf() -> bytes:
     return hash_piece(bytes(PIECE_BYTES))
 
 
-def bitmap_bytes(bitmap: int) -> bytes:
+def bitmap_bytes(segment_bitmap: int) -> bytes:
     """Return the bitmap of a segment's pieces as bytes, in the format of agent/bitmap.py."""
-    return bitmap.to_bytes(SEGMENT // 8, "little")
+    return segment_bitmap.to_bytes(SEGMENT // 8, "little")
 
 
 def bitmap_from(content: "bytes | memoryview") -> int:
     return int.from_bytes(content, "little")
 
 
-def marked_numbers(bitmap: int) -> Iterator[int]:
+def marked_numbers(segment_bitmap: int) -> Iterator[int]:
     """Yield the numbers of the bits that are set, in ascending order."""
-    while bitmap:
-        low = bitmap & -bitmap
-        yield low.bit_length() - 1
-        bitmap ^= low
+    return bitmap.marked_numbers(bitmap_bytes(segment_bitmap))
+
+
+def read_piece(piece: Piece, path_of: Callable[[int], bytes]) -> bytes:
+    """Return the content of a piece. `path_of` returns the path of the file with that number.
+    Raises OSError, for example if a file has become shorter."""
+    return b"".join([read_extent(path_of(extent[0]), extent) for extent in piece])
 
 
 def read_extent(path: bytes, extent: Extent) -> bytes:
     """Return the content of one extent, read from the file `path`. Raises OSError, for example if
     the file has become shorter."""
     _, offset, length = extent
-    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     try:
-        content = os.pread(opened, length, offset)
+        content = b""
         while len(content) < length:
             more = os.pread(opened, length - len(content), offset + len(content))
             if not more:
-                raise OSError(errno.EIO, "it is shorter by now", os.fsdecode(path))
+                raise OSError(errno.EIO, "it has become shorter", os.fsdecode(path))
             content += more
         return content
     finally:

@@ -28,8 +28,8 @@ else:
 
     def record(cls):
         names = list(cls.__annotations__)
-        given = {name: vars(cls)[name] for name in names if name in vars(cls)}
-        for name, default in given.items():
+        defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
+        for name, default in defaults.items():
             if isinstance(default, _Made):
                 delattr(cls, name)
 
@@ -43,20 +43,20 @@ else:
             for name in names:
                 if name in fields:
                     value = fields[name]
-                elif name in given:
+                elif name in defaults:
                     value = (
-                        given[name].default_factory()
-                        if isinstance(given[name], _Made)
-                        else given[name]
+                        defaults[name].default_factory()
+                        if isinstance(defaults[name], _Made)
+                        else defaults[name]
                     )
                 else:
                     raise TypeError("%s() needs %s" % (cls.__name__, name))
                 setattr(self, name, value)
 
         cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _repr, None
-        cls.REQUIRED = frozenset(names) - frozenset(given)
+        cls.REQUIRED = frozenset(names) - frozenset(defaults)
         cls.FIELDS = {
-            name: given[name].metadata if isinstance(given.get(name), _Made) else {}
+            name: defaults[name].metadata if isinstance(defaults.get(name), _Made) else {}
             for name in names
         }
         return cls
@@ -81,13 +81,13 @@ else:
             if not bases:
                 return type.__new__(meta, name, bases, members)
             names = list(getattr(type(name, (), dict(members)), "__annotations__", {}))
-            made = namedtuple(
+            created = namedtuple(
                 name, names, defaults=[members[each] for each in names if each in members]
             )
             for each, value in members.items():
                 if each not in names and each not in ("__annotations__", "__dict__", "__weakref__"):
-                    setattr(made, each, value)
-            return made
+                    setattr(created, each, value)
+            return created
 
     class NamedTuple(metaclass=_FromAnnotations):
         pass

@@ -19,6 +19,8 @@ AGENTS = ".agent"
 # check.
 SEEN = "seen"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# uids that a file server or a container shows for unknown owners
+OVERFLOW_UIDS = (65534, 4294967294)
 _CACHE = "__pycache__"
 
 
@@ -92,11 +94,11 @@ def folders_above(workdir: str) -> Iterator[Tuple[str, os.stat_result]]:
     path, todo, links = "/", _path_steps(workdir)[:-1], 0
     yield "/", os.lstat("/")
     while todo:
-        word = todo.pop(0)
-        if word == "..":
+        step = todo.pop(0)
+        if step == "..":
             path = os.path.dirname(path)
             continue
-        path = os.path.join(path, word)
+        path = os.path.join(path, step)
         try:
             about = os.lstat(path)
         except FileNotFoundError:

@@ -10,14 +10,14 @@ are UTC seconds.
 
 from __future__ import annotations
 
-from typing import Any, Dict, List, Optional, Tuple, TypedDict
+from typing import Any, Dict, List, Optional, TypedDict
 
 Unchecked = Dict[str, Any]  # a JSON object whose keys have not been checked yet
 # The answer of a verb, or an object in an answer. Its type is defined in model/answers/ or
 # model/facts.py.
 Answer = Dict[str, Any]
-# A word in the command or environment of a task. It is a text, or a list that wire.resolve_word checks
-# and joins.
+# A word in the command or environment of a task. It is a text, or a list that wire.resolve_word
+# checks and joins.
 PlanWord = Any
 
 # --- sent between minders, and written to knowledge.json
@@ -41,10 +41,7 @@ class _Ending(TypedDict):
     time: float
 
 
-class Ending(_Ending, total=False):
-    """How one attempt of a task ended. Values that are unknown or false are left out."""
-
-    host: str
+class _EndingDetails(TypedDict, total=False):
     up: bool
     exit_code: int
     signal: int
@@ -56,22 +53,17 @@ class Ending(_Ending, total=False):
     again: bool
 
 
-class _Death(_Ending):
-    task: str
+class Ending(_Ending, _EndingDetails, total=False):
+    """How one attempt of a task ended. Values that are unknown or false are left out."""
+
     host: str
 
 
-class Death(_Death, total=False):
+class Death(_Ending, _EndingDetails):
     """The ending of a task that makes the run fail."""
 
-    up: bool
-    exit_code: int
-    signal: int
-    reason: str
-    attempt: int  # this key and the keys below are the same as in Ending
-    round: int
-    final: bool
-    again: bool
+    task: str
+    host: str
 
 
 class _FailedStarts(TypedDict):
@@ -171,14 +163,6 @@ class Origin(TypedDict, total=False):
     # The value of run.find.boot_name(); since 0.1.0 (cloned machines); if missing, hostname is
     # compared.
     place: str
-
-
-class JournalLine(TypedDict):
-    """The keys that are in every line of a journal. All other keys are only for people."""
-
-    v: int
-    time: float
-    what: str
 
 
 class MinderAnswer(TypedDict, total=False):
@@ -314,16 +298,6 @@ class DataParts(TypedDict):
     # The part of each row (or NO_PART), in the order of listing.walk. Each row takes two bytes, low
     # byte first; they are compressed by zlib and encoded in base64.
     of: str
-
-
-class ReleaseRecord(TypedDict, total=False):
-    """The file releases/<hash>.json. `entries`: the fields of each release_manifest.Entry, as a
-    list."""
-
-    v: int
-    entries: List[Tuple[str, str, int, str, str, int]]
-    release: str
-    time: float
 
 
 class EnvironmentRecord(TypedDict):

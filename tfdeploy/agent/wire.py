@@ -42,9 +42,9 @@ MAX_KNOWN_BYTES = 1 << 22
 
 # The environment variable that contains the id of the run. Every process of a task has it.
 MARKER = "TFDEPLOY_TASK_RUN_ID"
-# Environment variables that every task has.
+# Environment variables that every task has. supervise/spawn.py sets them.
 TASK_MARKERS = (
-    "TFDEPLOY_TASK_RUN_ID",
+    MARKER,
     "TFDEPLOY_TASK_JOB",
     "TFDEPLOY_TASK_ROLE",
     "TFDEPLOY_TASK_INDEX",
@@ -53,9 +53,7 @@ TASK_MARKERS = (
 )
 
 
-def ending_in_words(
-    outcome: str, exit_code: object = None, signal: object = None, reason: Optional[str] = None
-) -> str:
+def ending_in_words(outcome: str, exit_code: object, signal: object, reason: Optional[str]) -> str:
     """Return how a task died, as a text that may follow the name of the task: "failed with exit
     code 3", "killed by signal 9", "gave up: REASON"."""
     if outcome == "succeeded":
@@ -71,8 +69,8 @@ def ending_in_words(
 
 def ending_in_short(
     outcome: Optional[str],
-    exit_code: object = None,
-    signal: object = None,
+    exit_code: object,
+    signal: object,
     reason: Optional[str] = None,
 ) -> str:
     """Return how an attempt ended, as a short text: the reason if there is one, otherwise "exit
@@ -102,15 +100,15 @@ def from_wire(cls: Type[V], fields: Unchecked) -> V:
     """Return a record with these fields, which `to_wire` has written. Fields that this version does
     not know are left out."""
     known: Dict[str, Unchecked] = cls.FIELDS  # type: ignore[attr-defined]
-    kept: Unchecked = {}
+    values: Unchecked = {}
     for name in known.keys() & fields.keys():
-        record_class, given = known[name].get("of"), fields[name]
-        kept[name] = (
-            given
-            if record_class is None or given is None
-            else [from_wire(record_class, item) for item in given]
+        record_class, value = known[name].get("of"), fields[name]
+        values[name] = (
+            value
+            if record_class is None or value is None
+            else [from_wire(record_class, item) for item in value]
         )
-    return cls(**kept)
+    return cls(**values)
 
 
 NAME_KEY_BYTES = 8
@@ -144,7 +142,7 @@ class TaskSpec:
     task: str  # "worker:0"
     role: str
     index: int
-    # The command, as words for word_of. argv[0] is a program: a path in which ~ is already
+    # The command, as words for resolve_word. argv[0] is a program: a path in which ~ is already
     # replaced, or a name that is searched on PATH.
     argv: List[PlanWord]
     # These variables are added to the environment of the agent. The folders `path_prepend` below
@@ -257,7 +255,7 @@ class HostPart:
     restart_wait_s: float = 3600.0
     # if True, a task that fails twice with the same error before its first step does not restart
     same_error_ends: bool = False
-    # texts that are parts of several words of the tasks, see word_of
+    # texts that are parts of several words of the tasks, see resolve_word
     texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # True if each step of the training waits for the slowest task
     # How the run's ports on this host are protected from strangers: "none", "peers" or "firewall".

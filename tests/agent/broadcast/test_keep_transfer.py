@@ -39,17 +39,12 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
     (keep["n1"] / "checkpoint").write_text("of the run that is over")
     (keep["n2"] / "checkpoint").write_text("of the next run")
     asked, answer = threading.Event(), threading.Event()
-    meshes, offers = (
-        {},
-        keep_transfer.KeepOffer(
-            cluster.hosts["n1"].paths("r1"), cluster.hosts["n1"].paths("r1").part()
-        ),
-    )
+    meshes, chief = {}, cluster.hosts["n1"].paths("r1")
 
     def answer_late(host: str, *question: Any) -> None:
         asked.set()
         assert answer.wait(120)
-        offers.answer(*question)
+        keep_transfer.send_keep_folders(chief, chief.part(), *question)
 
     for name, host in cluster.hosts.items():
         part = wire.from_wire(wire.HostPart, wire.to_wire(host.paths("r1").part()))
@@ -119,7 +114,7 @@ def test_a_file_comes_as_it_was_with_its_time(tmp_path: Path, content: bytes) ->
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda data: data[:-1] + b"y", "another content"),
+        (lambda data: data[:-1] + b"y", "wrong content"),
         (lambda data: data[:-1], "ended"),
         (lambda data: b"", "ended"),
     ],
@@ -135,5 +130,5 @@ def test_what_comes_otherwise_is_refused(
 def test_what_was_cut_short_since_it_was_listed_is_not_sent(tmp_path: Path) -> None:
     (tmp_path / "model").write_bytes(b"x" * 10)
     ours, theirs = socket.socketpair()
-    with ours, theirs, pytest.raises(OSError, match="shorter by now"):
+    with ours, theirs, pytest.raises(OSError, match="has become shorter"):
         keep_transfer._send_files(ours, str(tmp_path), [("model", 11, 0)])  # type: ignore[arg-type]

@@ -257,10 +257,10 @@ def test_a_port_that_another_process_has_is_passed_over(tmp_path: Path) -> None:
             assert member.listen(port, port) is None
 
 
-def test_a_rate_holds() -> None:
+def test_a_rate_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     waited: list[float] = []
+    monkeypatch.setattr("tfdeploy.agent.limit.time.sleep", waited.append)
     limit = RateLimit(1000)
-    limit.sleep = waited.append  # type: ignore[method-assign]
     for _ in range(10):
         limit.wait_for_bytes(500)
     assert waited and max(waited) == pytest.approx(5.0 - BURST_S, abs=0.2)

@@ -277,11 +277,11 @@ def test_the_tree_of_a_task_is_all_below_its_supervisor() -> None:
     try:
         status = wire.TaskStatus(run="r1", task="worker:0", host="n1", supervisor_pid=os.getpid())
         assert child.pid in activity.living_pids(
-            status, processes.all_processes()
-        ) and os.getpid() not in activity.living_pids(status, processes.all_processes())
+            status, processes.all_processes
+        ) and os.getpid() not in activity.living_pids(status, processes.all_processes)
         assert (
             activity.living_pids(
-                wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.all_processes()
+                wire.TaskStatus(run="r1", task="worker:0", host="n1"), processes.all_processes
             )
             == set()
         )

@@ -27,7 +27,7 @@ ALL_STILL = {"ps:0": STILL, "worker:0": STILL, "worker:1": STILL, "worker:2": ST
 KILLED = {"outcome": "killed", "signal": 9, "time": 1.0}
 DONE = {"outcome": "succeeded", "time": 1.0, "up": True}
 WAITS = Sign(still_s=40.0, waits=("worker:1",), waiting_s=30.0)
-ALONE = Finding("no output, no CPU, no traffic, and nothing is seen wrong with the others", True)
+ALONE = Finding("no output, no CPU use, no traffic, and no visible problem in other tasks", True)
 
 
 def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
@@ -51,7 +51,7 @@ def waits(*blamed: str) -> Finding:
     return Finding("waits for " + "; ".join(blamed), False)
 
 
-FROZEN_1 = "worker:1 on n3: frozen: its process 42 is stopped; on n3 `kill -CONT 42` lets it go on"
+FROZEN_1 = "worker:1 on n3: frozen: its process 42 is stopped; on n3 `kill -CONT 42` continues it"
 CASES: dict[str, tuple[Facts, Finding | None]] = {
     "all is well": (facts(), None),
     "not yet for long enough": (facts(signs={"worker:0": Sign(still_s=299.0)}), None),
@@ -63,12 +63,12 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
     "only the servers are busy": (facts("sync", signs={**ALL_STILL, "ps:0": BUSY}), ALONE),
     "frozen itself": (
         facts(signs={"worker:0": Sign(still_s=400.0, stopped=7)}),
-        Finding("frozen: its process 7 is stopped; on n2 `kill -CONT 7` lets it go on", True),
+        Finding("frozen: its process 7 is stopped; on n2 `kill -CONT 7` continues it", True),
     ),
     "frozen for a moment": (facts(signs={"worker:0": Sign(still_s=3.0, stopped=7)}), None),
     "a frozen server": (
         facts(host="n1", signs={"ps:0": Sign(still_s=400.0, stopped=7)}),
-        Finding("frozen: its process 7 is stopped; on n1 `kill -CONT 7` lets it go on", True),
+        Finding("frozen: its process 7 is stopped; on n1 `kill -CONT 7` continues it", True),
     ),
     "a server that waits for work": (facts(host="n1", signs=ALL_STILL), None),
     "another is frozen": (facts("sync", signs={**ALL_STILL, "worker:1": Sign(still_s=400.0, stopped=42)}), waits(FROZEN_1)),
@@ -110,20 +110,20 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
     ),
     "a server does not listen any more": (
         facts(signs={"worker:0": STILL, "ps:0": Sign(still_s=9.0, listens=False)}),
-        waits("ps:0 on n1: its port 2222 is closed: nobody listens there"),
+        waits("ps:0 on n1: its port 2222 is closed: no process listens there"),
     ),
     "a server's port is closed": (
         facts(signs={"worker:0": STILL, "ps:0": None}, ports={"ps:0": "closed"}),
-        waits("ps:0 on n1: its port 2222 is closed: nobody listens there"),
+        waits("ps:0 on n1: its port 2222 is closed: no process listens there"),
     ),
     "a worker that need not listen": (facts(signs={"worker:0": STILL}, ports={"worker:1": "closed"}), ALONE),
     "says it waits, and the port is closed": (
         facts(signs={"worker:0": WAITS}, ports={"worker:1": "closed"}),
-        waits("worker:1 on n3: its port 2222 is closed: nobody listens there"),
+        waits("worker:1 on n3: its port 2222 is closed: no process listens there"),
     ),
     "says it waits, and others compute, synchronous": (
         facts("sync", signs={"worker:0": WAITS, "worker:1": STILL}, ports={"worker:1": "closed"}),
-        waits("worker:1 on n3: its port 2222 is closed: nobody listens there"),
+        waits("worker:1 on n3: its port 2222 is closed: no process listens there"),
     ),
     "says it waits, and that one has ended": (
         facts(signs={"worker:0": WAITS, "worker:1": None}, ended={"worker:1": DONE}),
@@ -155,7 +155,7 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
     ),
     "another stood still first": (
         facts("sync", signs={**ALL_STILL, "worker:1": Sign(still_s=440.0)}),
-        Finding("waits for worker:1 on n3, it seems, which stood still before it", False),
+        Finding("probably waits for worker:1 on n3, which stalled earlier", False),
     ),
     "many to blame": (
         facts("sync", signs={task: Sign(still_s=400.0, stopped=1) if task != "worker:0" else STILL for task in PEERS}),

@@ -141,9 +141,12 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(
     giving = threading.Thread(daemon=True, target=give)
     giving.start()
     with tls.make_contexts(cluster.certs["n1"])[1].wrap_socket(ours) as channel:
-        channel.settimeout(keep_transfer.PATIENCE_S)
+        channel.settimeout(keep_transfer.OPERATION_TIMEOUT_S)
         assert tls.read_line(channel, keep_transfer.MOST_LINE_BYTES, 20.0, 1) == listing
-        assert channel.recv(8) == b"contents" and channel.gettimeout() == keep_transfer.PATIENCE_S
+        assert (
+            channel.recv(8) == b"contents"
+            and channel.gettimeout() == keep_transfer.OPERATION_TIMEOUT_S
+        )
     giving.join(120)
 
 

@@ -45,7 +45,7 @@ def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", SLEEP), "worker:1": ("n2", WORK)}, stall_after_s=3.0)
     pid = freeze(cluster, "r1", "worker:1")
-    words = f"frozen: its process {pid} is stopped; on n2 `kill -CONT {pid}` lets it go on"
+    words = f"frozen: its process {pid} is stopped; on n2 `kill -CONT {pid}` continues it"
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1") == f"stalled: {words}")
     cluster.wait_until(
         lambda: health(cluster, "r1", "worker:0") == f"stalled: waits for worker:1 on n2: {words}"
@@ -54,7 +54,7 @@ def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(
     assert cluster.status("r1", "worker:1").state == "running"
     os.kill(pid, signal.SIGCONT)
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1") is None)
-    alone = "stalled: no output, no CPU, no traffic, and nothing is seen wrong with the others"
+    alone = "stalled: no output, no CPU use, no traffic, and no visible problem in other tasks"
     cluster.wait_until(lambda: health(cluster, "r1", "worker:0") == alone)
 
 

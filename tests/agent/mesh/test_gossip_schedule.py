@@ -55,7 +55,7 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(gossip_schedule.random, "uniform", lambda low, high: (low + high) / 2)
-    monkeypatch.setattr(gossip_schedule, "EXCHANGE_S", 1e6)
+    monkeypatch.setattr(gossip_schedule, "EXCHANGE_INTERVAL_S", 1e6)
     those = peers(40)
     made = GossipSchedule(those, 0.0)
     made.schedule_change(False, 0.0)

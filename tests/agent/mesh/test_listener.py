@@ -142,9 +142,11 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
     one = three.join("n1")
     certs = three.certs["n2"]
     with contextlib.ExitStack() as stack:
-        for _ in range(mesh_listener.MOST_OF_ONE):
+        for _ in range(mesh_listener.MAX_PER_MEMBER):
             stack.enter_context(channel_to(three, certs))
-        three.wait_until(lambda: len(one._listener._of_members) == mesh_listener.MOST_OF_ONE, 10.0)
+        three.wait_until(
+            lambda: len(one._listener._of_members) == mesh_listener.MAX_PER_MEMBER, 10.0
+        )
         assert speak(three, certs, message(Knowledge().as_json())) == b""
         assert speak(three, three.certs["n3"], message(Knowledge().as_json(), host="n3"))
     three.wait_until(lambda: speak(three, certs, message(Knowledge().as_json())), 10.0)
@@ -213,11 +215,13 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # On a busy machine, the strangers need more than 5 s to send their bytes.
-    monkeypatch.setattr(handshake_gate, "WAIT_S", DEADLINE_S)
+    monkeypatch.setattr(handshake_gate, "HELLO_TIMEOUT_S", DEADLINE_S)
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
-        one = handshake_gate.HandshakeGate(listener, "wanted", lambda plain: plain.close())
+        one = handshake_gate.HandshakeGate(
+            listener, "wanted", lambda plain: plain.close(), lambda address: True
+        )
         stack.callback(one.close)
         look = one._admit_waiting
         one._admit_waiting = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
@@ -259,7 +263,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
     127.0.0.5.
     """
     monkeypatch.setattr(peer_filter, "LOOPBACK", ())
-    return GuardedPorts(["127.0.0.5"])
+    return GuardedPorts(["127.0.0.5"], {}, {})
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:

@@ -140,7 +140,7 @@ def test_what_nft_refuses_is_said_and_leaves_nothing(tmp_path: Path) -> None:
 def test_why_a_host_can_make_no_table_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(nft_program, "_FOLDERS", ())
+    monkeypatch.setattr(nft_program, "_PATHS", ("nft",))
     # For root, the error gives no advice about sudo.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
@@ -179,7 +179,7 @@ def test_an_nft_that_crashes_is_asked_again(
     """nft can crash if another process adds or removes a table at the same time. A launch with
     `protect: firewall` once failed for this reason.
     """
-    monkeypatch.setattr(nft_program, "_FOLDERS", ())
+    monkeypatch.setattr(nft_program, "_PATHS", ("nft",))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     program, crashes = tmp_path / "nft", tmp_path / "crashes"
     program.write_text(

@@ -62,7 +62,7 @@ class Host:
 
 @pytest.fixture
 def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
-    monkeypatch.setattr(installed, "UV_PLACES", ("no-uv-here",))
+    monkeypatch.setattr(installed, "UV_PATHS", ("no-uv-here",))
     make_wheel(tmp_path / "elsewhere", "beta", "7.7")
     (tmp_path / "pip.conf").write_text(f"[install]\nfind-links = {tmp_path}/elsewhere\n")
     # The user's own settings of pip must not offer other packages.
@@ -252,7 +252,7 @@ def test_uv_does_it_where_there_is_one(
         f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv '
         '--without-pip "$4"; fi'
     )
-    monkeypatch.setattr(installed, "UV_PLACES", (str(script(tmp_path / "bin" / "uv", text)),))
+    monkeypatch.setattr(installed, "UV_PATHS", (str(script(tmp_path / "bin" / "uv", text)),))
     made = host.call("env.make")
     first, second = log.read_text().splitlines()
     assert made["by"] == "uv" and first == f"venv --python {sys.executable} {made['folder']}"
@@ -266,7 +266,7 @@ def test_uv_does_it_where_there_is_one(
 def test_the_real_uv_makes_the_same_environment_from_wheels(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "UV_PLACES", (str(Path(sys.executable).with_name("uv")),))
+    monkeypatch.setattr(installed, "UV_PATHS", (str(Path(sys.executable).with_name("uv")),))
     monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "cache"))
     made = host.call("env.make")
     assert (made["by"], made["ready"]) == ("uv", True)

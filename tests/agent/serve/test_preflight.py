@@ -75,23 +75,27 @@ def test_memory_is_what_the_narrowest_group_leaves(
     assert limits._available_in_groups(str(tmp_path / "none"), str(tmp_path)) == []
 
 
-def test_the_mount_of_a_folder_is_the_innermost_and_the_last(tmp_path: Path) -> None:
+def test_the_mount_of_a_folder_is_the_innermost_and_the_last(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table = tmp_path / "mounts"
     table.write_text(
         "/dev/sda1 / ext4 rw 0 0\nserver:/home /home nfs4 rw,noexec 0 0\n/dev/sdb "
         "/home/with\\040space xfs rw 0 0\n"
         "tmpfs /home/ml tmpfs rw 0 0\n/dev/sdc /home/ml ext4 rw 0 0\nbad\n"
     )
+    monkeypatch.setattr(mounts, "MOUNTS", str(table))
     for path, source in {
         "/home/ml/tfdeploy": "/dev/sdc",
         "/home/other": "server:/home",
         "/home/with space/x": "/dev/sdb",
         "/homes": "/dev/sda1",
     }.items():
-        device = mounts.find_mount(path, str(table))
+        device = mounts.find_mount(path)
         assert device is not None and device["source"] == source, path
-    assert mounts.find_mount("/x", str(tmp_path / "none")) is None
-    assert mounts.read_mounts(str(table))[2][:3] == ["/dev/sdb", "/home/with space", "xfs"]
+    assert mounts.read_mounts()[2][:3] == ["/dev/sdb", "/home/with space", "xfs"]
+    monkeypatch.setattr(mounts, "MOUNTS", str(tmp_path / "none"))
+    assert mounts.find_mount("/x") is None
 
 
 QUOTA = """Disk quotas for user ml (uid 1000):

@@ -402,15 +402,19 @@ def test_a_full_disk_is_named_by_its_folder_and_what_is_free(
     ] == "%s: No space left on device (no inodes free)" % (tmp_path / "x")
 
 
-def test_names_that_mean_this_machine_to_itself(tmp_path: Path) -> None:
+def test_names_that_mean_this_machine_to_itself(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hosts = tmp_path / "hosts"
     hosts.write_text(
         "# all\n127.0.0.1 localhost\n127.0.1.1\tN1.example.org n1 # debian\n::1 six\n192.0.2.7 "
         "both\n127.0.1.1 both\nx\n"
     )
     names = ["n1", "n1.Example.org", "n2", "both", "six", "127.0.0.1"]
-    assert hosts_file.resolving_to_loopback(names, str(hosts)) == ["n1", "n1.Example.org", "six"]
-    assert hosts_file.resolving_to_loopback(names, str(tmp_path / "none")) == []
+    monkeypatch.setattr(hosts_file, "HOSTS_FILE", str(hosts))
+    assert hosts_file.resolving_to_loopback(names) == ["n1", "n1.Example.org", "six"]
+    monkeypatch.setattr(hosts_file, "HOSTS_FILE", str(tmp_path / "none"))
+    assert hosts_file.resolving_to_loopback(names) == []
 
 
 def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -424,7 +428,7 @@ def test_problems_in_words(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_program_asked_in_vain_is_not_waited_for_by_its_children(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(installed, "WITHIN_S", 2.0)
+    monkeypatch.setattr(installed, "TIMEOUT_S", 2.0)
     pid_file = tmp_path / "pid"
     question = installed.StartedProgram(
         ["sh", "-c", f"sleep 60 & echo $! > {pid_file}; exec sleep 60"]

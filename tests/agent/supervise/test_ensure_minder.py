@@ -33,7 +33,7 @@ def kill_minder(cluster: Cluster) -> None:
 
 def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
     paths = cluster.hosts["n1"].paths("r1")
-    watch = MinderWatch(paths, paths.part())
+    watch = MinderWatch(paths, paths.part(), {})
     kill_minder(cluster)
     watch.ensure()
     wait_until(lambda: is_locked(paths.minder_lock))
@@ -44,11 +44,11 @@ def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
     minder. That minder would find its lock file locked, and the launch would fail.
     """
     paths = cluster.hosts["n1"].paths("r1")
-    watch = MinderWatch(paths, paths.part())
+    watch = MinderWatch(paths, paths.part(), {})
     kill_minder(cluster)
     paths.write_part(paths.part())
     watch.ensure()
     watch.ensure_until_end()
     assert not is_locked(paths.minder_lock)
-    MinderWatch(paths, paths.part()).ensure()
+    MinderWatch(paths, paths.part(), {}).ensure()
     wait_until(lambda: is_locked(paths.minder_lock))

@@ -23,7 +23,7 @@ from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
-ALONE = "no output, no CPU, no traffic, and nothing is seen wrong with the others"
+ALONE = "no output, no CPU use, no traffic, and no visible problem in other tasks"
 SEEN_S = 60.0
 
 
@@ -87,7 +87,7 @@ def test_a_frozen_worker_is_named_by_all_that_wait_for_it(operator: Tfdeploy) ->
     with running(operator, "frozen", mode="sync") as run:
         pid = signal_to(operator, run, "worker:1", "STOP")
         expected_text = (
-            f"frozen: its process {pid} is stopped; on n3 `kill -CONT {pid}` lets it go on"
+            f"frozen: its process {pid} is stopped; on n3 `kill -CONT {pid}` continues it"
         )
         waits = f"stalled: waits for worker:1 on n3: {expected_text}"
         wait_ills(
@@ -138,9 +138,7 @@ def test_who_prints_that_it_waits_says_why_there_is_no_answer(operator: Tfdeploy
         port = next(
             row for row in operator.json("status", run)["tasks"] if row["task"] == "worker:1"
         )["address"].rsplit(":")[-1]
-        closed = (
-            f"stalled: waits for worker:1 on n3: its port {port} is closed: nobody listens there"
-        )
+        closed = f"stalled: waits for worker:1 on n3: its port {port} is closed: no process listens there"
         wait_ills(operator, run, {"worker:0": closed, "worker:1": f"stalled: {ALONE}"})
 
 

@@ -7,7 +7,7 @@ import threading
 
 from tfdeploy.agent.host.disk import free_space
 
-LOOK_BYTES = 16 << 20  # how many bytes may be written before the free space is checked again
+CHECK_BYTES = 16 << 20  # how many bytes may be written before the free space is checked again
 
 
 class DiskReserve:
@@ -17,19 +17,19 @@ class DiskReserve:
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve
         self._lock = threading.Lock()
-        self._unlooked = LOOK_BYTES  # bytes reserved since the last check
+        self._unchecked = CHECK_BYTES  # bytes reserved since the last check
 
     def reserve(self, count: int) -> None:
         """Reserve `count` bytes before they are written. Raises OSError (ENOSPC) if fewer than
-        `reserve` bytes would stay free. Checks the disk only once per LOOK_BYTES."""
+        `reserve` bytes would stay free. Checks the disk only once per CHECK_BYTES."""
         if not self._reserve:
             return
         with self._lock:
-            self._unlooked += count
-            if self._unlooked < LOOK_BYTES:
+            self._unchecked += count
+            if self._unchecked < CHECK_BYTES:
                 return
-            self._unlooked = 0
-        if free_space(self._folder).free_bytes - LOOK_BYTES < self._reserve:
+            self._unchecked = 0
+        if free_space(self._folder).free_bytes - CHECK_BYTES < self._reserve:
             raise OSError(
                 errno.ENOSPC,
                 "only the %d bytes of `reserve` are left" % self._reserve,

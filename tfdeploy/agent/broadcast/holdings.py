@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import threading
 import time
+from functools import lru_cache
 
 from tfdeploy.agent import pieces
 from tfdeploy.agent.annotations import Callable, Dict, List, Optional, Set, Tuple, Union
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
-from tfdeploy.agent.pieces import Piece, Pieces
+from tfdeploy.agent.pieces import Pieces
 
+# limits the wait for the root hash of a segment, which arrives over the SSH session
+ROOT_TIMEOUT_S = 60.0
 KEPT_SEGMENTS = 8  # how many segments have their piece extents cached
 
 
@@ -33,14 +36,18 @@ class Holdings:
         self.cut, self._files = cut, files
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
-        self._leaves: Dict[int, bytes] = {}
+        # segment -> its leaves. Once a segment is in this dict, this host has begun to search its files
+        # for the pieces of the segment; the search may have ended.
+        self.leaves: Dict[int, bytes] = {}
         # The segments whose leaves are known, in the order of arrival. The list only grows.
-        self.known: List[int] = []
-        self._have: List[int] = [0] * cut.segments
+        self.arrived_segments: List[int] = []
+        # The bitmap of the pieces that this host has, for each segment.
+        self.held: List[int] = [0] * cut.segments
         # segment -> True while this host searches its files for the pieces of the segment
-        self._looking: Dict[int, bool] = {}
+        self._searching: Dict[int, bool] = {}
         self._writing: Set[Tuple[int, int]] = set()
-        self._extents: Dict[int, List[Piece]] = {}
+        # Returns the pieces of a segment.
+        self.pieces_of = lru_cache(KEPT_SEGMENTS)(cut.segment)
         self._listeners: List[Callable[[], None]] = []
         self.have_bytes = 0
         self.have_by_stripe = [0]
@@ -54,10 +61,10 @@ class Holdings:
             self._roots.update(enumerate(roots, first))
             self._changed.notify_all()
 
-    def root(self, segment: int, within_s: float) -> bytes:
-        """Return the root hash of the segment. If the root has not arrived within `within_s`
-        seconds, raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
-        deadline = time.monotonic() + within_s
+    def root(self, segment: int) -> bytes:
+        """Return the root hash of the segment. If the root has not arrived within ROOT_TIMEOUT_S,
+        raise WrongSum. If the broadcast ends first, raise BroadcastEnded."""
+        deadline = time.monotonic() + ROOT_TIMEOUT_S
         with self._changed:
             while segment not in self._roots:
                 left_s = deadline - time.monotonic()
@@ -68,12 +75,7 @@ class Holdings:
                 self._changed.wait(left_s)
             return self._roots[segment]
 
-    def roots(self) -> List[int]:
-        """Return the segments whose root hashes are known."""
-        with self._changed:
-            return sorted(self._roots)
-
-    def accept(self, segment: int, leaves: bytes, within_s: float, *, own: bool = False) -> None:
+    def accept(self, segment: int, leaves: bytes, *, own: bool = False) -> None:
         """Accept the leaves of a segment, then search this host's files for its pieces. `own`: the
         leaves were computed from this host's files, so this host has all pieces of the segment.
 
@@ -82,33 +84,31 @@ class Holdings:
         OSError.
         """
         if (
-            pieces.hash_leaves(leaves) != self.root(segment, within_s)
+            pieces.hash_leaves(leaves) != self.root(segment)
             or len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES
         ):
-            raise WrongSum("the sums of segment %d are wrong" % segment)
+            raise WrongSum("the hashes of segment %d are wrong" % segment)
         with self._changed:
-            while self._looking.get(segment):
+            while self._searching.get(segment):
                 self._changed.wait(1.0)
-            if segment in self._leaves:
+            if segment in self.leaves:
                 return
-            self._looking[segment] = True
-            self._leaves[segment] = leaves
-            self.known.append(segment)
+            self._searching[segment] = True
+            self.leaves[segment] = leaves
+            self.arrived_segments.append(segment)
         self._notify_listeners()
         try:
-            everything = (1 << self.cut.count_pieces(segment)) - 1
             held_pieces = (
-                everything if own else self._files.find_in(self.pieces_of(segment), leaves)
+                self.cut.all_pieces(segment)
+                if own
+                else self._files.find_in(self.pieces_of(segment), leaves)
             )
             with self._changed:
                 for index in pieces.marked_numbers(held_pieces):
-                    count = pieces.piece_bytes(self.pieces_of(segment)[index])
-                    self._count(segment, index, count)
-                    self.have_bytes += count
-                self._have[segment] |= held_pieces
+                    self._add_piece(segment, index)
         finally:
             with self._changed:
-                self._looking[segment] = False
+                self._searching[segment] = False
                 self._changed.notify_all()
         self._notify_listeners()
 
@@ -122,29 +122,18 @@ class Holdings:
         except OSError:
             return None
 
-    def has_leaves(self, segment: int) -> bool:
-        """True if the leaves of the segment are known. In that case this host has begun to search
-        its files for the pieces of the segment; the search may have ended."""
-        return segment in self._leaves
-
-    def leaves(self, segment: int) -> bytes:
-        return self._leaves[segment]
-
     # --- pieces that this host has
 
     def lacking_pieces(self, segment: int) -> int:
         """Return the bitmap of the segment's pieces that this host lacks."""
-        return ((1 << self.cut.count_pieces(segment)) - 1) & ~self._have[segment]
+        return self.cut.all_pieces(segment) & ~self.held[segment]
 
-    def have(self, segment: int) -> int:
-        return self._have[segment]
-
-    def put(self, segment: int, index: int, content: memoryview) -> None:
+    def store_piece(self, segment: int, index: int, content: memoryview) -> None:
         """Check a received piece and write it. A piece that this host already has is dropped.
         Raises WrongSum, OSError."""
-        leaves = self._leaves.get(segment)
+        leaves = self.leaves.get(segment)
         if leaves is None or not 0 <= index < self.cut.count_pieces(segment):
-            raise WrongSum("piece %d of segment %d was not asked for" % (index, segment))
+            raise WrongSum("piece %d of segment %d was not requested" % (index, segment))
         piece = self.pieces_of(segment)[index]
         if len(content) != pieces.piece_bytes(piece) or pieces.hash_piece(
             content
@@ -152,15 +141,13 @@ class Holdings:
             raise WrongSum("piece %d of segment %d is wrong" % (index, segment))
         with self._changed:
             self.received_bytes += len(content)
-            if self._have[segment] >> index & 1 or (segment, index) in self._writing:
+            if self.held[segment] >> index & 1 or (segment, index) in self._writing:
                 return
             self._writing.add((segment, index))
         try:
             self._files.write(piece, content)
             with self._changed:
-                self._have[segment] |= 1 << index
-                self.have_bytes += len(content)
-                self._count(segment, index, len(content))
+                self._add_piece(segment, index)
         finally:
             with self._changed:
                 self._writing.discard((segment, index))
@@ -173,7 +160,10 @@ class Holdings:
             if len(self.have_by_stripe) != stripes:
                 self.have_by_stripe = [0] * stripes
 
-    def _count(self, segment: int, index: int, count: int) -> None:
+    def _add_piece(self, segment: int, index: int) -> None:
+        count = pieces.piece_bytes(self.pieces_of(segment)[index])
+        self.held[segment] |= 1 << index
+        self.have_bytes += count
         self.have_by_stripe[(segment * pieces.SEGMENT + index) % len(self.have_by_stripe)] += count
 
     def read(self, segment: int, index: int) -> bytes:
@@ -184,25 +174,15 @@ class Holdings:
     def complete(self) -> bool:
         return self.have_bytes == self.cut.total_bytes
 
-    def pieces_of(self, segment: int) -> List[Piece]:
-        pieces = self._extents.get(segment)
-        if pieces is None:
-            pieces = self.cut.segment(segment)
-            with self._changed:
-                while len(self._extents) >= KEPT_SEGMENTS:
-                    del self._extents[next(iter(self._extents))]
-                self._extents[segment] = pieces
-        return pieces
-
     # --- callbacks after changes
 
-    def listen(self, changed: Callable[[], None]) -> None:
+    def add_listener(self, changed: Callable[[], None]) -> None:
         """Register the callback `changed`. It is called from any thread after each change, and must
         not block."""
         with self._changed:
             self._listeners.append(changed)
 
-    def forget(self, changed: Callable[[], None]) -> None:
+    def remove_listener(self, changed: Callable[[], None]) -> None:
         with self._changed:
             if changed in self._listeners:
                 self._listeners.remove(changed)

@@ -10,7 +10,6 @@ files are moved to their final place only after all of them have arrived.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import ssl
@@ -18,11 +17,12 @@ import threading
 import time
 from contextlib import contextmanager
 
-from tfdeploy.agent import layout, pieces, wire
+from tfdeploy.agent import json_text, layout, pieces, wire
 from tfdeploy.agent.annotations import Any, Iterator, List, Tuple
 from tfdeploy.agent.broadcast.messages import receive_into
 from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import BroadcastFile, PieceFiles
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, tls
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.pieces import Piece, Pieces
@@ -30,10 +30,10 @@ from tfdeploy.agent.run import keep_receive
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
-AGAIN_S = 1.0  # the pause before a retry
+RETRY_S = 1.0  # the pause before a retry
 # Limits each operation on the connection, for example while the other host lists its files.
-PATIENCE_S = 120.0
-LISTING_S = 600.0  # limits the time to receive a whole listing
+OPERATION_TIMEOUT_S = 120.0
+LISTING_TIMEOUT_S = 600.0  # limits the time to receive a whole listing
 # Limits the length of a listing; enough for several hundred thousand files.
 MOST_LINE_BYTES = 64 << 20
 _MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
@@ -42,22 +42,18 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
 
-class KeepOffer:
-    """Sends the `keep` folders of this host to minders of other hosts that ask for them."""
-
-    def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
-        self._paths, self._part = paths, part
-
-    def answer(self, question: Any, channel: ssl.SSLSocket) -> None:
-        """Answer one question. If OSError or ValueError is raised, the connection ends, and the
-        other host tries again."""
-        if not isinstance(question, dict) or "keep" not in question:
-            raise ValueError("an unknown question")
-        root = layout.keep_dir(self._paths.workdir, self._paths.job, "")
-        files = _list_files(self._paths, self._part)
-        channel.settimeout(PATIENCE_S)
-        channel.sendall(json.dumps({"files": files}).encode("ascii") + b"\n")
-        _send_files(channel, root, _choose_files(_read_message(channel), files))
+def send_keep_folders(
+    paths: RunPaths, part: wire.HostPart, question: Any, channel: ssl.SSLSocket
+) -> None:
+    """Send the `keep` folders of this host to the minder of another host that asks for them. If
+    OSError or ValueError is raised, the connection ends, and the other host tries again."""
+    if not isinstance(question, dict) or "keep" not in question:
+        raise ValueError("an unknown question")
+    root = layout.keep_dir(paths.workdir, paths.job, "")
+    files = _list_files(paths, part)
+    channel.settimeout(OPERATION_TIMEOUT_S)
+    channel.sendall(json_text.encode({"files": files}) + b"\n")
+    _send_files(channel, root, _choose_files(_read_message(channel), files))
 
 
 class KeepFetch:
@@ -77,7 +73,7 @@ class KeepFetch:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
                 # The new thread first waits for the lock, which this method holds.
-                threading.Thread(target=self._fetch, daemon=True).start()
+                start_thread(self._fetch)
                 self._fetching = True
             return self._arrived >= number
 
@@ -98,11 +94,11 @@ class KeepFetch:
                 self._fetch_round(number)
             except Exception as error:  # noqa: BLE001 - always retried, because the gang waits
                 self.error = str(error)
-                time.sleep(AGAIN_S)
+                time.sleep(RETRY_S)
                 continue
             with self._lock:
                 self._arrived, self.error = number, ""
-            self._mesh.notify()
+            self._mesh.changed()
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
@@ -110,41 +106,39 @@ class KeepFetch:
         files of round `number` are no longer wanted."""
         with self._lock:
             if self._wanted != number:
-                raise ValueError("not wanted any more")
+                raise ValueError("no longer needed")
             yield
 
     def _fetch_round(self, number: int) -> None:
         paths, source = self._paths, self._part.supply_from
-        address = next(one for one in self._part.mesh if one.host == source)
+        address = next(each for each in self._part.mesh if each.host == source)
         with self._mesh.connect(address) as channel:
             self._mesh.send_question(channel, {"keep": number})
-            channel.settimeout(PATIENCE_S)
+            channel.settimeout(OPERATION_TIMEOUT_S)
             files = _check_files(_read_message(channel), self._part.keep)
-            have = {path: (size, at) for path, size, at in _list_files(paths, self._part)}
-            lacking = [
-                n for n, (path, size, at) in enumerate(files) if have.get(path) != (size, at)
-            ]
-            names = {path for path, _, _ in files}
-            aside = [
-                path for path in have if os.path.basename(path) == RECORD and path not in names
-            ]
-            chosen = [files[n] for n in lacking]
+            present = set(_list_files(paths, self._part))
+            lacking = [index for index, file in enumerate(files) if file not in present]
+            outdated = {path for path, _, _ in present} - {path for path, _, _ in files}
+            aside = [path for path in sorted(outdated) if os.path.basename(path) == RECORD]
+            chosen = [files[index] for index in lacking]
             with self._while_wanted(number):
                 folder = keep_receive.make_incoming_folder(
                     paths.workdir, paths.job, sum(size for _, size, _ in chosen)
                 )
-            channel.sendall(json.dumps({"send": lacking}).encode("ascii") + b"\n")
+            channel.sendall(json_text.encode({"send": lacking}) + b"\n")
             for piece, content, target in _receive_pieces(channel, folder, chosen):
                 with self._while_wanted(number):
                     target.write(piece, content)
         with self._while_wanted(number):
             missing = keep_receive.put_in_place(paths.workdir, paths.job, chosen, aside)
         if missing:
-            raise ValueError("%s did not come whole" % missing[0])
+            raise ValueError("%s is not complete" % missing[0])
 
 
 def _read_message(channel: ssl.SSLSocket) -> Any:
-    return bounded_json.parse(tls.read_line(channel, MOST_LINE_BYTES, LISTING_S), _MOST_VALUES)
+    return bounded_json.parse(
+        tls.read_line(channel, MOST_LINE_BYTES, LISTING_TIMEOUT_S), _MOST_VALUES
+    )
 
 
 def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
@@ -157,23 +151,19 @@ def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
 
 
 def _choose_files(value: Any, files: List[File]) -> List[File]:
-    numbers = value.get("send") if isinstance(value, dict) else None
-    if not isinstance(numbers, list) or len(numbers) > len(files):
+    numbers = bounded_json.check_fields(value, {"send": bounded_json.check_list}, ("send",))["send"]
+    if len(numbers) > len(files):
         raise ValueError("not a choice of files")
-    which = bounded_json.integer_check(0, len(files) - 1)
-    return [files[which(each)] for each in numbers]
+    check_number = bounded_json.integer_check(0, len(files) - 1)
+    return [files[check_number(number)] for number in numbers]
 
 
 def _check_files(value: Any, keep: List[str]) -> List[File]:
-    files: List[File] = []
-    rows = value.get("files") if isinstance(value, dict) else None
-    if not isinstance(rows, list) or not all(
-        isinstance(row, list) and len(row) == 3 for row in rows
-    ):
-        raise ValueError("not a list of files")
-    for path, size, at in rows:
-        files.append((keep_receive.check_inside(path, keep), _count(size), _count(at)))
-    return files
+    rows = bounded_json.check_fields(value, {"files": bounded_json.check_list}, ("files",))["files"]
+    check_row = bounded_json.row_check(
+        lambda path: keep_receive.check_inside(path, keep), _count, _count
+    )
+    return list(map(check_row, rows))
 
 
 _count = bounded_json.integer_check(0, (1 << 63) - 1)
@@ -186,14 +176,17 @@ def _receive_pieces(
     ValueError if the content does not match its hash, and EOFError if the connection ends first."""
     moved = [BroadcastFile(os.fsencode(path), size, at) for path, size, at in files]
     target = PieceFiles(moved, folder, folder)
-    leaf, room = memoryview(bytearray(pieces.LEAF_BYTES)), memoryview(bytearray(pieces.PIECE_BYTES))
+    leaf, buffer = (
+        memoryview(bytearray(pieces.LEAF_BYTES)),
+        memoryview(bytearray(pieces.PIECE_BYTES)),
+    )
     try:
         for piece in Pieces([size for _, size, _ in files]):
-            content = room[: pieces.piece_bytes(piece)]
+            content = buffer[: pieces.piece_bytes(piece)]
             receive_into(channel, leaf)
             receive_into(channel, content)
             if pieces.hash_piece(content) != leaf:
-                raise ValueError("%s came with another content" % files[piece[0][0]][0])
+                raise ValueError("%s arrived with wrong content" % files[piece[0][0]][0])
             yield piece, content, target
     finally:
         target.close()

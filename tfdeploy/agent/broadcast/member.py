@@ -24,9 +24,10 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
-from tfdeploy.agent.broadcast.receive import DISK, ROOT_S, Parent, Receiver
+from tfdeploy.agent.broadcast.receive import DISK, Parent, Receiver
 from tfdeploy.agent.broadcast.send import Sender
 from tfdeploy.agent.host.network import sockets
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import handshake_gate, tls
 from tfdeploy.agent.mesh.listener import MeshListener
@@ -36,11 +37,7 @@ if TYPE_CHECKING:
 
 # In reports, this name stands for the control machine. The control machine sends its pieces over
 # the SSH session.
-HERE = ""
-
-
-class MemberFailure(Exception):
-    """This host cannot continue with the broadcast."""
+CONTROL_MACHINE = ""
 
 
 class Member:
@@ -58,14 +55,14 @@ class Member:
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
         self._server, self._client = tls.make_contexts(certs)
-        self._to, self._from = RateLimit(rate), RateLimit(rate)
+        self._send_limit, self._receive_limit = RateLimit(rate), RateLimit(rate)
         self._lock = threading.Lock()
         self._parents: Dict[str, Receiver] = {}
-        self._here: FrozenSet[int] = frozenset()
+        self._control_stripes: FrozenSet[int] = frozenset()
         self._stripes = 1
         self._listener: Optional[MeshListener] = None
         # True if no other machine sends to this host. Then this host hashes its own files.
-        self._alone = False
+        self._has_no_sender = False
         # Reports of failures, as (name of the parent, kind of failure, reason). None reports that
         # this host has all pieces.
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
@@ -85,15 +82,17 @@ class Member:
                 bound = sockets.bind_exclusively(port)
             except OSError:
                 continue
-            token = handshake_gate.server_name_token(self._certs["ca"], self.name)
-            self._listener = MeshListener(bound, self._server, self._members, self._feed, token)
+            token = handshake_gate.server_name_token(self.authority, self.name)
+            self._listener = MeshListener(
+                bound, self._server, self._members, self._serve_child, token
+            )
             return port
         return None
 
-    def _feed(self, child: str, channel: ssl.SSLSocket) -> None:
+    def _serve_child(self, child: str, channel: ssl.SSLSocket) -> None:
         channel.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         try:
-            Sender(self.holdings, channel, self._to).run(self.id)
+            Sender(self.holdings, channel, self._send_limit).run(self.id)
         except EOFError:
             pass  # the child has closed the connection
 
@@ -107,21 +106,25 @@ class Member:
         open."""
         self.holdings.set_stripes(stripes)
         with self._lock:
-            self._stripes, self._here = stripes, control_stripes
-            for name in [
-                name for name, each in self._parents.items() if parents.get(name) != each.parent
-            ]:
-                self._parents.pop(name).close()
+            self._stripes, self._control_stripes = stripes, control_stripes
+            for name, receiver in list(self._parents.items()):
+                if parents.get(name) != receiver.parent:
+                    self._parents.pop(name).close()
             for name, parent in parents.items():
                 if name not in self._parents:
                     self._parents[name] = Receiver(
-                        self.id, parent, self.holdings, self._client, self._from, self._failed
+                        self.id,
+                        parent,
+                        self.holdings,
+                        self._client,
+                        self._receive_limit,
+                        self._report_failure,
                     )
-            alone, self._alone = self._alone, not parents and not control_stripes
-        if self._alone and not alone:
-            threading.Thread(target=self._search_own_files, daemon=True).start()
+            alone, self._has_no_sender = self._has_no_sender, not parents and not control_stripes
+        if self._has_no_sender and not alone:
+            start_thread(self._search_own_files)
 
-    def _failed(self, parent: str, failure: str, reason: str) -> None:
+    def _report_failure(self, parent: str, failure: str, reason: str) -> None:
         with self._lock:
             self._parents.pop(parent, None)
         self.reports.put((parent, failure, reason))
@@ -130,45 +133,44 @@ class Member:
         """Hash this host's files, so that this host can send them to others. By size and time the
         files seem to be complete. If a segment differs from its root hash, report it and stop.
         Segments whose leaves are known already are skipped."""
-        segment = 0
-        while self._alone and segment < self.holdings.cut.segments:
-            if self.holdings.has_leaves(segment):
-                segment += 1
+        for segment in range(self.holdings.cut.segments):
+            if not self._has_no_sender:
+                return
+            if segment in self.holdings.leaves:
                 continue
             try:
-                self.holdings.root(segment, ROOT_S)
+                self.holdings.root(segment)
                 leaves = self.holdings.compute_leaves(segment)
-                self.holdings.accept(segment, leaves or b"", ROOT_S, own=True)
+                self.holdings.accept(segment, leaves or b"", own=True)
             except BroadcastEnded:
                 return
             except (WrongSum, OSError) as error:
                 self.reports.put((self.name, "differs", str(error)))
                 return
-            segment += 1
 
     # --- pieces from the control machine
 
     def accept_from_control(self, segment: int, leaves: bytes) -> int:
         """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces
         that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
-        self.holdings.accept(segment, leaves, ROOT_S)
+        self.holdings.accept(segment, leaves)
         return self.holdings.lacking_pieces(segment) & messages.in_stripes(
-            self._stripes, self._here, segment
+            self._stripes, self._control_stripes, segment
         )
 
     def put_from_control(self, segment: int, index: int, content: bytes) -> None:
         """Store a piece from the control machine. Raises WrongSum, OSError."""
-        self._from.wait_for_bytes(len(content))
+        self._receive_limit.wait_for_bytes(len(content))
         try:
-            self.holdings.put(segment, index, memoryview(content))
+            self.holdings.store_piece(segment, index, memoryview(content))
         except OSError as error:
-            self.reports.put((HERE, DISK, str(error)))
+            self.reports.put((CONTROL_MACHINE, DISK, str(error)))
             raise
 
     def close(self) -> None:
         self.holdings.end()
         with self._lock:
-            self._alone = False
+            self._has_no_sender = False
             parents, self._parents = dict(self._parents), {}
         for each in parents.values():
             each.close()

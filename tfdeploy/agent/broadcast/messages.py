@@ -30,17 +30,12 @@ class InvalidMessage(ValueError):
     """The received bytes are not a valid message of this broadcast."""
 
 
-def encode_head(kind: bytes, segment: int, index: int, count: int) -> bytes:
-    return HEAD.pack(kind, segment, index, count)
-
-
-def encode_request(segment: int, bitmap: int) -> bytes:
-    content = pieces.bitmap_bytes(bitmap)
-    return encode_head(WANT, segment, 0, len(content)) + content
+def encode(kind: bytes, segment: int, index: int, content: bytes) -> bytes:
+    return HEAD.pack(kind, segment, index, len(content)) + content
 
 
 def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
-    """Return the fields of the head of a message. Raises NotOurs if the head is invalid."""
+    """Return the fields of the head of a message. Raises InvalidMessage if the head is invalid."""
     kind, segment, index, count = HEAD.unpack(content)
     if count > MOST.get(kind, -1):
         raise InvalidMessage("no message of a broadcast")
@@ -49,12 +44,11 @@ def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
 
 def receive_into(channel: Any, buffer: memoryview) -> None:
     """Fill the buffer. Raises OSError; EOFError if the connection ends first."""
-    at = 0
-    while at < len(buffer):
-        count = channel.recv_into(buffer[at:])
+    while buffer:
+        count = channel.recv_into(buffer)
         if not count:
             raise EOFError("the connection ended")
-        at += count
+        buffer = buffer[count:]
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:

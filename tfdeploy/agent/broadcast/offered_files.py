@@ -13,7 +13,7 @@ class OfferedFiles:
     """The files that this host offers. `paths`: their paths relative to `root`, in order."""
 
     def __init__(self, paths: List[bytes], root: str) -> None:
-        self._places = [os.path.join(os.fsencode(root), path) for path in paths]
+        self._paths = [os.path.join(os.fsencode(root), path) for path in paths]
 
     def close(self) -> None:
         pass
@@ -21,7 +21,7 @@ class OfferedFiles:
     def read(self, piece: Piece) -> bytes:
         """Return the content of a piece. Raises OSError, for example if a file is shorter than
         expected."""
-        return b"".join([pieces.read_extent(self._places[extent[0]], extent) for extent in piece])
+        return pieces.read_piece(piece, self._paths.__getitem__)
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
         """Return the bitmap of those pieces of the segment whose content matches their hashes."""
@@ -38,4 +38,4 @@ class OfferedFiles:
             return False
 
     def write(self, piece: Piece, content: memoryview) -> None:
-        raise PermissionError(1, "these files are only read")
+        raise PermissionError(1, "these files are read-only")

@@ -20,7 +20,7 @@ _BLOCK = 4096
 # compared.
 _PROBES = 4
 _ZEROS = bytes(_BLOCK)
-_NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
 
 
 class BroadcastFile:
@@ -77,19 +77,18 @@ class PieceFiles:
     def read(self, piece: Piece) -> bytes:
         """Return the content of a piece. Raises OSError, for example if a file is shorter than
         expected."""
-        return b"".join(
-            [self._read_moved(self._broadcast_file(extent[0]), extent) for extent in piece]
-        )
+        return b"".join([self._read_extent(extent) for extent in piece])
 
-    def _read_moved(self, moved: BroadcastFile, extent: Extent) -> bytes:
-        folders = [self._new, *self._placed] if moved.lacking else [self._old]
-        for folder in folders[:-1]:
+    def _read_extent(self, extent: Extent) -> bytes:
+        moved = self._broadcast_file(extent[0])
+        *folders, last = [self._new, *self._placed] if moved.lacking else [self._old]
+        for folder in folders:
             try:
                 return pieces.read_extent(os.path.join(folder, moved.path), extent)
             except FileNotFoundError:
                 # The file is no longer in this folder, because it was moved to its final place.
                 continue
-        return pieces.read_extent(os.path.join(folders[-1], moved.path), extent)
+        return pieces.read_extent(os.path.join(last, moved.path), extent)
 
     def _broadcast_file(self, file: int) -> BroadcastFile:
         moved = self._files[file]
@@ -117,13 +116,11 @@ class PieceFiles:
                 of_file.setdefault(piece[0][0], []).append(index)
         changed = set()
         for file, indices in of_file.items():
+            if len(indices) <= _PROBES:
+                continue
             step = (len(indices) - 1) / (_PROBES - 1)
-            probes = (
-                [indices[round(number * step)] for number in range(_PROBES)]
-                if len(indices) > _PROBES
-                else []
-            )
-            if probes and not any(
+            probes = [indices[round(number * step)] for number in range(_PROBES)]
+            if not any(
                 self._content_if_right(
                     segment[each], self._old_path_of, pieces.leaf_at(leaves, each)
                 )
@@ -148,8 +145,8 @@ class PieceFiles:
             self._count(piece)
             return True
         if in_old and all(
-            not self._broadcast_file(file).lacking or self._broadcast_file(file).old >= at + length
-            for file, at, length in piece
+            not each.lacking or each.old >= extent[1] + extent[2]
+            for each, extent in zip(moved, piece)  # noqa: B905 - Python 3.8 knows no strict
         ):
             content = self._content_if_right(piece, self._old_path_of, leaf)
             if content is not None:
@@ -206,12 +203,7 @@ class PieceFiles:
         """Return the content of the piece, read from the file paths that `path_of` returns. Return
         None if the content cannot be read or does not match the hash `leaf`."""
         try:
-            content = b"".join(
-                [
-                    pieces.read_extent(path_of(self._broadcast_file(extent[0])), extent)
-                    for extent in piece
-                ]
-            )
+            content = pieces.read_piece(piece, lambda file: path_of(self._broadcast_file(file)))
         except OSError:
             return None
         return content if pieces.hash_piece(content) == leaf else None
@@ -221,11 +213,10 @@ class PieceFiles:
         self._make_room(len(content))
         opened = self._open(file)
         try:
-            for start, length in (
-                split_at_holes(content)
-                if moved.sparse and not moved.partial
-                else ((0, len(content)),)
-            ):
+            ranges = [(0, len(content))]
+            if moved.sparse and not moved.partial:
+                ranges = split_at_holes(content)
+            for start, length in ranges:
                 write_all(opened, content[start : start + length], offset + start)
         finally:
             os.close(opened)
@@ -253,10 +244,10 @@ class PieceFiles:
         for file, _, length in piece:
             moved = self._broadcast_file(file)
             with self._lock:
-                left = self._left.pop(file, moved.size) - length
-                if left:
-                    self._left[file] = left
-            whole = not left
+                missing_bytes = self._left.pop(file, moved.size) - length
+                if missing_bytes:
+                    self._left[file] = missing_bytes
+            whole = not missing_bytes
             if moved.lacking:
                 path = self._path_of(moved)
                 if whole:

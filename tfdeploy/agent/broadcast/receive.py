@@ -3,23 +3,21 @@ pieces, check the pieces that arrive, and write them."""
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
-import threading
 import time
 
+from tfdeploy.agent import json_text, pieces
 from tfdeploy.agent.annotations import Callable, FrozenSet, Optional
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import BroadcastEnded, Holdings, WrongSum
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
-from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.record import NamedTuple
 
-CONNECT_S = 3.0  # limits the time to connect; a host that drops packets never answers
-ROOT_S = 60.0  # limits the wait for the root hash of a segment, which arrives over the SSH session
-AGAIN_S = 0.3  # the pause before the second try to connect
+CONNECT_TIMEOUT_S = 3.0  # limits the time to connect; a host that drops packets never answers
+RETRY_S = 0.3  # the pause before the second try to connect
 
 # The kinds of failure in a report.
 UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
@@ -58,17 +56,16 @@ class Receiver:
             limit,
             report,
         )
-        self._plain: Optional[socket.socket] = None
+        self._channel: Optional[ssl.SSLSocket] = None
         self._closed = False
-        threading.Thread(target=self._run, daemon=True).start()
+        start_thread(self._run)
 
     def close(self) -> None:
         """End the thread without a report. May be called from any thread."""
         self._closed = True
-        plain = self._plain
-        if plain is not None:
+        if self._channel is not None:
             try:
-                plain.shutdown(socket.SHUT_RDWR)
+                self._channel.shutdown(socket.SHUT_RDWR)
             except OSError:
                 pass
 
@@ -93,63 +90,58 @@ class Receiver:
                     break
             if self._closed or again:
                 break
-            time.sleep(AGAIN_S)
+            time.sleep(RETRY_S)
         if not self._closed and not self._holdings.ended:
             self._report(self.parent.name, failure, reason[:200])
 
     def _connect(self) -> ssl.SSLSocket:
-        plain = self._plain = socket.create_connection(
-            (self.parent.address, self.parent.port), timeout=CONNECT_S
+        parent = self.parent
+        channel = self._channel = tls.connect(
+            self._context, parent.address, parent.port, parent.token, parent.name, CONNECT_TIMEOUT_S
         )
-        try:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            channel = self._context.wrap_socket(plain, server_hostname=self.parent.token)
-        except BaseException:
-            plain.close()
-            raise
-        self._plain = channel
-        if tls.peer_name(channel) != self.parent.name:
-            channel.close()
-            raise OSError("another host answers there")
         hello = {
             "broadcast": self._id,
-            "stripes": self.parent.stripes,
-            "wants": sorted(self.parent.wanted),
+            "stripes": parent.stripes,
+            "wants": sorted(parent.wanted),
         }
-        channel.sendall(json.dumps(hello).encode("ascii") + b"\n")
+        channel.sendall(json_text.encode(hello) + b"\n")
         return channel
 
     def _receive(self, channel: ssl.SSLSocket) -> None:
         # No timeout is set, because the control machine detects a parent that sends nothing.
         channel.settimeout(None)
-        start, room = memoryview(bytearray(messages.HEAD.size)), memoryview(bytearray(PIECE_BYTES))
+        head, buffer = (
+            memoryview(bytearray(messages.HEAD.size)),
+            memoryview(bytearray(pieces.PIECE_BYTES)),
+        )
         while not self._closed:
-            messages.receive_into(channel, start)
-            kind, segment, index, count = messages.read_head(bytes(start))
+            messages.receive_into(channel, head)
+            kind, segment, index, count = messages.read_head(bytes(head))
             self._limit.wait_for_bytes(count)
-            messages.receive_into(channel, room[:count])
+            messages.receive_into(channel, buffer[:count])
             if kind == messages.PIECE:
-                self._put(segment, index, room[:count])
+                self._put(segment, index, buffer[:count])
             elif kind == messages.LEAVES:
-                self._accept(channel, segment, bytes(room[:count]))
+                self._accept(channel, segment, bytes(buffer[:count]))
             else:
                 raise messages.InvalidMessage("no message of a parent")
 
     def _put(self, segment: int, index: int, content: memoryview) -> None:
         try:
-            self._holdings.put(segment, index, content)
+            self._holdings.store_piece(segment, index, content)
         except OSError as error:
             raise _Disk() from error
 
     def _accept(self, channel: ssl.SSLSocket, segment: int, leaves: bytes) -> None:
         try:
-            self._holdings.accept(segment, leaves, ROOT_S)
+            self._holdings.accept(segment, leaves)
         except OSError as error:
             raise _Disk() from error
         wanted = self._holdings.lacking_pieces(segment)
         wanted &= messages.in_stripes(self.parent.stripes, self.parent.wanted, segment)
         if wanted:
-            channel.sendall(messages.encode_request(segment, wanted))
+            content = pieces.bitmap_bytes(wanted)
+            channel.sendall(messages.encode(messages.WANT, segment, 0, content))
 
 
 class _Disk(OSError):

@@ -19,10 +19,10 @@ from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.limit import RateLimit
 from tfdeploy.agent.mesh import tls
 
-HELLO_S = 5.0  # limits the wait for the child's first line
+HELLO_TIMEOUT_S = 5.0  # limits the wait for the child's first line
 # A child that accepts no data for this time is disconnected. It may connect again.
-STALLED_S = 20.0
-_LOOK_S = 1.0  # the longest wait for a request or for new pieces
+SEND_TIMEOUT_S = 20.0
+_MAX_WAIT_S = 1.0  # the longest wait for a request or for new pieces
 
 
 class Sender:
@@ -30,8 +30,8 @@ class Sender:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
-        # How many of the segments in holdings.known have been announced to the child.
-        self._told = 0
+        # How many of the segments in holdings.arrived_segments have been announced to the child.
+        self._announced = 0
         self._seen, self._wake = os.pipe()
         os.set_blocking(self._wake, False)
         os.set_blocking(self._seen, False)
@@ -41,46 +41,48 @@ class Sender:
         ValueError, EOFError."""
         try:
             self._greet(id_)
-            self._holdings.listen(self._changed)
-            self._channel.settimeout(STALLED_S)
+            self._holdings.add_listener(self._changed)
+            self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
                 self._send_some()
         finally:
-            self._holdings.forget(self._changed)
+            self._holdings.remove_listener(self._changed)
             os.close(self._seen)
             wake, self._wake = self._wake, -1
             os.close(wake)
 
     def _greet(self, id_: str) -> None:
-        hello: Any = json.loads(tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_S, 1))
+        hello: Any = json.loads(
+            tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
+        )
         if not isinstance(hello, dict) or hello.get("broadcast") != id_:
-            raise messages.InvalidMessage("of another broadcast")
+            raise messages.InvalidMessage("a child of another broadcast")
 
     def _changed(self) -> None:
         try:
             os.write(self._wake, b"x")
-        except (BlockingIOError, OSError):
+        except OSError:
             pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
 
     def _send_some(self) -> None:
-        known = self._holdings.known
-        if self._told < len(known):
-            segment = known[self._told]
-            self._told += 1
-            leaves = self._holdings.leaves(segment)
-            self._channel.sendall(
-                messages.encode_head(messages.LEAVES, segment, 0, len(leaves)) + leaves
-            )
+        arrived = self._holdings.arrived_segments
+        if self._announced < len(arrived):
+            segment = arrived[self._announced]
+            self._announced += 1
+            leaves = self._holdings.leaves[segment]
+            self._channel.sendall(messages.encode(messages.LEAVES, segment, 0, leaves))
         piece = self._choose_piece()
         if piece is not None:
             self._send(*piece)
-        self._wait_for_requests(0.0 if piece is not None or self._told < len(known) else _LOOK_S)
+        self._wait_for_requests(
+            0.0 if piece is not None or self._announced < len(arrived) else _MAX_WAIT_S
+        )
 
     def _choose_piece(self) -> Optional[Tuple[int, int]]:
         """Return (segment, index) of the first piece that the child has requested and this host
         has."""
         for segment in sorted(self._wanted):
-            ready = self._wanted[segment] & self._holdings.have(segment)
+            ready = self._wanted[segment] & self._holdings.held[segment]
             if ready:
                 return segment, next(pieces.marked_numbers(ready))
         return None
@@ -88,9 +90,7 @@ class Sender:
     def _send(self, segment: int, index: int) -> None:
         content = self._holdings.read(segment, index)
         self._limit.wait_for_bytes(len(content))
-        self._channel.sendall(
-            messages.encode_head(messages.PIECE, segment, index, len(content)) + content
-        )
+        self._channel.sendall(messages.encode(messages.PIECE, segment, index, content))
         self._wanted[segment] &= ~(1 << index)
         if not self._wanted[segment]:
             del self._wanted[segment]
@@ -111,13 +111,12 @@ class Sender:
         self._read_request()
 
     def _read_request(self) -> None:
-        room = memoryview(bytearray(messages.HEAD.size))
-        messages.receive_into(self._channel, room)
-        kind, segment, _, count = messages.read_head(bytes(room))
+        head = memoryview(bytearray(messages.HEAD.size))
+        messages.receive_into(self._channel, head)
+        kind, segment, _, count = messages.read_head(bytes(head))
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
-            raise messages.InvalidMessage("no wish of a child")
-        self._wanted[segment] = pieces.bitmap_from(content) & (
-            (1 << self._holdings.cut.count_pieces(segment)) - 1
-        )
+            raise messages.InvalidMessage("no request of a child")
+        all_pieces = self._holdings.cut.all_pieces(segment)
+        self._wanted[segment] = pieces.bitmap_from(content) & all_pieces

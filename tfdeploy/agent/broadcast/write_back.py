@@ -5,9 +5,9 @@ from __future__ import annotations
 
 import os
 import queue
-import threading
 
 from tfdeploy.agent.annotations import Dict, Optional
+from tfdeploy.agent.host.threads import start_thread
 
 EVERY_BYTES = 32 << 20  # A file is flushed each time this many bytes have been written to it.
 SMALL_BYTES = 1 << 20  # Files smaller than this are flushed only at the end, all together.
@@ -20,7 +20,7 @@ class WriteBack:
     def __init__(self) -> None:
         self._due: "queue.SimpleQueue[Optional[bytes]]" = queue.SimpleQueue()
         self._unflushed: Dict[bytes, int] = {}
-        threading.Thread(target=self._run, daemon=True).start()
+        start_thread(self._run)
 
     def note_write(self, path: bytes, count: int, *, whole: bool, size: int) -> None:
         if size < SMALL_BYTES:
@@ -40,7 +40,7 @@ class WriteBack:
             if path is None:
                 return
             try:
-                opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC)
+                opened = os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
             except OSError:
                 continue
             try:

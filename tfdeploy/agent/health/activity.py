@@ -20,8 +20,8 @@ BUSY_SHARE = 0.02  # A task that uses more than this share of one CPU core is bu
 # A task that moves more bytes a second on one connection or in one process's files is busy too.
 BUSY_BYTES_S = 1000.0
 # A task that waits logs this through TensorFlow every 10 s. A task that has not logged it for
-# QUIET_S seconds no longer waits.
-QUIET_S = 25.0
+# WAIT_EXPIRES_S seconds no longer waits.
+WAIT_EXPIRES_S = 25.0
 
 
 class Sign(NamedTuple):
@@ -53,7 +53,7 @@ class TaskActivity:
     ) -> None:
         self._port, self._guard = spec.port, guard
         self._messages = MessageReader(paths.task_dir(spec.task))
-        self._looked = self._alive = now
+        self._observed_at = self._active_at = now
         self._usage: Dict[int, ProcessUsage] = {}
         self._moved: Optional[Dict[int, int]] = None
         # Task that is waited for -> the time when this wait was last logged.
@@ -67,30 +67,29 @@ class TaskActivity:
         list_pids: Callable[[], Set[int]],
         read_traffic: Callable[[], Optional[Traffic]],
     ) -> Sign:
-        """Return the signs of life of the task. `list_pids` returns the pids of the task's processes,
-        and `read_traffic` returns the traffic of the whole host. Both calls are costly, so they are made
-        only if needed."""
-        passed_s, self._looked = max(now - self._looked, 0.001), now
+        """Return the signs of life of the task. `list_pids` returns the pids of the task's
+        processes, and `read_traffic` returns the traffic of the whole host. Both calls are costly,
+        so they are made only if needed."""
+        passed_s, self._observed_at = max(now - self._observed_at, 0.001), now
         messages = self._messages.read_new()
         listens: Optional[bool] = None
         busy = messages.has_own_output
-        if busy:
-            self._usage, self._moved = {}, None
-        else:
+        before, self._usage = self._usage, {}
+        if not busy:
             pids = list_pids()
-            before, self._usage = self._usage, _read_usage(pids)
+            self._usage = _read_usage(pids)
             busy = _is_busy(before, self._usage, passed_s)
-            if busy:
-                self._moved = None
-            else:
-                inodes = set().union(*map(socket_inodes, pids))
-                listens, busy = self._observe_network(inodes, read_traffic(), passed_s)
         if busy:
-            self._alive = now
+            self._moved = None
+        else:
+            inodes = set().union(*map(socket_inodes, pids))
+            listens, busy = self._observe_network(inodes, read_traffic(), passed_s)
+        if busy:
+            self._active_at = now
         self._update_waits(messages.waits, messages.has_own_output, now)
         waiting_s = now - self._waits_since if self._waits_since is not None else 0.0
         return Sign(
-            now - self._alive,
+            now - self._active_at,
             tuple(self._waits),
             waiting_s,
             self._first_pid_in_state("Tt"),
@@ -121,7 +120,9 @@ class TaskActivity:
         if has_output:
             self._waits = {}
         self._waits.update(dict.fromkeys(waits, now))
-        self._waits = {task: last for task, last in self._waits.items() if now - last <= QUIET_S}
+        self._waits = {
+            task: last for task, last in self._waits.items() if now - last <= WAIT_EXPIRES_S
+        }
         if not self._waits:
             self._waits_since = None
         elif self._waits_since is None or has_output:
@@ -136,42 +137,37 @@ def _is_busy(
 ) -> bool:
     if not before:
         return False
-    cpu_s = sum(
-        now.cpu_s - (before[pid].cpu_s if pid in before else 0.0) for pid, now in after.items()
-    )
-    files = [
-        now.file_bytes - (before[pid].file_bytes if pid in before else 0)
-        for pid, now in after.items()
-    ]
-    return cpu_s > BUSY_SHARE * passed_s or max(files, default=0) > BUSY_BYTES_S * passed_s
+    nothing = ProcessUsage(0.0, 0, "")
+    pairs = [(before.get(pid, nothing), now) for pid, now in after.items()]
+    cpu_s = sum(now.cpu_s - then.cpu_s for then, now in pairs)
+    file_bytes = max((now.file_bytes - then.file_bytes for then, now in pairs), default=0)
+    return cpu_s > BUSY_SHARE * passed_s or file_bytes > BUSY_BYTES_S * passed_s
 
 
 def _has_traffic(before: Optional[Dict[int, int]], after: Dict[int, int], passed_s: float) -> bool:
-    if before is None:
-        return False
-    return any(
+    return before is not None and any(
         count - before.get(inode, 0) > BUSY_BYTES_S * passed_s for inode, count in after.items()
     )
 
 
 def _read_usage(pids: Set[int]) -> Dict[int, ProcessUsage]:
-    entries = filter(None, map(processes.read_entry, pids))
-    return {one.pid: ProcessUsage(one.cpu_s, _read_io_bytes(one.pid), one.state) for one in entries}
+    return {
+        process.pid: ProcessUsage(process.cpu_s, _read_io_bytes(process.pid), process.state)
+        for process in filter(None, map(processes.read_entry, pids))
+    }
 
 
 def _read_io_bytes(pid: int) -> int:
-    try:
-        with open("/proc/%d/io" % pid, "rb") as file:
-            columns = file.read().split()
-        return int(columns[1]) + int(columns[3])  # rchar and wchar: bytes read and written
-    except (OSError, ValueError, IndexError):
-        return 0
+    columns = processes.read_file(pid, "io").split()
+    # rchar and wchar: bytes read and written
+    return int(columns[1]) + int(columns[3]) if len(columns) > 3 else 0
 
 
-def living_pids(status: wire.TaskStatus, table: Dict[int, processes.Entry]) -> Set[int]:
-    """Return the pids of the task's living processes, which are descendants of its supervisor."""
-    return (
-        set()
-        if status.supervisor_pid is None
-        else processes.descendants([status.supervisor_pid], table)
-    )
+def living_pids(
+    status: wire.TaskStatus, read_processes: Callable[[], Dict[int, processes.Entry]]
+) -> Set[int]:
+    """Return the pids of the task's living processes, which are descendants of its supervisor.
+    `read_processes` returns pid -> process, for all processes of this host."""
+    if status.supervisor_pid is None:
+        return set()
+    return processes.descendants([status.supervisor_pid], read_processes())

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 # A task that has logged only that it waits, for this many seconds, needs a closer check.
 WAITING_S = 20.0
 # If another task stalled this many seconds earlier, a stalled task probably waits for it.
-FIRST_S = 10.0
+EARLIER_S = 10.0
 _NAMED_MOST = 3  # limits how many tasks the text of one finding names
 OPEN, CLOSED = "open", "closed"
 
@@ -96,9 +96,10 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
         return None  # this task waits for other tasks, which are computing
     blamed = _describe_culprits(facts, task, named or list(_other_tasks(facts, task)), bool(named))
     if blamed:
-        return Finding(
-            "waits for " + "; ".join(blamed[:_NAMED_MOST]) + _count_unnamed(blamed), False
-        )
+        reason = "waits for " + "; ".join(blamed[:_NAMED_MOST])
+        if len(blamed) > _NAMED_MOST:
+            reason += "; and %d more" % (len(blamed) - _NAMED_MOST)
+        return Finding(reason, False)
     if named and all(_is_working(facts, other) or _is_starting(facts, other) for other in named):
         return None  # the tasks for which this one waits have not reached that point yet
     if task in facts.proxies:
@@ -115,36 +116,26 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
             % ", ".join(_name_with_host(facts, one) for one in named),
             True,
         )
-    return _find_without_culprit(facts, task)
-
-
-def _find_without_culprit(facts: Facts, task: str) -> Finding:
-    first = _find_first_stalled(facts, task)
-    if first is not None:
-        return Finding(
-            "waits for %s, it seems, which stood still before it" % _name_with_host(facts, first),
-            False,
-        )
-    return Finding("no output, no CPU, no traffic, and nothing is seen wrong with the others", True)
-
-
-def _find_first_stalled(facts: Facts, task: str) -> Optional[str]:
-    mine = facts.signs[task].still_s
-    others = [
+    still = [
         (facts.signs[other].still_s, other)
         for other in _other_tasks(facts, task)
         if other in facts.signs and is_training(facts.peers[other])
     ]
-    longest, other = max(others, default=(0.0, ""))
-    return other if longest >= mine + FIRST_S else None
+    longest_s, first = max(still, default=(0.0, ""))
+    if longest_s >= sign.still_s + EARLIER_S:
+        return Finding(
+            "probably waits for %s, which stalled earlier" % _name_with_host(facts, first),
+            False,
+        )
+    return Finding("no output, no CPU use, no traffic, and no visible problem in other tasks", True)
 
 
 # --- what may be wrong with another task
 
 
 def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: bool) -> List[str]:
-    """Return one text for each task that holds up `task`, with the reason. `is_named`: True if `task`
-    itself has logged that it waits for the tasks `others`."""
+    """Return one text for each task that holds up `task`, with the reason. `is_named`: True if
+    `task` itself has logged that it waits for the tasks `others`."""
     problems = ((other, _find_problem(facts, other, is_named)) for other in others)
     blamed = [
         _name_with_host(facts, other) + ": " + problem
@@ -163,13 +154,10 @@ def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: boo
 def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
     peer, sign, port = facts.peers[other], facts.signs.get(other), facts.ports.get(other)
     end = facts.ended.get(other)
-    if (
-        end is not None
-        and is_final(end)
-        and (is_named or end["outcome"] != "succeeded" or facts.lockstep)
-    ):
-        return "it has ended (%s)" % _describe_ending(end)
-    if end is not None and not is_final(end) and (sign is None or sign.starting):
+    if end is not None and is_final(end):
+        if is_named or end["outcome"] != "succeeded" or facts.lockstep:
+            return "it has ended (%s)" % _describe_ending(end)
+    elif end is not None and (sign is None or sign.starting):
         return "it ended (%s) and starts again" % _describe_ending(end)
     if other in facts.loopback:
         return "wrong address: on %s %s" % (facts.host, facts.loopback[other])
@@ -185,12 +173,9 @@ def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
             facts.host,
             port,
         )
-    if (
-        sign is not None
-        and sign.listens is False
-        or (port == CLOSED and (is_named or is_server(peer)))
-    ):
-        return "its port %s is closed: nobody listens there" % peer.address.rpartition(":")[2]
+    is_closed = port == CLOSED and (is_named or is_server(peer))
+    if is_closed or (sign is not None and sign.listens is False):
+        return "its port %s is closed: no process listens there" % peer.address.rpartition(":")[2]
     return None
 
 
@@ -200,7 +185,7 @@ def _is_host_silent(facts: Facts, host: str) -> bool:
 
 def _describe_frozen(facts: Facts, task: str) -> str:
     pid = facts.signs[task].stopped
-    return "frozen: its process %d is stopped; on %s `kill -CONT %d` lets it go on" % (
+    return "frozen: its process %d is stopped; on %s `kill -CONT %d` continues it" % (
         pid,
         facts.peers[task].host,
         pid,
@@ -249,7 +234,3 @@ def _other_hosts(facts: Facts) -> List[str]:
 
 def _name_with_host(facts: Facts, task: str) -> str:
     return "%s on %s" % (task, facts.peers[task].host)
-
-
-def _count_unnamed(blamed: List[str]) -> str:
-    return "; and %d more" % (len(blamed) - _NAMED_MOST) if len(blamed) > _NAMED_MOST else ""

@@ -8,17 +8,17 @@ a CPU core. Once a task is stalled, the monitor also asks other hosts and tries 
 
 from __future__ import annotations
 
-import threading
 import time
 from functools import lru_cache, partial
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Optional, Set
+from tfdeploy.agent.annotations import TYPE_CHECKING, Callable, Dict, List, Optional, Set, Tuple
 from tfdeploy.agent.health import activity, diagnose, peers, reach
 from tfdeploy.agent.health.activity import Sign, TaskActivity
 from tfdeploy.agent.health.diagnose import Facts, Finding
-from tfdeploy.agent.host import processes, thread_errors
+from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.network import tcp_diag
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.record import NamedTuple
@@ -28,18 +28,18 @@ from tfdeploy.agent.run.folder import RunPaths
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Health
 
-# The shortest and the longest pause between two checks, in seconds. COST_SHARE may require a longer
-# pause.
-LOOK_S = (1.0, 5.0)
-ASK_S = 10.0  # the pause in seconds before the other hosts are asked again
+# The shortest and the longest pause between two checks, in seconds. MAX_CPU_SHARE may require a
+# longer pause.
+CHECK_INTERVALS_S = (1.0, 5.0)
+ASK_INTERVAL_S = 10.0  # the pause in seconds before the other hosts are asked again
 MOST_PORTS = 64  # limits how many ports are tried at the same time
 # The first and the longest pause between two tries of the ports, in seconds.
-PORTS_S = (30.0, 300.0)
+PORT_INTERVALS_S = (30.0, 300.0)
 # The largest share of a CPU core that checks may use. To stay below it, the pause between checks
 # grows.
-COST_SHARE = 0.003
+MAX_CPU_SHARE = 0.003
 # A task may be ended only if this many diagnoses in a row name it as the cause of the stall.
-SURE = 2
+CONFIRMATIONS = 2
 
 
 class Stall(NamedTuple):
@@ -48,7 +48,7 @@ class Stall(NamedTuple):
     attempt: int
     reason: str
     since: float  # when the task was last active, in UTC seconds
-    culprit: bool  # True if SURE diagnoses in a row named this task as the cause
+    culprit: bool  # True if CONFIRMATIONS diagnoses in a row named this task as the cause
 
     def as_json(self) -> Health:
         return {
@@ -74,16 +74,15 @@ class Monitor:
         self._paths, self._part, self._mesh, self._changed = paths, part, mesh, changed
         self._answer = signs_answer
         self._peers = {peer.task: peer for peer in part.peers}
-        self._specs = {spec.task: spec for spec in part.tasks}
         self._known = Knowledge()
         self._active = False
-        self._thread: Optional[threading.Thread] = None
+        self._is_started = False
         self._health: Dict[str, Stall] = {}
-        self._watched: Dict[str, "tuple[int, TaskActivity]"] = {}
+        self._watched: Dict[str, Tuple[int, TaskActivity]] = {}
         self._repeated: Dict[str, int] = {}
         self._ports: Dict[str, str] = {}
         self._next_ask = self._next_ports = 0.0
-        self._ports_pause_s = PORTS_S[0]
+        self._ports_pause_s = PORT_INTERVALS_S[0]
         self._turn = 0
 
     # --- methods that the minder calls
@@ -92,13 +91,12 @@ class Monitor:
         """Set the state that all minders share. `active`: whether to observe the tasks at all."""
         if not self._part.stall_after_s:
             return
-        was = self._active
+        was_active = self._active
         self._known, self._active = known, active
-        if active and self._thread is None:
-            thread = threading.Thread(target=self._check_repeatedly, daemon=True)
-            thread.start()
-            self._thread = thread
-        if was and not active:
+        if active and not self._is_started:
+            start_thread(self._check_repeatedly)
+            self._is_started = True
+        if was_active and not active:
             self._publish({})
 
     def health(self) -> Dict[str, Stall]:
@@ -119,13 +117,14 @@ class Monitor:
         try:
             self.check_tasks(time.monotonic(), known)
         except Exception:  # noqa: BLE001 - the run continues after any error
-            thread_errors.report_once("looking for stalled tasks")
+            threads.report_once("checking for stalled tasks")
             self._publish({})
 
     def _pause_s(self, cost_s: float) -> float:
         after_s = self._part.stall_after_s
         return max(
-            min(max(after_s / 6, LOOK_S[0]), LOOK_S[1]), min(cost_s / COST_SHARE, after_s / 3)
+            min(max(after_s / 6, CHECK_INTERVALS_S[0]), CHECK_INTERVALS_S[1]),
+            min(cost_s / MAX_CPU_SHARE, after_s / 3),
         )
 
     def check_tasks(self, now: float, known: Knowledge) -> None:
@@ -144,10 +143,12 @@ class Monitor:
         late = diagnose.find_late_tasks(facts)
         if not late:
             self._ports, self._repeated, self._next_ask, self._next_ports = {}, {}, 0.0, 0.0
-            self._ports_pause_s = PORTS_S[0]
+            self._ports_pause_s = PORT_INTERVALS_S[0]
             self._publish({})
         elif now >= self._next_ask:
-            self._next_ask = now + min(ASK_S, max(self._part.stall_after_s / 3, LOOK_S[0]))
+            self._next_ask = now + min(
+                ASK_INTERVAL_S, max(self._part.stall_after_s / 3, CHECK_INTERVALS_S[0])
+            )
             self._publish(
                 self._make_stalls(signs, diagnose.diagnose(self._extend_facts(facts, late, now)))
             )
@@ -155,50 +156,46 @@ class Monitor:
             self._publish({task: stall for task, stall in self._health.items() if task in late})
 
     def _observe_tasks(self, now: float) -> Dict[str, Sign]:
-        table = lru_cache(None)(processes.all_processes)
-        seen = lru_cache(None)(tcp_diag.read_traffic)
+        read_processes = lru_cache(None)(processes.all_processes)
+        read_traffic = lru_cache(None)(tcp_diag.read_traffic)
         signs = {}
-        for task, spec in self._specs.items():
-            status = self._paths.status(task)
+        for spec in self._part.tasks:
+            task, status = spec.task, self._paths.status(spec.task)
             if status.state == "starting":
                 signs[task] = Sign(starting=True)
             elif status.state == "running":
-                attempt, one = self._watched.get(task, (0, None))
-                if one is None or attempt != status.attempt:
-                    one = TaskActivity(self._paths, spec, now, status.guard_inode)
-                    self._watched[task] = (status.attempt, one)
-                signs[task] = one.observe(now, partial(_living_pids, status, table), seen)
+                attempt, observed = self._watched.get(task, (0, None))
+                if observed is None or attempt != status.attempt:
+                    observed = TaskActivity(self._paths, spec, now, status.guard_inode)
+                    self._watched[task] = (status.attempt, observed)
+                signs[task] = observed.observe(
+                    now, partial(activity.living_pids, status, read_processes), read_traffic
+                )
         return signs
 
     def _extend_facts(self, facts: Facts, late: Set[str], now: float) -> Facts:
         """Return the facts, extended by the signs of life from other hosts and by problems in the
         connections to these hosts."""
+        # First the tasks for which a stalled task waits, then servers, then the others.
+        awaited = {task for stalled in late for task in facts.signs[stalled].waits}
+        ordered_peers = sorted(
+            (peer for peer in self._part.peers if peer.host != facts.host),
+            key=lambda peer: (peer.task not in awaited, diagnose.is_training(peer), peer.task),
+        )
         answers = peers.PeerSigns({}, {})
         if self._mesh is not None:
-            answers = peers.ask_for_signs(self._mesh, self._part, self._hosts_to_ask(facts, late))
-        addresses = {
-            task: peer.address
-            for task, peer in self._peers.items()
-            if peer.address and peer.host != facts.host
-        }
+            answers = peers.ask_for_signs(self._mesh, self._part, self._hosts_to_ask(ordered_peers))
+        addresses = {peer.task: peer.address for peer in ordered_peers if peer.address}
         if now >= self._next_ports:
-            self._next_ports, self._ports_pause_s = (
-                now + self._ports_pause_s,
-                min(2 * self._ports_pause_s, PORTS_S[1]),
-            )
-            first = sorted(
-                (task for task in addresses if not self._peers[task].own_port),
-                key=lambda task: (
-                    not self._is_awaited(facts, late, task),
-                    diagnose.is_training(self._peers[task]),
-                ),
-            )
+            self._next_ports = now + self._ports_pause_s
+            self._ports_pause_s = min(2 * self._ports_pause_s, PORT_INTERVALS_S[1])
+            tried = [task for task in addresses if not self._peers[task].own_port]
             states = reach.try_ports(
-                [addresses[task] for task in first[:MOST_PORTS]],
+                [addresses[task] for task in tried[:MOST_PORTS]],
                 guarded=reach.guarded_addresses(self._part),
             )
             self._ports = {
-                task: states[addresses[task]] for task in first if addresses[task] in states
+                task: states[addresses[task]] for task in tried if addresses[task] in states
             }
         loopback = reach.find_loopback_names(list(addresses.values()))
         return facts._replace(
@@ -213,36 +210,21 @@ class Monitor:
             proxies=self._find_proxies(late, list(addresses.values())),
         )
 
-    def _hosts_to_ask(self, facts: Facts, late: Set[str]) -> List[str]:
-        """Return the other hosts in the order in which to ask them: first hosts with tasks for
-        which a stalled task waits, then hosts with servers, then the rest, beginning with a
-        different host each time."""
-        wanted = sorted(
-            self._peers,
-            key=lambda task: (
-                not self._is_awaited(facts, late, task),
-                diagnose.is_training(self._peers[task]),
-                task,
-            ),
-        )
-        hosts = list(
-            dict.fromkeys(
-                self._peers[task].host for task in wanted if self._peers[task].host != facts.host
-            )
-        )
+    def _hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
+        """Return the hosts of these peers in the order in which to ask them. If there are too many,
+        half of them are the first ones, and the others differ each time."""
+        hosts = list(dict.fromkeys(peer.host for peer in ordered_peers))
+        half = peers.MOST_HOSTS // 2
         if len(hosts) > peers.MOST_HOSTS:
-            first, rest = hosts[: peers.MOST_HOSTS // 2], hosts[peers.MOST_HOSTS // 2 :]
-            self._turn = (self._turn + peers.MOST_HOSTS // 2) % len(rest)
-            hosts = first + rest[self._turn :] + rest[: self._turn]
+            first, others = hosts[:half], hosts[half:]
+            self._turn = (self._turn + half) % len(others)
+            hosts = first + others[self._turn :] + others[: self._turn]
         return hosts
 
-    def _is_awaited(self, facts: Facts, late: Set[str], task: str) -> bool:
-        return any(task in facts.signs[one].waits for one in late)
-
     def _find_proxies(self, late: Set[str], addresses: List[str]) -> Dict[str, str]:
-        table, proxies = processes.all_processes(), {}
+        read_processes, proxies = lru_cache(None)(processes.all_processes), {}
         for task in late:
-            for pid in sorted(activity.living_pids(self._paths.status(task), table)):
+            for pid in sorted(activity.living_pids(self._paths.status(task), read_processes)):
                 name = reach.find_proxy_variable(processes.read_environment(pid), addresses)
                 if name is not None:
                     proxies[task] = name
@@ -261,11 +243,12 @@ class Monitor:
         stalls = {}
         for task, finding in findings.items():
             attempt, before = self._watched[task][0], self._health.get(task)
-            since = clock.now(self._part) - signs[task].still_s
             if before is not None and before.attempt == attempt:
                 since = before.since
+            else:
+                since = clock.now(self._part) - signs[task].still_s
             stalls[task] = Stall(
-                attempt, finding.reason, since, self._repeated.get(task, 0) >= SURE
+                attempt, finding.reason, since, self._repeated.get(task, 0) >= CONFIRMATIONS
             )
         return stalls
 
@@ -273,9 +256,3 @@ class Monitor:
         if health != self._health:
             self._health = health
             self._changed()
-
-
-def _living_pids(
-    status: wire.TaskStatus, table: Callable[[], Dict[int, processes.Entry]]
-) -> Set[int]:
-    return activity.living_pids(status, table())

@@ -5,10 +5,9 @@ A connection begins with the question {"ask": {"signs": true}}; the answer is on
 
 from __future__ import annotations
 
-import json
 import ssl
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import Any, Dict, List, Set, Tuple
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.activity import Sign
@@ -38,19 +37,19 @@ def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSign
     # Imported only here, because it is needed only once a task is stalled.
     from tfdeploy.agent.host.parallel import call_for_each
 
-    answers_by_host: Dict[str, Tuple[Dict[str, Sign], str]] = {}
-    where = {one.host: one for one in part.mesh}
+    addresses = {address.host: address for address in part.mesh if address.host != part.host}
+    asked = [addresses[host] for host in hosts[:MOST_HOSTS] if host in addresses]
+    no_answer: Tuple[Dict[str, Sign], str] = ({}, reach.NO_ANSWER)
+    answers = dict.fromkeys((address.host for address in asked), no_answer)
 
     def store_answer(address: wire.MeshHost) -> None:
-        answers_by_host[address.host] = _ask_host(mesh, part, address)
+        answers[address.host] = _ask_host(mesh, part, address)
 
-    asked = [where[host] for host in hosts[:MOST_HOSTS] if host in where and host != part.host]
     call_for_each(store_answer, asked, WITHIN_S)
-    answers = {
-        address.host: answers_by_host.get(address.host, ({}, reach.NO_ANSWER)) for address in asked
-    }
-    signs = {task: sign for host_signs, _ in answers.values() for task, sign in host_signs.items()}
-    return PeerSigns(signs, {host: word for host, (_, word) in answers.items()})
+    # Late answers do not count.
+    in_time = dict(answers)
+    signs = {task: sign for host_signs, _ in in_time.values() for task, sign in host_signs.items()}
+    return PeerSigns(signs, {host: result for host, (_, result) in in_time.items()})
 
 
 def _ask_host(
@@ -72,12 +71,12 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
     """Check an answer, and return task -> its signs of life, for tasks of the host `host` only.
     Raises ValueError if the answer is invalid."""
     tasks = {peer.task for peer in part.peers}
-    own = {peer.task for peer in part.peers if peer.host == host}
+    own_tasks = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
     return {
         task: _check_sign(fields, tasks)
         for task, fields in received["signs"].items()
-        if task in own
+        if task in own_tasks
     }
 
 
@@ -92,9 +91,8 @@ def _check_sign(value: Any, tasks: Set[str]) -> Sign:
 def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
     """Return those entries of the list `value` that are tasks of the run. Raises ValueError if it
     is no list."""
-    if not isinstance(value, (list, tuple)):
-        raise ValueError("not a list")
-    return tuple(one for one in value[:_MOST_WAITS] if isinstance(one, str) and one in tasks)
+    entries = bounded_json.check_list(value)[:_MOST_WAITS]
+    return tuple(entry for entry in entries if isinstance(entry, str) and entry in tasks)
 
 
 _pid, _seconds = bounded_json.integer_check(0, 1 << 31), bounded_json.number_check(0.0, 1e12)
@@ -117,4 +115,4 @@ class SignsAnswer:
 
     def answer(self, channel: ssl.SSLSocket) -> None:
         signs = {task: sign._asdict() for task, sign in self.signs.items()}
-        channel.sendall(json.dumps({"signs": signs}).encode("ascii") + b"\n")
+        channel.sendall(json_text.encode({"signs": signs}) + b"\n")

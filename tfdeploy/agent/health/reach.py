@@ -28,19 +28,17 @@ from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network import port_probe
 
-WITHIN_S = 3.0  # limits the time to connect
+CONNECT_TIMEOUT_S = 3.0  # limits the time to connect
 NO_ANSWER = "no answer"
 TURNED_AWAY = "turned away"
 # Limits the wait for the first byte after a connect. A TensorFlow server sends first. If no server
 # listens on a guarded port, the agent's socket accepts the connection and then closes it.
-HUNG_UP_S = 1.0
+FIRST_BYTE_TIMEOUT_S = 1.0
 # In the order in which gRPC reads these variables.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
-def try_ports(
-    addresses: Iterable[str], within_s: float = WITHIN_S, guarded: Collection[str] = ()
-) -> Dict[str, str]:
+def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[str, str]:
     """Return "host:port" -> "open", "closed" (no process listens there), or why there was no
     answer.
 
@@ -50,18 +48,18 @@ def try_ports(
     # Imported only here, because these modules are needed only once a task is stalled.
     from tfdeploy.agent.host.network import port_probe, resolving
 
-    asked = list(dict.fromkeys(addresses))
-    rows = resolving.resolve(_host_name(address) for address in asked)
+    distinct = list(dict.fromkeys(addresses))
+    rows = resolving.resolve(_host_name(address) for address in distinct)
     reasons: Dict[str, str] = {}
     targets: Dict[str, port_probe.Target] = {}
-    for address in asked:
+    for address in distinct:
         row = rows[_host_name(address)]
         if isinstance(row, str):
             reasons[address] = row
             continue
-        read = (1, HUNG_UP_S) if address in guarded else (0, 0.0)
+        read = (1, FIRST_BYTE_TIMEOUT_S) if address in guarded else (0, 0.0)
         targets[address] = port_probe.Target(row[0], int(address.rpartition(":")[2]), *read)
-    answers = port_probe.probe(list(targets.values()), within_s)
+    answers = port_probe.probe(list(targets.values()), CONNECT_TIMEOUT_S)
     for address, answer in zip(targets, answers):  # noqa: B905 - Python 3.8 knows no strict
         reasons[address] = _describe_answer(answer, address in guarded)
     return reasons
@@ -121,13 +119,8 @@ def find_loopback_names(addresses: Iterable[str]) -> Dict[str, str]:
 def find_proxy_variable(env: Mapping[str, str], addresses: List[str]) -> Optional[str]:
     """Return the environment variable that makes gRPC use a proxy for one of these addresses.
     Return None if gRPC connects to all of them directly."""
-    name = next((name for name in _PROXIES if env.get(name)), None)
-    if name is None:
+    exceptions = (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",")
+    suffixes = tuple(filter(None, map(str.strip, exceptions)))
+    if all(_host_name(address).endswith(suffixes) for address in addresses):
         return None
-    left_out = [
-        each.strip()
-        for each in (env.get("no_grpc_proxy") or env.get("no_proxy") or "").split(",")
-        if each.strip()
-    ]
-    hosts = [_host_name(address) for address in addresses]
-    return name if any(not any(host.endswith(end) for end in left_out) for host in hosts) else None
+    return next(filter(env.get, _PROXIES), None)

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 
-def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool = False) -> None:
+def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
     """Replace the whole content of `path`. If that fails, the temporary file is removed and OSError
     is raised.
 
@@ -25,7 +25,7 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, mode)
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     try:
         try:
             write_all(fd, content)
@@ -42,7 +42,7 @@ def write_bytes(path: str, content: bytes, mode: int = 0o600, *, durable: bool =
 
 def create_empty(path: Union[str, bytes]) -> None:
     """Create an empty file. Raises OSError, also if the path exists."""
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
     os.close(os.open(path, flags, 0o600))
 
 
@@ -78,7 +78,7 @@ def write_all(fd: int, content: Union[bytes, memoryview]) -> None:
 
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     """Write `obj` as JSON in ASCII. Raises OSError."""
-    write_bytes(path, json_text.dumps(obj).encode("ascii"), durable=durable)
+    write_bytes(path, json_text.encode(obj), durable=durable)
 
 
 def read_json(path: str) -> Optional[Unchecked]:
@@ -96,12 +96,11 @@ def append_line(path: str, obj: Any, *, after_torn_line: bool = False) -> None:
     """Append `obj` as one line of JSON. The line is appended completely or not at all. Each file
     has only one writer. `after_torn_line`: True if the file ends with an incomplete line, which is
     ended first. Raises OSError."""
-    line = b"\n" * after_torn_line + json_text.dumps(obj).encode("ascii") + b"\n"
+    line = b"\n" * after_torn_line + json_text.encode(obj) + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:
         before = os.fstat(fd).st_size
-        written = os.write(fd, line)
-        if written < len(line):
+        if os.write(fd, line) < len(line):
             os.ftruncate(fd, before)
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path)
     finally:

@@ -37,21 +37,21 @@ def free_space(path: str) -> FreeSpace:
 def require_space(
     folder: str, purpose: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
 ) -> None:
-    """Raise VerbError with the code `disk` if the disk has no space for `purpose`. `reserve`: how many
-    bytes must stay free."""
+    """Raise VerbError with the code `disk` if the disk has no space for `purpose`. `reserve`: how
+    many bytes must stay free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
-    if needed_bytes > free.free_bytes:
-        unit, needed, left = "bytes", needed_bytes, free.free_bytes
-    elif free.free_inodes is not None and needed_inodes > free.free_inodes:
-        unit, needed, left = "inodes", needed_inodes, free.free_inodes
-    else:
-        return
-    raise VerbError(
-        "disk",
-        "%s needs %d %s more, and %d are free" % (purpose, needed, unit, left)
-        + (" besides the %d of `reserve`" % reserve if reserve else ""),
-        where=folder,
-        advice="free_inodes" if unit == "inodes" else "free_space",
-        details={"needed_bytes": needed_bytes, "needed_inodes": needed_inodes, **free._asdict()},
-    )
+    for unit, advice, needed, available in (
+        ("bytes", "free_space", needed_bytes, free.free_bytes),
+        ("inodes", "free_inodes", needed_inodes, free.free_inodes),
+    ):
+        if available is None or needed <= available:
+            continue
+        raise VerbError(
+            "disk",
+            "%s needs %d %s more, and %d are free" % (purpose, needed, unit, available)
+            + (" besides the %d of `reserve`" % reserve if reserve else ""),
+            folder,
+            advice,
+            {"needed_bytes": needed_bytes, "needed_inodes": needed_inodes, **free._asdict()},
+        )

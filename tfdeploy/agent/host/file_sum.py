@@ -16,7 +16,7 @@ def open_file(path: str) -> Optional[int]:
     """Open the file for reading and return its descriptor. The caller must close it. Return None if
     the file does not exist or is not a regular file."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     if stat.S_ISREG(os.fstat(descriptor).st_mode):
@@ -43,11 +43,11 @@ def hash_first_bytes(path: str, length: int, *, whole: bool = False) -> Optional
 def hash_open_file(descriptor: int, most_bytes: int = sys.maxsize) -> Tuple[str, int]:
     """Return (SHA-256, number of bytes) of an open file, from its current position to its end.
     Stops after `most_bytes`."""
-    digest, left = hashlib.sha256(), most_bytes
-    while left > 0:
-        block = os.read(descriptor, min(left, _BLOCK_BYTES))
+    digest, remaining = hashlib.sha256(), most_bytes
+    while remaining > 0:
+        block = os.read(descriptor, min(remaining, _BLOCK_BYTES))
         if not block:
             break
         digest.update(block)
-        left -= len(block)
-    return digest.hexdigest(), most_bytes - left
+        remaining -= len(block)
+    return digest.hexdigest(), most_bytes - remaining

@@ -35,7 +35,7 @@ class FileLock:
         """
         begun = time.monotonic()
         while True:
-            self.descriptor = self._open()
+            self.descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
             try:
                 if self._try_lock(fcntl.LOCK_EX):
                     if self.is_held():
@@ -96,9 +96,6 @@ class FileLock:
     def __exit__(self, *_: object) -> None:
         self.release()
 
-    def _open(self) -> int:
-        return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-
     def _try_lock(self, kind: int) -> bool:
         assert self.descriptor is not None
         try:
@@ -112,15 +109,14 @@ def is_locked(path: str) -> bool:
     """Return True if a living process holds the lock on the file. Creates no file, because the disk
     may be read-only."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDONLY)
     except OSError:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # the file system does not support locks, so none is held
         return False
+    except OSError as error:
+        # Any other error means that the file system does not support locks, so none is held.
+        return isinstance(error, BlockingIOError)
     finally:
         os.close(descriptor)
-    return False

@@ -9,8 +9,9 @@ from itertools import islice
 from tfdeploy.agent.annotations import Iterable, List
 from tfdeploy.agent.host.parallel import start_calls
 
-FEW = 256  # If there are more files, one call flushes the whole file system, which is faster.
-_EACH = 4  # at most one thread is started for this many files
+# If there are more files, one call flushes the whole file system, which is faster.
+MAX_SINGLE_FLUSHES = 256
+_FILES_PER_THREAD = 4  # at most one thread is started for this many files
 # Several threads are faster, because file systems combine flushes that arrive at the same time.
 _MOST_THREADS = 16
 
@@ -18,8 +19,8 @@ _MOST_THREADS = 16
 def flush_files(root: str, paths: Iterable[str]) -> None:
     """Flush the files `paths` below `root`, and the folders that contain them. Raises OSError."""
     waiting_paths = iter(paths)
-    files = [os.path.join(root, path) for path in islice(waiting_paths, FEW + 1)]
-    if len(files) > FEW and _flush_file_system(root):
+    files = [os.path.join(root, path) for path in islice(waiting_paths, MAX_SINGLE_FLUSHES + 1)]
+    if len(files) > MAX_SINGLE_FLUSHES and _flush_file_system(root):
         return  # The remaining paths are not even read, because there may be a million of them.
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
@@ -27,24 +28,22 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
 
     def flush_one(name: str) -> None:
         try:
-            _flush_path(name)
+            flush_path(name)
         except OSError as error:
             errors.append(error)
 
-    start_calls(flush_one, names, most_threads=max(1, min(_MOST_THREADS, len(names) // _EACH)))()
+    start_calls(
+        flush_one, names, most_threads=max(1, min(_MOST_THREADS, len(names) // _FILES_PER_THREAD))
+    )()
     if errors:
         raise errors[0]
 
 
-def flush_folder(path: str) -> None:
-    """Flush the folder itself, so that names that were created, changed or removed in it are on the
-    disk. Raises OSError."""
-    _flush_path(path)
-
-
-def _flush_path(path: str) -> None:
+def flush_path(path: str) -> None:
+    """Flush one file, or a folder itself, so that names that were created, changed or removed in it
+    are on the disk. Does nothing if it does not exist. Raises OSError."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
+        file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
         return
     try:
@@ -58,7 +57,7 @@ def _flush_file_system(root: str) -> bool:
     call, or if the call fails."""
     import ctypes
 
-    folder = os.open(root, os.O_RDONLY | os.O_CLOEXEC)
+    folder = os.open(root, os.O_RDONLY)
     try:
         return bool(ctypes.CDLL(None, use_errno=True).syncfs(folder) == 0)
     except AttributeError:

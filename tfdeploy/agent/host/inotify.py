@@ -21,7 +21,6 @@ POLL_S = 0.05
 # The longest wait, in seconds. A cancellation, or a change on a network disk, does not end a wait
 # earlier.
 SLICE_S = 0.5
-_NONBLOCK_CLOEXEC = os.O_NONBLOCK | os.O_CLOEXEC
 
 
 class Watcher:
@@ -39,7 +38,9 @@ class Watcher:
         first call begins to watch the folders and returns at once, so that the caller reads the
         files once after that."""
         if self._poll is None:
-            self._begin_watch()
+            self._poll, self._descriptor = select.poll(), _open_watch(self._folders, self._mask)
+            if self._descriptor is not None:
+                self._poll.register(self._descriptor, select.POLLIN)
             return
         if self._descriptor is None:
             cancelled.wait(POLL_S)
@@ -52,11 +53,6 @@ class Watcher:
         except BlockingIOError:
             pass
         self._awoke = time.monotonic()
-
-    def _begin_watch(self) -> None:
-        self._poll, self._descriptor = select.poll(), _open_watch(self._folders, self._mask)
-        if self._descriptor is not None:
-            self._poll.register(self._descriptor, select.POLLIN)
 
     def close(self) -> None:
         if self._descriptor is not None:
@@ -71,7 +67,7 @@ def _open_watch(folders: Sequence[str], mask: int) -> Optional[int]:
         import ctypes
 
         library = ctypes.CDLL(None, use_errno=True)
-        descriptor: int = library.inotify_init1(_NONBLOCK_CLOEXEC)
+        descriptor: int = library.inotify_init1(os.O_NONBLOCK | os.O_CLOEXEC)
     except (ImportError, OSError, AttributeError):
         return None
     if descriptor < 0:

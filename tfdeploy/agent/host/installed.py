@@ -16,9 +16,9 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Iterable, List, Opti
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
-UV_PLACES = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
+UV_PATHS = ("uv", "~/.local/bin/uv", "~/.cargo/bin/uv")
 # Limits the time of each program. An interpreter on a slow network disk needs many seconds.
-WITHIN_S = 20.0
+TIMEOUT_S = 20.0
 _MOST_BYTES = 1 << 20  # limits how much of each program's output is read
 _GPU_QUERY = "--query-gpu=index,uuid,name,memory.total,memory.used"
 
@@ -74,7 +74,7 @@ class StartedProgram:
         self, argv: List[str], input_text: str = "", env: Optional[Dict[str, str]] = None
     ) -> None:
         self.error: Optional[OSError] = None
-        self._input, self._deadline = input_text.encode("ascii"), time.monotonic() + WITHIN_S
+        self._input, self._deadline = input_text.encode("ascii"), time.monotonic() + TIMEOUT_S
         pipe = subprocess.PIPE
         try:
             self._process = subprocess.Popen(
@@ -96,7 +96,7 @@ class StartedProgram:
             self._process.kill()
             # Wait only for the process itself, because a child of it may keep the output open.
             with self._process:
-                return None, "", "no answer within %g s" % WITHIN_S
+                return None, "", "no answer within %g s" % TIMEOUT_S
         return self._process.returncode, _decode_output(out), _decode_output(err)
 
     def read_marked_line(self, mark: str) -> Tuple[Optional[str], str]:
@@ -154,7 +154,7 @@ def start_rsync() -> StartedProgram:
 def find_uv() -> Optional[str]:
     """Return the path of uv, or None. The folders into which its installer writes are searched too,
     because they may not be on PATH in a session that reads no profile."""
-    return next((path for path in map(find_program, UV_PLACES) if path), None)
+    return next(filter(None, map(find_program, UV_PATHS)), None)
 
 
 def read_rsync(program: StartedProgram) -> Optional[str]:
@@ -174,12 +174,9 @@ def start_driver() -> StartedProgram:
 def read_driver(program: Optional[StartedProgram]) -> Optional[str]:
     """Return the version of NVIDIA's driver. Return None if there is no driver or nvidia-smi does
     not report its version."""
-    printed = program.read_output()[1].split() if program is not None else []
-    return (
-        printed[0]
-        if printed and printed[0][:1].isdigit() and printed[0].replace(".", "").isdigit()
-        else None
-    )
+    version = program.read_output()[1].split()[:1] if program is not None else []
+    is_version = version and version[0][:1].isdigit() and version[0].replace(".", "").isdigit()
+    return version[0] if is_version else None
 
 
 def read_gpus(program: Optional[StartedProgram]) -> Tuple[List[Answer], Optional[str]]:

@@ -37,39 +37,33 @@ def soft_limits() -> Dict[str, int]:
 def available_memory() -> Optional[int]:
     """Return how much memory new processes can use: the smallest amount that is left on the machine
     or in a control group of this session. Return None if it is unknown."""
-    free_bytes = _available_on_machine("/proc/meminfo")
-    left = [
-        each
-        for each in [free_bytes, *_available_in_groups("/proc/self/cgroup", "/sys/fs/cgroup")]
-        if each is not None
-    ]
-    return min(left) if left else None
+    available = _available_in_groups("/proc/self/cgroup", "/sys/fs/cgroup")
+    free_kib = _read_number("/proc/meminfo", r"MemAvailable:\s+(\d+) kB")
+    if free_kib is not None:
+        available.append(free_kib * 1024)
+    return min(available, default=None)
 
 
-def _available_on_machine(meminfo: str) -> Optional[int]:
-    match = re.search(r"MemAvailable:\s+(\d+) kB", _read_text(meminfo))
-    return int(match.group(1)) * 1024 if match else None
-
-
-def _available_in_groups(cgroup_file: str, cgroup_root: str) -> List[Optional[int]]:
+def _available_in_groups(cgroup_file: str, cgroup_root: str) -> List[int]:
     """Return how much memory is left in each control group of this process that has a limit. Only
     the unified hierarchy (cgroup v2) is read. Inactive cached files count as free."""
     match = re.search(r"^0::(/.*)$", _read_text(cgroup_file), re.MULTILINE)
     group = match.group(1).rstrip("/") if match else ""
-    left: List[Optional[int]] = []
+    available = []
     while group:
         folder = cgroup_root + group
-        most, used = (
-            _read_text(folder + "/memory.max").strip(),
-            _read_text(folder + "/memory.current").strip(),
-        )
-        cached = re.search(
-            r"^inactive_file (\d+)$", _read_text(folder + "/memory.stat"), re.MULTILINE
-        )
-        if most.isdigit() and used.isdigit():
-            left.append(max(0, int(most) - int(used) + (int(cached.group(1)) if cached else 0)))
+        limit, used = _read_number(folder + "/memory.max"), _read_number(folder + "/memory.current")
+        if limit is not None and used is not None:
+            cached = _read_number(folder + "/memory.stat", r"^inactive_file (\d+)$") or 0
+            available.append(max(0, limit - used + cached))
         group = os.path.dirname(group).rstrip("/")
-    return left
+    return available
+
+
+def _read_number(path: str, pattern: str = r"^(\d+)$") -> Optional[int]:
+    """Return the number that the first group of the pattern finds in a file, or None."""
+    match = re.search(pattern, _read_text(path), re.MULTILINE)
+    return int(match.group(1)) if match else None
 
 
 def _read_text(path: str) -> str:
@@ -84,19 +78,19 @@ def folder_space(path: str) -> Optional[Answer]:
     """Return the free space in a folder of the system, and whether this user can write there.
     Return None if the folder does not exist."""
     try:
-        free = free_space(path).free_bytes if os.path.isdir(path) else None
+        free_bytes = free_space(path).free_bytes
     except OSError:
         return None
-    return (
-        None
-        if free is None
-        else {"path": path, "writable": os.access(path, os.W_OK | os.X_OK), "free_bytes": free}
-    )
+    if not os.path.isdir(path):
+        return None
+    return {
+        "path": path,
+        "writable": os.access(path, os.W_OK | os.X_OK),
+        "free_bytes": free_bytes,
+    }
 
 
 def temporary_folder() -> str:
     """Return the folder in which programs of this user create temporary files. Nothing guarantees
     that they can use it."""
-    return next(
-        (os.environ[name] for name in ("TMPDIR", "TEMP", "TMP") if os.environ.get(name)), "/tmp"
-    )
+    return next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")

@@ -14,37 +14,32 @@ MOUNTS = "/proc/self/mounts"
 _LONGEST = 4000
 
 
-def read_mounts(mounts: str = MOUNTS) -> List[List[str]]:
+def read_mounts() -> List[List[str]]:
     """Return [source, mount point, type, options, ...] of each mount, including bind mounts. Raises
     OSError."""
-    with open(mounts, encoding="utf-8", errors="surrogateescape") as lines:
-        return [[_unescape(word) for word in line.split(" ")] for line in lines]
+    with open(MOUNTS, encoding="utf-8", errors="surrogateescape") as lines:
+        return [list(map(_unescape, line.split(" "))) for line in lines]
 
 
-def find_mount(path: str, mounts: str = MOUNTS) -> Optional[Answer]:
+def find_mount(path: str) -> Optional[Answer]:
     """Return the mount on which `path` lies. `path` need not exist. Return None if the mount is
     unknown."""
     path = os.path.realpath(path)
-    mount: Optional[Answer] = None
-    longest = -1
     try:
-        rows = read_mounts(mounts)
+        rows = [list(map(_printable, row[:4])) for row in read_mounts() if len(row) >= 4]
     except OSError:
         return None
-    for row in rows:
-        if len(row) < 4:
-            continue
-        source, point, kind, options = (_printable(word) for word in row[:4])
-        # A later mount at the same point hides an earlier one.
-        if len(point) >= longest and (path + "/").startswith(point.rstrip("/") + "/"):
-            longest = len(point)
-            mount = {
-                "source": source,
-                "point": point,
-                "type": kind,
-                "options": options.split(",")[:100],
-            }
-    return mount
+    rows = [row for row in rows if (path + "/").startswith(row[1].rstrip("/") + "/")]
+    if not rows:
+        return None
+    # A later mount at the same point hides an earlier one.
+    source, point, kind, options = max(reversed(rows), key=lambda row: len(row[1]))
+    return {
+        "source": source,
+        "point": point,
+        "type": kind,
+        "options": options.split(",")[:100],
+    }
 
 
 def _printable(field: str) -> str:

@@ -7,6 +7,7 @@ import threading
 import time
 
 from tfdeploy.agent.annotations import Any, Callable, Iterable
+from tfdeploy.agent.host.threads import start_thread
 
 MOST_THREADS = 64
 
@@ -29,10 +30,7 @@ def start_calls(
                 return
             function(value)
 
-    count = min(most_threads, len(waiting))
-    threads = [threading.Thread(target=work, daemon=True) for _ in range(count)]
-    for thread in threads:
-        thread.start()
+    threads = [start_thread(work) for _ in range(min(most_threads, len(waiting)))]
 
     def wait() -> None:
         for thread in threads:

@@ -24,7 +24,7 @@ _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
 # Limits the wait for the environment of a process in the middle of exec, which on a busy host may
 # wait long for a CPU.
-_TURNING_S = 0.2
+_EXEC_TIMEOUT_S = 0.2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -52,14 +52,20 @@ class Entry(NamedTuple):
         return self.state not in "ZX"
 
 
+def read_file(pid: int, name: str, unreadable: bytes = b"") -> bytes:
+    """Return the content of the file /proc/PID/name. Return `unreadable` if the process has ended
+    or this user may not read the file."""
+    try:
+        with open("/proc/%d/%s" % (pid, name), "rb") as file:
+            return file.read()
+    except OSError:
+        return unreadable
+
+
 def read_entry(pid: int) -> Optional[Entry]:
     """Return the process that has this pid now, even if it is a zombie. Return None if there is no
     such process."""
-    try:
-        with open("/proc/%d/stat" % pid, "rb") as file:
-            text = file.read().decode("utf-8", "replace")
-    except OSError:
-        return None
+    text = read_file(pid, "stat").decode("utf-8", "replace")
     # The name of the command may contain parentheses, so search for the last closing one.
     opening, closing = text.find("("), text.rfind(")")
     if closing < 0:
@@ -90,41 +96,31 @@ def is_alive(target: Identity) -> bool:
 
 def all_processes() -> Dict[int, Entry]:
     """Return pid -> process, for all visible processes."""
-    entries: Dict[int, Entry] = {}
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            one = read_entry(int(name))
-            if one is not None:
-                entries[one.pid] = one
-    return entries
+    pids = map(int, filter(str.isdigit, os.listdir("/proc")))
+    return {process.pid: process for process in filter(None, map(read_entry, pids))}
 
 
 def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
     """Return the pids of the living processes that are descendants of the processes `roots`. The
     roots themselves are not included."""
     children: Dict[int, List[int]] = {}
-    for one in table.values():
-        children.setdefault(one.parent, []).append(one.pid)
-    seen: Set[int] = set()
+    for process in table.values():
+        children.setdefault(process.parent, []).append(process.pid)
+    collected: Set[int] = set()
     todo = list(roots)
     while todo:
         for pid in children.get(todo.pop(), ()):
-            if pid not in seen:
-                seen.add(pid)
+            if pid not in collected:
+                collected.add(pid)
                 todo.append(pid)
-    return {pid for pid in seen if table[pid].alive}
+    return {pid for pid in collected if table[pid].alive}
 
 
 def read_environment(pid: int) -> Dict[str, str]:
     """Return the environment with which the process was started. The result is empty if this user
     may not read it."""
-    try:
-        with open("/proc/%d/environ" % pid, "rb") as file:
-            entries = file.read().split(b"\0")
-    except OSError:
-        return {}
-    pairs = (word.partition(b"=") for word in entries if b"=" in word)
-    return {os.fsdecode(name): os.fsdecode(text) for name, _, text in pairs}
+    pairs = (word.partition(b"=") for word in read_file(pid, "environ").split(b"\0"))
+    return {os.fsdecode(name): os.fsdecode(text) for name, equals, text in pairs if equals}
 
 
 def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
@@ -137,12 +133,12 @@ def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     if not markers:
         raise ValueError("no markers: that would be everyone")
     pids: Set[int] = set()
-    deadline = time.monotonic() + _TURNING_S
-    for one in table.values():
-        if one.alive and one.pid != os.getpid():
-            env = read_environment(one.pid) or _await_environment(one, deadline)
-            if all(env.get(name) == text for name, text in markers.items()) and _is_own(one.pid):
-                pids.add(one.pid)
+    deadline = time.monotonic() + _EXEC_TIMEOUT_S
+    for process in table.values():
+        if process.alive and process.pid != os.getpid():
+            env = read_environment(process.pid) or _await_environment(process, deadline)
+            if markers.items() <= env.items() and _is_own(process.pid):
+                pids.add(process.pid)
     return pids
 
 
@@ -177,8 +173,8 @@ def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
 
 def await_command_line(process: Entry) -> Optional[bytes]:
     """Return the process's command line as soon as /proc shows it. Return an empty one if /proc
-    shows none within _TURNING_S, and None if the process has ended."""
-    deadline = time.monotonic() + _TURNING_S
+    shows none within _EXEC_TIMEOUT_S, and None if the process has ended."""
+    deadline = time.monotonic() + _EXEC_TIMEOUT_S
     while True:
         shown, now = read_command_line(process.pid), read_entry(process.pid)
         if now is None or not now.alive or now.start_ticks != process.start_ticks:
@@ -189,12 +185,9 @@ def await_command_line(process: Entry) -> Optional[bytes]:
 
 
 def read_command_line(pid: int) -> bytes:
-    """Return the command line of the process: its arguments, each followed by a zero byte."""
-    try:
-        with open("/proc/%d/cmdline" % pid, "rb") as file:
-            return file.read()
-    except OSError:
-        return b"?"  # the process belongs to another user
+    """Return the command line of the process: its arguments, each followed by a zero byte. Return
+    b"?" if this user may not read it."""
+    return read_file(pid, "cmdline", unreadable=b"?")
 
 
 def send_signal(target: Identity, signum: int) -> bool:
@@ -228,9 +221,9 @@ def send_signals(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> N
     process also gets SIGCONT, so that it can react to the signal."""
     boot = boot_id()
     for pid in pids:
-        who = Identity(boot, pid, table[pid].start_ticks)
-        if send_signal(who, signum) and signum != signal.SIGKILL and table[pid].state in "Tt":
-            send_signal(who, signal.SIGCONT)
+        target = Identity(boot, pid, table[pid].start_ticks)
+        if send_signal(target, signum) and signum != signal.SIGKILL and table[pid].state in "Tt":
+            send_signal(target, signal.SIGCONT)
 
 
 def become_subreaper(wanted: bool = True) -> None:
@@ -251,9 +244,10 @@ def count_oom_kills() -> Optional[int]:
     """Return how many processes of this control group the kernel has killed because there was no
     memory left. Return None if this is unknown."""
     groups = _control_groups()
-    candidates = [("/sys/fs/cgroup/memory", groups.get("memory"), "memory.oom_control")]
-    candidates.append(("/sys/fs/cgroup", groups.get(""), "memory.events"))
-    for base, path, name in candidates:
+    for base, path, name in (
+        ("/sys/fs/cgroup/memory", groups.get("memory"), "memory.oom_control"),
+        ("/sys/fs/cgroup", groups.get(""), "memory.events"),
+    ):
         if path is not None:
             count = _read_oom_count(os.path.join(base, path.lstrip("/"), name))
             if count is not None:

@@ -50,10 +50,10 @@ def disk_usage(path: str) -> int:
         elif about.st_nlink < 2:
             total += about.st_blocks * 512
         else:
-            seen = names.setdefault(
+            counts = names.setdefault(
                 (about.st_dev, about.st_ino), [0, about.st_nlink, about.st_blocks * 512]
             )
-            seen[0] += 1
+            counts[0] += 1
     return total + sum(size for count, links, size in names.values() if count >= links)
 
 
@@ -64,8 +64,9 @@ def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.sta
         os.chmod(folder, stat.S_IMODE(about.st_mode) | stat.S_IRWXU)
     children = []
     for name in os.listdir(folder):
+        path = os.path.join(folder, name)
         try:
-            children.append((os.path.join(folder, name), os.lstat(os.path.join(folder, name))))
+            children.append((path, os.lstat(path)))
         except FileNotFoundError:
             pass  # the entry was removed meanwhile
     return children

@@ -36,7 +36,7 @@ def create_reserve(path: str, size_bytes: int) -> None:
 def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
     """Write JSON as atomic.write_json does, but even if the disk is full. Each file has only one
     writer. Raises OSError if the reserve is too small."""
-    content = json_text.dumps(obj).encode("ascii")
+    content = json_text.encode(obj)
     try:
         atomic.write_bytes(path, content, durable=durable)
     except OSError as error:
@@ -91,7 +91,7 @@ def _write_over_reserve(path: str, content: bytes, durable: bool) -> bool:
 
 
 def _open_reserve(path: str) -> Optional[int]:
-    flags = os.O_WRONLY | os.O_NOFOLLOW | os.O_CLOEXEC
+    flags = os.O_WRONLY | os.O_NOFOLLOW
     # If a writer was killed in the middle of the swap, the reserve has the name FILE.old.
     for name in (ROOM, _OLD):
         try:

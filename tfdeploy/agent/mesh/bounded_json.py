@@ -10,7 +10,15 @@ from __future__ import annotations
 import json
 import math
 
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Callable, Collection, Mapping, Tuple
+from tfdeploy.agent.annotations import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Collection,
+    Mapping,
+    Sequence,
+    Tuple,
+)
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
@@ -67,11 +75,7 @@ def number_check(least: float, most: float) -> Check:
     that equal numbers have the same JSON."""
 
     def check(value: Any) -> float:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, (int, float))
-            or not least <= value <= most
-        ):
+        if type(value) not in (int, float) or not least <= value <= most:
             raise ValueError("not a number from %g to %g" % (least, most))
         return float(value) + 0.0
 
@@ -80,7 +84,7 @@ def number_check(least: float, most: float) -> Check:
 
 def integer_check(least: int, most: int) -> Check:
     def check(value: Any) -> int:
-        if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
+        if type(value) is not int or not least <= value <= most:
             raise ValueError("not an integer from %d to %d" % (least, most))
         return value
 
@@ -107,13 +111,22 @@ def text_check(most_chars: int) -> Check:
     return check
 
 
-def pair_check(first: Check, second: Check) -> Check:
-    def check(value: Any) -> Tuple[Any, Any]:
-        if not isinstance(value, (list, tuple)) or len(value) != 2:
-            raise ValueError("not a pair")
-        return first(value[0]), second(value[1])
+def row_check(*checks: Check) -> Check:
+    """Return a check for a list that has one value for each of the `checks`."""
+
+    def check(value: Any) -> Tuple[Any, ...]:
+        values = check_list(value)
+        if len(values) != len(checks):
+            raise ValueError("not %d values" % len(checks))
+        return tuple(each(item) for each, item in zip(checks, values))  # noqa: B905 - Python 3.8
 
     return check
+
+
+def check_list(value: Any) -> Sequence[Any]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError("not a list")
+    return value
 
 
 def check_bool(value: Any) -> bool:
@@ -145,8 +158,9 @@ def check_fields(value: Any, checks: Mapping[str, Check], needed: Tuple[str, ...
         for name, check in checks.items()
         if received.get(name) is not None
     }
-    if not set(needed) <= set(checked):
-        raise ValueError("%s is missing" % ", ".join(sorted(set(needed) - set(checked))))
+    missing = set(needed) - set(checked)
+    if missing:
+        raise ValueError("%s is missing" % ", ".join(sorted(missing)))
     return checked
 
 
@@ -158,6 +172,7 @@ def check_object(value: Any) -> Unchecked:
 
 def check_table(value: Any, names: Collection[str]) -> Unchecked:
     """Return the JSON object. Raises ValueError if one of its keys is not in `names`."""
-    if not all(name in names for name in check_object(value)):
+    table = check_object(value)
+    if not all(name in names for name in table):
         raise ValueError("not a table of these names")
-    return check_object(value)
+    return table

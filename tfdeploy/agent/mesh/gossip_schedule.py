@@ -20,16 +20,16 @@ FEW = 8
 FANOUT = 4
 # The first pause, in seconds, between two of the peers that are served one after another. The pause
 # grows, because other hosts pass the change on too.
-SLOW_S = 2.0
+LATER_INTERVAL_S = 2.0
 # With many peers, a change after the end of the run is sent late, by about LATE_S seconds per peer,
 # so that one message contains the endings of several tasks. The change is first sent to one peer
 # only.
 LATE_S = 0.01
 AT_ONCE = 16  # limits how many connections that this minder has opened are open at the same time
-EXCHANGE_S = 10.0  # the pause between two exchanges with a random peer, in seconds
+EXCHANGE_INTERVAL_S = 10.0  # the pause between two exchanges with a random peer, in seconds
 # After `connect_seldom`: the pause between two exchanges with a random peer, and the longest pause
 # after a failure.
-SELDOM_S = 60.0
+SELDOM_INTERVAL_S = 60.0
 _BACKOFF_S = (0.2, 8.0)  # the first and the longest pause after a failure
 
 
@@ -62,21 +62,19 @@ class GossipSchedule:
         self.fanout = FEW if self._are_few else FANOUT
         self._at_once = 0  # how many peers may get the change now, without a pause between them
         self._not_before = 0.0  # the earliest time to send the change; 0: now
-        self._slow_s = SLOW_S
-        self._next_slow = 0.0 if self._are_few else now + SLOW_S
+        self._slow_s = LATER_INTERVAL_S
+        self._next_slow = 0.0 if self._are_few else now + LATER_INTERVAL_S
         self._ask_every_s: Optional[float] = None
-        self._exchange_s, self.longest_pause_s = (
-            min(EXCHANGE_S, unminded_after_s / 2),
-            _BACKOFF_S[1],
-        )
+        self._exchange_s = min(EXCHANGE_INTERVAL_S, unminded_after_s / 2)
+        self.longest_pause_s = _BACKOFF_S[1]
         self._next_exchange = now + self._exchange_s * random.random()
 
     def schedule_change(self, is_late: bool, now: float) -> None:
-        """Schedule the sending of the changed state. `is_late`: True if the run was over before, and
-        the only news is that a task has ended."""
+        """Schedule the sending of the changed state. `is_late`: True if the run was over before,
+        and the only change is that a task has ended."""
         is_late = is_late and not self._are_few
         self._at_once = max(self._at_once, 1 if is_late else self.fanout)
-        self._slow_s = SLOW_S
+        self._slow_s = LATER_INTERVAL_S
         if not is_late:
             self._not_before = 0.0
         elif not self._not_before:
@@ -92,16 +90,20 @@ class GossipSchedule:
         return changed
 
     def connect_seldom(self) -> None:
-        """From now on, connect to peers less often. SELDOM_S becomes the pause between two
+        """From now on, connect to peers less often. SELDOM_INTERVAL_S becomes the pause between two
         exchanges with a random peer, and the longest pause after a failure."""
-        self._ask_every_s, self._exchange_s, self.longest_pause_s = None, SELDOM_S, SELDOM_S
+        self._ask_every_s, self._exchange_s, self.longest_pause_s = (
+            None,
+            SELDOM_INTERVAL_S,
+            SELDOM_INTERVAL_S,
+        )
 
     def choose_due_peers(
         self, running_peers: List[MeshPeer], digest: str, now: float
     ) -> List[MeshPeer]:
         """Return the peers to which to connect now. `running_peers`: the peers with running tasks.
         `digest`: the digest of this minder's state."""
-        room = AT_ONCE - self._count_busy()
+        free_connections = AT_ONCE - self._count_busy()
         free = [peer for peer in running_peers if not peer.busy]
         random.shuffle(free)
         lacking = [
@@ -109,21 +111,21 @@ class GossipSchedule:
             for peer in free
             if peer.digest != digest and max(peer.not_before, self._not_before) <= now
         ]
-        chosen = lacking[: max(min(room, self._at_once), 0)]
+        chosen = lacking[: max(min(free_connections, self._at_once), 0)]
         self._at_once -= len(chosen)
         if chosen:
             self._not_before = 0.0
         if lacking and not chosen and now >= self._next_slow:
             chosen = lacking[:1]
-            self._next_slow = now + (
-                0.0 if self._are_few else self._slow_s * random.uniform(0.5, 1.5)
-            )
-            self._slow_s = min(self._slow_s * 1.5, EXCHANGE_S)
+            self._next_slow = now
+            if not self._are_few:
+                self._next_slow += self._slow_s * random.uniform(0.5, 1.5)
+            self._slow_s = min(self._slow_s * 1.5, EXCHANGE_INTERVAL_S)
         chosen += [peer for peer in free if self._ask_again_at(peer) <= now and peer not in chosen]
         if now >= self._next_exchange:
             self._next_exchange = now + self._exchange_s * random.uniform(0.8, 1.2)
             chosen += [peer for peer in free if peer not in chosen][:1]
-        return chosen[: max(room, 0)]
+        return chosen[: max(free_connections, 0)]
 
     def pause_s(self, running_peers: List[MeshPeer], digest: str, now: float) -> float:
         """Return after how many seconds the next peer is due if nothing changes. Infinity means
@@ -131,17 +133,12 @@ class GossipSchedule:
         if self._count_busy() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in running_peers if not peer.busy]
-        update_due = min(
-            (max(peer.not_before, self._not_before) for peer in free if peer.digest != digest),
-            default=float("inf"),
-        )
-        ask_again = min((self._ask_again_at(peer) for peer in free), default=float("inf"))
-        soonest = min(
-            self._next_exchange,
-            ask_again,
-            update_due if self._at_once > 0 else max(update_due, self._next_slow),
-        )
-        return max(0.01, soonest - now)
+        due = [self._next_exchange, *map(self._ask_again_at, free)]
+        for peer in free:
+            if peer.digest != digest:
+                update_due = max(peer.not_before, self._not_before)
+                due.append(update_due if self._at_once > 0 else max(update_due, self._next_slow))
+        return max(0.01, min(due) - now)
 
     def record_failure(self, peer: MeshPeer, refused: bool, now: float) -> None:
         """Record that an exchange with the peer has failed, and schedule another one. `refused`:

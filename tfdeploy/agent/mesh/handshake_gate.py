@@ -13,11 +13,11 @@ from __future__ import annotations
 import hashlib
 import select
 import socket
-import threading
 import time
 
 from tfdeploy.agent.annotations import Callable, Dict, Optional
-from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.host import threads
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.limit import TokenBucket
 
 # (handshakes per second on average, largest number of handshakes without a pause)
@@ -25,7 +25,8 @@ MEMBERS, STRANGERS = (100.0, 300.0), (10.0, 20.0)
 # Limits the connections whose first TLS message is not complete. If there are more, the oldest one
 # is closed.
 MOST_WAITING = 256
-WAIT_S = 5.0  # A connection is closed if its first TLS message is not complete after this time.
+# A connection is closed if its first TLS message is not complete after this time.
+HELLO_TIMEOUT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
 # The pause between two polls while connections are refused. Because of it, each poll handles many
@@ -62,7 +63,7 @@ class HandshakeGate:
         listener: socket.socket,
         token: str,
         admit: Callable[[socket.socket], None],
-        is_known: Callable[[str], bool] = lambda address: True,
+        is_known: Callable[[str], bool],
     ) -> None:
         self._listener, self._wanted, self._admit = listener, token.encode("ascii"), admit
         self._is_known = is_known
@@ -76,7 +77,7 @@ class HandshakeGate:
         listener.setblocking(False)
         self._poll = select.epoll()
         self._poll.register(listener, select.EPOLLIN)
-        threading.Thread(target=self._loop, daemon=True).start()
+        start_thread(self._run)
 
     def close(self) -> None:
         self._closed = True
@@ -85,13 +86,13 @@ class HandshakeGate:
         except OSError:
             pass
 
-    def _loop(self) -> None:
+    def _run(self) -> None:
         while not self._closed:
             try:
                 self._admit_waiting()
             except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
-                    thread_errors.report_once("mesh port")
+                    threads.report_once("mesh port")
                     self._drop_oldest()
                     time.sleep(0.1)
         self._listener.close()
@@ -101,14 +102,14 @@ class HandshakeGate:
 
     def _admit_waiting(self) -> None:
         self._crowded = False
-        ready = self._poll.poll(1.0 if self._waiting else -1)
-        for descriptor, _ in ready:
+        for descriptor, _ in self._poll.poll(1.0 if self._waiting else -1):
             if descriptor == self._listener.fileno():
                 self._accept()
             elif descriptor in self._waiting:
-                plain, _ = self._waiting[descriptor]
-                self._admit_or_close(plain)
-        self._drop_late(time.monotonic() - WAIT_S)
+                self._admit_or_close(self._waiting[descriptor][0])
+        began_before = time.monotonic() - HELLO_TIMEOUT_S
+        while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
+            self._drop_oldest()
         if self._crowded:
             time.sleep(_PAUSE_S)
 
@@ -116,7 +117,7 @@ class HandshakeGate:
         for _ in range(_AT_ONCE):
             try:
                 plain, _ = self._listener.accept()
-            except (BlockingIOError, InterruptedError, ConnectionError):
+            except (BlockingIOError, ConnectionError):
                 return
             plain.setblocking(False)
             self._admit_or_close(plain)
@@ -172,7 +173,3 @@ class HandshakeGate:
         for descriptor in list(self._waiting)[:1]:
             # The kernel removes a closed socket from the epoll set.
             self._waiting.pop(descriptor)[0].close()
-
-    def _drop_late(self, began_before: float) -> None:
-        while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
-            self._drop_oldest()

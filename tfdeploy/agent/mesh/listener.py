@@ -7,20 +7,20 @@ answer.
 
 from __future__ import annotations
 
-import json
 import socket
 import ssl
 import threading
 
-from tfdeploy.agent import wire
+from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
-from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.host import threads
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import bounded_json, handshake_gate, tls
 
 MAX_MESSAGE_BYTES = wire.MAX_KNOWN_BYTES
 # Limits the time of one operation on a connection, and the time to receive one message.
 TIMEOUT_S = 5.0
-MOST_OF_ONE = 16  # limits how many connections one member may have open
+MAX_PER_MEMBER = 16  # limits how many connections one member may have open
 MAX_STRANGERS = 32  # limits how many connections may be open before their handshakes have finished
 
 
@@ -62,7 +62,7 @@ class MeshListener:
         number = None
         try:
             number = self._register(plain)
-            threading.Thread(target=self._serve, args=(plain, number), daemon=True).start()
+            start_thread(self._serve, plain, number)
         except (OSError, RuntimeError, MemoryError):
             plain.close()
             if number is not None:
@@ -101,13 +101,13 @@ class MeshListener:
         except (OSError, ValueError):
             pass  # the client is a stranger, or a member that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
-            thread_errors.report_once("a peer's connection")
+            threads.report_once("a peer's connection")
         finally:
             self._close(number)
 
     def _can_register_member(self, host: str, number: int) -> bool:
         with self._lock:
-            if list(self._of_members.values()).count(host) >= MOST_OF_ONE:
+            if list(self._of_members.values()).count(host) >= MAX_PER_MEMBER:
                 return False
             self._of_members[number] = host
             return True
@@ -115,8 +115,9 @@ class MeshListener:
 
 def encode_message(part: wire.HostPart, **fields: object) -> bytes:
     """Return a message from this host to another host of the run. It is one line of JSON."""
-    body = dict({"v": wire.VERSION, "run": part.run, "from": part.host}, **fields)
-    return json.dumps(body, separators=(",", ":")).encode("ascii") + b"\n"
+    return (
+        json_text.encode({"v": wire.VERSION, "run": part.run, "from": part.host, **fields}) + b"\n"
+    )
 
 
 def receive_message(channel: ssl.SSLSocket) -> Any:

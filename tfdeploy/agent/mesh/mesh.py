@@ -16,7 +16,6 @@ import socket
 import ssl
 import threading
 import time
-from contextlib import contextmanager
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import (
@@ -25,14 +24,14 @@ from tfdeploy.agent.annotations import (
     Callable,
     Dict,
     Iterable,
-    Iterator,
     List,
     Mapping,
     Optional,
     Tuple,
 )
-from tfdeploy.agent.host import thread_errors
-from tfdeploy.agent.mesh import handshake_gate, shared_state, stated, tls
+from tfdeploy.agent.host import threads
+from tfdeploy.agent.host.threads import start_thread
+from tfdeploy.agent.mesh import handshake_gate, shared_state, stated_addresses, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
 from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -43,14 +42,10 @@ if TYPE_CHECKING:
 
 # The pause after a round of sending; changes that occur meanwhile are sent together.
 SETTLE_S = 0.02
-# If a peer's port has refused connections for GONE_S seconds, the peer has no minder. To restart a
-# minder takes 2 to 5 seconds.
-GONE_S = 6.0
-LAST_UPDATE_S = 1.0  # limits the time that `send_last_update` takes
-
-
-class WrongPeer(ValueError):
-    """The process that listens at a peer's address is not the minder of that host for this run."""
+# If a peer's port has refused connections for NO_MINDER_AFTER_S seconds, the peer has no minder. To
+# restart a minder takes 2 to 5 seconds.
+NO_MINDER_AFTER_S = 6.0
+LAST_UPDATE_TIMEOUT_S = 1.0  # limits the time that `send_last_update` takes
 
 
 class Mesh:
@@ -75,7 +70,7 @@ class Mesh:
 
         self._part = part
         server, self._client = tls.make_contexts(certs)
-        self._changed = changed
+        self.changed = changed
         self._offers = offers
         self._guarded = guarded
         self._lock = threading.Condition()
@@ -83,7 +78,9 @@ class Mesh:
         self._digest = known.digest()
         nothing = Knowledge().digest()
         self._peers = {
-            one.host: MeshPeer(one, nothing) for one in part.mesh if one.host != part.host
+            address.host: MeshPeer(address, nothing)
+            for address in part.mesh
+            if address.host != part.host
         }
         self._begun = time.monotonic()
         self._schedule = GossipSchedule(self._peers, self._begun, part.unminded_after_s)
@@ -97,7 +94,7 @@ class Mesh:
             handshake_gate.server_name_token(self._authority, part.host),
             guarded.is_admitted if guarded is not None else lambda address: True,
         )
-        threading.Thread(target=self._send_loop, daemon=True).start()
+        start_thread(self._send_loop)
 
     # --- methods that the minder calls
 
@@ -130,7 +127,7 @@ class Mesh:
     def _has_minder_ended(self, peer: MeshPeer) -> bool:
         """True if the minder of the peer has ended. If the run is not committed yet, a peer that
         has never sent a message counts as late, not as ended."""
-        refused = peer.refused is not None and peer.refused <= time.monotonic() - GONE_S
+        refused = peer.refused is not None and peer.refused <= time.monotonic() - NO_MINDER_AFTER_S
         return refused and (peer.last_message is not None or self._known.committed)
 
     def is_in_touch(self) -> bool:
@@ -157,9 +154,10 @@ class Mesh:
         """Return host -> seconds from the first to the last of the connections that it has refused
         in a row. Hosts that accepted the last connection are missing."""
         with self._lock:
-            refused = {host: peer for host, peer in self._peers.items() if peer.refused is not None}
             return {
-                host: peer.refused_until - (peer.refused or 0.0) for host, peer in refused.items()
+                host: peer.refused_until - peer.refused
+                for host, peer in self._peers.items()
+                if peer.refused is not None
             }
 
     def connect_every(self, every_s: float) -> None:
@@ -174,33 +172,24 @@ class Mesh:
         with self._lock:
             self._schedule.connect_seldom()
 
-    def notify(self) -> None:
-        """Wake the minder, so that it takes a step now."""
-        self._changed()
-
     def send_last_update(self) -> None:
         """Send the state once more to some of the peers that have a different state, even if they
         have no running tasks. These peers may wait for this host's end, and this minder will end
         now. A peer that does not get the message will find this host's port closed."""
+        # Imported only here, because it is needed only at the end.
+        from tfdeploy.agent.host.parallel import call_for_each
+
         with self._lock:
-            untold = [
+            outdated = [
                 peer
                 for peer in self._peers.values()
                 if peer.digest != self._digest and peer.refused is None
             ]
-        random.shuffle(untold)
-        calls = [
-            threading.Thread(target=self._send_to, args=(peer,), daemon=True)
-            for peer in untold[: self._schedule.fanout]
-        ]
-        until = time.monotonic() + LAST_UPDATE_S
+        random.shuffle(outdated)
         try:
-            for call in calls:
-                call.start()
-        except (RuntimeError, MemoryError):  # this user cannot start more threads now
-            return
-        for call in calls:
-            call.join(max(0.0, until - time.monotonic()))
+            call_for_each(self._send_to, outdated[: self._schedule.fanout], LAST_UPDATE_TIMEOUT_S)
+        except (RuntimeError, MemoryError):
+            pass  # this user cannot start more threads now
 
     def close(self) -> None:
         with self._lock:
@@ -217,13 +206,13 @@ class Mesh:
         return [peer for host, peer in self._peers.items() if host in running]
 
     def _can_task_run(self, peer: wire.Peer) -> bool:
-        fields = self._known.ended.get(peer.task)
-        if fields is None or not shared_state.is_final(fields):
+        ending = self._known.ended.get(peer.task)
+        if ending is None or not shared_state.is_final(ending):
             return True
         # As long as the run is not over, the gang may restart even if this task has ended for good.
         # But a task with the outcome "stopped" never starts again, because tasks are stopped only
         # when the run is over.
-        return peer.gang and self._part.restart_max > 0 and fields["outcome"] != "stopped"
+        return peer.gang and self._part.restart_max > 0 and ending["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:
         """Join the state that a peer has sent to the shared state. Raises ValueError if the value
@@ -240,7 +229,7 @@ class Mesh:
             )
             self._lock.notify_all()
         if is_new:
-            self._changed()
+            self.changed()
 
     # --- sending to peers
 
@@ -249,7 +238,7 @@ class Mesh:
             try:
                 self._send_due()
             except Exception:  # noqa: BLE001 - whatever the error, other hosts wait for messages
-                thread_errors.report_once("speaking to peers")
+                threads.report_once("sending to peers")
                 time.sleep(1.0)
 
     def _send_due(self) -> None:
@@ -257,21 +246,17 @@ class Mesh:
         state has changed."""
         with self._lock:
             now = time.monotonic()
-            concerned = self._running_peers()
-            chosen = self._schedule.choose_due_peers(concerned, self._digest, now)
+            running = self._running_peers()
+            chosen = self._schedule.choose_due_peers(running, self._digest, now)
             if not chosen and not self._closed:
-                self._lock.wait(
-                    min(
-                        self._schedule.pause_s(concerned, self._digest, now),
-                        mesh_listener.TIMEOUT_S,
-                    )
-                )
+                pause_s = self._schedule.pause_s(running, self._digest, now)
+                self._lock.wait(min(pause_s, mesh_listener.TIMEOUT_S))
                 return
             for peer in chosen:
                 peer.busy, peer.tried = True, now
         for peer in chosen:
             try:
-                threading.Thread(target=self._send_to, args=(peer,), daemon=True).start()
+                start_thread(self._send_to, peer)
             except (RuntimeError, MemoryError):  # this user cannot start more threads now
                 self._record_failure(peer, refused=False)
         time.sleep(SETTLE_S)
@@ -280,14 +265,10 @@ class Mesh:
         try:
             self._exchange_state(peer)
         except (OSError, ValueError) as error:
-            self._record_failure(
-                peer,
-                isinstance(
-                    error, (ConnectionRefusedError, ssl.SSLCertVerificationError, WrongPeer)
-                ),
-            )
+            refusals = (ConnectionRefusedError, ssl.SSLCertVerificationError, tls.WrongPeer)
+            self._record_failure(peer, isinstance(error, refusals))
         except Exception:  # noqa: BLE001 - for example no memory is left: the exchange is retried
-            thread_errors.report_once("a word to a peer")
+            threads.report_once("exchanging states with a peer")
             self._record_failure(peer, refused=False)
         finally:
             with self._lock:
@@ -301,7 +282,7 @@ class Mesh:
 
     def _exchange_state(self, peer: MeshPeer) -> None:
         with self.connect(peer.address) as channel:
-            addresses = stated.addresses_to_state(channel)
+            addresses = stated_addresses.addresses_to_state(channel)
             with self._lock:
                 sent, message = self._digest, self._message(addresses)
             channel.sendall(message)
@@ -313,27 +294,24 @@ class Mesh:
             if sent == self._digest != peer.digest:
                 peer.not_before = time.monotonic() + self._schedule.longest_pause_s
 
-    @contextmanager
-    def connect(self, address: wire.MeshHost) -> Iterator[ssl.SSLSocket]:
-        """Open a connection to the minder of the host at `address`. Raises OSError, ValueError, and
-        WrongPeer if a different process answers."""
-        with socket.create_connection(
-            (address.address, address.port), timeout=mesh_listener.TIMEOUT_S
-        ) as plain:
-            plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            with self._client.wrap_socket(
-                plain,
-                server_hostname=handshake_gate.server_name_token(self._authority, address.host),
-            ) as channel:
-                if tls.peer_name(channel) != address.host:
-                    raise WrongPeer("another host answers there")
-                yield channel
+    def connect(self, address: wire.MeshHost) -> ssl.SSLSocket:
+        """Open a connection to the minder of the host at `address`. Raises OSError, and WrongPeer
+        if a different host answers."""
+        token = handshake_gate.server_name_token(self._authority, address.host)
+        return tls.connect(
+            self._client,
+            address.address,
+            address.port,
+            token,
+            address.host,
+            mesh_listener.TIMEOUT_S,
+        )
 
     def send_question(self, channel: ssl.SSLSocket, question: Mapping[str, object]) -> None:
         """Send a question instead of the state. The peer answers it with its `offers`."""
         channel.sendall(
             mesh_listener.encode_message(
-                self._part, addresses=stated.addresses_to_state(channel), ask=question
+                self._part, addresses=stated_addresses.addresses_to_state(channel), ask=question
             )
         )
 
@@ -345,11 +323,8 @@ class Mesh:
         return mesh_listener.encode_message(self._part, known=known, addresses=list(addresses))
 
     def _checked_state(self, value: Any, host: str) -> Any:
-        if (
-            not isinstance(value, dict)
-            or value.get("run") != self._part.run
-            or value.get("from") != host
-        ):
+        sender = (value.get("run"), value.get("from")) if isinstance(value, dict) else None
+        if sender != (self._part.run, host):
             raise ValueError("a message of another run or host")
         return value.get("known")
 
@@ -358,7 +333,7 @@ class Mesh:
         known = self._checked_state(value, host)
         source, is_admitted = self._admit_address(host, channel, value.get("addresses"))
         question = value.get("ask")
-        if isinstance(question, dict) and stated.SEEN_AS in question:
+        if isinstance(question, dict) and stated_addresses.SEEN_AS in question:
             channel.sendall(
                 mesh_listener.encode_message(self._part, seen=source, admitted=is_admitted)
             )
@@ -374,7 +349,7 @@ class Mesh:
 
         If the member states the address as its own, the ports admit it from now on.
         """
-        source, is_its_own = stated.check_source_address(channel, addresses)
+        source, is_its_own = stated_addresses.check_source_address(channel, addresses)
         if self._guarded is None or self._guarded.is_admitted(source):
             return source, True
         try:
@@ -386,5 +361,5 @@ class Mesh:
         except OSError:  # the filter has no space for the address; the mesh works without it
             changed = is_its_own = False
         if changed:
-            self._changed()
+            self.changed()
         return source, is_its_own

@@ -15,12 +15,14 @@ from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import (
     TYPE_CHECKING,
     Any,
+    Callable,
     Dict,
     List,
     Mapping,
     Optional,
     Tuple,
     Union,
+    V,
 )
 from tfdeploy.agent.mesh import bounded_json
 from tfdeploy.agent.record import NamedTuple
@@ -57,28 +59,21 @@ class Knowledge(NamedTuple):
     unminded: Dict[str, Absence] = {}
 
     def join(self, other: Knowledge) -> Knowledge:
-        ended = dict(self.ended)
-        for task, fields in other.ended.items():
-            ended[task] = _later_attempt(ended.get(task), fields)
-        stands = dict(self.stands)
-        for host, stand in other.stands.items():
-            stands[host] = max(stands.get(host, stand), stand)
-        abort = self.abort if other.abort is None else _earlier(self.abort, other.abort)
-        began = _later_round(self.round, other.round)
-        times = [one.decided for one in (self, other) if one.decided is not None]
-        unminded = dict(self.unminded)
-        for host, absence in other.unminded.items():
-            unminded[host] = min(
-                unminded.get(host, absence), absence, key=lambda one: (-one[0], one[1])
-            )
+        """Return the state that contains everything in both states. Of two values for the same
+        thing, the one with the lowest key counts."""
         return Knowledge(
             self.committed or other.committed,
-            abort,
-            ended,
-            began,
-            stands,
-            min(times, default=None),
-            unminded,
+            _choose(self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))),
+            _join_tables(self.ended, other.ended, _attempt_key),
+            # The later restart. Of two with the same number, the one that an earlier death caused.
+            _choose(
+                self.round,
+                other.round,
+                lambda gang: (-gang["n"], gang["time"], _canonical_json(gang)),
+            ),
+            _join_tables(self.stands, other.stands, lambda stand: (-stand[0], -stand[1])),
+            _choose(self.decided, other.decided, float),
+            _join_tables(self.unminded, other.unminded, lambda absence: (-absence[0], absence[1])),
         )
 
     @property
@@ -102,46 +97,35 @@ class Knowledge(NamedTuple):
         }
 
     def digest(self) -> str:
-        return hashlib.sha256(_text(self.as_json()).encode("utf-8")).hexdigest()
+        return hashlib.sha256(_canonical_json(self.as_json()).encode("utf-8")).hexdigest()
 
 
-def _text(fields: Mapping[str, object]) -> str:
+def _canonical_json(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-def _earlier(first: Optional[Abort], second: Abort) -> Abort:
-    if first is None:
-        return second
-    return min(first, second, key=lambda fields: (fields["time"], _text(fields)))
-
-
-def _later_attempt(first: Optional[Ending], second: Ending) -> Ending:
-    """Of two endings of a task, return the one of the later attempt. If both are of the same
-    attempt, return the final one, or else the earlier one."""
-    if first is None:
-        return second
-    return min(
-        first,
-        second,
-        key=lambda fields: (
-            -_attempt_number(fields),
-            not is_final(fields),
-            fields["time"],
-            _text(fields),
-        ),
-    )
-
-
-def _later_round(first: Optional[GangRound], second: Optional[GangRound]) -> Optional[GangRound]:
-    """Of two restarts of the gang, return the later one. If both have the same number, return the
-    one that an earlier death caused."""
+def _choose(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) -> Optional[V]:
+    """Return the value with the lower key. A value that is None does not count."""
     if first is None or second is None:
-        return first or second
-    return min(first, second, key=lambda fields: (-fields["n"], fields["time"], _text(fields)))
+        return second if first is None else first
+    return min(first, second, key=key)
 
 
-def _attempt_number(ending: Ending) -> int:
-    return ending.get("attempt", 1)
+def _join_tables(
+    first: Dict[str, V], second: Dict[str, V], key: Callable[[V], Any]
+) -> Dict[str, V]:
+    """Return all entries of both tables. If both have an entry with the same name, the one with the
+    lower key is returned."""
+    joined = dict(first)
+    for name, value in second.items():
+        joined[name] = min(joined[name], value, key=key) if name in joined else value
+    return joined
+
+
+def _attempt_key(ending: Ending) -> Any:
+    """Return a key by which the ending of a later attempt is lower. Of two endings of the same
+    attempt, the final one is lower, or else the earlier one."""
+    return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
 
 
 def is_final(ending: Ending) -> bool:
@@ -150,8 +134,8 @@ def is_final(ending: Ending) -> bool:
 
 _count, _seconds = bounded_json.integer_check(0, MAX_ROUND), bounded_json.number_check(0.0, 1e9)
 _text_check = bounded_json.text_check(MAX_TEXT)
-_STAGE = bounded_json.pair_check(_count, bounded_json.integer_check(0, 3))
-_ABSENCE = bounded_json.pair_check(_count, bounded_json.check_time)
+_STAGE = bounded_json.row_check(_count, bounded_json.integer_check(0, 3))
+_ABSENCE = bounded_json.row_check(_count, bounded_json.check_time)
 _ABORT = {
     "kind": bounded_json.choice_check(ABORT_KINDS),
     "reason": _text_check,
@@ -181,28 +165,29 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
     """Return the state that is in a peer's message or in this host's own file. Raises ValueError if
     the value is not a valid state of this run."""
     tasks = {peer.task: peer for peer in part.peers}
-    hosts = {peer.host for peer in part.peers} | {one.host for one in part.mesh}
-    fields, word = bounded_json.check_fields, bounded_json.choice_check
+    hosts = {peer.host for peer in part.peers} | {address.host for address in part.mesh}
+    fields, choice = bounded_json.check_fields, bounded_json.choice_check
 
     def ending(task: str, received: Any) -> Any:
-        return fields(received, {**_ENDING, "host": word((tasks[task].host,))}, ("outcome", "time"))
+        checks = {**_ENDING, "host": choice((tasks[task].host,))}
+        return fields(received, checks, ("outcome", "time"))
 
     def by_host(check: bounded_json.Check) -> bounded_json.Check:
         return lambda received: {
-            host: check(one) for host, one in bounded_json.check_table(received, hosts).items()
+            host: check(value) for host, value in bounded_json.check_table(received, hosts).items()
         }
 
     checks: Dict[str, bounded_json.Check] = {
         "committed": bounded_json.check_bool,
         "abort": lambda received: fields(
-            received, {**_ABORT, "host": word(hosts)}, ("kind", "reason", "time")
+            received, {**_ABORT, "host": choice(hosts)}, ("kind", "reason", "time")
         ),
         "ended": lambda received: {
-            task: ending(task, one)
-            for task, one in bounded_json.check_table(received, tasks).items()
+            task: ending(task, fields_of_task)
+            for task, fields_of_task in bounded_json.check_table(received, tasks).items()
         },
         "round": lambda received: fields(
-            received, {**_ROUND, "task": word(tasks)}, _NEEDED_OF_ROUND
+            received, {**_ROUND, "task": choice(tasks)}, _NEEDED_OF_ROUND
         ),
         "stands": by_host(_STAGE),
         "decided": bounded_json.check_time,
@@ -224,9 +209,9 @@ def next_attempt(known: Knowledge, task: str) -> int:
 
 
 def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = False) -> Ending:
-    """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the task
-    restarts. `again`: True if the task would restart, but the run was over before; then its death
-    does not make the run fail."""
+    """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
+    task restarts. `again`: True if the task would restart, but the run was over before; then its
+    death does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -252,7 +237,7 @@ def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
     succeeded yet."""
     if known.decided is not None:
         return known.decided
-    times: List[float] = []
+    times = []
     for peer in peers:
         if peer.deciding:
             fields = known.ended.get(peer.task)
@@ -264,7 +249,7 @@ def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
             ):
                 return None
             times.append(fields["time"])
-    return max(times) if times else None
+    return max(times, default=None)
 
 
 def select_run_end(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
@@ -283,13 +268,13 @@ def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
     for peer in peers:
         fields = known.ended.get(peer.task)
         if (
-            fields is None
-            or not is_final(fields)
-            or fields.get("again")
-            or (limit is not None and fields["time"] >= limit)
+            fields is not None
+            and is_final(fields)
+            and not fields.get("again")
+            # After all deciding tasks have succeeded, no ending counts as a failure.
+            and (limit is None or fields["time"] < limit)
+            and is_death(peer, fields)
         ):
-            continue  # After all deciding tasks have succeeded, no ending counts as a failure.
-        if is_death(peer, fields):
             deaths.append(make_death(fields, peer.task, peer.host))
     return min(deaths, key=lambda death: (death["time"], death["task"]), default=None)
 

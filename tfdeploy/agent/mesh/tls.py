@@ -16,6 +16,10 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Certificates
 
 
+class WrongPeer(ValueError):
+    """Another host answers at the address of a host. The text names it."""
+
+
 def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
     """Return (TLS context of a server, TLS context of a client). Raises ssl.SSLError."""
     server, client = (
@@ -66,6 +70,25 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
             if key == "commonName":
                 return str(text)
     return None
+
+
+def connect(
+    context: ssl.SSLContext, address: str, port: int, token: str, host: str, timeout_s: float
+) -> ssl.SSLSocket:
+    """Open a connection to the member `host` of the run. `token`: its handshake_gate.
+    server_name_token. Raises OSError, and WrongPeer if a different host answers."""
+    plain = socket.create_connection((address, port), timeout=timeout_s)
+    try:
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        channel = context.wrap_socket(plain, server_hostname=token)
+    except BaseException:
+        plain.close()
+        raise
+    name = peer_name(channel)
+    if name != host:
+        channel.close()
+        raise WrongPeer("%s answers" % name)
+    return channel
 
 
 def set_deadline(channel: ssl.SSLSocket, deadline: float) -> None:

@@ -59,7 +59,7 @@ def guard_ports(
                 guarded.guard_port(spec.port, inherited.get(spec.port), bind_port, inode)
             except OSError as error:
                 raise PortTaken(spec.port) from error
-    guarded.begin()
+    guarded.start()
     return guarded
 
 

@@ -20,10 +20,10 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
 from tfdeploy.agent.health.monitor import Monitor
 from tfdeploy.agent.health.peers import SignsAnswer
-from tfdeploy.agent.host import processes, thread_errors
+from tfdeploy.agent.host import processes, threads
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
-from tfdeploy.agent.mesh import shared_state, told_end
+from tfdeploy.agent.mesh import forwarded_end, shared_state
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.minder import decide, held_ports, restart, unminded
@@ -131,9 +131,9 @@ class Minder:
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
         else:
-            from tfdeploy.agent.broadcast.keep_transfer import KeepOffer
+            from tfdeploy.agent.broadcast.keep_transfer import send_keep_folders
 
-            KeepOffer(self.paths, self.part).answer(question, channel)
+            send_keep_folders(self.paths, self.part, question, channel)
 
     def _listen_to_signals(self) -> None:
         signal.set_wakeup_fd(self.wake_writing, warn_on_full_buffer=False)
@@ -216,7 +216,7 @@ class Minder:
                 self.store.journal("refused", why=why)
             self.refused = why
             if not isinstance(error, (OSError, RuntimeError)):
-                thread_errors.report_once("minding the run")
+                threads.report_once("minding the run")
         return changed
 
     def step(self) -> bool:
@@ -250,7 +250,7 @@ class Minder:
     def _observe(self) -> Observation:
         self._reap()
         own = self.supervisors.observe_tasks("decided" in self.state.marks)
-        received = told_end.take_run_end(self.paths, self.part)
+        received = forwarded_end.take_forwarded_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
         words = {name: self.paths.word(name) for name in ORDERS}

@@ -235,8 +235,8 @@ class RunPaths:
     # --- journals: of the run (task "") or of one task
 
     def journal(self, task: str, what: str, fields: Mapping[str, object], **last: object) -> None:
-        """Append a line to the journal of `task`, or of the run if `task` is "". The line has these
-        fields and those of shapes.JournalLine. Raises OSError."""
+        """Append a line to the journal of `task`, or of the run if `task` is "". The line has the
+        fields v, time and what, and these fields, which are only for people. Raises OSError."""
         line = dict(fields, v=wire.VERSION, time=time.time(), what=what, **last)
         reserved_space.append_line(self._journal(task), line)
 
@@ -275,7 +275,7 @@ class RunPaths:
         try:
             write_json(self.word_file(name), word)
         except OSError:
-            text = json_text.dumps(word).encode("ascii").ljust(_ORDER_BYTES)
+            text = json_text.encode(word).ljust(_ORDER_BYTES)
             # One write() writes the whole order; readers ignore an order that is not complete.
             with open(self.word_file(name), "r+b", buffering=0) as file:
                 file.write(text[:_ORDER_BYTES])

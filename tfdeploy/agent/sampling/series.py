@@ -47,7 +47,7 @@ class Series:
 
     def _thin(self, now: float) -> None:
         lines = [
-            json_text.dumps(row).encode("ascii") + b"\n"
+            json_text.encode(row) + b"\n"
             for row in thin_rows(read_rows(self._path), now, self._step_s)
         ]
         # Shrink the file to half of its limit, so that it can grow for some time before it must

@@ -13,10 +13,10 @@ from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
-CHECK_S = 1.5  # the pause between two checks for a living minder
+CHECK_INTERVAL_S = 1.5  # the pause between two checks for a living minder
 # The folder counts as removed only after it was missing for this many seconds, because a mount may
 # fail for a moment.
-_GONE_S = 10.0
+_REMOVED_AFTER_S = 10.0
 
 
 class FolderWatch:
@@ -28,19 +28,19 @@ class FolderWatch:
         """`folder`: the folder of the task on this host."""
         self._folder = folder
         # When the folder was first found missing; None: it exists.
-        self._gone: Optional[float] = None
+        self._missing_since: Optional[float] = None
 
     def is_gone(self, now: float) -> bool:
-        """Return True if the folder has been missing for _GONE_S seconds. `now`: monotonic
+        """Return True if the folder has been missing for _REMOVED_AFTER_S seconds. `now`: monotonic
         seconds."""
         try:
             os.lstat(self._folder)
         except FileNotFoundError:
-            self._gone = self._gone or now
-            return now - self._gone >= _GONE_S
+            self._missing_since = self._missing_since or now
+            return now - self._missing_since >= _REMOVED_AFTER_S
         except OSError:
             return False
-        self._gone = None
+        self._missing_since = None
         return False
 
 
@@ -48,11 +48,12 @@ class MinderWatch:
     """Watches the minder of one run. It must be created while the folder of this run surely exists,
     because a later run may have the same name and so the same paths."""
 
-    def __init__(self, paths: RunPaths, part: wire.HostPart, left: Mapping[str, Any] = {}) -> None:  # noqa: B006 - never changed
-        """`left`: arguments of Popen by which a minder inherits sockets: host/descriptors.py."""
+    def __init__(self, paths: RunPaths, part: wire.HostPart, inherited: Mapping[str, Any]) -> None:
+        """`inherited`: arguments of Popen by which a minder inherits sockets, see
+        host/descriptors.py."""
         self._paths = paths
         self._locks = [paths.supervisor_lock(spec.task) for spec in part.tasks]
-        self._left = left
+        self._inherited = inherited
         self._launch = _launch(paths)
 
     def ensure(self) -> None:
@@ -63,7 +64,9 @@ class MinderWatch:
         # the minder would seem to be part of the task.
         processes.become_subreaper(False)
         try:
-            start_agent(self._paths.minder_log, "minder", self._paths.host_dir, **self._left).wait()
+            start_agent(
+                self._paths.minder_log, "minder", self._paths.host_dir, **self._inherited
+            ).wait()
         except OSError:
             pass
         finally:
@@ -81,7 +84,7 @@ class MinderWatch:
         while self._is_last():
             self.ensure()
             time.sleep(pause)
-            pause = min(pause * 1.5, CHECK_S)
+            pause = min(pause * 1.5, CHECK_INTERVAL_S)
         os._exit(0)
 
     def _is_last(self) -> bool:

@@ -12,21 +12,20 @@ from tfdeploy.agent.annotations import Optional, Tuple
 from tfdeploy.agent.host.atomic import read_json
 from tfdeploy.agent.log import failure_reason, silent_tasks
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
-from tfdeploy.agent.metric_patterns import compile_metrics
-from tfdeploy.agent.metric_reader import MetricReader
+from tfdeploy.agent.metric_reader import MetricReader, compile_patterns
 from tfdeploy.agent.run.folder import RunPaths
 
 # An attempt that lives longer than this, in seconds, has made progress even if it printed no step.
-AT_START_S = 120.0
+START_PHASE_S = 120.0
 # Limits how many files of a `keep` folder are examined. A folder with more files counts as
 # progress.
 MOST_FILES = 2000
 # Signals that a program causes itself by a fault. Other signals are sent by another process.
-_OWN_FAULT = frozenset(
+_CRASH_SIGNALS = frozenset(
     (signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGTRAP)
 )
 # The names of files that are written before the first step.
-_AT_START = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
+_START_FILES = re.compile(r"events\.out\.tfevents\.|graph\.pbtxt|checkpoint\Z|.*ckpt-0\.")
 
 
 def explain_failure(
@@ -44,7 +43,7 @@ def explain_failure(
     """
     folder = paths.task_dir(status.task)
     blamed = silent_tasks.describe_silent_tasks(folder, status.task, written_bytes)
-    if blamed is not None or (status.signal is not None and status.signal not in _OWN_FAULT):
+    if blamed is not None or (status.signal is not None and status.signal not in _CRASH_SIGNALS):
         return blamed, ""
     out, err = failure_reason.read_streams(folder, written_bytes)
     roots = (paths.cwd, os.path.realpath(paths.cwd))
@@ -56,7 +55,7 @@ def explain_failure(
         return None, ""
     repeats = (
         reason.error
-        and lived_s < AT_START_S
+        and lived_s < START_PHASE_S
         and not _has_progressed(paths, part, status, out + err)
     )
     return reason.text, reason.error if repeats else ""
@@ -67,18 +66,16 @@ def _has_progressed(
 ) -> bool:
     """Return True if the attempt printed a step above 0 or a loss, wrote a step to event files, or
     wrote a file to `keep`."""
-    patterns = compile_metrics(part.metrics)
+    patterns = compile_patterns(part.metrics)
     if len(patterns) < len(part.metrics):
         return True  # one of the patterns is invalid, so the attempt may have progressed
     metrics = MetricReader(patterns).find_metrics(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:
         return True
-    sample = (
-        (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {}).get(status.task, {})
-    )
+    samples = (read_json(paths.file(layout.NEWEST_SAMPLES)) or {}).get("tasks", {})
     started = status.started or 0.0  # by the clock of the run
-    if sample.get("step_time", 0.0) > started:
+    if samples.get(status.task, {}).get("step_time", 0.0) > started:
         return True
     return any(
         _has_new_file(os.path.join(paths.cwd, folder), started + part.ahead_s)
@@ -87,15 +84,18 @@ def _has_progressed(
 
 
 def _has_new_file(folder: str, since: float) -> bool:
-    seen = 0
+    count = 0
     for path, _, names in os.walk(folder):
         for name in names:
-            seen += 1
             try:
-                if not _AT_START.match(name) and os.stat(os.path.join(path, name)).st_mtime > since:
+                if (
+                    not _START_FILES.match(name)
+                    and os.stat(os.path.join(path, name)).st_mtime > since
+                ):
                     return True
             except OSError:
                 pass  # the file was removed meanwhile
-        if seen > MOST_FILES:
+        count += len(names)
+        if count > MOST_FILES:
             return True
     return False

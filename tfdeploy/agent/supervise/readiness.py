@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import Iterable, Optional
+from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.network import listening
 
 
@@ -24,7 +25,7 @@ class Readiness:
         port = self._spec.port
         if port is not None and listening.has_listener(pids, port, self._guard):
             return True
-        self.tensorflow = self.tensorflow or any(_maps_tensorflow(pid) for pid in pids)
+        self.tensorflow = self.tensorflow or any(map(_maps_tensorflow, pids))
         return age_s >= self._spec.ready_after_s and not self.awaits_port
 
     @property
@@ -49,8 +50,4 @@ class Readiness:
 
 
 def _maps_tensorflow(pid: int) -> bool:
-    try:
-        with open("/proc/%d/maps" % pid, "rb") as file:
-            return b"tensorflow" in file.read()
-    except OSError:
-        return False
+    return b"tensorflow" in processes.read_file(pid, "maps")

@@ -7,7 +7,7 @@ import os
 import subprocess
 
 from tfdeploy.agent import AGENT_DIR, wire
-from tfdeploy.agent.annotations import Dict, Mapping, Tuple
+from tfdeploy.agent.annotations import Dict, List, Mapping, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.log.format import LOG
 from tfdeploy.agent.run.folder import RunPaths
@@ -16,7 +16,7 @@ from tfdeploy.agent.run.task_processes import FOLDER_MARKER
 RUNTIME_SITE = os.path.join(AGENT_DIR, "tfdeploy", "runtime", "site")
 # Variables of the SSH session in which the agent was started. They have no meaning after this
 # session has ended.
-_OF_THE_SESSION = (
+_FOREIGN = (
     "SSH_AUTH_SOCK",
     "SSH_CLIENT",
     "SSH_CONNECTION",
@@ -25,10 +25,11 @@ _OF_THE_SESSION = (
     "XDG_SESSION_ID",
     "OLDPWD",
     "_",
+    # Only the plan may set these variables. Values from a login shell would describe another
+    # cluster.
+    "TF_CONFIG",
+    "TF_GRPC_REUSE_PORT",
 )
-# Only the plan may set these variables. Values from a login shell would describe another cluster.
-_OF_THE_PLAN = ("TF_CONFIG", "TF_GRPC_REUSE_PORT")
-_FOREIGN = _OF_THE_SESSION + _OF_THE_PLAN
 
 
 def environment(
@@ -54,28 +55,18 @@ def environment(
         del env["GRPC_FAIL_FAST"]  # TensorFlow aborts if this variable is empty
     env["PATH"] = os.pathsep.join(spec.path_prepend + [env.get("PATH", os.defpath)])
     if spec.runtime:
-        env["PYTHONPATH"] = os.pathsep.join(
-            [RUNTIME_SITE] + [part for part in [env.get("PYTHONPATH")] if part]
-        )
-    env.update(
-        {
-            wire.MARKER: paths.run,
-            "TFDEPLOY_TASK_JOB": paths.job,
-            "TFDEPLOY_TASK_ROLE": spec.role,
-            "TFDEPLOY_TASK_INDEX": str(spec.index),
-            "TFDEPLOY_TASK_HOST": paths.host,
-            "TFDEPLOY_TASK_ATTEMPT": str(attempt),
-            "TFDEPLOY_TASK_LOG": os.path.join(paths.task_dir(spec.task), LOG),
-            FOLDER_MARKER: os.path.realpath(paths.host_dir),
-        }
-    )
+        env["PYTHONPATH"] = os.pathsep.join(filter(None, [RUNTIME_SITE, env.get("PYTHONPATH")]))
+    identity = (paths.run, paths.job, spec.role, str(spec.index), paths.host, str(attempt))
+    env.update(zip(wire.TASK_MARKERS, identity))  # noqa: B905 - Python 3.8 knows no strict
+    env["TFDEPLOY_TASK_LOG"] = os.path.join(paths.task_dir(spec.task), LOG)
+    env[FOLDER_MARKER] = os.path.realpath(paths.host_dir)
     if spec.traits is not None:
         env["TFDEPLOY_TASK_TRAITS"] = ",".join(spec.traits)
     return env
 
 
 def spawn(
-    argv: "list[str]", env: Dict[str, str], cwd: str, inherited: "tuple[int, ...]" = ()
+    argv: List[str], env: Dict[str, str], cwd: str, inherited: Tuple[int, ...]
 ) -> Tuple[int, int, int]:
     """Start the program in a session of its own. If this process dies, the kernel kills the
     program. Return (pid, descriptor of its standard output, descriptor of its standard error).

@@ -17,14 +17,14 @@ import subprocess
 import time
 
 from tfdeploy.agent import wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Set, Tuple
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import clock, task_processes
 from tfdeploy.agent.run.folder import NO_REASON, RunPaths
 from tfdeploy.agent.supervise import spawn
-from tfdeploy.agent.supervise.ensure_minder import CHECK_S, FolderWatch, MinderWatch
+from tfdeploy.agent.supervise.ensure_minder import CHECK_INTERVAL_S, FolderWatch, MinderWatch
 from tfdeploy.agent.supervise.readiness import Readiness
 
 if TYPE_CHECKING:
@@ -37,12 +37,12 @@ _READ_BYTES = 1 << 20  # limits one read from a pipe; also the size of the pipe
 _F_SETPIPE_SZ = 1031
 # The shortest pause between two writes of a status in which only the size of the log has changed.
 _FLUSH_S = 2.0
-_LOOK_S = 0.1  # the pause between two checks after the processes of the task were told to end
-_SAVE_FOR_S = 600.0  # limits how long the last write of the status is retried on a full disk
+_END_CHECK_S = 0.1  # the pause between two checks after the processes of the task were told to end
+_SAVE_TIMEOUT_S = 600.0  # limits how long the last write of the status is retried on a full disk
 
 
 class Supervisor:
-    def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int = 1) -> None:
+    def __init__(self, paths: RunPaths, task: str, attempt: int, round_number: int) -> None:
         self.paths = paths
         self.firewall = paths.hold_firewall()  # stays open until this process ends
         self.part = paths.part()
@@ -57,8 +57,8 @@ class Supervisor:
         self.log.lost_bytes = paths.status(task).log_lost_bytes
         self.secrets = paths.secrets()
         self.mask = _make_mask(self.secrets)
-        left, self.guard = _inherit_sockets(self.part, self.spec.port)
-        self.minder_watch = MinderWatch(paths, self.part, left)
+        inherited, self.guard = _inherit_sockets(self.part, self.spec.port)
+        self.minder_watch = MinderWatch(paths, self.part, inherited)
         self.ready = Readiness(self.spec, _inode(self.guard))
         self.status = wire.TaskStatus(
             paths.run,
@@ -84,7 +84,7 @@ class Supervisor:
         # The reason of a failure that the exit code does not show.
         self.failure: Optional[str] = None
         self.kill_at: Optional[float] = None
-        self.next_look = self.next_flush = self.next_minder = self.next_count = self.born
+        self.next_check = self.next_flush = self.next_minder = self.next_count = self.born
 
     # --- the life of one attempt
 
@@ -121,14 +121,15 @@ class Supervisor:
         self.status.started = clock.now(self.part)
         self.born = time.monotonic()
         try:
-            kept = () if self.guard is None else (self.guard,)
-            pid, out, err = spawn.spawn(self.spec.argv, env, self.paths.cwd_of(self.spec), kept)
+            inherited = () if self.guard is None else (self.guard,)
+            cwd = self.paths.cwd_of(self.spec)
+            pid, out, err = spawn.spawn(self.spec.argv, env, cwd, inherited)
         except (OSError, ValueError, subprocess.SubprocessError) as error:
             self.main_ended = True
             self.failure = "cannot start %s: %s" % (self.spec.argv[0], error)
             return
-        who = processes.read_identity(pid)
-        self.status.pid, self.status.start_ticks = pid, who.start_ticks if who else None
+        process = processes.read_entry(pid)
+        self.status.pid, self.status.start_ticks = pid, process.start_ticks if process else None
         for stream, descriptor in enumerate((out, err)):
             os.set_blocking(descriptor, False)
             try:
@@ -190,11 +191,9 @@ class Supervisor:
     # --- what depends on the time
 
     def _wait_ms(self) -> int:
-        due = min(
-            self.next_look,
-            self.next_minder,
-            self.next_flush if self._is_status_outdated() else self.next_minder,
-        )
+        due = min(self.next_check, self.next_minder)
+        if self._is_status_outdated():
+            due = min(due, self.next_flush)
         return max(0, int((due - time.monotonic()) * 1000) + 1)
 
     def _is_status_outdated(self) -> bool:
@@ -204,23 +203,23 @@ class Supervisor:
         )
 
     def _do_due_work(self, now: float) -> None:
-        if now >= self.next_look:
+        if now >= self.next_check:
             self._check_readiness(now)
         if now >= self.next_flush and self._is_status_outdated():
             self._save()
         if now >= self.next_minder:
-            self.next_minder = now + CHECK_S
+            self.next_minder = now + CHECK_INTERVAL_S
             self.minder_watch.ensure()
             self.term_received = self.term_received or self.folder_watch.is_gone(now)
 
     def _check_readiness(self, now: float) -> None:
         age = now - self.born
         if self.main_ended or self.kill_at is not None:
-            self.next_look = now + _LOOK_S
+            self.next_check = now + _END_CHECK_S
             if self.kill_at is not None and now >= self.kill_at:
                 self._signal_all(signal.SIGKILL)
             return
-        self.next_look = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
+        self.next_check = now + (3600.0 if self.status.up else 0.25 if age < 15 else 1.0)
         if self.status.up:
             return
         pids = processes.descendants([os.getpid()], processes.all_processes())
@@ -228,9 +227,10 @@ class Supervisor:
             self.status.up, self.status.state = True, "running"
             self._journal("up")
             self._save()
-        elif self.ready.explain_timeout(age):
+        else:
             self.failure = self.ready.explain_timeout(age)
-            self._end_within(self.part.stop_grace_s)
+            if self.failure:
+                self._end_within(self.part.stop_grace_s)
 
     def _stop(self) -> None:
         """Handle SIGTERM. If SIGTERM comes a second time, it may shorten the grace time."""
@@ -246,12 +246,16 @@ class Supervisor:
             self.kill_at = kill_at
             self._signal_all(signal.SIGTERM)
         self.kill_at = min(self.kill_at, kill_at)
-        self.next_look = min(self.next_look, self.kill_at, time.monotonic() + _LOOK_S)
+        self.next_check = min(self.next_check, self.kill_at, time.monotonic() + _END_CHECK_S)
 
     def _signal_all(self, number: int) -> None:
+        processes.send_signals(*self._find_processes(), number)
+
+    def _find_processes(self) -> Tuple[Set[int], Dict[int, processes.Entry]]:
+        """Return (the pids of all living processes of the task, pid -> process for all processes of
+        this host)."""
         pids, table = task_processes.find_members(self.paths, [self.spec.task])
-        pids |= processes.descendants([os.getpid()], table)
-        processes.send_signals(pids, table, number)
+        return pids | processes.descendants([os.getpid()], table), table
 
     # --- the end of the attempt
 
@@ -260,9 +264,8 @@ class Supervisor:
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
-        self.next_count = now + _LOOK_S
-        pids, table = task_processes.find_members(self.paths, [self.spec.task])
-        return not (pids | processes.descendants([os.getpid()], table))
+        self.next_count = now + _END_CHECK_S
+        return not self._find_processes()[0]
 
     def _finish(self) -> None:
         for descriptor in list(self.pipes):
@@ -293,7 +296,7 @@ class Supervisor:
             signal=status.signal,
             reason=status.reason,
         )
-        give_up = time.monotonic() + _SAVE_FOR_S
+        give_up = time.monotonic() + _SAVE_TIMEOUT_S
         while not self._save() and time.monotonic() < give_up:
             time.sleep(1.0)
 
@@ -330,10 +333,9 @@ class Supervisor:
             from tfdeploy.agent.supervise import explain
 
             lived_s, written = time.monotonic() - self.born, self.log.end - self.log_began
-            explanation = explain.explain_failure(
+            self.status.reason, self.status.error = explain.explain_failure(
                 self.paths, self.part, self.status, written, lived_s
             )
-            self.status.reason, self.status.error = explanation
         except Exception:  # noqa: BLE001 - the end must be recorded even without a reason
             pass
 
@@ -367,8 +369,8 @@ def _inherit_sockets(
         return {}, None
     from tfdeploy.agent.host import descriptors
 
-    given = descriptors.inherited_descriptors()
-    return descriptors.pass_to_child(given), given.get(port or 0)
+    inherited = descriptors.inherited_descriptors()
+    return descriptors.pass_to_child(inherited), inherited.get(port or 0)
 
 
 def _inode(descriptor: Optional[int]) -> Optional[int]:
@@ -376,14 +378,14 @@ def _inode(descriptor: Optional[int]) -> Optional[int]:
 
 
 def main(argv: List[str]) -> int:
-    """supervise HOST_DIR TASK ATTEMPT [ROUND]: run one attempt of the task."""
+    """supervise HOST_DIR TASK ATTEMPT ROUND: run one attempt of the task."""
     os.umask(0o077)
-    paths = RunPaths(argv[0])
-    paths.check_owner(os.path.relpath(paths.task_dir(argv[1]), paths.host_dir))
-    lock = FileLock(paths.supervisor_lock(argv[1]))
+    paths, task, attempt, round_number = RunPaths(argv[0]), argv[1], int(argv[2]), int(argv[3])
+    paths.check_owner(os.path.relpath(paths.task_dir(task), paths.host_dir))
+    lock = FileLock(paths.supervisor_lock(task))
     if not lock.acquire():
         return 0
-    if paths.status(argv[1]).attempt >= int(argv[2]) or paths.state().phase == "ended":
+    if paths.status(task).attempt >= attempt or paths.state().phase == "ended":
         # An attempt must not be started twice. The run may also have ended on this host meanwhile.
         return 0
     try:
@@ -391,7 +393,7 @@ def main(argv: List[str]) -> int:
     except OSError:
         pass  # the disk is full; the processes of the task can still be found by their environment
     processes.become_subreaper()
-    supervisor = Supervisor(paths, argv[1], int(argv[2]), int(argv[3]) if len(argv) > 3 else 1)
+    supervisor = Supervisor(paths, task, attempt, round_number)
     supervisor.run()
     lock.release()
     supervisor.minder_watch.ensure_until_end()

@@ -68,9 +68,7 @@ class Source:
 
     def _read(self, piece: Piece) -> bytes:
         try:
-            return b"".join(
-                [pieces.read_extent(self._absolute_path(extent[0]), extent) for extent in piece]
-            )
+            return pieces.read_piece(piece, self._absolute_path)
         except OSError as error:
             raise self._piece_changed(piece) from error
 

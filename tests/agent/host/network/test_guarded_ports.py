@@ -44,11 +44,11 @@ def guard(port: int) -> Iterator[Guard]:
         inherited_descriptor: int | None = None,
         first_inode: int | None = None,
     ) -> GuardedPorts:
-        made.append(GuardedPorts([PEER, "::1"]))
+        made.append(GuardedPorts([PEER, "::1"], {}, {}))
         made[-1].guard_port(
             port, inherited_descriptor, partial(sockets.hold_port, port, may_be_bound), first_inode
         )
-        made[-1].begin()
+        made[-1].start()
         return made[-1]
 
     yield begin
@@ -204,7 +204,7 @@ def test_one_host_of_the_run_gets_few_of_the_filters_places(
 
 
 def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
-    guarded = GuardedPorts([PEER], {"127.0.0.3": "n2", "no address": "n2"})
+    guarded = GuardedPorts([PEER], {"127.0.0.3": "n2", "no address": "n2"}, {})
     assert guarded.is_admitted("127.0.0.3") and guarded.learned == {"127.0.0.3": "n2"}
 
 

@@ -19,15 +19,15 @@ def scan_ports(
 ) -> Tuple[List[int], Dict[str, str]]:
     """Return the free ports in ascending order, and {port: owner} for the taken ports.
 
-    The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from another source.
-    It is called only if a port is taken.
+    The range is `low` to `high`, both included. `read_held_ports` returns {port: owner} from
+    another source. It is called only if a port is taken.
     """
     free: List[int] = []
     taken: List[int] = []
     for port in range(low, high + 1):
         (free if is_free(port) else taken).append(port)
-    known = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
-    return free, {str(port): known.get(port, "unknown") for port in taken}
+    owners = {**listening.describe_owners(taken), **read_held_ports()} if taken else {}
+    return free, {str(port): owners.get(port, "unknown") for port in taken}
 
 
 def is_free(port: int) -> bool:
@@ -53,12 +53,12 @@ def _can_bind(family: int, port: int) -> bool:
 def _try_bind(family: int, port: int, option: Optional[int]) -> Optional[int]:
     """Bind a socket to all addresses of one family. Return the errno, or None if this succeeds."""
     try:
-        with socket.socket(family, socket.SOCK_STREAM) as one:
+        with socket.socket(family) as tried:
             if option is not None:
-                one.setsockopt(socket.SOL_SOCKET, option, 1)
+                tried.setsockopt(socket.SOL_SOCKET, option, 1)
             if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
-            one.bind(("", port))
+                tried.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            tried.bind(("", port))
     except OSError as error:
         return error.errno
     return None

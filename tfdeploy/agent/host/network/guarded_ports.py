@@ -14,14 +14,14 @@ import errno
 import os
 import select
 import socket
-import struct
 import threading
 import time
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Callable, Dict, Iterable, Mapping, Optional, Set, Tuple
-from tfdeploy.agent.host import thread_errors
+from tfdeploy.agent.host import threads
 from tfdeploy.agent.host.network import listening, sockets, steering, tcp_diag
+from tfdeploy.agent.host.threads import start_thread
 
 _BACKLOG = 1024
 # Limits how many connections of one port are accepted before it is the next port's turn.
@@ -33,8 +33,7 @@ MOST_LEARNED = 256  # limits how many addresses that are not in the plan are adm
 MOST_PER_HOST = 32
 # (index of the agent's socket, index of the task's socket) in the port's group, if the agent's
 # socket listened first.
-_FIRST = (0, 1)
-_RESET = struct.pack("ii", 1, 0)  # a value of SO_LINGER with which close() sends a reset
+_FIRST_IN_GROUP = (0, 1)
 
 
 class GuardedPorts:
@@ -49,17 +48,16 @@ class GuardedPorts:
     def __init__(
         self,
         addresses: Iterable[str],
-        learned: Mapping[str, str] = {},  # noqa: B006 - never changed
-        turned_away: Mapping[str, str] = {},  # noqa: B006 - never changed
+        learned: Mapping[str, str],
+        turned_away: Mapping[str, str],
     ) -> None:
         self._lock = threading.Lock()
         self._planned = tuple(addresses)
-        self._admitted = set(map(peer_filter.parse_address, self._planned))
         self.learned = {
             each: host for each, host in learned.items() if peer_filter.is_address(each)
         }
+        self._admitted = set(map(peer_filter.parse_address, (*self._planned, *self.learned)))
         self.turned_away = dict(turned_away)
-        self._admitted.update(map(peer_filter.parse_address, self.learned))
         self._held: Dict[int, socket.socket] = {}
         # port -> (index of the agent's socket, index of the task's socket). None: the filter of the
         # group is attached to another socket.
@@ -78,20 +76,19 @@ class GuardedPorts:
     ) -> None:
         """Guard a port. Raises OSError.
 
-        `inherited_descriptor`: descriptor of the socket with which an earlier minder guarded the port. `bind_port`:
-        a function that binds the port. `first_inode`: inode of the socket that guarded the port when the
-        task started. The task's processes may still have that socket.
+        `inherited_descriptor`: descriptor of the socket with which an earlier minder guarded the
+        port. `bind_port`: a function that binds the port. `first_inode`: inode of the socket that
+        guarded the port when the task started. The task's processes may still have that socket.
         """
-        taken = _listening_socket(inherited_descriptor, port)
-        if taken is not None:
+        inherited = _listening_socket(inherited_descriptor, port)
+        if inherited is not None:
             # The filter of the inherited socket is still in force.
-            before = (
-                0 if _socket_inode(taken) == first_inode else len(_other_listeners(port, taken))
-            )
-            self._held[port], self._order[port] = taken, (before, 0 if before else 1)
+            is_first = _socket_inode(inherited) == first_inode
+            before = 0 if is_first else len(_other_listeners(port, inherited))
+            self._held[port], self._order[port] = inherited, (before, 0 if before else 1)
             return
         held = bind_port()
-        self._held[port], self._order[port] = held, _FIRST
+        self._held[port], self._order[port] = held, _FIRST_IN_GROUP
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
@@ -115,11 +112,10 @@ class GuardedPorts:
         held.listen(_BACKLOG)
         self._attach_filter(port)
 
-    def begin(self) -> None:
+    def start(self) -> None:
         """Start the thread that closes the connections of strangers."""
         self._end_seen, self._end = socket.socketpair()
-        self._thread = threading.Thread(target=self._watch_strangers, daemon=True)
-        self._thread.start()
+        self._thread = start_thread(self._watch_strangers)
 
     # --- methods that the minder calls
 
@@ -138,8 +134,8 @@ class GuardedPorts:
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):
             return False
-        one = peer_filter.parse_address(address)
-        return one in self._admitted or peer_filter.is_loopback(one)
+        parsed = peer_filter.parse_address(address)
+        return parsed in self._admitted or peer_filter.is_loopback(parsed)
 
     def admit(self, address: str, host: str = "") -> bool:
         """Admit an address that `host` has stated as its own. Return False if the address was
@@ -181,8 +177,8 @@ class GuardedPorts:
                 return
             if _other_listeners(port, self._held[port]) or not _is_listening(self._held[port]):
                 self._replace_socket(port)
-            elif self._order[port] != _FIRST:
-                self._order[port] = _FIRST
+            elif self._order[port] != _FIRST_IN_GROUP:
+                self._order[port] = _FIRST_IN_GROUP
                 self._attach_filter(port)
 
     def _replace_socket(self, port: int) -> None:
@@ -221,38 +217,37 @@ class GuardedPorts:
     def _attach_filter(self, port: int) -> None:
         order = self._order[port]
         if order is not None:
+            agent_index, task_index = order
+            addresses = (*self._planned, *self.learned)
             steering.attach_filter(
-                self._held[port],
-                peer_filter.build_filter(
-                    self._planned + tuple(self.learned), peers_value=order[1], others_value=order[0]
-                ),
+                self._held[port], peer_filter.build_filter(addresses, task_index, agent_index)
             )
 
     def _watch_strangers(self) -> None:
         while not self._closed:
             try:
-                held = [each for each in self._held.values() if _is_listening(each)]
-                ready = select.select([self._end_seen, *held], [], [], 1.0)[0]
-                for each in held:
-                    if each in ready:
-                        self._hang_up_on_strangers(each)
+                listening_sockets = filter(_is_listening, list(self._held.values()))
+                ready = select.select([self._end_seen, *listening_sockets], [], [], 1.0)[0]
+                for held in ready:
+                    if held is not self._end_seen:
+                        self._hang_up_on_strangers(held)
             except Exception:  # noqa: BLE001 - strangers stay shut out, and peers retry
                 if not self._closed:
-                    thread_errors.report_once("hanging up on strangers")
+                    threads.report_once("hanging up on strangers")
             time.sleep(_PAUSE_S)
 
     def _hang_up_on_strangers(self, held: socket.socket) -> None:
         for _ in range(_AT_ONCE):
             try:
                 caller, address = held.accept()
-            except (BlockingIOError, InterruptedError, ConnectionError):
+            except (BlockingIOError, ConnectionError):
                 return
             except OSError:
                 if _is_listening(held):  # If the socket does not listen, it was closed meanwhile.
                     raise
                 return
             if not self.is_admitted(str(address[0])):
-                caller.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+                sockets.reset_on_close(caller)
             caller.close()
 
 
@@ -261,10 +256,10 @@ def _listening_socket(descriptor: Optional[int], port: int) -> Optional[socket.s
     if descriptor is None:
         return None
     try:
-        one = socket.socket(fileno=descriptor)
+        held = socket.socket(fileno=descriptor)
     except OSError:
         return None
-    return one if _bound_port(one) == port and _is_listening(one) else None
+    return held if _bound_port(held) == port and _is_listening(held) else None
 
 
 def _bound_port(held: socket.socket) -> int:

@@ -9,20 +9,23 @@ from __future__ import annotations
 
 from tfdeploy.agent.annotations import List, Set
 
+HOSTS_FILE = "/etc/hosts"
 
-def resolving_to_loopback(names: List[str], hosts_file: str = "/etc/hosts") -> List[str]:
+
+def resolving_to_loopback(names: List[str]) -> List[str]:
     """Return those of the `names` that have only loopback addresses in the hosts file."""
     try:
-        with open(hosts_file, encoding="utf-8", errors="replace") as lines:
+        with open(HOSTS_FILE, encoding="utf-8", errors="replace") as lines:
             rows = [line.partition("#")[0].split() for line in lines]
     except OSError:
         return []
     loopback: Set[str] = set()
     reachable: Set[str] = set()
     for address, *called in filter(None, rows):
-        (loopback if _is_loopback(address) else reachable).update(name.lower() for name in called)
+        (loopback if is_loopback(address) else reachable).update(name.lower() for name in called)
     return [name for name in names if name.lower() in loopback - reachable]
 
 
-def _is_loopback(address: str) -> bool:
+def is_loopback(address: str) -> bool:
+    """Return whether the text is a loopback address as /etc/hosts or a resolver writes it."""
     return address.startswith("127.") or address == "::1"

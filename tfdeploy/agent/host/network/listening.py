@@ -24,7 +24,7 @@ class SocketRow(NamedTuple):
 def read_rows(*, listening: bool) -> List[SocketRow]:
     """Return the TCP sockets that listen. With `listening` False, return all other sockets in the
     tables."""
-    listening_rows: List[SocketRow] = []
+    rows = []
     for table in ("/proc/net/tcp", "/proc/net/tcp6"):
         try:
             with open(table) as lines:
@@ -33,17 +33,14 @@ def read_rows(*, listening: bool) -> List[SocketRow]:
             continue  # there is no such table, because the host has no IPv6
         for row in entries:
             if len(row) > 9 and (row[3] == _LISTEN) == listening:
-                listening_rows.append(
-                    SocketRow(int(row[1].rpartition(":")[2], 16), row[7], int(row[9]))
-                )
-    return listening_rows
+                rows.append(SocketRow(int(row[1].rpartition(":")[2], 16), row[7], int(row[9])))
+    return rows
 
 
 def listener_inodes(port: int) -> Set[int]:
     """Return the inodes of the sockets that listen on `port`, over IPv4 or IPv6."""
-    from tfdeploy.agent.host.network import (
-        tcp_diag,  # not needed by a supervisor whose task has no port
-    )
+    # Imported only here, because a supervisor whose task has no port does not need it.
+    from tfdeploy.agent.host.network import tcp_diag
 
     traffic = tcp_diag.read_listeners()
     if traffic is not None:

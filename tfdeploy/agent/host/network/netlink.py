@@ -16,8 +16,7 @@ _TIMEOUT_S = 2.0
 def request(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
     """Send a request to the kernel, and yield the body of each message of the answer. Raises
     OSError, also if the kernel refuses the request."""
-    family, type_ = socket.AF_NETLINK, socket.SOCK_RAW | socket.SOCK_CLOEXEC
-    with socket.socket(family, type_, protocol) as link:
+    with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, protocol) as link:
         link.settimeout(_TIMEOUT_S)
         link.send(_HEAD.pack(_HEAD.size + len(question), kind, _REQUEST_A_LIST, 1, 0) + question)
         while True:

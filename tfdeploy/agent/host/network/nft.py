@@ -36,10 +36,8 @@ def table_name(host_dir: str, run: str) -> str:
     """Return the prefix that the names of all tables of this run on this host have. Tables of other
     runs have other prefixes."""
     readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]
-    return "tfdeploy_%s_%s" % (
-        readable,
-        hashlib.sha256(host_dir.encode("utf-8", "surrogateescape")).hexdigest()[:12],
-    )
+    digest = hashlib.sha256(host_dir.encode("utf-8", "surrogateescape")).hexdigest()
+    return "tfdeploy_%s_%s" % (readable, digest[:12])
 
 
 def build_table(closed: ClosedPorts) -> str:
@@ -47,38 +45,33 @@ def build_table(closed: ClosedPorts) -> str:
     invalid, or if there are no ports."""
     if not closed.ports:
         raise ValueError("a table without ports")
-    made = [
+    commands = [
         "add table inet %s { flags owner; }" % closed.name,
         _format_set(closed, "ports", "inet_service", map(_format_port, closed.ports)),
     ]
     for version, _, kind in _VERSIONS:
-        made.append(
-            _format_set(
-                closed, "allowed%d" % version, kind, _addresses_of_version(version, closed.allowed)
-            )
-        )
-        made.append(
-            _format_set(
-                closed,
-                "run%d" % version,
-                kind + " . inet_service",
-                _format_endpoints(version, closed.elsewhere),
-            )
-        )
-    return (
-        "; ".join(made + _input_chain(closed) + _output_chain(closed) + _forward_chain(closed))
-        + "\n"
-    )
+        allowed = _addresses_of_version(version, closed.allowed)
+        endpoints = _format_endpoints(version, closed.elsewhere)
+        commands += [
+            _format_set(closed, "allowed%d" % version, kind, allowed),
+            _format_set(closed, "run%d" % version, kind + " . inet_service", endpoints),
+        ]
+    commands += _input_chain(closed) + _output_chain(closed) + _forward_chain(closed)
+    return "; ".join(commands) + "\n"
+
+
+def _for_each_version(rule: str) -> List[str]:
+    """Return the rule for each IP version. It contains %s for the name of the header and %d for the
+    version, in this order."""
+    return [rule % (header, version) for version, header, _ in _VERSIONS]
 
 
 def _input_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that arrive over a network. Packets that this host sends to
     itself are accepted here, because the rules of `_output_chain` have checked them."""
     rules = ['iif "lo" accept', "tcp dport != @ports accept"]
-    rules += ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
-    return _format_chain(
-        closed, "input", "input", rules + ["meta l4proto tcp reject with tcp reset"]
-    )
+    rules += _for_each_version("%s saddr @allowed%d accept")
+    return _format_chain(closed, "input", rules + ["meta l4proto tcp reject with tcp reset"])
 
 
 def _output_chain(closed: ClosedPorts) -> List[str]:
@@ -94,34 +87,27 @@ def _output_chain(closed: ClosedPorts) -> List[str]:
         _SYN + " reject with tcp reset",
     ]
     rules = ['oif "lo" tcp dport @ports jump others']
-    rules += [
-        "%s daddr . tcp dport @run%d jump others" % (header, version)
-        for version, header, _ in _VERSIONS
-    ]
-    chain = ["add chain inet %s others" % closed.name] + [
-        "add rule inet %s others %s" % (closed.name, rule) for rule in others
-    ]
-    return chain + _format_chain(closed, "output", "output", rules)
+    rules += _for_each_version("%s daddr . tcp dport @run%d jump others")
+    chain = ["add chain inet %s others" % closed.name, *_format_rules(closed, "others", others)]
+    return chain + _format_chain(closed, "output", rules)
 
 
 def _forward_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that this host forwards. Without these rules, containers on this
     host could reach the run on other hosts under this host's address."""
-    rules = ["%s saddr @allowed%d accept" % (header, version) for version, header, _ in _VERSIONS]
-    rules += [
-        "%s daddr . tcp dport @run%d reject with tcp reset" % (header, version)
-        for version, header, _ in _VERSIONS
-    ]
-    return _format_chain(closed, "forward", "forward", rules)
+    rules = _for_each_version("%s saddr @allowed%d accept")
+    rules += _for_each_version("%s daddr . tcp dport @run%d reject with tcp reset")
+    return _format_chain(closed, "forward", rules)
 
 
-def _format_chain(closed: ClosedPorts, name: str, hook: str, rules: Iterable[str]) -> List[str]:
-    made = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }" % (
-        closed.name,
-        name,
-        hook,
-    )
-    return [made] + ["add rule inet %s %s %s" % (closed.name, name, rule) for rule in rules]
+def _format_chain(closed: ClosedPorts, hook: str, rules: Iterable[str]) -> List[str]:
+    """Return the chain of a hook, which has the name of the hook, with its rules."""
+    chain = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }"
+    return [chain % (closed.name, hook, hook), *_format_rules(closed, hook, rules)]
+
+
+def _format_rules(closed: ClosedPorts, chain: str, rules: Iterable[str]) -> List[str]:
+    return ["add rule inet %s %s %s" % (closed.name, chain, rule) for rule in rules]
 
 
 def _format_set(closed: ClosedPorts, name: str, kind: str, elements: Iterable[str]) -> str:
@@ -141,14 +127,14 @@ def _format_endpoints(version: int, endpoints: Iterable[Tuple[str, int]]) -> Lis
 def _addresses_of_version(version: int, addresses: Iterable[str]) -> List[str]:
     """Return those addresses that are of this IP version. An IPv4-mapped IPv6 address counts as
     IPv4. Raises ValueError."""
-    versions = []
+    of_version = []
     for text in addresses:
         if "%" in text:
             raise ValueError("%r has a zone" % text)
         address = peer_filter.parse_address(text)
         if address.version == version:
-            versions.append(str(address))
-    return versions
+            of_version.append(str(address))
+    return of_version
 
 
 def _format_port(port: int) -> str:

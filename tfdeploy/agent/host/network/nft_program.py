@@ -17,8 +17,8 @@ from tfdeploy.agent.host.network import nft
 # How often nft is started again after a crash. nft 1.0.6 crashes (SIGSEGV) if another program
 # removes a table while nft reads all tables.
 _TRIES_AFTER_CRASH = 5
-# Folders that are often missing on an ordinary user's PATH.
-_FOLDERS = ("/usr/sbin", "/sbin", "/usr/local/sbin")
+# The folders are often missing on an ordinary user's PATH.
+_PATHS = ("nft", "/usr/sbin/nft", "/sbin/nft", "/usr/local/sbin/nft")
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
 _TRIED = nft.build_table(
     nft.ClosedPorts("tfdeploy_check", 1, (1,), ("127.0.0.1", "::1"), (("127.0.0.1", 1), ("::1", 1)))
@@ -33,10 +33,7 @@ def nft_environment() -> Dict[str, str]:
 
 def command_lines() -> List[List[str]]:
     """Return the command lines that may start nft on this host. The first one is without sudo."""
-    program = next(
-        (path for path in map(find_program, ("nft", *(at + "/nft" for at in _FOLDERS))) if path),
-        None,
-    )
+    program = next(filter(None, map(find_program, _PATHS)), None)
     if program is None:
         return []
     sudo = find_program("sudo") if os.geteuid() != 0 else None
@@ -45,7 +42,7 @@ def command_lines() -> List[List[str]]:
 
 def start_checks() -> List[Tuple[List[str], StartedProgram]]:
     """Start one check for each command line of `command_lines`: can it create a table?"""
-    return [(way, _start_check(way)) for way in command_lines()]
+    return [(command, _start_check(command)) for command in command_lines()]
 
 
 def _start_check(command: List[str]) -> StartedProgram:
@@ -59,24 +56,21 @@ def find_working_command(
     if not checks:
         return None, "nft is not installed"
     refused = []
-    for way, one in checks:
-        code, out, errors = one.read_output()
+    for command, check in checks:
+        code, out, errors = check.read_output()
         for _ in range(_TRIES_AFTER_CRASH):
             if code is not None and code < 0:
-                code, out, errors = _start_check(way).read_output()
-        ended = (
-            "killed by signal %d" % -code
-            if code is not None and code < 0
-            else "exit code %s" % code
-        )
-        wrong = first_error(out + "\n" + errors) or (
-            "" if code == 0 else (errors or out or ended).splitlines()[-1]
-        )
-        if not wrong:
-            return way, ""
-        refused.append(
-            "%s: %.200s" % ("sudo" if len(way) > 1 else "nft", wrong.replace("sudo: ", "", 1))
-        )
+                code, out, errors = _start_check(command).read_output()
+        reason = first_error(out + "\n" + errors)
+        if not reason and code == 0:
+            return command, ""
+        if not reason:
+            ending = "exit code %s" % code
+            if code is not None and code < 0:
+                ending = "killed by signal %d" % -code
+            reason = (errors or out or ending).splitlines()[-1]
+        program = "sudo" if len(command) > 1 else "nft"
+        refused.append("%s: %.200s" % (program, reason.replace("sudo: ", "", 1)))
     if os.geteuid() != 0 and len(refused) == 1:
         refused.append("there is no sudo")
     return None, "; ".join(refused)

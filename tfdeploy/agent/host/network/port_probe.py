@@ -7,15 +7,14 @@ import errno
 import resource
 import select
 import socket
-import struct
 import time
 
 from tfdeploy.agent.annotations import Any, List, Optional
+from tfdeploy.agent.host.network import sockets
 from tfdeploy.agent.record import NamedTuple
 
 AT_ONCE = 200  # limits the connections that are open at the same time
 OTHER_FILES = 64  # How many file descriptors are left for other uses in this process.
-_RESET = struct.pack("ii", 1, 0)
 
 
 class Target(NamedTuple):
@@ -85,13 +84,13 @@ class _Attempt:
         self.answer: Optional[Answer] = None
         self._target, self._data = target, b""
         try:
-            self.socket = socket.socket(target.row[0], socket.SOCK_STREAM)
+            self.socket = socket.socket(target.row[0])
         except OSError as error:
             self.answer = Answer(False, error.errno or errno.EINVAL)
             return
         self.socket.setblocking(False)
         if reset:
-            self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+            sockets.reset_on_close(self.socket)
         where = target.row[4]
         code = self.socket.connect_ex((where[0], target.port, *where[2:]))
         if code not in (0, errno.EINPROGRESS):

@@ -6,6 +6,7 @@ import socket
 
 from tfdeploy.agent import peer_filter
 from tfdeploy.agent.annotations import Any, Callable, Dict, Iterable, List, Optional, Union
+from tfdeploy.agent.host.network.hosts_file import is_loopback
 from tfdeploy.agent.host.parallel import start_calls
 
 # Limits the time of `start_lookups` for all names together. A name server may not answer.
@@ -52,7 +53,7 @@ def resolve(names: Iterable[str]) -> Dict[str, Union[List[Any], str]]:
 def first_loopback(rows: Union[List[Any], str]) -> Optional[str]:
     """Return the first loopback address in the rows of getaddrinfo, or None."""
     addresses = [str(row[4][0]) for row in rows] if isinstance(rows, list) else []
-    return next((each for each in addresses if each.startswith("127.") or each == "::1"), None)
+    return next(filter(is_loopback, addresses), None)
 
 
 def _start_resolving(names: Iterable[str], timeout_s: float) -> Callable[[], Dict[str, Any]]:

@@ -8,6 +8,7 @@ that does not set this option cannot bind the port.
 from __future__ import annotations
 
 import socket
+import struct
 import time
 
 
@@ -18,11 +19,11 @@ def bind_exclusively(port: int, patience_s: float = 0.0) -> socket.socket:
     while True:
         claimed = _make_socket()
         try:
-            claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _set_option(claimed, socket.SO_REUSEADDR)
             _bind_all_addresses(claimed, port)
             # Connections inherit SO_REUSEPORT from now on. Without it, connections in TIME_WAIT
             # would make it impossible for the next run to use this port.
-            claimed.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            _set_option(claimed, socket.SO_REUSEPORT)
             return claimed
         except OSError:
             claimed.close()
@@ -41,28 +42,38 @@ def hold_port(port: int, may_be_bound: bool = False) -> socket.socket:
     held = _make_socket()
     try:
         if may_be_bound:
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+            _set_option(held, socket.SO_REUSEPORT)
         else:
             # First bind without SO_REUSEPORT, so that the bind fails if another process uses the
             # port. Then set SO_REUSEPORT, so that the task can bind the port too. SO_REUSEADDR is
             # set only during the bind, so that connections in TIME_WAIT do not make the bind fail.
-            held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            _set_option(held, socket.SO_REUSEADDR)
         _bind_all_addresses(held, port)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)
+        _set_option(held, socket.SO_REUSEPORT)
+        _set_option(held, socket.SO_REUSEADDR, False)
     except BaseException:
         held.close()
         raise
     return held
 
 
+def reset_on_close(connection: socket.socket) -> None:
+    """From now on, closing the connection sends a reset, so that it is in TIME_WAIT on neither
+    side."""
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+
+
+def _set_option(held: socket.socket, option: int, is_on: bool = True) -> None:
+    held.setsockopt(socket.SOL_SOCKET, option, is_on)
+
+
 def _make_socket() -> socket.socket:
     try:
-        made = socket.socket(socket.AF_INET6, socket.SOCK_STREAM)
-        made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        return made
+        dual_stack = socket.socket(socket.AF_INET6)
+        dual_stack.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        return dual_stack
     except OSError:
-        return socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+        return socket.socket()
 
 
 def _bind_all_addresses(held: socket.socket, port: int) -> None:

@@ -23,7 +23,7 @@ _LENGTHS = (4096, 3000, 2000, 1250, 1000, 600, 300)
 # The number of test connections. If the kernel ignores the filter, each of them reaches one of two
 # sockets by chance.
 _CONNECTIONS = 8
-_WITHIN_S = 1.0  # limits the time of each test connection
+_TIMEOUT_S = 1.0  # limits the time of each test connection
 
 
 def attach_filter(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
@@ -48,17 +48,17 @@ def find_hindrance() -> str:
             with sockets.hold_port(port, may_be_bound=True) as server:
                 server.listen(8)
                 if not _is_reached(port, server, holder):
-                    return "its kernel takes a filter for a port and does not use it"
+                    return "its kernel accepts a filter for a port but ignores it"
     except OSError as error:
-        return "its kernel takes no filter for a port (%s)" % (error.strerror or error)
+        return "its kernel accepts no filter for a port (%s)" % (error.strerror or error)
     return ""
 
 
 def _is_reached(port: int, wanted: socket.socket, other: socket.socket) -> bool:
     """Return True if all test connections from this host reach the socket `wanted`."""
     for _ in range(_CONNECTIONS):
-        with socket.create_connection(("127.0.0.1", port), timeout=_WITHIN_S):
-            wanted.settimeout(_WITHIN_S)
+        with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S):
+            wanted.settimeout(_TIMEOUT_S)
             other.setblocking(False)
             try:
                 wanted.accept()[0].close()

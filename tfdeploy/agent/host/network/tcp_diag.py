@@ -53,12 +53,11 @@ def find_open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> 
     socket is not in the port's group, so the group's filter does not apply to it. Sockets in
     `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""
     traffic = read_listeners() or Traffic({}, {})
-    open_ports = {
-        traffic.listening[inode]: where
-        for inode, where in traffic.partly_listening.items()
-        if inode not in except_inodes
+    return {
+        traffic.listening[inode]: address
+        for inode, address in traffic.partly_listening.items()
+        if inode not in except_inodes and traffic.listening[inode] in ports
     }
-    return {port: where for port, where in open_ports.items() if port in ports}
 
 
 def _read_sockets(states: Collection[int], extensions: int) -> Optional[Traffic]:
@@ -83,9 +82,9 @@ def _add_socket(message: bytes, traffic: Traffic) -> None:
             traffic.bytes_moved[inode] = sum(struct.unpack_from("=QQ", info, _BYTES_AT))
         return
     traffic.listening[inode] = struct.unpack_from("!H", message, _PORT_AT)[0]
-    where = _partial_address(message, values.get(_ONLY_IPV6, b"\0"))
-    if where:
-        traffic.partly_listening[inode] = where
+    address = _partial_address(message, values.get(_ONLY_IPV6, b"\0"))
+    if address:
+        traffic.partly_listening[inode] = address
 
 
 def _partial_address(message: bytes, only_ipv6: bytes) -> str:

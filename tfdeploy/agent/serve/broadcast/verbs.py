@@ -119,7 +119,7 @@ def _send_reports(call: Call, member: Member) -> None:
     """Send a progress item at most every REPORT_S, and each failure at once, until the call is
     cancelled."""
     sent, sent_at, holdings = (-1, -1), 0.0, member.holdings
-    holdings.listen(lambda: member.reports.put(None) if holdings.complete else None)
+    holdings.add_listener(lambda: member.reports.put(None) if holdings.complete else None)
     while not call.cancelled.is_set():
         progress, now = (holdings.have_bytes, holdings.received_bytes), time.monotonic()
         if progress != sent and (now - sent_at >= REPORT_S or holdings.complete):

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import selectors
 import socket
-import struct
 import threading
 import time
 
 from tfdeploy.agent.annotations import Any, Callable, Dict, List
 from tfdeploy.agent.host.network import sockets
+from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.serve.links import speed as link_speed
 
 KEY_BYTES = 32  # length of the key in hexadecimal digits
@@ -25,7 +25,6 @@ _QUEUE = 1024  # limit of connections that wait to be accepted
 _CONNECTION_TIMEOUT_S = 10.0  # a client that has sent nothing by then is disconnected
 _POLL_S = 0.1
 _MEASURED_AT_ONCE = 4
-_RESET = struct.pack("ii", 1, 0)  # SO_LINGER: close() sends RST
 
 
 class Listener:
@@ -105,7 +104,7 @@ class Listener:
             received = b""
         if self._key and received == self._key and self._measured.acquire(blocking=False):
             self._forget(connection)
-            threading.Thread(target=self._measure, args=(connection,), daemon=True).start()
+            start_thread(self._measure, connection)
         else:
             self._drop(connection)
 
@@ -125,5 +124,5 @@ class Listener:
     def _drop(self, connection: socket.socket) -> None:
         self._forget(connection)
         # A connection in FIN_WAIT would prevent a task without SO_REUSEADDR from using the port.
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET)
+        sockets.reset_on_close(connection)
         connection.close()

@@ -184,7 +184,7 @@ class _JobLock:
         with self._mutex:
             if self._is_released or not self._lock.acquire(0):
                 return False
-            self._lock.write(json_text.dumps(holder).encode("ascii"))
+            self._lock.write(json_text.encode(holder))
             return True
 
     def release(self) -> None:

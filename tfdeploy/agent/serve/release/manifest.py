@@ -36,7 +36,7 @@ _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
 
 
 class Manifest(NamedTuple):
-    """The stored manifest of a release, with the fields of shapes.ReleaseRecord."""
+    """The stored manifest of a release, as in the file releases/<hash>.json."""
 
     entries: List[Entry]
     release: Optional[str]

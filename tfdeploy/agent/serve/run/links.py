@@ -9,14 +9,13 @@ task's port is a good answer. This check finds a firewall or a wrong route befor
 from __future__ import annotations
 
 import collections
-import socket
 
 from tfdeploy.agent import peer_filter, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Collection, Dict, List, Mapping
 from tfdeploy.agent.health import reach
 from tfdeploy.agent.health.diagnose import CLOSED, OPEN
 from tfdeploy.agent.host.parallel import call_for_each
-from tfdeploy.agent.mesh import handshake_gate, listener, stated, tls
+from tfdeploy.agent.mesh import handshake_gate, listener, stated_addresses, tls
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Verb
@@ -164,21 +163,22 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
 
     name, _, number = port.address.rpartition(":")
     try:
-        plain = socket.create_connection((name.strip("[]"), int(number)), timeout=ANSWER_S)
-        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        with plain, client.wrap_socket(plain, server_hostname=token) as channel:
-            peer_name = tls.peer_name(channel)
-            if peer_name != port.host:
-                return _Peer("%s answers" % peer_name)
+        with tls.connect(
+            client, name.strip("[]"), int(number), token, port.host, ANSWER_S
+        ) as channel:
             channel.sendall(
                 listener.encode_message(
-                    part, addresses=stated.addresses_to_state(channel), ask={stated.SEEN_AS: True}
+                    part,
+                    addresses=stated_addresses.addresses_to_state(channel),
+                    ask={stated_addresses.SEEN_AS: True},
                 )
             )
             answer = listener.receive_message(channel)
     except ssl.SSLError as error:
         foreign = error.reason in ("WRONG_VERSION_NUMBER", "CERTIFICATE_VERIFY_FAILED")
         return _Peer("no host of this run answers" if foreign else "")
+    except tls.WrongPeer as error:
+        return _Peer(str(error))
     except (OSError, ValueError):
         return _Peer()
     if not isinstance(answer, dict) or answer.get("admitted") is not False:

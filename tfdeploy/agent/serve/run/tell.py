@@ -1,7 +1,7 @@
 """Answers run.known and run.tell. By these verbs, the control machine learns from one host why a
 run is over, and tells another host that does not know.
 
-On the other host, the run's minder reads the reason: see mesh/told_end.py.
+On the other host, the run's minder reads the reason: see mesh/forwarded_end.py.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from tfdeploy.agent import json_text, wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, Dict
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.mesh import bounded_json, shared_state, told_end
+from tfdeploy.agent.mesh import bounded_json, forwarded_end, shared_state
 from tfdeploy.agent.serve.call import Call, Verb
 from tfdeploy.agent.serve.run.status import named_run_paths
 
@@ -30,7 +30,7 @@ def report_end(call: Call) -> Answer:
     if not knowledge.is_over:
         return {"known": None}
     end = shared_state.select_run_end(part.peers, knowledge)
-    return {"known": json_text.dumps(end.as_json())}
+    return {"known": json_text.encode(end.as_json()).decode()}
 
 
 def store_end(call: Call) -> Answer:
@@ -50,7 +50,7 @@ def store_end(call: Call) -> Answer:
     except ValueError as error:
         raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
     if paths.state().phase != "ended":
-        told_end.leave_run_end(paths, end)
+        forwarded_end.forward_end(paths, end)
     return {}
 
 

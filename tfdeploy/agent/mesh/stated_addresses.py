@@ -37,5 +37,5 @@ def check_source_address(channel: socket.socket, stated: object) -> Tuple[str, b
     """
     source = peer_filter.parse_address(channel.getpeername()[0])
     listed = stated[:MOST_STATED] if isinstance(stated, list) else []
-    given = [each for each in listed if isinstance(each, str) and peer_filter.is_address(each)]
-    return str(source), source in map(peer_filter.parse_address, given)
+    valid = [each for each in listed if isinstance(each, str) and peer_filter.is_address(each)]
+    return str(source), source in map(peer_filter.parse_address, valid)

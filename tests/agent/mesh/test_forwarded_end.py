@@ -13,7 +13,7 @@ import pytest
 from support.agent.answer_types import unknown
 from support.agent.client import make_run
 from support.agent.cluster import NewClient
-from tfdeploy.agent.mesh import told_end
+from tfdeploy.agent.mesh import forwarded_end
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.model.answers.runs import RUN_KNOWN
 
@@ -57,4 +57,4 @@ def test_the_end_of_a_run_of_many_deciding_tasks_is_carried_whole(
         "value": {},
     }
     paths = RunPaths(str(folder))
-    assert told_end.take_run_end(paths, paths.part()).ended == ended
+    assert forwarded_end.take_forwarded_end(paths, paths.part()).ended == ended
