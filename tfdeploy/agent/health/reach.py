@@ -50,8 +50,7 @@ def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[s
 
     distinct = list(dict.fromkeys(addresses))
     rows = resolving.resolve(_host_name(address) for address in distinct)
-    reasons: Dict[str, str] = {}
-    targets: Dict[str, port_probe.Target] = {}
+    reasons, targets = {}, {}
     for address in distinct:
         row = rows[_host_name(address)]
         if isinstance(row, str):
