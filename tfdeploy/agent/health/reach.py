@@ -84,9 +84,8 @@ def guarded_addresses(part: wire.HostPart) -> Set[str]:
 
 
 def _describe_errno(code: int) -> str:
-    if code == errno.ETIMEDOUT:
-        return NO_ANSWER
-    return {0: OPEN, errno.ECONNREFUSED: CLOSED}.get(code) or os.strerror(code).lower()
+    texts = {0: OPEN, errno.ECONNREFUSED: CLOSED, errno.ETIMEDOUT: NO_ANSWER}
+    return texts.get(code) or os.strerror(code).lower()
 
 
 def describe_error(error: BaseException) -> str:
