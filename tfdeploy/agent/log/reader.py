@@ -210,7 +210,7 @@ def count_records_until(segment: Segment, offset: int) -> int:
 
 def _open(path: str) -> Optional[int]:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
 
