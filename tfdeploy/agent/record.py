@@ -23,15 +23,14 @@ else:
         def __init__(self, default_factory, metadata):
             self.default_factory, self.metadata = default_factory, metadata
 
+    _MISSING = object()  # stands for a field without a value
+
     def field(default_factory, metadata=None):
         return _Made(default_factory, metadata or {})
 
     def record(cls):
         names = list(cls.__annotations__)
         defaults = {name: vars(cls)[name] for name in names if name in vars(cls)}
-        for name, default in defaults.items():
-            if isinstance(default, _Made):
-                delattr(cls, name)
 
         def __init__(self, *values, **fields):
             if len(values) > len(names) or not set(fields) <= set(names[len(values) :]):
@@ -41,17 +40,10 @@ else:
                 )
             fields.update(zip(names, values))  # noqa: B905 - Python 3.8 knows no strict
             for name in names:
-                if name in fields:
-                    value = fields[name]
-                elif name in defaults:
-                    value = (
-                        defaults[name].default_factory()
-                        if isinstance(defaults[name], _Made)
-                        else defaults[name]
-                    )
-                else:
+                value = fields.get(name, defaults.get(name, _MISSING))
+                if value is _MISSING:
                     raise TypeError("%s() needs %s" % (cls.__name__, name))
-                setattr(self, name, value)
+                setattr(self, name, value.default_factory() if isinstance(value, _Made) else value)
 
         cls.__init__, cls.__eq__, cls.__repr__, cls.__hash__ = __init__, _equal, _repr, None
         cls.REQUIRED = frozenset(names) - frozenset(defaults)

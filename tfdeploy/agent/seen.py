@@ -50,7 +50,7 @@ def is_agent_unchanged(workdir: str, name: str) -> bool:
 def read_stamps(agent_folder: str, trusted_uids: Tuple[int, int]) -> str:
     """Return one line (path, inode, size, ctime_ns) for each file of the agent that Python may run,
     except bytecode files. Raises OSError, also if another user owns a file or may write to it."""
-    lines: List[str] = []
+    lines = []
     folders = [agent_folder]
     for folder in folders:
         with os.scandir(folder) as entries:

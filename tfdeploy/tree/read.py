@@ -234,7 +234,7 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
     changing, and OSError.
     """
     for _ in range(TRIES):
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             before = os.fstat(descriptor)
             sha256, size, line = _hash(descriptor)

@@ -47,9 +47,7 @@ def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
         if entry.kind == "link" or not SHORTEST <= entry.size <= SEARCHED_BYTES:
             continue
         try:
-            descriptor = os.open(
-                top + entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
-            )
+            descriptor = os.open(top + entry.path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         except OSError:
             continue
         try:

@@ -36,7 +36,7 @@ class EventsFile:
         """Open the file. If the file is a FIFO, wait for its reader. Raises UsageError if the file
         cannot be opened."""
         try:
-            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         except OSError as error:
             raise UsageError(
                 f"cannot write events: {error.strerror}",

@@ -50,8 +50,7 @@ def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[s
 
     distinct = list(dict.fromkeys(addresses))
     rows = resolving.resolve(_host_name(address) for address in distinct)
-    reasons: Dict[str, str] = {}
-    targets: Dict[str, port_probe.Target] = {}
+    reasons, targets = {}, {}
     for address in distinct:
         row = rows[_host_name(address)]
         if isinstance(row, str):
@@ -85,9 +84,8 @@ def guarded_addresses(part: wire.HostPart) -> Set[str]:
 
 
 def _describe_errno(code: int) -> str:
-    if code == errno.ETIMEDOUT:
-        return NO_ANSWER
-    return {0: OPEN, errno.ECONNREFUSED: CLOSED}.get(code) or os.strerror(code).lower()
+    texts = {0: OPEN, errno.ECONNREFUSED: CLOSED, errno.ETIMEDOUT: NO_ANSWER}
+    return texts.get(code) or os.strerror(code).lower()
 
 
 def describe_error(error: BaseException) -> str:

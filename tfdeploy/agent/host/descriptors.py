@@ -23,7 +23,7 @@ def pass_to_child(listening: Mapping[int, int]) -> Dict[str, Any]:
 def inherited_descriptors() -> Dict[int, int]:
     """Return port -> descriptor, for the inherited sockets that are open. From now on, child
     processes inherit these sockets only if `pass_to_child` passes them."""
-    descriptors: Dict[int, int] = {}
+    descriptors = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")
         try:

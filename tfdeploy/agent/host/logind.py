@@ -72,7 +72,7 @@ def _is_in_session() -> bool:
 def _read_settings() -> Dict[str, str]:
     """Return key -> value of logind's settings. Settings in a later file override those in an
     earlier one."""
-    settings: Dict[str, str] = {}
+    settings = {}
     dropped_in = [path for folder in _FOLDERS for path in sorted(glob(folder + "/*.conf"))]
     for path in (*_FILES, *dropped_in):
         try:

@@ -106,7 +106,7 @@ def descendants(roots: Iterable[int], table: Dict[int, Entry]) -> Set[int]:
     children: Dict[int, List[int]] = {}
     for process in table.values():
         children.setdefault(process.parent, []).append(process.pid)
-    collected: Set[int] = set()
+    collected = set()
     todo = list(roots)
     while todo:
         for pid in children.get(todo.pop(), ()):
@@ -132,7 +132,7 @@ def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     """
     if not markers:
         raise ValueError("no markers: that would be everyone")
-    pids: Set[int] = set()
+    pids = set()
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     for process in table.values():
         if process.alive and process.pid != os.getpid():
@@ -256,7 +256,7 @@ def count_oom_kills() -> Optional[int]:
 
 
 def _control_groups() -> Dict[str, str]:
-    groups: Dict[str, str] = {}
+    groups = {}
     try:
         with open("/proc/self/cgroup") as file:
             for line in file:

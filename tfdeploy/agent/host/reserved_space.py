@@ -91,17 +91,13 @@ def _write_over_reserve(path: str, content: bytes, durable: bool) -> bool:
 
 
 def _open_reserve(path: str) -> Optional[int]:
-    flags = os.O_WRONLY | os.O_NOFOLLOW
-    # If a writer was killed in the middle of the swap, the reserve has the name FILE.old.
-    for name in (ROOM, _OLD):
-        try:
-            descriptor = os.open(path + name, flags)
-        except OSError:
-            continue
-        if name == _OLD:
+    try:
+        # If a writer was killed in the middle of the swap, the reserve has the name FILE.old.
+        if not os.path.lexists(path + ROOM):
             os.rename(path + _OLD, path + ROOM)
-        return descriptor
-    return None
+        return os.open(path + ROOM, os.O_WRONLY | os.O_NOFOLLOW)
+    except OSError:
+        return None
 
 
 def _swap_names(path: str, size: int) -> None:

@@ -129,7 +129,7 @@ class LogWriter:
 
     def _open(self) -> Tuple[int, int]:
         if self._fds is None:
-            flags = os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC
+            flags = os.O_WRONLY | os.O_CREAT
             log = os.open(self._log_path, flags | os.O_APPEND, 0o600)
             try:
                 self._fds = log, os.open(self._index_path, flags, 0o600)

@@ -219,7 +219,7 @@ class LogReader:
 
 def _open(path: str) -> Optional[int]:
     try:
-        return os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        return os.open(path, os.O_RDONLY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
 

@@ -264,7 +264,7 @@ def select_run_end(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
 def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
     """Return the earliest ending that makes the run fail, or None."""
     limit = decision_time(peers, known)
-    deaths: List[Death] = []
+    deaths = []
     for peer in peers:
         fields = known.ended.get(peer.task)
         if (

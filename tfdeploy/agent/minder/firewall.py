@@ -176,7 +176,7 @@ class Firewall:
         The command line of nft contains the run's folder. By this folder, the minder distinguishes
         nft from orphans of the task's program, which it ends (task_processes.py).
         """
-        reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         try:
             self._drain_fifo(reading)
             os.set_blocking(reading, True)

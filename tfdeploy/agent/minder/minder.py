@@ -172,9 +172,7 @@ class Minder:
     # --- the loop
 
     def run(self) -> None:
-        fifo = os.open(
-            self.paths.file(layout.MINDER_FIFO), os.O_RDWR | os.O_NONBLOCK | os.O_CLOEXEC
-        )
+        fifo = os.open(self.paths.file(layout.MINDER_FIFO), os.O_RDWR | os.O_NONBLOCK)
         while (
             self.state.phase != "ended" or not self.store.saved
         ) and not self.paths.was_removed():

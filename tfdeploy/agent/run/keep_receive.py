@@ -76,7 +76,7 @@ def check_inside(path: Any, keep: List[str]) -> str:
 
 def _make_empty(path: str, mtime_ns: int) -> None:
     make_private_folder(os.path.dirname(path))
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600))
     os.utime(path, ns=(mtime_ns, mtime_ns))
 
 

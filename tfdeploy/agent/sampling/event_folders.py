@@ -95,9 +95,7 @@ class EventFolders:
             walked += 1
             yield
             try:
-                descriptor = os.open(
-                    folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-                )
+                descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             except OSError:
                 continue
             try:

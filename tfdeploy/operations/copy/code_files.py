@@ -126,9 +126,7 @@ class CodeFiles:
     def _read_file(self, path: str) -> bytes:
         # `check_unchanged` reports a file that cannot be read.
         with contextlib.suppress(OSError):
-            descriptor = os.open(
-                f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-            )
+            descriptor = os.open(f"{self.root}/{path}", os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
             with os.fdopen(descriptor, "rb") as file:
                 return file.read(self._entries[path].size)
         return b""

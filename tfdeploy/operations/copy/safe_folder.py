@@ -17,8 +17,8 @@ from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.listing import is_inside
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
-_FILE = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # NONBLOCK: opening a FIFO must not block
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+_FILE = os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: opening a FIFO must not block
 
 
 class SafeFolder:

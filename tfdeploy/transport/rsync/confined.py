@@ -121,7 +121,7 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 def _allow(ruleset: int, path: str, access: int) -> None:
     """Add a rule to the ruleset: the process may use the rights `access` below `path`."""
     with contextlib.suppress(OSError):  # some of the paths may not exist on this system
-        fd = os.open(path, os.O_PATH | os.O_CLOEXEC)
+        fd = os.open(path, os.O_PATH)
         if not os.path.isdir(path):
             access &= _OF_FILES
         rule = struct.pack("=Qi", access, fd)

@@ -71,7 +71,7 @@ def socket_inodes(pid: Union[int, str]) -> Set[int]:
     """Return the inodes of the sockets of a process. The result is empty if the process has ended
     or belongs to another user."""
     folder = "/proc/%s/fd" % pid
-    inodes: Set[int] = set()
+    inodes = set()
     try:
         for name in os.listdir(folder):
             try:

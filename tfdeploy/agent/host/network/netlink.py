@@ -33,7 +33,7 @@ def request(protocol: int, kind: int, question: bytes) -> Iterator[bytes]:
 
 def parse_attributes(body: bytes, offset: int) -> Dict[int, bytes]:
     """Return kind -> content of the netlink attributes that begin at `offset` in the message."""
-    values_by_kind: Dict[int, bytes] = {}
+    values_by_kind = {}
     while offset + 4 <= len(body):
         length, kind = struct.unpack_from("=HH", body, offset)
         if length < 4:

@@ -46,9 +46,9 @@ def probe(targets: List[Target], connect_s: float, *, reset: bool = False) -> Li
     `reset`: end the connections with RST, so that they are in TIME_WAIT on neither side.
     """
     answers: List[Answer] = []
+    # Linux always limits the number of open files.
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    unlimited = limit == resource.RLIM_INFINITY
-    at_once = AT_ONCE if unlimited else max(1, min(AT_ONCE, limit - OTHER_FILES))
+    at_once = max(1, min(AT_ONCE, limit - OTHER_FILES))
     for first in range(0, len(targets), at_once):
         answers += _probe_together(targets[first : first + at_once], connect_s, reset)
     return answers

@@ -111,12 +111,12 @@ def _copy_file(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> N
     source, target = os.path.join(root, row.path), os.path.join(staging, row.path)
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:
-        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         error.filename = os.fsdecode(source)
         raise _unreadable_error(error.filename, error) from error
     try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
             _copy_content(reading, writing, row.size, sparse)
         finally:

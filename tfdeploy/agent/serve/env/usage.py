@@ -27,7 +27,7 @@ def mark_used(folder: str, job: str) -> None:
     """Record that the job uses this environment now."""
     make_private_folder(folder + ".used")
     path = os.path.join(folder + ".used", "%s@%s" % (job, os.uname().nodename))
-    os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
+    os.close(os.open(path, os.O_WRONLY | os.O_CREAT, 0o600))
     os.utime(path)
 
 

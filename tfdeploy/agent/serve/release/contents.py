@@ -18,7 +18,7 @@ from tfdeploy.agent.serve.release.manifest import Entry
 
 MOST_BYTES = 96 << 20  # limit of the unpacked contents
 TIME_BYTES = 32  # limit of one file's time as text
-_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW
 _MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtracted
 
 
@@ -34,7 +34,7 @@ def write_contents(
     by_path = {entry.path: entry for entry in entries}
     wanted = [by_path[path] for path in missing]
     times, contents = _unpack_contents(blob, wanted)
-    root, at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), 0
+    root, at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0
     try:
         for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 knows no strict
             _write_file(root, entry, contents[at : at + entry.size], mtime_ns)

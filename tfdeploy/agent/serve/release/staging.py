@@ -158,7 +158,7 @@ class Staging:
         are relative to one open folder, which takes a third of the time of absolute paths."""
         gone: Set[str] = set()
         parent, own = os.path.split(self.folder)
-        root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for path, lender in lenders.items():
                 try:
@@ -270,7 +270,7 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
     release = manifest[: -len(release_manifest.SUFFIX)]
     below = os.path.basename(release) + "/"
     try:
-        root = os.open(release, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        root = os.open(release, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return
     try:
