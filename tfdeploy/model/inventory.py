@@ -64,7 +64,7 @@ class Inventory:
     """The hosts in the file's order, and for each role the names of the hosts that it may use, in
     order."""
 
-    hosts: tuple[Host, ...]
+    hosts: Hosts
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
     notes: tuple[str, ...] = ()  # on settings in the file that have no effect

@@ -19,7 +19,7 @@ from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.answers.audit import AUDIT, AuditHere, Entry
 from tfdeploy.model.audit_log import AuditLog, read_log
 from tfdeploy.model.copy_fields import copy_fields
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.printed import AuditAnswer
 from tfdeploy.model.output.rows import (
     AuditAdmittedRow,
@@ -31,7 +31,7 @@ from tfdeploy.model.output.rows import (
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 MOST_LOG_BYTES = 4 << 20  # limit for one audit log, in bytes: twice what an agent sends
 SILENCE_S = 60.0
@@ -67,9 +67,7 @@ class HostAudit:
 Answers = Mapping[str, HostAudit]  # {host that answered: its answer}
 
 
-def audit(
-    fleet: Fleet, hosts: tuple[Host, ...], subject: Subject
-) -> tuple[AuditAnswer, dict[str, TfdeployError]]:
+def audit(fleet: Fleet, hosts: Hosts, subject: Subject) -> tuple[AuditAnswer, Errors]:
     """Return the merged answer of the hosts, and the errors of hosts without an answer."""
     good, bad = split_outcomes(fleet.each(hosts, lambda session: _ask_host(session, subject)))
     left = [(host, each) for host, one in good.items() for each in one.here.left]

@@ -12,7 +12,7 @@ from typing import TypeVar
 from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.check import Check, Checked
 from tfdeploy.operations.emit import step
 from tfdeploy.operations.launch import Launch, launch_needs, plan_launch, probe_questions
@@ -33,7 +33,7 @@ V = TypeVar("V")
 
 
 def check(
-    hosts: tuple[Host, ...], launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False
+    hosts: Hosts, launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False
 ) -> Checked:
     """Return the checks of every host and the links between hosts.
 
@@ -78,7 +78,7 @@ def _try_or_collect(make: Callable[[], V], refused: list[Refused]) -> V | None:
 
 
 def _prepare_questions(
-    hosts: tuple[Host, ...], launch: Launch | None, refused: list[Refused]
+    hosts: Hosts, launch: Launch | None, refused: list[Refused]
 ) -> tuple[Shipment | None, ProbeQuestions]:
     """Return what a launch would send (None: unknown), and the questions to every host."""
     if launch is None:

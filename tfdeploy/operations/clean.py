@@ -24,13 +24,13 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.verb import Args, Flow, Nothing
 from tfdeploy.model.clean import Rules, goes, kept, runs_that_stay
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet, Session, Stream
+from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 
 MOST_ITEMS = 1_000_000  # limit for the items of one host
 SILENCE_S = 600.0  # limit for measuring or removing one large folder
@@ -71,7 +71,7 @@ class Removed:
 
 
 def find_candidates(
-    fleet: Fleet, hosts: tuple[Host, ...], jobs: tuple[str, ...] | None, rules: Rules, now: float
+    fleet: Fleet, hosts: Hosts, jobs: tuple[str, ...] | None, rules: Rules, now: float
 ) -> Candidates:
     """Return the items of `jobs` (None: of all jobs) that no run needs.
 
@@ -84,7 +84,7 @@ def find_candidates(
     return Candidates(going, _filter_items(listed, _is_staying), errors, shared, frozenset(stay))
 
 
-def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
+def find_everything(fleet: Fleet, hosts: Hosts) -> Candidates:
     """Return all items that tfdeploy put on the hosts.
 
     Items that cannot be removed, such as those of a live run, are listed as staying.
@@ -98,9 +98,7 @@ def find_everything(fleet: Fleet, hosts: tuple[Host, ...]) -> Candidates:
     )
 
 
-def _list_items(
-    fleet: Fleet, hosts: tuple[Host, ...], args: Args
-) -> tuple[Items, dict[str, TfdeployError], dict[str, str]]:
+def _list_items(fleet: Fleet, hosts: Hosts, args: Args) -> tuple[Items, Errors, dict[str, str]]:
     """Return (items by host, errors, {host: another host with the same workdir}).
 
     If several hosts share a workdir, the first of them has all items, and the others have none.
@@ -140,7 +138,7 @@ def _is_staying(item: CleanItem) -> bool:
 def remove(
     fleet: Fleet,
     candidates: Candidates,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     jobs: tuple[str, ...] | None,
     rules: Rules,
     holder: LockHolder,
@@ -161,7 +159,7 @@ def remove(
 
 
 def remove_everything(
-    fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...], holder: LockHolder
+    fleet: Fleet, candidates: Candidates, hosts: Hosts, holder: LockHolder
 ) -> Removed:
     """Remove everything that tfdeploy put on the hosts.
 
@@ -175,19 +173,19 @@ def remove_everything(
 class _Removal:
     """Asks hosts to remove items, and collects their reports, even if a host fails midway."""
 
-    def __init__(self, fleet: Fleet, candidates: Candidates, hosts: tuple[Host, ...]) -> None:
+    def __init__(self, fleet: Fleet, candidates: Candidates, hosts: Hosts) -> None:
         self._fleet, self._going = fleet, candidates.going
         self.hosts = tuple(host for host in hosts if candidates.going.get(host.name))
-        self.errors: dict[str, TfdeployError] = {}
+        self.errors: Errors = {}
         self._reported: dict[str, list[CleanItem]] = {host.name: [] for host in self.hosts}
 
-    def hosts_with(self, job: str) -> tuple[Host, ...]:
+    def hosts_with(self, job: str) -> Hosts:
         """Return the hosts with candidates of the job ("": candidates without a job)."""
         return tuple(host for host in self.hosts if self._named_items(host.name, job))
 
     def ask(
         self,
-        hosts: tuple[Host, ...],
+        hosts: Hosts,
         verb: Flow[CleanItem, Nothing],
         args: Args,
         job: str | None = None,
@@ -245,7 +243,7 @@ class LocalRuns:
 def local_runs(
     store: RunStore,
     candidates: Candidates,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     jobs: tuple[str, ...] | None,
     rules: Rules,
     now: float,

@@ -24,10 +24,9 @@ from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.samples import samples
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Session
 from tfdeploy.transport.rsync.transfer import pull
 
-Errors = dict[str, TfdeployError]
 PULL_S = 60.0  # time limit for the code files of one run
 SLACK_BYTES = 1 << 20  # allowance for file names, in addition to the sizes of the files
 

@@ -10,26 +10,23 @@ from typing import TYPE_CHECKING
 from tfdeploy.operations.outcomes import split_outcomes
 
 if TYPE_CHECKING:
-    from tfdeploy.errors import TfdeployError
-    from tfdeploy.model.inventory import Host
-    from tfdeploy.transport.protocols import AgentChannel, Fleet
+    from tfdeploy.model.inventory import Hosts
+    from tfdeploy.transport.protocols import AgentChannel, Errors, Fleet, Outcomes
 
 
-def begin_connecting(
-    fleet: Fleet, hosts: tuple[Host, ...]
-) -> Callable[[], dict[str, TfdeployError]]:
+def begin_connecting(fleet: Fleet, hosts: Hosts) -> Callable[[], Errors]:
     """Start the agents on a thread, and return a function that waits for them.
 
     That function returns the errors of hosts that failed, by host name.
     """
-    outcomes: dict[str, AgentChannel | TfdeployError] = {}
+    outcomes: Outcomes[AgentChannel] = {}
 
     def connect() -> None:
         # Ignore an unexpected error: the next call of the hosts will meet it again, and raise it.
         with contextlib.suppress(Exception):
             outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 
-    def wait_for_failed() -> dict[str, TfdeployError]:
+    def wait_for_failed() -> Errors:
         thread.join()
         return split_outcomes(outcomes)[1]
 

@@ -15,7 +15,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.listing import newest
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
@@ -26,7 +25,7 @@ from tfdeploy.operations.copy.rsync_notes import note_rsync
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 PARTS = ("keep", "files", "logs")
 CLOCK_S = 2.0  # largest error of a comparison between the clocks of two hosts
@@ -51,7 +50,7 @@ class FetchOptions:
 class Fetched:
     """Every host's outcome, and the host whose keep folders were fetched (None: none has any)."""
 
-    hosts: dict[str, HostFetch | TfdeployError]
+    hosts: Outcomes[HostFetch]
     keep_from: str | None = None
     others: list[str] = field(default_factory=list)  # hosts whose kept files were not fetched
 

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import PortTaken, TfdeployError, has_code
+from tfdeploy.errors import PortTaken, has_code
 from tfdeploy.model.answers.hosts import PING, LockHolder
 from tfdeploy.model.answers.runs import RUN_COMMIT, RUN_PREPARE, RUN_START
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.inventory import Hosts, Inventory
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_to_json
@@ -56,7 +56,7 @@ from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.seats import hosts_to_probe, requested_roles
 from tfdeploy.planning.source.imports import from_outside, modules_asked, own_modules
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 from tfdeploy.tree import Recipe
 
 PING_S = 10.0  # timeout of the last call before the start
@@ -88,7 +88,7 @@ class Launch:
     confirm: Confirm = never_confirm
     cache: Path | None = None
     # All hosts of the inventory, because data may come from any of them.
-    known: tuple[Host, ...] = ()
+    known: Hosts = ()
 
 
 def plan_only(request: Launch, fleet: Fleet, emit: Emit) -> Plan:
@@ -181,11 +181,11 @@ class Steps:
     request: Launch
     fleet: Fleet
     emit: Emit
-    unused: tuple[Host, ...]
+    unused: Hosts
     recipe: Recipe | None
 
     @property
-    def hosts(self) -> tuple[Host, ...]:
+    def hosts(self) -> Hosts:
         """Return the hosts that the mode uses, then the unused hosts, which may hold data too."""
         return (*self.request.inventory.hosts, *self.unused)
 
@@ -333,7 +333,7 @@ class Steps:
             )
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)
 
-    def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> dict[str, TfdeployError]:
+    def _call_all(self, plan: Plan, verb: Verb[Any], state: str) -> Errors:
         """Call the verb on all hosts, and return the errors of hosts that no longer have the run.
 
         Such a host has ended the run or does not know it. All other failures are raised as one
@@ -352,7 +352,7 @@ class Steps:
 
 
 def probe_questions(
-    job: Job, hosts: tuple[Host, ...], shipment: Shipment | None, recipe: Recipe | None
+    job: Job, hosts: Hosts, shipment: Shipment | None, recipe: Recipe | None
 ) -> ProbeQuestions:
     """Return the questions of a launch's probe. They are the same for all hosts.
 

@@ -17,10 +17,10 @@ from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
-from tfdeploy.transport.protocols import AgentChannel, Fleet, Session
+from tfdeploy.transport.protocols import AgentChannel, Errors, Fleet, Outcomes, Session
 
 # The longest wait for a lock that another operation holds.
 PATIENCE_S = 3600.0
@@ -32,7 +32,7 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 @contextmanager
 def locked(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str, operation: str, holder: LockHolder, emit: Emit
+    fleet: Fleet, hosts: Hosts, job: str, operation: str, holder: LockHolder, emit: Emit
 ) -> Iterator[None]:
     """Hold the job's lock on all hosts while the context is open.
 
@@ -52,13 +52,13 @@ def locked(
 @contextmanager
 def locked_where_possible(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     job: str,
     operation: str,
     holder: LockHolder,
     emit: Emit,
     soon: tuple[str, ...] = (),
-) -> Iterator[tuple[HostLocks, dict[str, TfdeployError]]]:
+) -> Iterator[tuple[HostLocks, Errors]]:
     """Hold the job's lock on as many hosts as possible while the context is open.
 
     Used by verbs that can succeed on some of the hosts. Yields the lock, whose `hosts` are the
@@ -81,7 +81,7 @@ class JobLock:
     def release_host(self, session: Session) -> None:
         """Release the lock of a host that has received everything."""
 
-    def reacquire(self) -> dict[str, TfdeployError]:
+    def reacquire(self) -> Errors:
         """Acquire again the locks that were released early, and return the errors by host."""
         return {}
 
@@ -98,7 +98,7 @@ class HostLocks(JobLock):
     """
 
     fleet: Fleet
-    hosts: tuple[Host, ...]
+    hosts: Hosts
     job: str
     operation: str
     holder: LockHolder
@@ -106,11 +106,11 @@ class HostLocks(JobLock):
     soon: tuple[str, ...] = ()
     _released: set[str] = field(default_factory=set)
 
-    def connect(self) -> dict[str, AgentChannel | TfdeployError]:
+    def connect(self) -> Outcomes[AgentChannel]:
         """Start the agents of all hosts at once, before the first lock is requested."""
         return self.fleet.each(self.hosts, lambda session: session.agent())
 
-    def acquire(self) -> dict[str, TfdeployError]:
+    def acquire(self) -> Errors:
         """Acquire as many locks as possible, and return the errors of the other hosts.
 
         Afterwards `hosts` contains only the locked hosts.
@@ -121,9 +121,7 @@ class HostLocks(JobLock):
         self.hosts = tuple(host for host in self.hosts if host.name not in failed)
         return failed
 
-    def acquire_all(
-        self, hosts: tuple[Host, ...], *, all_or_none: bool
-    ) -> dict[str, TfdeployError | None]:
+    def acquire_all(self, hosts: Hosts, *, all_or_none: bool) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return {host: its error, or None}.
 
         If another operation holds one of the locks, that lock and the later ones (by host name) are
@@ -160,7 +158,7 @@ class HostLocks(JobLock):
         with suppress(TfdeployError):
             self._unlock(session)
 
-    def reacquire(self) -> dict[str, TfdeployError]:
+    def reacquire(self) -> Errors:
         if not self._released:
             return {}
         # Waiting for one lock while holding another may deadlock.
@@ -172,7 +170,7 @@ class HostLocks(JobLock):
         """Release the locks that are still held."""
         self._release(tuple(host for host in self.hosts if host.name not in self._released))
 
-    def _release(self, hosts: tuple[Host, ...]) -> None:
+    def _release(self, hosts: Hosts) -> None:
         """Release locks in open sessions. Ignore errors, because a lock ends with its session."""
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 

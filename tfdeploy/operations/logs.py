@@ -16,7 +16,7 @@ from tfdeploy.operations.tasklogs.line_filter import LineFilter
 from tfdeploy.operations.tasklogs.stored_lines import Gone, last_lines, stored_pieces
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 QUEUE_BATCHES = 16  # batches of lines that wait for the reader; a full queue pauses the followers
 # With --until: if no line arrives for this time, all lines up to --until have arrived.
@@ -27,7 +27,7 @@ def followed_lines(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
-    lost: dict[str, TfdeployError],
+    lost: Errors,
     gone: Gone | None = None,
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.

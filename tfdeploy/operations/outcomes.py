@@ -10,17 +10,17 @@ from tfdeploy.model.advice import by_host
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_errors, fold_names
 from tfdeploy.model.text.nexts import fold_nexts
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 V = TypeVar("V")
 
 
 def split_outcomes(
     results: Mapping[str, V | TfdeployError],
-) -> tuple[dict[str, V], dict[str, TfdeployError]]:
+) -> tuple[dict[str, V], Errors]:
     """Return (values of hosts that succeeded, errors of hosts that failed), by host name."""
     good: dict[str, V] = {}
-    bad: dict[str, TfdeployError] = {}
+    bad: Errors = {}
     for host, result in results.items():
         if isinstance(result, TfdeployError):
             bad[host] = result

@@ -10,7 +10,7 @@ from tfdeploy.model.allowed import is_ip
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import Fleet, Session
@@ -38,7 +38,7 @@ class ProbeQuestions:
     modules: tuple[str, ...] = ()
 
     @classmethod
-    def for_hosts(cls, hosts: tuple[Host, ...], **more: Any) -> ProbeQuestions:
+    def for_hosts(cls, hosts: Hosts, **more: Any) -> ProbeQuestions:
         names = tuple(
             host.advertise
             for host in hosts
@@ -70,10 +70,10 @@ def probe_host(session: Session, questions: ProbeQuestions, emit: Emit) -> HostF
 
 def probe(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     questions: ProbeQuestions,
     *,
-    unused: tuple[Host, ...] = (),
+    unused: Hosts = (),
     emit: Emit,
 ) -> dict[str, HostFacts]:
     """Return each host's facts by name, or raise one error for all hosts that failed.

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.model.inventory import Host
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.model.inventory import Hosts
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 PATIENCE_S = 60.0  # retries end if no host has answered for this time
 V = TypeVar("V")
@@ -17,13 +17,13 @@ OnRetry = Callable[[dict[str, HostUnreachable]], None]
 
 def each_with_retries(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     action: Callable[[Session], V],
     *,
     patience_s: float = PATIENCE_S,
     on_done: Callable[[str, V | TfdeployError], None] | None = None,
     on_retry: OnRetry | None = None,
-) -> dict[str, V | TfdeployError]:
+) -> Outcomes[V]:
     """Run an idempotent action on all hosts, and retry it on unreachable or too slow hosts.
 
     Retries end once no host has answered for `patience_s` seconds. `on_retry` is called before each
@@ -55,7 +55,7 @@ def each_with_retries(
     return {host.name: outcomes[host.name] for host in hosts}
 
 
-def _retryable(outcomes: dict[str, V | TfdeployError], tries: int) -> dict[str, HostUnreachable]:
+def _retryable(outcomes: Outcomes[V], tries: int) -> dict[str, HostUnreachable]:
     """Return the errors of hosts on which the action may be retried, after `tries` attempts."""
     return {
         name: error

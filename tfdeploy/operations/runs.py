@@ -9,8 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Collection
 
-from tfdeploy.errors import TfdeployError
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.rows import RunRow
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import run_view
@@ -26,12 +25,12 @@ from tfdeploy.operations.run_lookup.find_run import (
 )
 from tfdeploy.operations.run_lookup.host_plans import DifferentPlans
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 
 def list_runs(
-    fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, job: str | None
-) -> tuple[list[RunRow], dict[str, TfdeployError]]:
+    fleet: Fleet, hosts: Hosts, store: RunStore, job: str | None
+) -> tuple[list[RunRow], Errors]:
     """Return one row for each run, newest first, and the errors of hosts without an answer."""
     known, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)

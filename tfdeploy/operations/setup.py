@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.errors import BadAnswer, TfdeployError, UsageError
+from tfdeploy.errors import BadAnswer, UsageError
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
@@ -30,7 +30,7 @@ from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.lock import HostLocks, locked_where_possible
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import withheld_files
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.tree import Recipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
@@ -71,13 +71,13 @@ def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> R
 
 def setup_job(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     job: Job,
     holder: LockHolder,
     cache: Path | None,
     emit: Emit,
-    known: tuple[Host, ...] = (),
-) -> dict[str, Environment | TfdeployError]:
+    known: Hosts = (),
+) -> Outcomes[Environment]:
     """Make the job's environment on all hosts, and return every host's outcome.
 
     `known` are all hosts of the inventory. Their private keys must not be sent. Raises UsageError
@@ -119,9 +119,7 @@ class _Setup:
         state = self._state(session)
         return _environment(state, seconds=time.monotonic() - began) if state.ready else None
 
-    def make(
-        self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]
-    ) -> dict[str, Environment | TfdeployError]:
+    def make(self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]) -> Outcomes[Environment]:
         """Make the environment on the locked hosts.
 
         `pins` is {Python version: {package: the version that the environment must have}}.
@@ -156,7 +154,7 @@ class _Setup:
     def _state(self, session: Session) -> EnvState:
         return session.agent().call(ENV_STATE, self._args(session.host))
 
-    def _send_wheels(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
+    def _send_wheels(self, hosts: Hosts) -> dict[str, Outcome]:
         if self.recipe.wheels is None:
             return {host.name: DataSent() for host in hosts}
         return send_data_sets(

@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import DEFAULT_METRICS
 from tfdeploy.model.measures import Measures, patterns_of
 from tfdeploy.model.plan import Plan
@@ -18,7 +17,7 @@ from tfdeploy.operations.tasklogs.last_lines import last_lines
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 TAIL_LINES = 40  # log lines of a task that are searched for metrics
 SETTLE_S = 2.0  # seconds in which the hosts may tell each other that the run has ended
@@ -30,7 +29,7 @@ class Status:
     """The state of a run, and the errors of hosts without an answer."""
 
     view: RunView
-    errors: dict[str, TfdeployError] = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
     # Hosts on which the process that watches the run (the minder) is gone before the run has ended,
     # for example after a reboot: see watch/resume.py.
     abandoned: tuple[str, ...] = ()

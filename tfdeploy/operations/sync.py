@@ -16,7 +16,7 @@ from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.inventory import Hosts, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.emit import emit_note, emit_transfer
@@ -33,11 +33,11 @@ TRIES = 3  # attempts to send code that changes while it is sent
 
 def sync(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     shipment: Shipment,
     emit: Emit,
     lock: JobLock = HELD_TO_THE_END,
-) -> dict[str, Synced | TfdeployError]:
+) -> Outcomes[Synced]:
     """Send the shipment to all hosts, and return every host's outcome.
 
     A host that fails does not stop the others. `lock` is released on each host that has received
@@ -56,7 +56,7 @@ def sync(
 
 def sync_job(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     job: Job,
     holder: LockHolder,
     cache: Path | None,
@@ -66,7 +66,7 @@ def sync_job(
     connected: Callable[[], dict[str, TfdeployError]],
     *,
     allow_secrets: bool = False,
-) -> dict[str, Synced | TfdeployError]:
+) -> Outcomes[Synced]:
     """Lock the hosts, read the code and data, and send them. Return every host's outcome.
 
     If the code changes while it is sent, it is read again and sent again to the hosts concerned.
@@ -107,9 +107,7 @@ def sync_job(
     return {host.name: results[host.name] for host in hosts}
 
 
-def _complete_hosts(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit
-) -> dict[str, Synced | TfdeployError]:
+def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) -> Outcomes[Synced]:
     """Return the outcomes of hosts that need no lock: they have all code already, or failed.
 
     Returns {} if the shipment has data sets.
@@ -129,8 +127,8 @@ def _complete_hosts(
 
 
 def _refusals_by_host(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
-) -> dict[str, Synced | TfdeployError]:
+    fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
+) -> Outcomes[Synced]:
     """Return the result of `data_refusals`.
 
     If the operator does not confirm a deletion, that is the error of every host.

@@ -11,7 +11,7 @@ from contextlib import closing
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import HostFailed, TfdeployError
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 from tfdeploy.transport.ssh.errors import copied, refused_key, unusable_jump
 from tfdeploy.transport.ssh.host_keys import recording
@@ -37,7 +37,7 @@ class ScanResult:
 
 
 def scan(
-    hosts: tuple[Host, ...], parallel: int = PARALLEL, on_notice: OnNotice = no_notice
+    hosts: Hosts, parallel: int = PARALLEL, on_notice: OnNotice = no_notice
 ) -> list[ScanResult]:
     """Return the host keys of the jump hosts, then of all hosts in order.
 
@@ -125,9 +125,7 @@ def _distance(target: Target) -> int:
     return 0 if target.jump is None else 1 + _distance(target.jump)
 
 
-def find_machine(
-    hosts: tuple[Host, ...], name: str, on_notice: OnNotice = no_notice
-) -> ScanResult | None:
+def find_machine(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
     """Scan the host, or else the jump host, of that name. Return None if there is neither."""
     target = _find_target(hosts, name)
     if target is None:
@@ -136,7 +134,7 @@ def find_machine(
         return ScanResult(name, _scan_target(name, target, connector))
 
 
-def _find_target(hosts: tuple[Host, ...], name: str) -> Target | None:
+def _find_target(hosts: Hosts, name: str) -> Target | None:
     for host in hosts:
         if host.name == name:
             return targets(host)[-1]

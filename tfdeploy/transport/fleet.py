@@ -17,8 +17,8 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.model.inventory import Host
-from tfdeploy.transport.protocols import Session
+from tfdeploy.model.inventory import Host, Hosts
+from tfdeploy.transport.protocols import Outcomes, Session
 from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
@@ -73,32 +73,23 @@ class SshFleet:
         self._last_each = (0.0, float("-inf"))  # start and end of the last `each` (monotonic)
         self._closed = False
 
-    def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
-        return self._each(hosts, lambda session: session, None, keep=True)
+    def connect(self, hosts: Hosts) -> Outcomes[Session]:
+        return self.each(hosts, lambda session: session, keep=True)
 
     def each(
         self,
-        hosts: tuple[Host, ...],
+        hosts: Hosts,
         action: Callable[[Session], V],
         *,
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
-    ) -> dict[str, V | TfdeployError]:
+        keep: bool = False,
+    ) -> Outcomes[V]:
         """Run `action` on every host and return the results in the order of `hosts`.
 
         `on_done` is called in the caller's thread as soon as the action on a host has ended.
+        `keep`: keep all sessions open afterwards, even if there are few file descriptors.
         """
-        return self._each(hosts, action, on_done, keep=False, waits=waits)
-
-    def _each(
-        self,
-        hosts: tuple[Host, ...],
-        action: Callable[[Session], V],
-        on_done: Callable[[str, V | TfdeployError], None] | None,
-        *,
-        keep: bool,
-        waits: bool = False,
-    ) -> dict[str, V | TfdeployError]:
         began, waiting = time.monotonic(), deque(hosts)
         done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
         slots = _WorkSlots(self._parallel, SLOW_AFTER_S if waits else None)
@@ -114,18 +105,18 @@ class SshFleet:
 
         for number in range(min(workers, len(hosts))):
             threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
-        outcomes: dict[str, V | TfdeployError] = {}
+        outcomes: Outcomes[V] = {}
         bugs: list[Exception] = []
         try:
             for _ in hosts:
                 name, result = done.get()
-                if isinstance(result, Exception) and not isinstance(result, TfdeployError):
+                if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
+                    if not isinstance(result, Exception):
+                        raise result
                     # The bug may concern only this host, so the actions on the other hosts run to
                     # their end.
                     bugs.append(result)
                     continue
-                if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
-                    raise result
                 outcomes[name] = result
                 if on_done is not None:
                     on_done(name, result)
@@ -147,7 +138,7 @@ class SshFleet:
         error, when = entry.timeout or (None, 0.0)
         return error if when >= began and time.monotonic() - ended < REPEATED_S else None
 
-    def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+    def connected(self, hosts: Hosts) -> Hosts:
         with self._lock:
             entries = dict(self._entries)
         return tuple(
@@ -216,7 +207,7 @@ class SshFleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _workers(self, hosts: tuple[Host, ...], at_once: int) -> tuple[int, bool]:
+    def _workers(self, hosts: Hosts, at_once: int) -> tuple[int, bool]:
         """Return (number of threads, True if each session is closed after use).
 
         Sessions are closed after use if there are not enough file descriptors for all of them.
@@ -288,17 +279,14 @@ class _WorkSlots:
             if returned.acquire(blocking=False):
                 self._free.release()
 
-        timer = (
-            None if self._slow_after_s is None else threading.Timer(self._slow_after_s, give_back)
-        )
-        if timer is not None:
-            timer.daemon = True
+        timer = threading.Timer(self._slow_after_s or 0.0, give_back)
+        timer.daemon = True
+        if self._slow_after_s is not None:
             timer.start()
         try:
             yield
         finally:
-            if timer is not None:
-                timer.cancel()
+            timer.cancel()
             give_back()
 
 

@@ -10,16 +10,19 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from tfdeploy.errors import TfdeployError
+
 if TYPE_CHECKING:
-    from tfdeploy.errors import TfdeployError
     from tfdeploy.model.answers.hosts import Hello
     from tfdeploy.model.answers.verb import Args, Flow, Verb
-    from tfdeploy.model.inventory import Host
+    from tfdeploy.model.inventory import Host, Hosts
 
 V = TypeVar("V")
 Asked = TypeVar("Asked")
 Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
+Errors = dict[str, TfdeployError]  # {host name: its error}
+Outcomes = dict[str, V | TfdeployError]  # {host name: the host's value, or its error}
 
 
 @dataclass(frozen=True)
@@ -179,18 +182,18 @@ class Fleet(Protocol):
     # Called with (host, why tfdeploy retries the host), in any thread.
     on_notice: Callable[[str, str], None]
 
-    def connect(self, hosts: tuple[Host, ...]) -> dict[str, Session | TfdeployError]:
+    def connect(self, hosts: Hosts) -> Outcomes[Session]:
         """Open a session to every host. Return {host name: session or error}."""
         ...
 
     def each(
         self,
-        hosts: tuple[Host, ...],
+        hosts: Hosts,
         action: Callable[[Session], V],
         *,
         on_done: Callable[[str, V | TfdeployError], None] | None = None,
         waits: bool = False,
-    ) -> dict[str, V | TfdeployError]:
+    ) -> Outcomes[V]:
         """Run `action` on the session of every host. Sessions that are not open are opened.
 
         At most `parallel` hosts are served at once. `waits`: True if the action mostly waits for
@@ -199,7 +202,7 @@ class Fleet(Protocol):
         """
         ...
 
-    def connected(self, hosts: tuple[Host, ...]) -> tuple[Host, ...]:
+    def connected(self, hosts: Hosts) -> Hosts:
         """Return those of the hosts whose session is open now. No session is opened."""
         ...
 

@@ -9,12 +9,11 @@ import time
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 READINGS = 3  # readings per host; the reading with the shortest round trip counts
 
@@ -35,7 +34,7 @@ def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
 
     Hosts without an answer are left out.
     """
-    readings: dict[str, Reading | TfdeployError] = fleet.each(hosts_of(plan), read_clock)
+    readings: Outcomes[Reading] = fleet.each(hosts_of(plan), read_clock)
     return ahead_of_median(split_outcomes(readings)[0])
 
 

@@ -6,21 +6,20 @@ so a failed launch has nothing to undo on these hosts.
 
 from __future__ import annotations
 
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.files import KEEP_ASIDE
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.lock import locked_where_possible
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 
 def set_aside_elsewhere(
-    fleet: Fleet, plan: Plan, hosts: tuple[Host, ...], holder: LockHolder, emit: Emit
-) -> dict[str, TfdeployError]:
+    fleet: Fleet, plan: Plan, hosts: Hosts, holder: LockHolder, emit: Emit
+) -> Errors:
     """Set the keep folders aside on those of `hosts` that are not in the plan.
 
     Returns the errors by host, and emits a warning for each host that failed.

@@ -5,21 +5,20 @@ If a host fails, its error is its outcome, and the other hosts are probed all th
 
 from __future__ import annotations
 
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.operations.launching.clocks import read_clock
 from tfdeploy.operations.probe import ProbeQuestions, probe_host
 from tfdeploy.planning.preflight.judge import Seen
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 # A clock is read again if its first reading has an error or an offset of more seconds than this.
 EXACT_S = 1.0
 
 
 def probe_hosts(
-    fleet: Fleet, hosts: tuple[Host, ...], questions: ProbeQuestions, emit: Emit
-) -> dict[str, Seen | TfdeployError]:
+    fleet: Fleet, hosts: Hosts, questions: ProbeQuestions, emit: Emit
+) -> Outcomes[Seen]:
     """Return each host's facts and clock, or its error."""
 
     def read_facts(session: Session) -> Seen:

@@ -10,13 +10,13 @@ from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
-from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
 from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 LISTEN_S = 30.0  # a host that does not listen by then has failed
 KNOCK_S = 120.0  # timeout for the connections of one host to all others
@@ -34,7 +34,7 @@ class Reached:
     """
 
     links: tuple[Link, ...] = ()
-    errors: dict[str, TfdeployError] = field(default_factory=dict)
+    errors: Errors = field(default_factory=dict)
     taken: dict[str, dict[int, str]] = field(default_factory=dict)
 
 
@@ -48,9 +48,7 @@ class _Listener:
     taken: dict[int, str]
 
 
-def try_links(
-    fleet: Fleet, hosts: tuple[Host, ...], ends: Mapping[str, HostPorts], *, deep: bool
-) -> Reached:
+def try_links(fleet: Fleet, hosts: Hosts, ends: Mapping[str, HostPorts], *, deep: bool) -> Reached:
     """Test the connections from each of `hosts` to each other host of `ends`.
 
     The error of a host that cannot listen or connect does not stop the others. `deep`: also measure

@@ -6,12 +6,12 @@ from collections.abc import Callable, Collection
 from types import MappingProxyType
 from typing import TypeVar
 
-from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.verb import Args, Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.retry import each_with_retries
 from tfdeploy.operations.run_lookup.find_run import hosts_of
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 V = TypeVar("V")
 NO_ARGS: Args = MappingProxyType({})
@@ -28,7 +28,7 @@ def ask_all(
     retry: bool = True,
     patience_s: float | None = None,
     only: Collection[str] | None = None,
-) -> dict[str, V | TfdeployError]:
+) -> Outcomes[V]:
     """Return each host's value or error, by host name.
 
     `args` are the arguments besides the run. `blob` takes a host's name and returns the bytes to

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, ListedRun
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
@@ -27,7 +27,7 @@ from tfdeploy.operations.run_lookup.host_plans import (
     with_hosts,
 )
 from tfdeploy.store.runs import RunStore
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future than this counts as wrong
 
@@ -94,9 +94,7 @@ class FoundRun:
         )
 
 
-def find_runs(
-    fleet: Fleet, hosts: tuple[Host, ...], job: str | None
-) -> tuple[list[FoundRun], dict[str, TfdeployError]]:
+def find_runs(fleet: Fleet, hosts: Hosts, job: str | None) -> tuple[list[FoundRun], Errors]:
     """Return all runs of the job (None: of all jobs), and the errors of hosts without an answer."""
     answers, silent = split_outcomes(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
@@ -144,14 +142,14 @@ def future_start_warning(known: FoundRun) -> str:
 
 def find_run(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     store: RunStore,
     *,
     wanted: str | None,
     job: str | None,
     live_first: bool = False,
     metrics: Mapping[str, str] | None = None,
-    refused: dict[str, TfdeployError] | None = None,
+    refused: Errors | None = None,
     warnings: list[str] | None = None,
 ) -> Plan:
     """Return the plan of the wanted run (`wanted` None: the newest).
@@ -206,9 +204,7 @@ def find_run(
     return plan_found
 
 
-def read_plan(
-    fleet: Fleet, hosts: tuple[Host, ...], store: RunStore, known: FoundRun
-) -> Plan | None:
+def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, known: FoundRun) -> Plan | None:
     """Return the plan of a run: from this machine's store, or else from hosts that hold the run.
 
     None if the plan is unreadable. Raises DifferentPlans.
@@ -286,7 +282,7 @@ def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> Foun
 
 
 def _plan_request(
-    hosts: tuple[Host, ...], known: FoundRun, metrics: Mapping[str, str] | None = None
+    hosts: Hosts, known: FoundRun, metrics: Mapping[str, str] | None = None
 ) -> PlanRequest:
     holders = tuple(host for host in hosts if host.name in known.holders)
     return PlanRequest(known.run, known.job, holders, hosts, metrics or {})
@@ -295,8 +291,8 @@ def _plan_request(
 def _from_hosts(
     fleet: Fleet,
     request: PlanRequest,
-    silent: tuple[Host, ...] | None,
-    refused: dict[str, TfdeployError] | None,
+    silent: Hosts | None,
+    refused: Errors | None,
 ) -> Plan:
     """Return the plan that the hosts hold.
 
@@ -310,7 +306,7 @@ def _from_hosts(
     return plan
 
 
-def hosts_of(plan: Plan, only: Collection[str] | None = None) -> tuple[Host, ...]:
+def hosts_of(plan: Plan, only: Collection[str] | None = None) -> Hosts:
     """Return the run's hosts as recorded in the plan, even if the inventory has changed since.
 
     `only` are the names of the wanted hosts (None: all).

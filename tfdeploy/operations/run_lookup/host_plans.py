@@ -13,14 +13,14 @@ from contextlib import closing
 from dataclasses import dataclass, field, replace
 
 from tfdeploy.agent import frames
-from tfdeploy.errors import HostFailed, TfdeployError
+from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.runs import RUN_PLAN
 from tfdeploy.model.hostplan import connection_settings, printable, read_shown, with_connections
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
@@ -39,8 +39,8 @@ class PlanRequest:
 
     run: str
     job: str
-    holders: tuple[Host, ...]
-    hosts: tuple[Host, ...]
+    holders: Hosts
+    hosts: Hosts
     metrics: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -56,7 +56,7 @@ class HeldPlan:
     plan: Plan
 
 
-def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, TfdeployError]]:
+def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
     """Return the plan that the hosts of the run hold, and {host: why its plan could not be read}.
 
     Raises DifferentPlans if two hosts hold different plans, and the hosts' errors if no plan can be
@@ -70,7 +70,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, dict[str, Tfde
     return with_connections(groups[0][0], request.hosts), errors
 
 
-def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = ()) -> Plan:
+def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts = ()) -> Plan:
     """Return a plan for stopping a run. It names every host that may hold the run.
 
     These are the hosts that report the run, and the hosts that their plans name. The `silent` hosts
@@ -95,16 +95,14 @@ def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     return replace(plan, hosts=(*plan.hosts, *more))
 
 
-def _read_plans(
-    fleet: Fleet, request: PlanRequest
-) -> tuple[dict[str, HeldPlan], dict[str, TfdeployError]]:
+def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], Errors]:
     """Read the plans of the hosts that hold the run, and return them with the errors of hosts.
 
     One host sends its plan, and this machine computes the plan's sha256. Each other host sends its
     plan only if the sha256 of that plan differs. If none of the first FIRST hosts has a readable
     plan, all others send theirs.
     """
-    outcomes: dict[str, HeldPlan | TfdeployError] = {}
+    outcomes: Outcomes[HeldPlan] = {}
     known = None
     for holder in request.holders[:FIRST]:
         outcomes.update(fleet.each((holder,), lambda session: _ask(session, request, None)))

@@ -6,12 +6,12 @@ The verb `run.prepare` would refuse the name too, but later.
 from __future__ import annotations
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts
 from tfdeploy.operations.run_lookup.find_run import find_runs
 from tfdeploy.transport.protocols import Fleet
 
 
-def refuse_taken(fleet: Fleet, hosts: tuple[Host, ...], job: str, run: str) -> None:
+def refuse_taken(fleet: Fleet, hosts: Hosts, job: str, run: str) -> None:
     """Raise Refused if a host has a run of this job and name, unless that run was rolled back.
 
     Hosts without an answer are ignored, because the probe reports them.

@@ -9,11 +9,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.broadcast import DATA_HELD
 from tfdeploy.model.answers.files import RELEASE_MISSING
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.inventory import Hosts, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.output.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
@@ -29,7 +28,7 @@ from tfdeploy.operations.sending.send_data import broadcast_sets
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 A_PORT = 1  # placeholder port: the planner needs members that listen, but no host listens yet
 
@@ -54,14 +53,14 @@ class Expected:
 
 def forecast(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     job: Job,
     cache: Path | None,
     emit: Emit,
     inventory: Inventory,
     *,
     allow_secrets: bool = False,
-) -> tuple[dict[str, Expected | TfdeployError], list[ExpectedRow]]:
+) -> tuple[Outcomes[Expected], list[ExpectedRow]]:
     """Return what each host would receive, or its error, and the broadcasts.
 
     `allow_secrets`: accept private keys in the code. Raises the errors of reading and planning.
@@ -75,7 +74,7 @@ def forecast(
         estimate.add_data(name, data)
     for name in sorted(shipment.by_rsync):
         estimate.add_data(name, DataSet(shipment.data[name]), by_rsync=True)
-    outcomes: dict[str, Expected | TfdeployError] = {**estimate.expected, **estimate.errors}
+    outcomes: Outcomes[Expected] = {**estimate.expected, **estimate.errors}
     return {host.name: outcomes[host.name] for host in hosts}, estimate.broadcasts
 
 
@@ -99,10 +98,10 @@ class _Forecast:
         self._fleet, self._job = fleet, job
         self._sessions: dict[str, Session] = {}
         self.expected: dict[str, Expected] = {}
-        self.errors: dict[str, TfdeployError] = {}
+        self.errors: Errors = {}
         self.broadcasts: list[ExpectedRow] = []
 
-    def add_code(self, hosts: tuple[Host, ...], shipment: Shipment) -> None:
+    def add_code(self, hosts: Hosts, shipment: Shipment) -> None:
         """Add what hosts would receive of the code, and a broadcast if that is large."""
 
         def ask(session: Session) -> tuple[Session, Expected]:

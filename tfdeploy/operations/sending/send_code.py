@@ -25,7 +25,7 @@ from tfdeploy.operations.copy.code_files import (
 from tfdeploy.operations.emit import transfer_events
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.sending.shipment import Shipment
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 
 KEEP_RELEASES = 5  # number of releases (versions of the code) that a host keeps of a job
@@ -44,8 +44,8 @@ class Synced:
 
 
 def send_code(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, emit: Emit, lock: JobLock
-) -> dict[str, Synced | TfdeployError]:
+    fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit, lock: JobLock
+) -> Outcomes[Synced]:
     """Send the code to all hosts, and return every host's outcome.
 
     `lock` is released on each host as soon as it has the code. Hosts wait for each other only in a

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.ask import ask_all
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 
 def newest_attempts(
-    fleet: Fleet, plan: Plan, tasks: Collection[str], lost: dict[str, TfdeployError]
+    fleet: Fleet, plan: Plan, tasks: Collection[str], lost: Errors
 ) -> dict[str, int]:
     """Return the number of each task's newest attempt. The first attempt has number 1.
 

@@ -15,6 +15,7 @@ from tfdeploy.model.answers.runs import Record
 from tfdeploy.model.loglines import Batch
 from tfdeploy.operations.tasklogs.log_times import read_records, times_name
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
+from tfdeploy.transport.protocols import Errors
 
 _BLOCK_BYTES = 256 << 10
 
@@ -27,7 +28,7 @@ class FetchedLogs:
     """
 
     folder: Path
-    used: dict[str, TfdeployError] = field(default_factory=dict)
+    used: Errors = field(default_factory=dict)
 
     def read_instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
         """Return the fetched lines of a task whose host gave `error` instead of its log.

@@ -17,7 +17,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.line_filter import filter_batches
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery, TaskLog
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 SLACK_BYTES = 64 << 20  # allowance for a log that rotates or grows while it is read
 # {"task@host": how many bytes of its log were rotated away before they could be read}
@@ -28,7 +28,7 @@ def stored_lines(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
-    lost: dict[str, TfdeployError],
+    lost: Errors,
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[LogLine]:
@@ -42,7 +42,7 @@ def stored_batches(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
-    lost: dict[str, TfdeployError],
+    lost: Errors,
     gone: Gone | None = None,
     fetched: FetchedLogs | None = None,
 ) -> Iterator[Batch]:
@@ -110,7 +110,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
 def _whole_log(
     log: TaskLog,
     session: Session | TfdeployError,
-    lost: dict[str, TfdeployError],
+    lost: Errors,
     fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
     """Yield all stored lines of one log, or the fetched lines if the host gives no log.

@@ -16,7 +16,7 @@ from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.tasklogs.stored_lines import Gone, count_rotated_bytes
 from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 RECONNECT_S = 0.5  # short, because a try without an answer already takes 10 s
 
@@ -47,7 +47,7 @@ class Follower:
             stop,
         )
         self.begun = begun
-        self.lost: dict[str, TfdeployError] = {}
+        self.lost: Errors = {}
         self.gone: Gone = {}
         hosts = {host.name: host for host in hosts_of(plan)}
         self.threads = [

@@ -22,7 +22,7 @@ from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.text.words import unread_words
 from tfdeploy.operations.emit import emit_host, emit_note
 from tfdeploy.operations.run_lookup.ask import ask_all
-from tfdeploy.transport.protocols import Fleet
+from tfdeploy.transport.protocols import Errors, Fleet
 
 # An event of a task is emitted if any of these fields changes.
 _SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "health_reason")
@@ -42,7 +42,7 @@ class Watch:
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.samples: dict[str, TaskSample] = {}  # the newest sample of each task
         self.stopped: dict[str, list[str]] = {}  # {task: metrics that its host no longer reads}
-        self.errors: dict[str, TfdeployError] = {}
+        self.errors: Errors = {}
         self.reached: set[str] = set()
         # Hosts that lost their processes of the run before the run ended: see watch/resume.py.
         self.abandoned: set[str] = set()
