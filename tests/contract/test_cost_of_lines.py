@@ -127,5 +127,5 @@ def test_endless_numbers_are_neither_tasks_nor_steps() -> None:
     )
     assert (
         messages.progress(long + b" 5%") is None
-        and messages.sent_bytes(b"sent " + long + b" bytes") is None
+        and messages.totals(b"sent " + long + b" bytes  received 1 bytes") is None
     )

@@ -14,7 +14,7 @@ from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.quoting import command_line
-from tfdeploy.transport.ssh.channel_reader import ChannelReader
+from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 from tfdeploy.transport.ssh.command import begin
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
 from tfdeploy.transport.ssh.errors import clean
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from tfdeploy.transport.agent.channel import FramedChannel
 
 MAX_OUTPUT_BYTES = 64 << 20  # most bytes of a command's output
-_BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class SshSession:
@@ -89,8 +88,10 @@ class SshSession:
             output = self._collect(channel, began + limit_s)
             left_s = max(0.0, began + limit_s - time.monotonic())
             if output is None or not channel.status_event.wait(left_s):
-                what = f"the command did not end within {timeout_s:g} s; it may still run there"
-                raise HostFailed(what, where=self.host.name)
+                raise HostFailed(
+                    f"the command did not end within {timeout_s:g} s; it may still run there",
+                    where=self.host.name,
+                )
         if channel.exit_status < 0 and not self.alive:
             raise HostUnreachable(
                 "the connection ended while the command ran", where=self.host.name
@@ -112,7 +113,7 @@ class SshSession:
         agent = self._agent
         if agent is not None:
             agent.close()
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             self.connection.close()
 
     def _dial(self, port: int) -> paramiko.Channel:
@@ -121,9 +122,8 @@ class SshSession:
         Raises HostFailed if nothing listens on the port or sshd does not allow forwarding, and
         HostUnreachable.
         """
-        there, here = ("127.0.0.1", port), ("127.0.0.1", 0)
         try:
-            return self._open("direct-tcpip", there, here)
+            return self._open("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0))
         except paramiko.ChannelException as error:
             what, fix = f"nothing answers on 127.0.0.1:{port} there: {error.text}", None
             if error.code == 1:  # this code is SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
@@ -136,8 +136,10 @@ class SshSession:
         try:
             return self._open("session")
         except paramiko.ChannelException as error:
-            what = f"sshd opens no further channel on this session: {error.text} (MaxSessions?)"
-            raise HostFailed(what, where=self.host.name) from error
+            raise HostFailed(
+                f"sshd opens no further channel on this session: {error.text} (MaxSessions?)",
+                where=self.host.name,
+            ) from error
 
     def _open(self, kind: str, *addresses: tuple[str, int]) -> paramiko.Channel:
         """Open an SSH channel of the type `kind`.
@@ -163,8 +165,10 @@ class SshSession:
             out += got[0]
             err += got[1]
             if len(out) + len(err) > MAX_OUTPUT_BYTES:
-                what = f"the command wrote more than {MAX_OUTPUT_BYTES} bytes; it was cut off"
-                raise HostFailed(what, where=self.host.name)
+                raise HostFailed(
+                    f"the command wrote more than {MAX_OUTPUT_BYTES} bytes; it was cut off",
+                    where=self.host.name,
+                )
         return None
 
     @contextlib.contextmanager
@@ -174,7 +178,7 @@ class SshSession:
             yield
         except paramiko.ChannelException:
             raise
-        except _BROKEN as error:
+        except BROKEN as error:
             text = clean(str(error).encode())
             what = "the connection ended" + (f": {text}" if text else "")
             raise HostUnreachable(what, where=self.host.name) from error

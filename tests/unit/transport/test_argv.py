@@ -90,14 +90,14 @@ def test_rsync_s_own_quoting() -> None:
 
 
 def test_rsync_s_words_hold_no_room_for_options() -> None:
-    words = push_argv("/tree", "/there", names=True, delete=False)
+    words = push_argv("/tree", "/there", names=True, delete=False, anew=False)
     assert words[-3:] == ["--", "/tree/", "target:/there/"]
     assert "--from0" in words
     assert "--delete-delay" not in words
-    assert "--delete-delay" in push_argv("/tree", "/there", names=False, delete=True)
+    assert "--delete-delay" in push_argv("/tree", "/there", names=False, delete=True, anew=False)
     for bad in ("there", "-e", "", "/a\nb"):
         with pytest.raises(Refused):
-            push_argv("/tree", bad, names=False, delete=False)
+            push_argv("/tree", bad, names=False, delete=False, anew=False)
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_progress_and_totals() -> None:
         b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)"
     ) == (1238099, 12)
     assert messages.progress(b"sending incremental file list") is None
-    assert messages.sent_bytes(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == 123
+    assert messages.totals(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == (123, 45)
     assert messages.turned_away(255, b"kex_exchange_identification: read: Connection reset by peer")
     assert not messages.turned_away(255, b"Permission denied (publickey)")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import re
 import time
 from typing import Any, NamedTuple
@@ -19,6 +18,8 @@ import paramiko
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.advice import next_of, quoted
+from tfdeploy.model.answers.failures import Failure
+from tfdeploy.model.answers.reading import BadShape, read_text
 from tfdeploy.model.text.units import in_binary_bytes
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
@@ -225,57 +226,24 @@ def _failed(text: bytes, host: str) -> TfdeployError:
 
     `next` of the error is always a text of tfdeploy, never a text of the host.
     """
-    failure = _failure(text)
-    word, _, detail = failure.code.partition(" ")
-    if word in _REASONS:
-        words = _REASONS[word] + (f": {clean(detail.encode())!r}" if detail else "")
+    reason, _, detail = text.decode("ascii", "replace").partition(" ")
+    if reason in _REASONS:
         return Refused(
-            words,
+            _REASONS[reason] + (f": {clean(detail.encode())!r}" if detail else ""),
             where=host,
             next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory",
         )
-    said = quoted(host, failure.what or clean(text))
+    try:
+        failure = read_text(text, Failure)
+    except BadShape:
+        failure = Failure(code="workdir", what="")
+    reported = quoted(host, clean(failure.what.encode(errors="replace")) or clean(text))
     if failure.code == "foreign":
-        step = next_of(host, failure.advice, failure.details)
-        return Refused(
-            said,
-            where=host,
-            next=step,
-        )
+        return Refused(reported, where=host, next=next_of(host, failure.advice, failure.details))
     if failure.code == "disk":
         return Refused(
-            f"no room for the agent, which needs {in_binary_bytes(len(agent_zip()))}: {said}",
+            f"no room for the agent, which needs {in_binary_bytes(len(agent_zip()))}: {reported}",
             where=host,
             next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )
-    return Refused(f"the agent cannot be put there: {said}", where=host, next="set `workdir:`")
-
-
-class _Failure(NamedTuple):
-    """The fields of a line that reports a failure."""
-
-    code: str
-    what: str = ""
-    advice: str | None = None
-    details: dict[str, Any] = {}  # noqa: RUF012 - never changed
-
-
-def _failure(text: bytes) -> _Failure:
-    """Parse the text of a line that reports a failure. The text is JSON or a plain code."""
-    line = text.decode("ascii", "replace")
-    if not line.startswith("{"):
-        return _Failure(line)
-    try:
-        fields: dict[str, Any] = json.loads(line)
-        code, what = (
-            clean(str(fields.get(key) or "").encode(errors="replace")) for key in ("code", "what")
-        )
-        advice, details = fields.get("advice"), fields.get("details")
-    except (ValueError, AttributeError, RecursionError):
-        return _Failure("workdir")
-    return _Failure(
-        code,
-        what,
-        advice if isinstance(advice, str) else None,
-        details if isinstance(details, dict) else {},
-    )
+    return Refused(f"the agent cannot be put there: {reported}", where=host, next="set `workdir:`")

@@ -26,6 +26,7 @@ from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import Reply, VerbStream, checked, checked_frame
 from tfdeploy.transport.protocols import Stream
+from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.command import START_S
 from tfdeploy.transport.ssh.errors import clean, copied
 from tfdeploy.transport.ssh.tcp import Link
@@ -183,7 +184,7 @@ class FramedChannel:
                 for part in self._slices(parts):
                     self._limit.wait_for_bytes(len(part))
                     self._channel.sendall(part)
-        except (OSError, EOFError, paramiko.SSHException) as error:
+        except BROKEN as error:
             ended = self._unreachable("the connection ended")
             self._fail_all(ended)
             raise copied(self._lost or ended) from error
@@ -230,14 +231,16 @@ class FramedChannel:
                 for frame in self._frames.complete_frames():
                     self._dispatch(frame)
                 if self._silent():
-                    what = f"no sign of life for {self._silence_limit_s:g} s"
-                    error = self._unreachable(f"{what}: the host or its network is gone")
+                    error = self._unreachable(
+                        f"no sign of life for {self._silence_limit_s:g} s: the host or its "
+                        "network is gone"
+                    )
                     break
             else:
                 return
         except frames.WireError as foreign:
             error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
-        except (OSError, EOFError, paramiko.SSHException) as broken:
+        except BROKEN as broken:
             error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
         # Bytes that are not from our agent may cause any error. If this thread ended by an error,
         # all calls would wait for ever.
@@ -247,7 +250,7 @@ class FramedChannel:
             )
         self._fail_all(error)
         # Closing fails if the connection ends at the same time.
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+        with contextlib.suppress(*BROKEN):
             self._channel.close()
 
     def _receive(self, timeout_s: float) -> bool:

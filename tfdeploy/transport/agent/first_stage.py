@@ -95,7 +95,7 @@ def start():
 start()
 """
 _LOOK = b"""
-def fail(code, what, advice=None, details=None):
+def fail(code, what, advice=None, details={}):
     import json
     say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "advice": advice, "details": details}))
     sys.exit(1)

@@ -13,6 +13,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from tfdeploy.agent import frames
@@ -50,7 +51,7 @@ class Reply:
         self._items: deque[Frame] = deque()
         self._weight = 0
         self._end: Frame | TfdeployError | None = None
-        self._dropping = not items  # True: items are dropped, only the value is stored
+        self.dropping = not items  # True: items are dropped, only the value is stored
 
     def put(self, frame: Frame) -> None:
         """Add one frame. Frames after the last one of the answer are dropped."""
@@ -59,23 +60,22 @@ class Reply:
                 return
             if not frame.holds("item"):
                 self._end = frame
-            elif not self._dropping:
+            elif not self.dropping:
                 self._items.append(frame)
                 self._weight += frame.weight_bytes
-                self._end_if_flooded()
+                if self._weight > MOST_BACKLOG_BYTES:
+                    self._drop_items()
+                    self._end = BadAnswer(
+                        f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet",
+                        where=self.host,
+                    )
             self._changed.notify_all()
         if self._full():
             self._wait_for_room(self._full)
 
-    def _end_if_flooded(self) -> None:
-        """End the answer with BadAnswer if the stored frames exceed MOST_BACKLOG_BYTES."""
-        if self._weight > MOST_BACKLOG_BYTES:
-            self._items.clear()
-            self._weight = 0
-            self._end = BadAnswer(
-                f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet",
-                where=self.host,
-            )
+    def _drop_items(self) -> None:
+        self._items.clear()
+        self._weight = 0
 
     def fail(self, error: TfdeployError) -> None:
         """End the answer with an error, unless the answer has already ended."""
@@ -111,11 +111,6 @@ class Reply:
                 return frame
         return None
 
-    @property
-    def stopped(self) -> bool:
-        """True if the items are dropped."""
-        return self._dropping
-
     def returned(self, verb: str) -> Frame:
         """Return the last frame of the answer. The answer must have ended.
 
@@ -132,9 +127,8 @@ class Reply:
     def stop(self) -> None:
         """Drop all items, now and later, and wake up the callers that wait."""
         with self._changed:
-            self._dropping = True
-            self._items.clear()
-            self._weight = 0
+            self.dropping = True
+            self._drop_items()
             self._end = self._end or Frame({"value": None}, b"", 0)
             self._changed.notify_all()
 
@@ -142,18 +136,20 @@ class Reply:
         return self._weight > BACKLOG_BYTES
 
 
+@dataclass
 class VerbStream(Generic[I, V]):
     """An implementation of protocols.Stream.
 
     `close` may be called from any thread, and several times.
     """
 
-    def __init__(
-        self, answer: Reply, flow: Flow[I, V], cancel: Callable[[], None], silence_s: float | None
-    ) -> None:
-        self._answer, self._flow, self._cancel, self._silence_s = answer, flow, cancel, silence_s
-        self._waited_s, self._received = 0.0, 0
-        self.value: V | None = None
+    _answer: Reply
+    _flow: Flow[I, V]
+    _cancel: Callable[[], None]
+    _silence_s: float | None
+    value: V | None = None
+    _waited_s: float = 0.0
+    _received: int = 0
 
     def __iter__(self) -> Iterator[tuple[I, bytes]]:
         name, host = self._flow.name, self._answer.host
@@ -163,7 +159,7 @@ class VerbStream(Generic[I, V]):
         except BadAnswer:
             self.close()  # after a bad item, the host need not send more
             raise
-        if not self._answer.stopped:
+        if not self._answer.dropping:
             self.value = checked_frame(
                 self._answer.returned(name), "value", self._flow.value, name, host
             )

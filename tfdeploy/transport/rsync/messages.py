@@ -9,8 +9,7 @@ from tfdeploy.transport.ssh.errors import clean
 from tfdeploy.transport.ssh.target import Target
 
 _PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
-_SENT = re.compile(rb"^sent (\d{1,20}) bytes")
-_RECEIVED = re.compile(rb"^sent \d+ bytes\s+received (\d{1,20}) bytes")
+_TOTALS = re.compile(rb"^sent (\d{1,20}) bytes\s+received (\d{1,20}) bytes")
 VANISHED = 24  # rsync exits with this code if source files vanished during the transfer
 # ssh prints one of these texts if sshd closes the connection before login.
 _TURNED_AWAY = (
@@ -27,16 +26,10 @@ def progress(line: bytes) -> tuple[int, int] | None:
     return (int(match[1]), int(match[2])) if match else None
 
 
-def sent_bytes(line: bytes) -> int | None:
-    """Return the bytes sent, from the line with rsync's totals, or None for other lines."""
-    match = _SENT.match(line)
-    return int(match[1]) if match else None
-
-
-def received_bytes(line: bytes) -> int | None:
-    """Return the bytes received, from the line with rsync's totals, or None for other lines."""
-    match = _RECEIVED.match(line)
-    return int(match[1]) if match else None
+def totals(line: bytes) -> tuple[int, int] | None:
+    """Return (bytes sent, bytes received) from the line with both, or None for other lines."""
+    match = _TOTALS.match(line)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def turned_away(code: int, stderr: bytes) -> bool:
@@ -54,11 +47,7 @@ def shrank(code: int, stderr: bytes) -> bool:
 
     rsync reports such a file with ENODATA (61).
     """
-    lines = [
-        line
-        for line in stderr.splitlines()
-        if line.strip() and not line.startswith(b"rsync error:")
-    ]
+    lines = _error_lines(stderr)
     return code == 23 and bool(lines) and all(map(_says_shrank, lines))
 
 
@@ -78,7 +67,7 @@ def explain(
     push.
     """
     host = target.name or target.where
-    line = _first(stderr)
+    line = clean((_error_lines(stderr) or [stderr])[0])
     if b"No space left on device" in stderr or b"Disk quota exceeded" in stderr:
         full = next(
             words
@@ -100,12 +89,13 @@ def explain(
         return rsync_missing(target)
     if b"Host key verification failed" in stderr or b"host key is known" in stderr:
         changed = re.search(rb"(?i)has changed", stderr)
-        next_ = (
-            f"only if you know why: `tfdeploy trust --renew {host}`"
+        return HostUnreachable(
+            f"ssh refuses the host key: {line}",
+            where=host,
+            next=f"only if you know why: `tfdeploy trust --renew {host}`"
             if changed
-            else f"`tfdeploy trust --limit {host}`"
+            else f"`tfdeploy trust --limit {host}`",
         )
-        return HostUnreachable(f"ssh refuses the host key: {line}", where=host, next=next_)
     if b"Permission denied (" in stderr:
         return HostUnreachable(
             f"ssh is not let in: {line}", where=host, next="check `user:` and `identity_file:`"
@@ -138,11 +128,10 @@ def rsync_missing(target: Target) -> Refused:
     )
 
 
-def _first(stderr: bytes) -> str:
-    """Return the first line of rsync's errors that names a cause."""
-    lines = [
+def _error_lines(stderr: bytes) -> list[bytes]:
+    """Return the lines of rsync's and ssh's errors that name a cause."""
+    return [
         line
         for line in stderr.splitlines()
         if line.strip() and not line.startswith((b"rsync error:", b"@@@"))
     ]
-    return clean(lines[0] if lines else stderr)

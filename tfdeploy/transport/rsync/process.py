@@ -13,7 +13,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 
 from tfdeploy.errors import HostFailed, Interrupted
 from tfdeploy.transport.protocols import RemoteCommand
@@ -36,14 +36,16 @@ _starts: dict[Target, threading.BoundedSemaphore] = {}
 Progress = Callable[[int, int | None], None]
 
 
-@dataclass(frozen=True)
-class RsyncCall:
-    """The settings of one transfer.
+@dataclass
+class RsyncProcess:
+    """One run of rsync: its settings and, after `run`, its result.
 
     `argv`: rsync's arguments without the remote shell.
     `names`: the files to copy; None: all.
     `start`: a function that starts the remote command over an open session; None: a new ssh starts
     it.
+    `drops_noise`: True to drop what the login shell prints.
+    `totals`: (bytes sent, bytes received).
     """
 
     target: Target
@@ -55,88 +57,40 @@ class RsyncCall:
     # rsync may write only to this folder, if the kernel can enforce that. None: to any folder.
     only_into: str | None = None
     start: Start | None = None
-
-
-@dataclass
-class RsyncResult:
-    """The exit code, the bytes and the errors of one rsync."""
-
+    drops_noise: bool = False
     code: int = 0
-    sent: int = 0
-    received: int = 0
+    totals: tuple[int, int] = (0, 0)
     stderr: bytes = b""
     interrupted: bool = False
     too_much: bool = False
     too_slow: bool = False
 
-
-def transfer(call: RsyncCall) -> RsyncResult:
-    """Run one transfer, with retries, and return its result. Raises Interrupted.
-
-    The transfer is retried while sshd closes the connection before login. If output of the login
-    shell disturbed rsync, the transfer is retried once, and then this output is dropped.
-    """
-    noise = False
-    # ssh does not show why sshd closed the connection, so the retries are those of HELD_OFF in
-    # closings.py. The operator gets no notice, because a session to the same host was accepted just
-    # before.
-    patience = Patience(lambda text: None)
-    while True:
-        done = _Process(call, noise).run()
-        if done.code in SUCCESS or done.too_much or done.too_slow:
-            break
-        if done.interrupted:
-            raise Interrupted(
-                "the transfer was interrupted", where=call.target.name or call.target.where
-            )
-        if messages.noisy(done.code, done.stderr) and not noise:
-            noise = True
-            continue
-        turned_away = messages.turned_away(done.code, done.stderr)
-        delay_s = patience.delay_s(HELD_OFF) if turned_away else None
-        if delay_s is None:
-            break
-        time.sleep(delay_s)
-    return done
-
-
-@dataclass
-class _Process:
-    """One run of rsync. `noise`: True to drop what the login shell prints."""
-
-    call: RsyncCall
-    noise: bool
-    done: RsyncResult = field(default_factory=RsyncResult)
-
-    def run(self) -> RsyncResult:
-        """Run rsync to its end and return the result."""
+    def run(self) -> None:
+        """Run rsync to its end, and set the result."""
         with contextlib.ExitStack() as until_end, contextlib.ExitStack() as start:
-            if self.call.start is None and self.call.target.jump is not None:
+            if self.start is None and self.target.jump is not None:
                 with _lock:
                     starting = _starts.setdefault(
-                        self.call.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP)
+                        self.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP)
                     )
                 start.enter_context(starting)
             mark = f"{MARK}\n".encode() if self._marks else b""
             shell = until_end.enter_context(RemoteShell(self._start_command, mark))
             process = self._start(shell)
-            running.begun(process, self.call.target)
-            late = threading.Timer(
-                self.call.max_s or threading.TIMEOUT_MAX, self._end_late, (process,)
-            )
+            running.begun(process, self.target)
+            late = threading.Timer(self.max_s or threading.TIMEOUT_MAX, self._end_late, (process,))
             try:
-                if self.call.max_s is not None:
+                if self.max_s is not None:
                     late.start()
                 self._communicate(process, start)
             finally:
                 late.cancel()
                 self._reap(process)
-        return self.done
 
     @property
     def _marks(self) -> bool:
         """True if the host prints MARK before rsync starts."""
-        return self.noise or self.call.start is not None
+        return self.drops_noise or self.start is not None
 
     def _start_command(self, line: str) -> RemoteCommand:
         """Start a command line over the open session, or with a new ssh.
@@ -144,20 +98,16 @@ class _Process:
         A new ssh is used if there is no session, or if sshd allows no further channel in it.
         """
         with contextlib.suppress(HostFailed):
-            if self.call.start is not None:
-                return self.call.start(line)
-        return SshCommand(ssh_argv(self.call.target), _environment(), line)
+            if self.start is not None:
+                return self.start(line)
+        return SshCommand(ssh_argv(self.target), _environment(), line)
 
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
         """Start rsync. If possible, it is confined to the folder `only_into` of the call."""
-        folder = self.call.only_into
-        program, *words = self.call.argv
+        folder = self.only_into
+        program, *words = self.argv
         # rsync expects the limit in KiB per second.
-        limit = (
-            [f"--bwlimit={max(1, self.call.target.bwlimit >> 10)}"]
-            if self.call.target.bwlimit
-            else []
-        )
+        limit = [f"--bwlimit={max(1, self.target.bwlimit >> 10)}"] if self.target.bwlimit else []
         path = [f"--rsync-path=echo {MARK}; exec rsync"] if self._marks else []
         before = confinement.argv(folder) if folder is not None and confinement.works() else []
         asking = rsync_shell(confinement.asking_words(shell.theirs.fileno()))
@@ -190,16 +140,16 @@ class _Process:
             *lines, rest = re.split(rb"[\r\n]", rest + block)
             rest = rest[-4096:]
             self._read(lines)
-            if self.done.too_much:
+            if self.too_much:
                 running.send_signal(process, signal.SIGTERM)
         self._read([rest])
-        self.done.code = process.wait()
+        self.code = process.wait()
         for thread in threads:
             thread.join(END_S)
 
     def _end_late(self, process: subprocess.Popen[bytes]) -> None:
         """End rsync because it has run for more than `max_s` seconds."""
-        self.done.too_slow = True
+        self.too_slow = True
         running.send_signal(process, signal.SIGTERM)
 
     def _read(self, lines: list[bytes]) -> None:
@@ -207,20 +157,19 @@ class _Process:
         newest = None
         for line in lines:
             newest = messages.progress(line) or newest
-            self.done.sent = messages.sent_bytes(line) or self.done.sent
-            self.done.received = messages.received_bytes(line) or self.done.received
+            self.totals = messages.totals(line) or self.totals
         if newest is None:
             return
-        if self.call.max_bytes is not None and newest[0] > self.call.max_bytes:
-            self.done.too_much = True
-        if self.call.on_progress is not None:
-            self.call.on_progress(newest[0], None)
+        if self.max_bytes is not None and newest[0] > self.max_bytes:
+            self.too_much = True
+        if self.on_progress is not None:
+            self.on_progress(newest[0], None)
 
     def _feed(self, process: subprocess.Popen[bytes]) -> None:
         """Write the names of the files to copy to rsync's input."""
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:
-            for name in self.call.names or ():
+            for name in self.names or ():
                 # Without ./, rsync would treat a name that begins with # or ; as a comment.
                 pipe.write(b"./" + name + b"\0")
 
@@ -228,8 +177,8 @@ class _Process:
         """Read rsync's error messages to their end, and store the first STDERR_BYTES of them."""
         assert process.stderr is not None
         while block := os.read(process.stderr.fileno(), 1 << 14):
-            if len(self.done.stderr) < STDERR_BYTES:
-                self.done.stderr += block
+            if len(self.stderr) < STDERR_BYTES:
+                self.stderr += block
 
     def _reap(self, process: subprocess.Popen[bytes]) -> None:
         """End rsync if it still runs, and close its pipes."""
@@ -243,7 +192,38 @@ class _Process:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        self.done.interrupted = running.gone(process)
+        self.interrupted = running.gone(process)
+
+
+def transfer(settings: RsyncProcess) -> RsyncProcess:
+    """Run rsync with these settings, with retries. Return the last run. Raises Interrupted.
+
+    The transfer is retried while sshd closes the connection before login. If output of the login
+    shell disturbed rsync, the transfer is retried once, and then this output is dropped.
+    """
+    drops_noise = False
+    # ssh does not show why sshd closed the connection, so the retries are those of HELD_OFF in
+    # closings.py. The operator gets no notice, because a session to the same host was accepted just
+    # before.
+    patience = Patience(lambda text: None)
+    while True:
+        done = replace(settings, drops_noise=drops_noise)
+        done.run()
+        if done.code in SUCCESS or done.too_much or done.too_slow:
+            break
+        if done.interrupted:
+            raise Interrupted(
+                "the transfer was interrupted", where=done.target.name or done.target.where
+            )
+        if messages.noisy(done.code, done.stderr) and not drops_noise:
+            drops_noise = True
+            continue
+        turned_away = messages.turned_away(done.code, done.stderr)
+        delay_s = patience.delay_s(HELD_OFF) if turned_away else None
+        if delay_s is None:
+            break
+        time.sleep(delay_s)
+    return done
 
 
 def _environment() -> dict[str, str]:

@@ -13,7 +13,6 @@ import socket
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.transport.protocols import Pipes, RemoteCommand
@@ -31,7 +30,7 @@ class RemoteShell:
     Use it as a context manager.
     """
 
-    def __init__(self, start: Start, mark: bytes = b"") -> None:
+    def __init__(self, start: Start, mark: bytes) -> None:
         """Create the sockets.
 
         `start`: a function that starts a command line on the host. `mark`: what that command prints
@@ -55,12 +54,7 @@ class RemoteShell:
     def __enter__(self) -> RemoteShell:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """End the remote command. rsync must have ended before."""
         with self._lock:
             self._closed = True
@@ -82,7 +76,8 @@ class RemoteShell:
             for pipe in pipes:
                 # rsync makes its pipes non-blocking, also for this process.
                 os.set_blocking(pipe, True)
-            if _is_rsync(words) and len(pipes) == PIPES:
+            # rsync starts its server on the host `target`.
+            if words[0] == "target" and "--server" in words and len(pipes) == PIPES:
                 self._run(" ".join(words[1:]), (pipes[0], pipes[1], pipes[2]))
             else:
                 self._end(255, pipes)
@@ -151,8 +146,3 @@ class SshCommand:
             except subprocess.TimeoutExpired:
                 self._process.kill()
                 self._process.wait()
-
-
-def _is_rsync(words: list[str]) -> bool:
-    """True if the request starts an rsync server on the host `target`, as rsync does."""
-    return words[0] == "target" and "--server" in words

@@ -9,14 +9,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
-from collections.abc import Iterable
 from functools import lru_cache
 
 from tfdeploy.agent import layout
 from tfdeploy.errors import HostFailed, Refused
 from tfdeploy.transport.protocols import Session
 from tfdeploy.transport.rsync import flaws, messages
-from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncCall, transfer
+from tfdeploy.transport.rsync.process import SUCCESS, Progress, RsyncProcess, transfer
 from tfdeploy.transport.rsync.remote_shell import Start
 from tfdeploy.transport.ssh.target import Target
 
@@ -32,7 +31,7 @@ _OUTPUT = ("--info=progress2,stats1", "--no-human-readable", "--outbuf=L")
 def push(
     target: Target,
     source_root: str,
-    names: Iterable[bytes] | None,
+    names: list[bytes] | None,
     destination: str,
     *,
     delete: bool,
@@ -56,15 +55,14 @@ def push(
     source with `delete`), HostFailed (disk full, ...), HostUnreachable, Interrupted.
     """
     _check_local()
-    listed = None if names is None else list(names)
-    argv = push_argv(source_root, destination, names=listed is not None, delete=delete, anew=anew)
+    argv = push_argv(source_root, destination, names=names is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
     done = transfer(
-        RsyncCall(target, argv, listed, on_progress, start=_start(session, total_bytes))
+        RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
     )
     if done.code not in SUCCESS and not messages.shrank(done.code, done.stderr):
         raise messages.explain(done.code, done.stderr, target, source_root)
-    return done.sent
+    return done.totals[0]
 
 
 def pull(
@@ -72,7 +70,7 @@ def pull(
     source_root: str,
     destination: str,
     *,
-    names: Iterable[bytes] | None = None,
+    names: list[bytes] | None = None,
     on_progress: Progress | None = None,
     max_bytes: int | None = None,
     max_s: float | None = None,
@@ -94,15 +92,14 @@ def pull(
     HostUnreachable, Interrupted.
     """
     _check_local()
-    listed = None if names is None else list(names)
-    for name in listed or ():
+    for name in names or ():
         check_name(name)
-    argv = pull_argv(source_root, destination, names=listed is not None)
+    argv = pull_argv(source_root, destination, names=names is not None)
     done = transfer(
-        RsyncCall(
+        RsyncProcess(
             target,
             argv,
-            listed,
+            names,
             on_progress,
             max_bytes,
             max_s,
@@ -123,7 +120,7 @@ def pull(
         )
     if done.code not in SUCCESS:
         raise messages.explain(done.code, done.stderr, target, source_root, into=destination)
-    return done.received
+    return done.totals[1]
 
 
 def _start(session: Session | None, total_bytes: int) -> Start | None:
@@ -149,7 +146,7 @@ def _check_source(root: str, delete: bool) -> None:
 
 
 def push_argv(
-    source_root: str, destination: str, *, names: bool, delete: bool, anew: bool = False
+    source_root: str, destination: str, *, names: bool, delete: bool, anew: bool
 ) -> list[str]:
     """Return the rsync command of a push, without the remote shell.
 

@@ -7,6 +7,8 @@ import threading
 import paramiko
 
 BLOCK = 1 << 20  # most bytes of one read
+# The errors of a connection that has ended.
+BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class _Wake:

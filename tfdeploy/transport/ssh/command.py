@@ -8,6 +8,7 @@ import paramiko
 
 from tfdeploy.errors import HostFailed
 from tfdeploy.transport.ssh import connect_timeout
+from tfdeploy.transport.ssh.channel_reader import BROKEN
 
 START_S = 60.0  # most seconds until sshd confirms that a command has started
 
@@ -25,7 +26,7 @@ class _Request:
 
     def close(self) -> None:
         """Close the channel, so that the thread that waits for the reply gets an error."""
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):
+        with contextlib.suppress(*BROKEN):
             self._channel.close()
 
 
@@ -41,6 +42,7 @@ def begin(channel: paramiko.Channel, line: str, host: str) -> None:
             channel.exec_command(line)
         except (paramiko.SSHException, OSError) as error:
             if wait.over:
-                what = f"its sshd did not start a command within {START_S:g} s"
-                raise HostFailed(what, where=host) from error
+                raise HostFailed(
+                    f"its sshd did not start a command within {START_S:g} s", where=host
+                ) from error
             raise

@@ -18,6 +18,7 @@ import paramiko
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
+from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
 from tfdeploy.transport.ssh.errors import copied
 from tfdeploy.transport.ssh.host_keys import accepted_keys
@@ -126,7 +127,7 @@ class Connector:
             except HostUnreachable as error:
                 error.where = error.where or host
                 raise
-            except (paramiko.SSHException, OSError, EOFError, UnicodeError) as error:
+            except (*BROKEN, UnicodeError) as error:
                 if (limit_error := descriptors.limit_reached(error)) is not None:
                     raise limit_error from error
                 closing = attempt.closing
@@ -244,27 +245,23 @@ class _JumpHost:
         with self._starts.slot(wait):
             try:
                 channel = transport.open_channel(
-                    "direct-tcpip",
-                    address,
-                    ("", 0),
-                    timeout=wait.limit_s,
+                    "direct-tcpip", address, ("", 0), timeout=wait.limit_s
                 )
             except paramiko.ChannelException as error:
-                what = f"{errors.JUMP} {self._target.where} cannot reach "
-                what += f"{target.hostname}:{target.port}: {error.text}"
-                raise HostUnreachable(what, where=host, retries=0) from error
-            except paramiko.SSHException as error:
-                if "Timeout" in str(error):
+                raise HostUnreachable(
+                    f"{errors.JUMP} {self._target.where} cannot reach "
+                    f"{target.hostname}:{target.port}: {error.text}",
+                    where=host,
+                    retries=0,
+                ) from error
+            except BROKEN as error:
+                if isinstance(error, paramiko.SSHException) and "Timeout" in str(error):
                     raise TimeoutError("timed out") from error
-                raise self._lost(host) from error
-            except (OSError, EOFError) as error:
-                raise self._lost(host) from error
+                raise HostUnreachable(
+                    f"{errors.JUMP} {self._target.where} is lost: the connection to it ended",
+                    where=host,
+                ) from error
         return Link(channel)
-
-    def _lost(self, host: str) -> HostUnreachable:
-        """Return the error for a lost connection to the jump host."""
-        what = f"{errors.JUMP} {self._target.where} is lost: the connection to it ended"
-        return HostUnreachable(what, where=host)
 
     def close(self) -> None:
         if self._connection is not None:

@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator
 import paramiko
 
 from tfdeploy.transport.protocols import Pipes
-from tfdeploy.transport.ssh.channel_reader import ChannelReader
+from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 
 SEND_BYTES = 128 << 10  # most bytes of one read
 NOISE_BYTES = 1 << 20  # the mark is searched in at most this much output
 STATUS_S = 10.0  # seconds to wait for the exit code after the output's end
 LOST = 255  # exit code after a lost connection, as in ssh
-_BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class ChannelCommand:
@@ -30,7 +29,7 @@ class ChannelCommand:
 
     def join(self, pipes: Pipes, mark: bytes = b"") -> int:
         threading.Thread(target=self._feed, args=(os.dup(pipes[0]),), daemon=True).start()
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             copy_after(mark, self._output(pipes[2]), pipes[1])
             self._channel.status_event.wait(STATUS_S)
         self.close()
@@ -41,7 +40,7 @@ class ChannelCommand:
         return LOST
 
     def close(self) -> None:
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             self._channel.close()
 
     def _feed(self, source: int) -> None:
@@ -49,7 +48,7 @@ class ChannelCommand:
 
         `source` ends when the program that writes to it ends.
         """
-        with contextlib.suppress(*_BROKEN), os.fdopen(source, "rb", buffering=0) as pipe:
+        with contextlib.suppress(*BROKEN), os.fdopen(source, "rb", buffering=0) as pipe:
             while block := pipe.read(SEND_BYTES):
                 self._channel.sendall(block)
             self._channel.shutdown_write()

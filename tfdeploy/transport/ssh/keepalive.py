@@ -14,6 +14,7 @@ import time
 import paramiko
 from paramiko.common import cMSG_GLOBAL_REQUEST
 
+from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.tcp import Link
 
 EVERY_S = 5.0  # seconds between two checks
@@ -70,7 +71,7 @@ def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> No
     asked = None
     if now - link.received_at >= EVERY_S:
         asked = now
-        with contextlib.suppress(paramiko.SSHException, OSError, EOFError):
+        with contextlib.suppress(*BROKEN):
             _send_request(transport)
     with _lock:
         if transport in _watched:

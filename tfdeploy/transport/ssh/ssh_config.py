@@ -107,7 +107,7 @@ def read_answers(text: str) -> Answers:
 def file_with(keyword: str) -> str:
     """Return the configuration file that has `keyword`, itself or in a file that it includes."""
     for path in (user_config(), SYSTEM_CONFIG):
-        if any(words and words[0].lower() == keyword for words in _lines(path, 0)):
+        if any(words and words[0].lower() == keyword for words in _lines(path)):
             return path
     return user_config()
 
@@ -119,7 +119,7 @@ def named_files(keyword: str) -> list[str]:
     """
     paths: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
-        for words in _lines(path, 0):
+        for words in _lines(path):
             if words is not None and words[0].lower() == keyword:
                 paths += _matching(" ".join(words[1:]))
     return paths
@@ -179,15 +179,14 @@ def _config_option() -> list[str]:
 @lru_cache(maxsize=8)
 def _matters(*paths: str) -> bool:
     """True if ssh is installed and a configuration file has a relevant keyword."""
-    return shutil.which("ssh") is not None and any(_has_effect(path, 0) for path in paths)
+    return shutil.which("ssh") is not None and any(
+        words is None or words[0].lower() not in _HARMLESS
+        for path in paths
+        for words in _lines(path)
+    )
 
 
-def _has_effect(path: str, depth: int) -> bool:
-    """True if the file, or a file that it includes, has a relevant keyword."""
-    return any(words is None or words[0].lower() not in _HARMLESS for words in _lines(path, depth))
-
-
-def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
+def _lines(path: str, depth: int = 0) -> Iterator[list[str] | None]:
     """Yield the words of each line of the file, and of the files that it includes.
 
     Yields None for an `Include` that is nested more than 16 levels deep.
@@ -205,11 +204,7 @@ def _lines(path: str, depth: int) -> Iterator[list[str] | None]:
         elif depth >= 16:
             yield None
         else:
-            for included in (included for word in words[1:] for included in _included(word, path)):
-                yield from _lines(included, depth + 1)
-
-
-def _included(word: str, path: str) -> list[str]:
-    """Return the existing files that match one word of an `Include` line."""
-    pattern = os.path.expanduser(word.strip('"'))
-    return glob.glob(os.path.join(os.path.dirname(path), pattern))
+            for word in words[1:]:
+                pattern = os.path.expanduser(word.strip('"'))
+                for included in glob.glob(os.path.join(os.path.dirname(path), pattern)):
+                    yield from _lines(included, depth + 1)

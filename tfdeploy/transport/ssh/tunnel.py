@@ -16,10 +16,10 @@ from collections.abc import Callable
 import paramiko
 
 from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.transport.ssh.channel_reader import BROKEN
 
 MOST_CONNECTIONS = 64
 _BLOCK_BYTES = 1 << 16  # most bytes of one read
-_BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class _Connection:
@@ -35,13 +35,13 @@ class _Connection:
         with contextlib.suppress(OSError):
             self.sock.shutdown(socket.SHUT_RDWR)
         if self.channel is not None:
-            with contextlib.suppress(*_BROKEN):
+            with contextlib.suppress(*BROKEN):
                 self.channel.close()
 
     def forward(self, dial: Callable[[], paramiko.Channel]) -> None:
         """Copy bytes in both directions until both have ended."""
         # Errors are ignored, also an error of `close`, which fails if the session is lost.
-        with contextlib.suppress(TfdeployError, *_BROKEN), contextlib.closing(dial()) as channel:
+        with contextlib.suppress(TfdeployError, *BROKEN), contextlib.closing(dial()) as channel:
             self.channel = channel
             back = (channel.recv, self.sock.sendall, lambda: self.sock.shutdown(socket.SHUT_WR))
             thread = threading.Thread(target=self._copy, args=back, daemon=True)
@@ -56,11 +56,11 @@ class _Connection:
         end: Callable[[], object],
     ) -> None:
         """Copy bytes in one direction until it ends. The other direction may continue."""
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             while block := read(_BLOCK_BYTES):
                 self.received_at = time.monotonic()
                 write(block)
-        with contextlib.suppress(*_BROKEN):
+        with contextlib.suppress(*BROKEN):
             end()
 
 
