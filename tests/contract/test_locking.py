@@ -21,7 +21,7 @@ from tfdeploy.model.advice import quoted
 from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.runs import RUN_ABORT
-from tfdeploy.operations.lock import locked
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.transport.fleet import SshFleet
 
 ALL = ("n1", "n2", "n3")
@@ -68,7 +68,7 @@ class Taking(threading.Thread):
             self.said.append(event.data.get("text", ""))
 
         try:
-            with locked(self.fleet, self.hosts, "job", self.operation, ANNA, emit):
+            with HostLocks(self.fleet, self.hosts, "job", self.operation, ANNA, emit).held():
                 self.held.set()
                 self.let_go.wait(120)
         except TfdeployError as error:
@@ -116,7 +116,7 @@ def test_error_names_all_unreachable_hosts(fleets: Any) -> None:
     away = tuple(replace(host, port=9) for host in hosts.values())
     with (
         pytest.raises(HostUnreachable) as caught,
-        locked(anna, away, "digits", "launch", ANNA, lambda event: None),
+        HostLocks(anna, away, "digits", "launch", ANNA, lambda event: None).held(),
     ):
         pass
     assert caught.value.where == "n[1-3]"
@@ -130,7 +130,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
     """
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
-    with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
+    with HostLocks(anna, (host,), "job", "sync", ANNA, lambda event: None).held():
         agent = anna.session(host).agent()
         agent.call(DATA_BEGIN, where)
         os.kill(agent.hello.pid, signal.SIGKILL)
@@ -154,7 +154,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
 def test_operator_who_lost_only_session_keeps_lock(fleets: Any) -> None:
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
-    with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
+    with HostLocks(anna, (host,), "job", "sync", ANNA, lambda event: None).held():
         anna.session(host).close()
         anna.session(host).agent().call(DATA_BEGIN, where)
         assert not ask(bert, host, "sync")

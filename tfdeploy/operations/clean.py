@@ -26,7 +26,7 @@ from tfdeploy.model.clean import Rules, goes, kept, runs_that_stay
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.lock import locked_where_possible
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.store.runs import RunStore
@@ -150,8 +150,8 @@ def remove(
     for job in sorted(
         {item.job for items in candidates.going.values() for item in items if item.job}
     ):
-        having = removal.hosts_with(job)
-        with locked_where_possible(fleet, having, job, "clean", holder, emit) as (lock, busy):
+        lock = HostLocks(fleet, removal.hosts_with(job), job, "clean", holder, emit)
+        with lock.held_where_possible() as busy:
             removal.errors.update(busy)
             removal.ask(lock.hosts, CLEAN_REMOVE, {"job": job, **args}, job)
     removal.ask(removal.hosts_with(""), CLEAN_WORKDIR, {"jobs": jobs}, "")
@@ -231,11 +231,7 @@ class LocalRuns:
     unended: tuple[str, ...] = ()
     elsewhere: tuple[str, ...] = ()
 
-    @property
-    def bytes(self) -> dict[str, int]:
-        return {run: size for run, (_, size) in self.going.items()}
-
-    def without(self, runs: Collection[tuple[str, str]]) -> dict[str, int]:
+    def sizes(self, runs: Collection[tuple[str, str]] = ()) -> dict[str, int]:
         """Return {run: bytes} of `going`, except for `runs`, which are pairs (job, run)."""
         return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from tfdeploy.model.events import (
     BroadcastFields,
@@ -24,9 +25,13 @@ def emit_note(
     emit(Event("note", time.time(), run=run, host=host, data=data))
 
 
+# Takes the parameters of emit_note without `level`.
+emit_warning = partial(emit_note, level="warning")
+
+
 def notices_to(emit: Emit) -> Callable[[str, str], None]:
     """Return a function that emits, as a warning, why a host of a fleet must wait."""
-    return lambda host, text: emit_note(emit, text, level="warning", host=host)
+    return lambda host, text: emit_warning(emit, text, host=host)
 
 
 def emit_host(

@@ -13,7 +13,6 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 from tfdeploy.model.answers.listing import newest
 from tfdeploy.model.events import Emit
@@ -22,7 +21,7 @@ from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.copy.rsync_notes import note_rsync
-from tfdeploy.operations.emit import emit_note, emit_transfer
+from tfdeploy.operations.emit import emit_transfer, emit_warning
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
@@ -84,15 +83,24 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
     def fetch_host(session: Session) -> HostFetch:
         began, name, to = time.monotonic(), session.host.name, options.to
         fetched, budget = HostFetch(), FetchBudget(name, options.most_bytes)
-        bounds: dict[str, Any] = {"overwrite": options.overwrite, "budget": budget}
         if "logs" in options.parts:
             fetched.add(fetch_logs(session, plan, to / "logs", emit, budget))
         if name in with_files:
             fetched.add(
-                fetch_folder(session, files, to / "files" / name, emit, within=to, **bounds)
+                fetch_folder(
+                    session,
+                    files,
+                    to / "files" / name,
+                    emit,
+                    budget,
+                    overwrite=options.overwrite,
+                    within=to,
+                )
             )
         if name == chosen:
-            fetched.add(fetch_folder(session, keep, to / "keep", emit, **bounds))
+            fetched.add(
+                fetch_folder(session, keep, to / "keep", emit, budget, overwrite=options.overwrite)
+            )
         fetched.seconds = time.monotonic() - began
         emit_transfer(
             emit,
@@ -106,10 +114,9 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         return fetched
 
     if chosen is not None and failed and "keep" in options.parts:
-        emit_note(
+        emit_warning(
             emit,
             f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}",
-            level="warning",
         )
     if with_files or chosen is not None:
         note_rsync(emit)

@@ -16,7 +16,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
-from tfdeploy.operations.lock import locked
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.planning.keep import HostKeep, newest
 from tfdeploy.transport.protocols import Fleet
@@ -54,7 +54,7 @@ def copy_onto(
         return kept
     ends = (inventory.host(kept.host), inventory.host(host))
     _refuse_live(facts, kept.host, host)
-    with locked(fleet, ends, job.name, "fetch", holder, emit):
+    with HostLocks(fleet, ends, job.name, "fetch", holder, emit).held():
         copy_keep(fleet, KeepCopy(job.name, job.keep, ends[0]), ends, emit)
     return kept
 

@@ -27,7 +27,7 @@ from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.emit import emit_host, emit_note, step
+from tfdeploy.operations.emit import emit_host, emit_note, emit_warning, step
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.preflight import preflight
@@ -37,7 +37,7 @@ from tfdeploy.operations.launching.readiness import await_up, check_succeeded
 from tfdeploy.operations.launching.refusals import prepare_error
 from tfdeploy.operations.launching.renewal import has_lapsed, lapsed_error, renewed
 from tfdeploy.operations.launching.rollback import Prepared
-from tfdeploy.operations.lock import locked
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.ask import ask_all
@@ -121,10 +121,9 @@ def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
     except KeyboardInterrupt:
         # An interrupt after the commit does not undo the launch.
         run = prepared.plan.run
-        emit_note(
+        emit_warning(
             emit,
             f"interrupted after the launch: {run} continues, and `tfdeploy stop {run}` ends it",
-            level="warning",
             run=run,
         )
     return prepared.plan
@@ -161,10 +160,9 @@ def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Pre
         except (PortTaken, TreeChanged) as error:
             if not tries_left:
                 raise
-            emit_note(
+            emit_warning(
                 steps.emit,
                 f"{error.what}: probing and planning again",
-                level="warning",
                 run=request.run,
             )
     raise AssertionError("unreachable")
@@ -194,14 +192,14 @@ class Steps:
         request = self.request
         with step(self.emit, "lock", request.run):
             undo.enter_context(
-                locked(
+                HostLocks(
                     self.fleet,
                     request.inventory.hosts,
                     request.job.name,
                     "launch",
                     request.holder,
                     self.emit,
-                )
+                ).held()
             )
 
     def probe(self, shipment: Shipment) -> dict[str, HostFacts]:
@@ -250,7 +248,7 @@ class Steps:
             for text in (*plan.notes, goes_on):
                 emit_note(self.emit, text, run=plan.run)
             for warning in shipment.warnings:
-                emit_note(self.emit, warning, level="warning", run=plan.run)
+                emit_warning(self.emit, warning, run=plan.run)
         return plan, shipment
 
     def _divide_data(self, plan: Plan, shipment: Shipment) -> tuple[Plan, Shipment]:
@@ -262,11 +260,9 @@ class Steps:
         if not plan.parts or not request.sync:
             return plan, shipment
         tasks = {task.task: task.host for task in plan.tasks}
-        shipment = with_parts(
-            shipment, self.fleet, request.job, self.hosts, tasks, request.job.places
-        )
+        shipment = with_parts(shipment, self.fleet, request.job, self.hosts, tasks)
         return with_sizes(
-            plan, {name: split_outcomes.parts for name, split_outcomes in shipment.splits.items()}
+            plan, {name: split.parts for name, split in shipment.splits.items()}
         ), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:

@@ -30,48 +30,6 @@ UNLOCK_S = 5.0  # timeout of the call that releases a lock
 _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
-@contextmanager
-def locked(
-    fleet: Fleet, hosts: Hosts, job: str, operation: str, holder: LockHolder, emit: Emit
-) -> Iterator[None]:
-    """Hold the job's lock on all hosts while the context is open.
-
-    Raises one error for all hosts that cannot be locked. Waits until another operation, such as a
-    sync, releases the lock. Only a launch does not wait for another launch: it raises Refused. A
-    host releases the lock when its SSH session ends, so nothing stays locked if tfdeploy is killed.
-    """
-    lock = HostLocks(fleet, hosts, job, operation, holder, emit)
-    values_or_error("reaching all hosts", lock.connect())
-    try:
-        values_or_error("lock", lock.acquire_all(hosts, all_or_none=True))
-        yield
-    finally:
-        lock.release()
-
-
-@contextmanager
-def locked_where_possible(
-    fleet: Fleet,
-    hosts: Hosts,
-    job: str,
-    operation: str,
-    holder: LockHolder,
-    emit: Emit,
-    soon: tuple[str, ...] = (),
-) -> Iterator[tuple[HostLocks, Errors]]:
-    """Hold the job's lock on as many hosts as possible while the context is open.
-
-    Used by verbs that can succeed on some of the hosts. Yields the lock, whose `hosts` are the
-    locked hosts, and the errors of the other hosts. `soon` names the verbs that are called next, so
-    that the agents load them in advance.
-    """
-    lock = HostLocks(fleet, hosts, job, operation, holder, emit, soon)
-    try:
-        yield lock, lock.acquire()
-    finally:
-        lock.release()
-
-
 class JobLock:
     """A job's lock on hosts that is held until the end of an operation.
 
@@ -94,7 +52,8 @@ class HostLocks(JobLock):
     """The job's lock on each of `hosts`, released host by host.
 
     So a host is free for other operations as soon as this operation has finished there. Locks are
-    acquired in the order of host names, so two operators cannot deadlock.
+    acquired in the order of host names, so two operators cannot deadlock. `soon` names the verbs
+    that are called next, so that the agents load them in advance.
     """
 
     fleet: Fleet
@@ -105,6 +64,34 @@ class HostLocks(JobLock):
     emit: Emit
     soon: tuple[str, ...] = ()
     _released: set[str] = field(default_factory=set)
+
+    @contextmanager
+    def held(self) -> Iterator[None]:
+        """Hold the lock on all hosts while the context is open.
+
+        Raises one error for all hosts that cannot be locked. Waits until another operation, such as
+        a sync, releases the lock. Only a launch does not wait for another launch: it raises
+        Refused. A host releases the lock when its SSH session ends, so nothing stays locked if
+        tfdeploy is killed.
+        """
+        values_or_error("reaching all hosts", self.connect())
+        try:
+            values_or_error("lock", self.acquire_all(self.hosts, all_or_none=True))
+            yield
+        finally:
+            self.release()
+
+    @contextmanager
+    def held_where_possible(self) -> Iterator[Errors]:
+        """Hold the lock on as many hosts as possible while the context is open.
+
+        Used by verbs that can succeed on some of the hosts. Yields the errors of the other hosts.
+        Then `hosts` contains only the locked hosts.
+        """
+        try:
+            yield self.acquire()
+        finally:
+            self.release()
 
     def connect(self) -> Outcomes[AgentChannel]:
         """Start the agents of all hosts at once, before the first lock is requested."""
@@ -131,7 +118,7 @@ class HostLocks(JobLock):
         outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
         if all_or_none and split_outcomes(outcomes)[1]:
             return outcomes
-        outcomes.update(self.fleet.each(hosts[1:], self._request))
+        outcomes.update(self.fleet.each(hosts[1:], lambda session: self._request(session, 0.0)))
         at = next(
             (n for n, host in enumerate(hosts) if has_code(outcomes[host.name], "locked")), None
         )
@@ -178,7 +165,7 @@ class HostLocks(JobLock):
         session.fences.pop(self.job, None)
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
-    def _request(self, session: Session, wait_s: float = 0.0) -> None:
+    def _request(self, session: Session, wait_s: float) -> None:
         """Request the lock from one host, which waits up to `wait_s` seconds until it is free."""
         args = {
             "job": self.job,

@@ -11,7 +11,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import PROBE, HostFacts
 from tfdeploy.model.inventory import Host, Hosts
-from tfdeploy.operations.emit import emit_host, emit_note
+from tfdeploy.operations.emit import emit_host, emit_warning
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import Fleet, Session
 
@@ -89,5 +89,5 @@ def probe(
             f"{name} has no role in this mode, and whether it holds a newer `keep` is unknown: "
             f"{error.what}"
         )
-        emit_note(emit, text, level="warning", host=name)
+        emit_warning(emit, text, host=name)
     return {**facts, **spare}

@@ -27,7 +27,7 @@ from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.broadcast.delivery import DataSent, Outcome
 from tfdeploy.operations.emit import emit_host, emit_note
-from tfdeploy.operations.lock import HostLocks, locked_where_possible
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import withheld_files
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
@@ -96,10 +96,8 @@ def setup_job(
     wanted = tuple(host for host in hosts if host.name not in outcomes)
     if wanted:
         pins = common_versions(split_outcomes(outcomes)[0].values())
-        with locked_where_possible(fleet, wanted, job.name, "setup", holder, emit) as (
-            lock,
-            failed,
-        ):
+        lock = HostLocks(fleet, wanted, job.name, "setup", holder, emit)
+        with lock.held_where_possible() as failed:
             outcomes.update({**failed, **setup.make(lock, pins)})
     return {host.name: outcomes[host.name] for host in hosts}
 

@@ -86,10 +86,8 @@ def sync_job(
         results.update(settled)
         wanted = tuple(host for host in wanted if host.name not in settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
-        with locked_where_possible(fleet, wanted, job.name, "sync", holder, emit, soon) as (
-            lock,
-            failed,
-        ):
+        lock = HostLocks(fleet, wanted, job.name, "sync", holder, emit, soon)
+        with lock.held_where_possible() as failed:
             refused = _refusals_by_host(fleet, lock.hosts, shipment, confirm, emit)
             results.update({**failed, **(refused or sync(fleet, lock.hosts, shipment, emit, lock))})
         changed = {

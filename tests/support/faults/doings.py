@@ -17,7 +17,7 @@ from typing import Any
 
 from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, make_plan
 from support.faults.hostile import LyingFleet
-from tfdeploy.errors import BadAnswer, TfdeployError
+from tfdeploy.errors import BadAnswer, HostFailed, TfdeployError
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.model.clean import Rules
 from tfdeploy.model.events import Event
@@ -32,13 +32,14 @@ from tfdeploy.operations.broadcast.held_source import HeldSource
 from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.check import check
 from tfdeploy.operations.clean import find_candidates, remove
+from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.reachability import check_links
-from tfdeploy.operations.launching.rollback import roll_back
-from tfdeploy.operations.lock import locked
+from tfdeploy.operations.launching.rollback import Prepared
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
@@ -120,7 +121,12 @@ def fetch_of(what: str) -> Operation:
         return fleet.each(
             hosts_of(PLAN),
             lambda each: fetch_folder(
-                each, source, folder / each.host.name, ignore_event, overwrite=True
+                each,
+                source,
+                folder / each.host.name,
+                ignore_event,
+                FetchBudget(each.host.name),
+                overwrite=True,
             ),
         )
 
@@ -129,7 +135,10 @@ def fetch_of(what: str) -> Operation:
 
 def fetch_both_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(
-        hosts_of(PLAN), lambda session: fetch_logs(session, PLAN, folder / "logs", ignore_event)
+        hosts_of(PLAN),
+        lambda session: fetch_logs(
+            session, PLAN, folder / "logs", ignore_event, FetchBudget(session.host.name)
+        ),
     )
 
 
@@ -171,14 +180,14 @@ def run_alone(act: Callable[[], Any]) -> dict[str, Any]:
 
 def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
-        with locked(
+        with HostLocks(
             fleet,
             hosts_of(PLAN),
             JOB,
             "sync",
             {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
             ignore_event,
-        ):
+        ).held():
             pass
 
     return run_alone(act)
@@ -343,7 +352,9 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
     "run.links": (lambda fleet, here, job: run_alone(lambda: check_links(fleet, PLAN)),),
     "run.abort": (
         lambda fleet, here, job: run_alone(
-            lambda: roll_back(fleet, PLAN, ignore_event, "test", purge=False)
+            lambda: Prepared(fleet, PLAN, ignore_event, "start").on_exit(
+                None, HostFailed("test"), None
+            )
         ),
     ),
     "run.stop": (lambda fleet, here, job: stop(fleet, PLAN, grace_s=0.0),),

@@ -160,7 +160,7 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
     removed = remove_everything(AnsweringFleet(told), candidates, HOSTS[:2], HOLDER)
     local = local_runs(store, candidates, HOSTS, None, Rules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
-    assert set(local.without(removed.runs_left)) == {"goes", "again"}
+    assert set(local.sizes(removed.runs_left)) == {"goes", "again"}
 
 
 class AnsweringFleet:

@@ -62,7 +62,7 @@ def run(flags: Flags) -> int:
             else find_candidates(fleet, hosts, jobs, rules, now)
         )
         local_records = local_runs(store, removable, hosts, jobs, rules, now)
-        rows = _make_rows(removable.going, local_records.bytes)
+        rows = _make_rows(removable.going, local_records.sizes())
         _show_removable(flags, removable, local_records, rows)
         if flags.dry_run or not any(rows.values()):
             _print_json(flags, rows, {}, removable.errors)
@@ -74,7 +74,7 @@ def run(flags: Flags) -> int:
             removed = remove(
                 fleet, removable, hosts, jobs, rules, lock_holder(), make_plain_view(flags)
             )
-    forgotten = local_records.without(removed.runs_left)
+    forgotten = local_records.sizes(removed.runs_left)
     removed_rows = _make_rows(
         removed.gone, {run: size for run, size in forgotten.items() if store.forget(run)}
     )
@@ -170,7 +170,7 @@ def _show_removable(
     if not any(rows.values()):
         terminal.write("nothing to remove\n")
         return
-    show_things(terminal, removable.going, local_records.bytes)
+    show_things(terminal, removable.going, local_records.sizes())
     terminal.write(f"{_format_total_size(rows)} in all\n")
 
 

@@ -26,7 +26,7 @@ from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, 
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
-from tfdeploy.operations.emit import emit_note, emit_transfer
+from tfdeploy.operations.emit import emit_note, emit_transfer, emit_warning
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.planning.broadcast.streams import Stream
@@ -116,7 +116,7 @@ def _send_changing(
         lost.update(lock.reacquire())
         hosts = tuple(host for host in hosts if host.name not in lost)
         if data.split is None:
-            emit_note(emit, f"data {name}: {changed.what}: sending it again", level="warning")
+            emit_warning(emit, f"data {name}: {changed.what}: sending it again")
             data = DataSet(data.read_again(fleet), data.origin)
     host = f"{data.origin.name}:" if data.origin else ""
     changing = Refused(

@@ -44,12 +44,9 @@ class FetchBudget:
     def remaining_bytes(self, folder: Path) -> int:
         """Return how many bytes the host may still send to `folder`."""
         allowed = _free(folder)
-        return max(
-            0,
-            allowed
-            if self.max_bytes is None
-            else min(allowed, self.max_bytes - self.received_bytes),
-        )
+        if self.max_bytes is not None:
+            allowed = min(allowed, self.max_bytes - self.received_bytes)
+        return max(0, allowed)
 
     def spend(self, count: int) -> None:
         """Count received bytes. Raise HostFailed once they are more than --max."""

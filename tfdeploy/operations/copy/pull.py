@@ -15,7 +15,7 @@ import os
 import shutil
 import stat
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -123,18 +123,17 @@ def fetch_folder(
     source: Source,
     destination: Path,
     emit: Emit,
+    budget: FetchBudget,
     *,
-    overwrite: bool = False,
-    only: Collection[str] | None = None,
+    overwrite: bool,
     within: Path | None = None,
-    budget: FetchBudget | None = None,
 ) -> HostFetch:
-    """Fetch all files of the source (or `only` these) to the same paths below `destination`.
+    """Fetch all files of the source to the same paths below `destination`.
 
     Resumes an interrupted fetch. No link is followed below `within` (default: the parent of
-    `destination`). `budget` limits the bytes (default: what the disk takes). Raises HostFailed
-    (files keep changing, too many bytes, the disk of this machine is full), Refused (a link in the
-    way, no rsync), HostUnreachable.
+    `destination`). `budget` limits the bytes. Raises HostFailed (files keep changing, too many
+    bytes, the disk of this machine is full), Refused (a link in the way, no rsync),
+    HostUnreachable.
     """
     within = within or destination.parent
     *folders, name = destination.relative_to(within).parts
@@ -146,15 +145,7 @@ def fetch_folder(
             above.folder(f".{name}.fetching") as staging,
             above.folder(name) as destination_folder,
         ):
-            fetch = _FolderFetch(
-                session,
-                source,
-                destination_folder,
-                staging,
-                emit,
-                budget or FetchBudget(session.host.name),
-                only,
-            )
+            fetch = _FolderFetch(session, source, destination_folder, staging, emit, budget)
             fetch.complete()
             placed = put_in_place(
                 staging,
@@ -197,7 +188,6 @@ class _FolderFetch:
     staging: SafeFolder
     emit: Emit
     budget: FetchBudget
-    only: Collection[str] | None = None
     listing: Listing = Listing("", ())
     checked: dict[str, Stamp] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
@@ -225,13 +215,8 @@ class _FolderFetch:
                 return
 
     def _missing_files(self) -> list[FoundFile]:
-        """Return the listed files that are wanted but not received yet."""
-        wanted_files = [
-            one
-            for one in self.listing.files
-            if one.target is None and (self.only is None or one.path in self.only)
-        ]
-        return [one for one in wanted_files if not self._is_here(one)]
+        """Return the listed files that are not received yet."""
+        return [one for one in self.listing.files if one.target is None and not self._is_here(one)]
 
     def _is_here(self, one: FoundFile) -> bool:
         """Return whether this machine has the file, in `staging` or at its destination.

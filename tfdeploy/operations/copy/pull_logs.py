@@ -9,7 +9,6 @@ byte is stored twice. The local bytes are compared with the host's hash of the s
 from __future__ import annotations
 
 import os
-import re
 import time
 from contextlib import closing
 from dataclasses import dataclass
@@ -24,7 +23,7 @@ from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 from tfdeploy.operations.emit import emit_transfer
-from tfdeploy.operations.tasklogs.log_times import pack_records, times_name
+from tfdeploy.operations.tasklogs.log_times import log_files, log_stem, pack_records, times_name
 from tfdeploy.transport.protocols import AgentChannel, Session
 
 SUM_S = 600.0  # timeout while the host hashes a whole log
@@ -50,7 +49,7 @@ class LocalLog:
 
 
 def fetch_logs(
-    session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget | None = None
+    session: Session, plan: Plan, folder: Path, emit: Emit, budget: FetchBudget
 ) -> HostFetch:
     """Fetch the logs of the host's tasks into `folder`. `budget` limits the bytes.
 
@@ -58,10 +57,8 @@ def fetch_logs(
     and Refused (`folder` cannot be written).
     """
     try:
-        with SafeFolder(folder) as local_log:
-            return _fetch_all(
-                session, plan, local_log, emit, budget or FetchBudget(session.host.name)
-            )
+        with SafeFolder(folder) as local_folder:
+            return _fetch_all(session, plan, local_folder, emit, budget)
     except OSError as error:
         raise Refused(
             f"cannot write here: {error.strerror}",
@@ -89,10 +86,8 @@ def _fetch_all(
             kept = _local_log(folder, task, host)
             if kept.size:
                 _check_hash(agent, plan, task, folder, kept, host)
-            fetched.bytes_received, fetched.files = (
-                fetched.bytes_received + received,
-                fetched.files + (received > 0),
-            )
+            fetched.bytes_received += received
+            fetched.files += received > 0
     except BaseException:
         progress.report("failed")
         raise
@@ -134,12 +129,9 @@ def _log_sizes(agent: AgentChannel, plan: Plan) -> dict[str, int]:
 
 def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
     """Return the newest local file of a task's log, with size 0 if no file exists yet."""
-    stem = f"{task.replace(':', '-')}@{host}"
-    named = re.compile(re.escape(stem) + r"(?:\.from-(\d+))?\.log\Z")
-    numbered_names = [
-        (int(hit[1] or 0), name) for name in folder.names() if (hit := named.match(name))
-    ]
-    base, name = max(numbered_names, default=(0, f"{stem}.log"))
+    base, name = max(
+        log_files(folder.names(), task, host), default=(0, f"{log_stem(task, host)}.log")
+    )
     about = folder.stat(name)
     return LocalLog(name, base, about.st_size if about is not None else 0)
 
@@ -160,15 +152,8 @@ def _append_new(
         "cursors": {task: local_log.end},
         "follow": False,
     }
-    name, end, received, weight, gaps, began = (
-        local_log.name,
-        local_log.end,
-        0,
-        0,
-        0,
-        time.monotonic(),
-    )
-    times_bytes = 0
+    name, end, began = local_log.name, local_log.end, time.monotonic()
+    received = weight = gaps = times_bytes = 0
     with closing(agent.stream(LOGS, args, silence_s=SILENCE_S)) as stream:
         for item, blob in stream:
             offset = item.offset
@@ -180,7 +165,7 @@ def _append_new(
             progress.budget.spend(len(blob))
             # The bytes between `end` and `offset` were rotated away.
             if offset > end:
-                name = f"{task.replace(':', '-')}@{progress.host}.from-{offset}.log"
+                name = f"{log_stem(task, progress.host)}.from-{offset}.log"
             _append(folder, name, blob)
             # Limit the time records, because a host may send far more of them than its bytes need.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:

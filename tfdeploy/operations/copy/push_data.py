@@ -14,7 +14,7 @@ from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, Da
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.confine import check_below_workdir
 from tfdeploy.operations.copy.rsync_notes import warn_of_flaws
-from tfdeploy.operations.emit import emit_note, emit_transfer, transfer_events
+from tfdeploy.operations.emit import emit_transfer, emit_warning, transfer_events
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
@@ -53,10 +53,9 @@ def push_data(
             and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok
         ):
             return sent
-        emit_note(
+        emit_warning(
             emit,
             f"data {name} changed while it was sent: sending it again",
-            level="warning",
             host=session.host.name,
         )
         listing = read_again(listing)

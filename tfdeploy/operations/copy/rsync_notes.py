@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.emit import emit_note
+from tfdeploy.operations.emit import emit_note, emit_warning
 from tfdeploy.transport.rsync import confinement, flaws
 
 
@@ -14,7 +14,7 @@ def warn_of_flaws(emit: Emit) -> None:
     """Warn of the known flaws of rsync, once per command (each command has its own `emit`)."""
     warning = flaws.describe_flaws()
     if warning is not None:
-        emit_note(emit, f"{warning[0]}. next: {warning[1]}", level="warning")
+        emit_warning(emit, f"{warning[0]}. next: {warning[1]}")
 
 
 def note_rsync(emit: Emit) -> None:

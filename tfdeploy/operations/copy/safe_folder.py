@@ -11,7 +11,6 @@ import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from types import TracebackType
 
 from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import Refused
@@ -38,12 +37,7 @@ class SafeFolder:
     def __enter__(self) -> SafeFolder:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
     def folder(self, *names: str) -> SafeFolder:

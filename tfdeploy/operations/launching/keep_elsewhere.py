@@ -11,8 +11,8 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.emit import emit_note
-from tfdeploy.operations.lock import locked_where_possible
+from tfdeploy.operations.emit import emit_warning
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
@@ -34,9 +34,10 @@ def set_aside_elsewhere(
             KEEP_ASIDE, {"job": plan.job, "run": plan.run, "keep": list(plan.keep)}
         )
 
-    with locked_where_possible(fleet, others, plan.job, "launch", holder, emit) as (lock, failed):
+    lock = HostLocks(fleet, others, plan.job, "launch", holder, emit)
+    with lock.held_where_possible() as failed:
         failed.update(split_outcomes(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():
         text = f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
-        emit_note(emit, text, level="warning", host=name, run=plan.run)
+        emit_warning(emit, text, host=name, run=plan.run)
     return failed

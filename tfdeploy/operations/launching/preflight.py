@@ -14,7 +14,7 @@ from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.output.check import Check
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import with_names, without_name
-from tfdeploy.operations.emit import emit_note
+from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
@@ -48,9 +48,7 @@ def preflight(
             if each.is_error or not (each.ok or each.check in NOTED):
                 hosts.setdefault(without_name(_describe_check(each), host), []).append(host)
     for text, names in hosts.items():
-        emit_note(
-            emit, f"{fold_names(names)}: {with_names(text, names)}", level="warning", run=plan.run
-        )
+        emit_warning(emit, f"{fold_names(names)}: {with_names(text, names)}", run=plan.run)
 
 
 def _refused(host: str, first_error: Check) -> TfdeployError:

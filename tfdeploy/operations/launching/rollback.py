@@ -2,72 +2,58 @@
 
 from __future__ import annotations
 
-from types import TracebackType
+from dataclasses import dataclass
 from typing import Literal
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.emit import emit_note, step
+from tfdeploy.operations.emit import emit_warning, step
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Fleet
 
 
+@dataclass
 class Prepared:
     """The prepared run of `plan`.
 
     `step_begun` is the newest step that has begun. It decides what a rollback removes and reports.
     """
 
-    def __init__(self, fleet: Fleet, plan: Plan, emit: Emit) -> None:
-        self.plan = plan
-        self.step_begun: Literal["prepare", "start", "commit"] = "prepare"
-        self._fleet, self._emit = fleet, emit
+    fleet: Fleet
+    plan: Plan
+    emit: Emit
+    step_begun: Literal["prepare", "start", "commit"] = "prepare"
 
-    def on_exit(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Roll the run back if there is an error. An exit callback of an ExitStack."""
-        if error is not None:
-            purge, committing = self.step_begun == "prepare", self.step_begun == "commit"
-            roll_back(
-                self._fleet,
-                self.plan,
-                self._emit,
-                _reason(error),
-                purge=purge,
-                committing=committing,
+    def on_exit(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Roll the run back on all hosts if there is an error. An exit callback of an ExitStack.
+
+        Before the start, the run's folder is removed too. Emits a warning for each unreachable
+        host. There the run ends by itself within a minute, unless the commit arrived.
+        """
+        if error is None:
+            return
+        run = self.plan.run
+        with step(self.emit, "rollback", run):
+            args = {
+                "reason": _reason(error),
+                "purge": self.step_begun == "prepare",
+                "plan_digest": self.plan.digest,
+            }
+            answers = ask_all(self.fleet, self.plan, RUN_ABORT, args, patience_s=30, timeout_s=90)
+            otherwise = (
+                f"if the commit reached it, the run continues: `tfdeploy stop {run}`"
+                if self.step_begun == "commit"
+                else "the run ends by itself within 60 s"
             )
-
-
-def roll_back(
-    fleet: Fleet, plan: Plan, emit: Emit, reason: str, *, purge: bool, committing: bool = False
-) -> None:
-    """End the run on all hosts, and emit a warning for each unreachable host.
-
-    On an unreachable host the run ends by itself within a minute, unless the commit arrived there.
-    `purge`: also remove the run's folder. `committing`: the commit may have reached some hosts.
-    """
-    otherwise = (
-        f"if the commit reached it, the run continues: `tfdeploy stop {plan.run}`"
-        if committing
-        else "the run ends by itself within 60 s"
-    )
-    with step(emit, "rollback", plan.run):
-        args = {"reason": reason, "purge": purge, "plan_digest": plan.digest}
-        _, bad = split_outcomes(ask_all(fleet, plan, RUN_ABORT, args, patience_s=30, timeout_s=90))
-        for host, error in bad.items():
-            emit_note(
-                emit,
-                f"the rollback did not reach this host ({error.what}); {otherwise}",
-                level="warning",
-                host=host,
-            )
+            for host, failure in split_outcomes(answers)[1].items():
+                emit_warning(
+                    self.emit,
+                    f"the rollback did not reach this host ({failure.what}); {otherwise}",
+                    host=host,
+                )
 
 
 def _reason(error: BaseException) -> str:

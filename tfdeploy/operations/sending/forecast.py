@@ -67,7 +67,7 @@ def forecast(
     """
     shipment = whole_shipment(fleet, job, cache, inventory, allow_secrets=allow_secrets)
     for warning in shipment.warnings:
-        emit_note(emit, warning, level="warning")
+        emit_warning(emit, warning)
     estimate = _Forecast(fleet, shipment.job)
     estimate.add_code(hosts, shipment)
     for name, data in broadcast_sets(shipment).items():

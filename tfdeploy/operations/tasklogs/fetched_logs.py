@@ -5,7 +5,7 @@ They are read if a host does not answer, or no longer has the run.
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,7 +13,7 @@ from pathlib import Path
 from tfdeploy.errors import HostUnreachable, TfdeployError, has_code
 from tfdeploy.model.answers.runs import Record
 from tfdeploy.model.loglines import Batch
-from tfdeploy.operations.tasklogs.log_times import read_records, times_name
+from tfdeploy.operations.tasklogs.log_times import log_files, read_records, times_name
 from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import Errors
 
@@ -38,30 +38,20 @@ class FetchedLogs:
         """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
-        files = self._files(task, host)
+        try:
+            files = log_files(os.listdir(self.folder), task, host)
+        except OSError:
+            return None
         if not files:
             return None
         self.used[host] = error
         return self._lines(task, host, files)
 
-    def _files(self, task: str, host: str) -> list[tuple[int, Path]]:
-        """Return (offset of the first byte, path) of the fetched files of a log, in order."""
-        named = re.compile(
-            re.escape(f"{task.replace(':', '-')}@{host}") + r"(?:\.from-(\d+))?\.log"
-        )
-        try:
-            return sorted(
-                (int(hit[1] or 0), path)
-                for path in self.folder.iterdir()
-                if (hit := named.fullmatch(path.name))
-            )
-        except OSError:
-            return []
-
-    def _lines(self, task: str, host: str, files: list[tuple[int, Path]]) -> Iterator[Batch]:
+    def _lines(self, task: str, host: str, files: list[tuple[int, str]]) -> Iterator[Batch]:
         splitter = LineSplitter(task, host)
         times = _Times(self.folder / times_name(task, host))
-        for base, path in files:
+        for base, name in files:
+            path = self.folder / name
             with path.open("rb") as log:
                 # Bytes without a time get the time of the file, because an older tfdeploy fetched
                 # no times.

@@ -7,6 +7,7 @@ attempt.
 
 from __future__ import annotations
 
+import re
 import struct
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -19,9 +20,20 @@ _MOST_TIME = 1e11  # later UTC seconds are invalid
 _MOST_ATTEMPT = (1 << 16) - 1
 
 
+def log_stem(task: str, host: str) -> str:
+    """Return the beginning of the names of all files of a task's fetched log."""
+    return f"{task.replace(':', '-')}@{host}"
+
+
 def times_name(task: str, host: str) -> str:
     """Return the name of the file with the times of a task's log."""
-    return f"{task.replace(':', '-')}@{host}.times"
+    return f"{log_stem(task, host)}.times"
+
+
+def log_files(names: Iterable[str], task: str, host: str) -> list[tuple[int, str]]:
+    """Return (offset of the first byte, name) of those files that contain the task's log, sorted."""
+    pattern = re.compile(re.escape(log_stem(task, host)) + r"(?:\.from-(\d+))?\.log")
+    return sorted((int(hit[1] or 0), name) for name in names if (hit := pattern.fullmatch(name)))
 
 
 def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:

@@ -11,7 +11,7 @@ from contextlib import closing
 from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.emit import emit_note
+from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.watch.resume import resume_patiently
@@ -58,7 +58,7 @@ def _try_resume(watch: Watch, host: str, stop: threading.Event) -> bool:
     """
 
     def report(text: str) -> None:
-        emit_note(watch.emit, text, level="warning", host=host, run=watch.plan.run)
+        emit_warning(watch.emit, text, host=host, run=watch.plan.run)
 
     return resume_patiently(watch.fleet, watch.plan, host, report, stop)
 

@@ -13,7 +13,7 @@ from tfdeploy.model.answers.runs import RUN_KNOWN, RUN_TELL
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.operations.emit import emit_note
+from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
@@ -33,12 +33,9 @@ class Relay:
         self._since: float | None = None
         self._noted: tuple[str, ...] = ()
 
-    def relay_if_due(self, now: float | None = None) -> None:
-        """Tell the hosts that have not known of the end for WAIT_S, and emit a note.
-
-        `now` is in monotonic seconds (None: the time now).
-        """
-        now = time.monotonic() if now is None else now
+    def relay_if_due(self) -> None:
+        """Tell the hosts that have not known of the end for WAIT_S, and emit a note."""
+        now = time.monotonic()
         answering = {
             host: state
             for host, state in self._watch.states.items()
@@ -57,10 +54,9 @@ class Relay:
         watch = self._watch
         if hosts != self._noted:
             self._noted = hosts
-            emit_note(
+            emit_warning(
                 watch.emit,
                 describe_uninformed(informed, hosts) + ": this machine informs them",
-                level="warning",
                 run=watch.plan.run,
             )
         relay_end(watch.fleet, watch.plan, informed, hosts)

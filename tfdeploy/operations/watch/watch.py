@@ -20,7 +20,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.attempts import attempt_of_host, event_of
 from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.text.words import unread_words
-from tfdeploy.operations.emit import emit_host, emit_note
+from tfdeploy.operations.emit import emit_host, emit_warning
 from tfdeploy.operations.run_lookup.ask import ask_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
@@ -230,9 +230,7 @@ class Watch:
             ]
             if new:
                 self.stopped[task] = [*known, *new]
-                emit_note(
-                    self.emit, f"{task}: {unread_words(new)}", level="warning", run=self.plan.run
-                )
+                emit_warning(self.emit, f"{task}: {unread_words(new)}", run=self.plan.run)
         if is_change:
             self._emit_event("sample", msgspec.to_builtins(samples), host)
 
