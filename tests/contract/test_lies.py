@@ -42,7 +42,7 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.broadcast import origin
-from tfdeploy.operations.lock import locked_where_possible
+from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.logs import followed_lines
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
@@ -503,9 +503,8 @@ def test_false_lock_holder_does_not_stop_other_hosts(
             )
 
     fleet = Locked(lambda *_: None)
-    with locked_where_possible(
-        fleet, hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None
-    ) as (lock, failed):
+    lock = HostLocks(fleet, hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None)
+    with lock.held_where_possible() as failed:
         assert [host.name for host in lock.hosts] == [OTHER]
     assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what
 

@@ -66,11 +66,15 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
             check=True,
         )
     except subprocess.TimeoutExpired as error:
-        what = f"the trials of kernel features did not end within {TRIALS_TIMEOUT_S:.0f} s"
-        raise Refused(what, where="this machine") from error
+        raise Refused(
+            f"the trials of kernel features did not end within {TRIALS_TIMEOUT_S:.0f} s",
+            where="this machine",
+        ) from error
     except subprocess.CalledProcessError as error:
-        what = f"the trials of kernel features failed: {error.stderr.strip()[-800:]}"
-        raise Refused(what, where="this machine") from error
+        raise Refused(
+            f"the trials of kernel features failed: {error.stderr.strip()[-800:]}",
+            where="this machine",
+        ) from error
     results: dict[str, str] = json.loads(done.stdout)
     return results
 
@@ -150,8 +154,8 @@ def require_isolated(count: int) -> None:
     """Raise Refused if this machine cannot run an isolated lab. The error says what to type."""
     lacks = find_lacks("isolated lab", command=f"tfdeploy lab up {count} --kind isolated")
     if lacks:
-        what = f"an isolated lab is not possible: {describe(lacks)}"
-        instead = (
-            f"{remedies(lacks)}; or without all that: `tfdeploy lab up {count} --kind loopback`"
+        raise Refused(
+            f"an isolated lab is not possible: {describe(lacks)}",
+            where="this machine",
+            next=f"{remedies(lacks)}; or without all that: `tfdeploy lab up {count} --kind loopback`",
         )
-        raise Refused(what, where="this machine", next=instead)

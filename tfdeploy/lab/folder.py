@@ -50,8 +50,11 @@ def labs_folder() -> Path:
 def lab_folder(name: str) -> Path:
     """Return the folder of the lab `name`. Raises UsageError for an invalid name or path."""
     if not NAME.match(name) or len(name) > 40:
-        what = f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40"
-        raise UsageError(what, where="--name", next="`tfdeploy lab up 3 --name mine`")
+        raise UsageError(
+            f"{name!r:.80} is not a valid lab name: letters, digits, '_', '.', '-', at most 40",
+            where="--name",
+            next="`tfdeploy lab up 3 --name mine`",
+        )
     folder = labs_folder() / name
     if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
         raise UsageError(

@@ -77,8 +77,11 @@ class IsolatedLab(Lab):
         self.read_state_again()
         holder = self.state.networks.get("operator")
         if holder is None or not processes.is_alive(holder):
-            again = f"`tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}`"
-            raise UsageError("the operator's network is gone", where=self.name, next=again)
+            raise UsageError(
+                "the operator's network is gone",
+                where=self.name,
+                next=f"`tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}`",
+            )
         return network.inside(holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv])
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:

@@ -163,8 +163,11 @@ class Lab(ABC):
                 self.state.networks[name] = process
         states.save(self.root, self.state)
         for name, reason in outcome["errors"].items():
-            what = f"{name} did not start: {reason}"
-            raise HostFailed(what, where=str(self.root), next=self._console_tail(name) or None)
+            raise HostFailed(
+                f"{name} did not start: {reason}",
+                where=str(self.root),
+                next=self._console_tail(name) or None,
+            )
 
     def _end_strays(self) -> None:
         """End first processes of hosts and networks that the lab's state does not record.

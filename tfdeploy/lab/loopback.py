@@ -74,8 +74,10 @@ def choose_ports(root: Path, count: int) -> list[int]:
     free = filter(_is_free, (*blocks[offset:], *blocks[:offset]))
     chosen = list(itertools.islice(free, count))
     if len(chosen) < count:
-        what = f"no {count} free blocks of ports between {FIRST_PORT} and {LAST_PORT}"
-        raise Refused(what, where="this machine")
+        raise Refused(
+            f"no {count} free blocks of ports between {FIRST_PORT} and {LAST_PORT}",
+            where="this machine",
+        )
     return chosen
 
 

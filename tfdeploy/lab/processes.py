@@ -77,8 +77,9 @@ def end_all(find: Callable[[], set[int]]) -> None:
     while survivors := find():
         if time.monotonic() > deadline:
             states = ", ".join(_describe(pid) for pid in sorted(survivors))
-            remedy = "`ps -o pid,stat,wchan,args -p PID`"
-            raise SurvivorsLeft(f"processes did not end: {states}", next=remedy)
+            raise SurvivorsLeft(
+                f"processes did not end: {states}", next="`ps -o pid,stat,wchan,args -p PID`"
+            )
         for pid in survivors:
             send_kill(pid)
         time.sleep(POLL_S)

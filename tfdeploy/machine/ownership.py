@@ -106,10 +106,9 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
     if stat.S_ISDIR(about.st_mode) and is_outside_container(about.st_uid):
         return None
     flag = "-h " if stat.S_ISLNK(about.st_mode) else ""
-    what = f"{place} belongs to user {_name(pwd.getpwuid, about.st_uid)}"
     return Exposure(
         place,
-        what,
+        f"{place} belongs to user {_name(pwd.getpwuid, about.st_uid)}",
         f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(place)}",
         is_foreign=True,
     )
@@ -133,8 +132,12 @@ def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
         if "o" in bits
         else f"the group {_name(grp.getgrgid, about.st_gid)}"
     )
-    what = f"{place} may be written to by {who}"
-    return Exposure(place, what, f"chmod {bits}-w {shlex.quote(place)}", is_foreign=False)
+    return Exposure(
+        place,
+        f"{place} may be written to by {who}",
+        f"chmod {bits}-w {shlex.quote(place)}",
+        is_foreign=False,
+    )
 
 
 def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:

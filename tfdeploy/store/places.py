@@ -23,9 +23,8 @@ def state_root(environ: Mapping[str, str]) -> Path:
     if not base.startswith("/"):
         home = home_folder(environ)
         if home is None:
-            what = "there is no HOME, and the password database knows no home folder of this user"
             raise Refused(
-                what,
+                "there is no HOME, and the password database knows no home folder of this user",
                 where="this machine",
                 next="`export HOME=FOLDER`, one that only you can change",
             )
@@ -50,5 +49,8 @@ def check_state_root(root: Path) -> None:
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"
     elsewhere = "`export XDG_STATE_HOME=FOLDER`, one that only you can change"
-    what = f"{exposure.what}, and what tfdeploy remembers of runs is in {root}"
-    raise Refused(what, where="this machine", next=f"`{fix}`; or {elsewhere}" if fix else elsewhere)
+    raise Refused(
+        f"{exposure.what}, and what tfdeploy remembers of runs is in {root}",
+        where="this machine",
+        next=f"`{fix}`; or {elsewhere}" if fix else elsewhere,
+    )

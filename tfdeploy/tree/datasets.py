@@ -76,8 +76,11 @@ def read_data(path: Path, withhold: WithheldFiles = NONE, place: str | None = No
     try:
         is_folder = stat.S_ISDIR(os.stat(source).st_mode)
         if not is_folder and os.path.islink(source):
-            hint = f"name the file itself: {os.path.realpath(source)}"
-            raise Refused("the data set is a link to a file", where=source, next=hint)
+            raise Refused(
+                "the data set is a link to a file",
+                where=source,
+                next=f"name the file itself: {os.path.realpath(source)}",
+            )
         look = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
         rows = listing.walk(source, look) if is_folder else listing.list_file(source, look)
     except FileNotFoundError as error:

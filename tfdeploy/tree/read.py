@@ -208,9 +208,10 @@ def _hash_batch(
         except FileNotFoundError:
             continue
         except OSError as error:
-            hint = f"make it readable, or list it in {IGNORE_FILE}"
             raise Refused(
-                f"{path!r} cannot be read: {error.strerror}", where=top, next=hint
+                f"{path!r} cannot be read: {error.strerror}",
+                where=top,
+                next=f"make it readable, or list it in {IGNORE_FILE}",
             ) from error
         hashes.put(path, stamp(digest), sha256, read_ns, line)
         entries.append((_entry(path, digest, sha256), line))

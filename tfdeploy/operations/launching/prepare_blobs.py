@@ -39,9 +39,8 @@ def prepare_blobs(
         )
         long_bytes, most_bytes = len(own) + len(shared), frames.MAX_PACKED_BYTES
         if long_bytes > most_bytes:
-            what = f"the plan has {long_bytes:,} bytes, but a host accepts at most {most_bytes:,}"
             raise Refused(
-                what,
+                f"the plan has {long_bytes:,} bytes, but a host accepts at most {most_bytes:,}",
                 where=host,
                 next="write the long words of `command` and `env` to files of the code",
             )

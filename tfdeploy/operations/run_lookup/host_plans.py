@@ -130,8 +130,11 @@ def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> Held
             content = frames.decompress(packed or b"", MOST_BYTES)
             plan = read_shown(content, request.run, request.job, request.metrics)
     except (frames.WireError, ValueError) as error:
-        what = f"the plan of {request.run} that it holds is refused: {printable(str(error))[:300]}"
-        raise HostFailed(what, where=host, next=f"--exclude {host} leaves it out") from error
+        raise HostFailed(
+            f"the plan of {request.run} that it holds is refused: {printable(str(error))[:300]}",
+            where=host,
+            next=f"--exclude {host} leaves it out",
+        ) from error
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 

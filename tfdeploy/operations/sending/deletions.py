@@ -39,12 +39,9 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
         lost, total = max(most.values())
         lacks, places = f"lacks {lost:,} of the {total:,} files", fold_names(sorted(most))
         if not confirm(f"data {name}: its source {lacks} on {places}. Delete them there?"):
-            what = (
-                f"the source of data {name} {lacks} that lie on {places}: they would be deleted "
-                "there"
-            )
             raise Refused(
-                what,
+                f"the source of data {name} {lacks} that lie on {places}: they would be deleted "
+                "there",
                 where=f"data: {name}",
                 next="correct `data:` in the job file, or -y to delete them",
             )

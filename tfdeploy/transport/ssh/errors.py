@@ -114,8 +114,9 @@ def refused_key(
     shown = f"{keytype} {known_hosts.fingerprint(key)}"
     describe = {"new": _unknown, "changed": _changed, "revoked": _revoked}[judged.state]
     what, remedy = describe(host, target, judged, shown)
-    what = f"the host key of {target.known_name} {what}"
-    return HostUnreachable(what, where=host, next=remedy, retries=0)
+    return HostUnreachable(
+        f"the host key of {target.known_name} {what}", where=host, next=remedy, retries=0
+    )
 
 
 def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:

@@ -73,8 +73,12 @@ def scan(host: str, target: Target, connector: Connector) -> HostKey:
     """
     shown = connector.host_key(host, target)
     if shown.get_name() == "ssh-rsa" and shown.get_bits() < RSA_BITS:
-        what = f"{target.known_name} shows a key that ssh accepts from nobody (ssh-rsa): "
-        what += f"RSA keys have at least {RSA_BITS} bits"
-        raise HostUnreachable(what, where=host, next="give the machine a new host key", retries=0)
+        raise HostUnreachable(
+            f"{target.known_name} shows a key that ssh accepts from nobody (ssh-rsa): "
+            f"RSA keys have at least {RSA_BITS} bits",
+            where=host,
+            next="give the machine a new host key",
+            retries=0,
+        )
     key = shown.asbytes()
     return HostKey(target, shown.get_name(), key, judge(target, key))

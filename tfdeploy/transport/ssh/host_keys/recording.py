@@ -112,8 +112,11 @@ def _without_name(line: bytes, name: str) -> bytes:
 def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
     """Raise HostFailed if the file has a key of `name` that is not in `seen`."""
     if not _keys_of(path, name) <= set(seen):
-        what = f"the file has got another key of {name} meanwhile"
-        raise HostFailed(what, where=path, next="look at it, then type the same again")
+        raise HostFailed(
+            f"the file has got another key of {name} meanwhile",
+            where=path,
+            next="look at it, then type the same again",
+        )
 
 
 def _keys_of(path: str, name: str) -> set[bytes]:
@@ -128,8 +131,11 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
     """
     before, new = os.fstat(handle), path + _NEW
     if before.st_nlink > 1:
-        what = "the file has several names (hard links), and only one would get the new key"
-        raise HostFailed(what, where=path, next="replace the line in it by hand")
+        raise HostFailed(
+            "the file has several names (hard links), and only one would get the new key",
+            where=path,
+            next="replace the line in it by hand",
+        )
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new)  # a tfdeploy that was killed may have left it
     try:
