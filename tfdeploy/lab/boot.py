@@ -49,7 +49,9 @@ class ForkedProcess:
         os.write(self.go_fd, b"g")
 
 
-Main = Callable[[Callable[[str], None], Callable[[], None]], None]
+Report = Callable[[str], None]
+Wait = Callable[[], None]
+Main = Callable[[Report, Wait], None]
 
 
 def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
@@ -98,23 +100,23 @@ def fork_orphan(name: str, namespaces: int, main: Main) -> ForkedProcess:
     os.close(write_fd)
     os.close(wait_fd)
     os.waitpid(middle, 0)
-    result = ForkedProcess(name, 0, report_fd, go_fd)
-    result.pid = int(result.read_report())
-    return result
+    process = ForkedProcess(name, 0, report_fd, go_fd)
+    process.pid = int(process.read_report())
+    return process
 
 
 def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
     """Start the process that holds a network's namespace, and create its bridges and links."""
 
-    def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
+    def main(report: Report, wait: Wait) -> None:
         firstprocess.take_over_streams(os.devnull)
-        network.ip(["link set lo up", *spec.get("bridges", ())])
+        network.run_batch("ip", ["link set lo up", *spec.get("bridges", ())])
         report("up")
         wait()
         if spec.get("forwards"):
             network.forward()
-        network.ip(spec.get("ip", ()))
-        network.tc(spec.get("tc", ()))
+        network.run_batch("ip", spec.get("ip", ()))
+        network.run_batch("tc", spec.get("tc", ()))
         report("up")
         while True:
             signal.pause()
@@ -126,7 +128,7 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
     """Start a host's first process, which closes the other hosts' `inherited_descriptors`."""
     own_disk = host["disk"]
 
-    def main(report: Callable[[str], None], wait: Callable[[], None]) -> None:
+    def main(report: Report, wait: Wait) -> None:
         for descriptor in inherited_descriptors:
             if descriptor != host["reserved"]:
                 os.close(descriptor)
@@ -134,8 +136,8 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
         if own_disk is not None:
             disk.enter(host["name"], own_disk)
         wait()
-        network.ip(host["ip"])
-        network.tc(host["tc"])
+        network.run_batch("ip", host["ip"])
+        network.run_batch("tc", host["tc"])
         sshd = firstprocess.start_sshd(host)
         report("up")
         firstprocess.reap_until_the_end(sshd)
@@ -148,13 +150,12 @@ def carry_out(order: Order) -> Outcome:
 
     The field `errors` of the result says which hosts did not start, and why. Raises OSError.
     """
-    pids: dict[str, int] = {}
     errors: dict[str, str] = {}
     networks = [_start_network(name, spec) for name, spec in order["networks"].items()]
-    pids.update({each.name: each.pid for each in networks})
+    pids = {each.name: each.pid for each in networks}
     switch = order["switch"] or pids.get("switch")
-    for each in networks:
-        each.read_report()
+    for process in networks:
+        process.read_report()
     inherited_descriptors = reserved_descriptors(order["hosts"])
     hosts = [_start_host(host, inherited_descriptors) for host in order["hosts"]]
     pids.update({each.name: each.pid for each in hosts})

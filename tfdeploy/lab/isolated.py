@@ -36,11 +36,12 @@ class IsolatedLab(Lab):
 
         The hosts with the lowest numbers are at the first site.
         """
-        at = [index * sites // count for index in range(count)]
-        return [
-            HostState(f"n{n}", f"{network.subnet(root, site)}.{n}", 22, site=site)
-            for n, site in enumerate(at, 1)
-        ]
+        hosts = []
+        for number in range(1, count + 1):
+            site = (number - 1) * sites // count
+            address = f"{network.subnet(root, site)}.{number}"
+            hosts.append(HostState(f"n{number}", address, 22, site=site))
+        return hosts
 
     def prepare(self) -> None:
         folder.make_keys(self.root, self.state)
@@ -49,7 +50,7 @@ class IsolatedLab(Lab):
             self.root, self.hosts, spare=not capabilities.can_stack_in(str(folder.labs_folder()))
         )
         for host in self.state.hosts:
-            host_folder = folder.host_folder(self.root, host.name)
+            host_folder = self.folder_of(host)
             for name in ("root", "home"):
                 (host_folder / name).mkdir(exist_ok=True)
             self._write_sshd(host, host_folder)
@@ -106,12 +107,6 @@ class IsolatedLab(Lab):
             *argv,
         ]
 
-    def cut(self, host: str) -> None:
-        self._set_cut(host, True)
-
-    def heal(self, host: str) -> None:
-        self._set_cut(host, False)
-
     def _power_off(self, host: HostState) -> None:
         if processes.is_alive(self.state.networks.get("switch")):
             network.detach(self._switch_pid, host.name)
@@ -129,7 +124,7 @@ class IsolatedLab(Lab):
 
     def _end_processes(self) -> None:
         processes.end_all(self._first_processes)
-        processes.end_all(lambda: processes.marked(str(self.root)) - processes.own_ancestry())
+        processes.end_all(lambda: processes.marked(str(self.root)))
 
     def state_of(self, host: HostState) -> str:
         if not processes.is_alive(host.process):
@@ -137,7 +132,6 @@ class IsolatedLab(Lab):
         return "cut" if host.cut else "up"
 
     def _set_cut(self, name: str, cut: bool) -> None:
-        """Set the host's link down (`cut`) or up, and record that in the lab's state."""
         with self.changing(name) as host:
             host.cut = cut
             if processes.is_alive(host.process):
@@ -223,7 +217,7 @@ class IsolatedLab(Lab):
         (host_folder / "sshd_config").write_text(config)
 
     def _host_order(self, host: HostState, read_only: list[str]) -> HostOrder:
-        host_folder = folder.host_folder(self.root, host.name)
+        host_folder = self.folder_of(host)
         names = "".join(f"{other.address} {other.name}\n" for other in self.state.hosts)
         shell = "/bin/bash" if os.path.exists("/bin/bash") else "/bin/sh"
         return {

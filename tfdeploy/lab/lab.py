@@ -58,12 +58,12 @@ class Lab(ABC):
         which only an isolated lab supports.
         """
 
-    @abstractmethod
     def cut(self, host: str) -> None:
         """Disconnect the host from the network until `heal`. Raises UsageError on loopback."""
+        self._set_cut(host, True)
 
-    @abstractmethod
-    def heal(self, host: str) -> None: ...
+    def heal(self, host: str) -> None:
+        self._set_cut(host, False)
 
     @abstractmethod
     def carried(self) -> dict[str, Carried]:
@@ -136,6 +136,10 @@ class Lab(ABC):
     def _end_processes(self) -> None:
         """End all processes of the lab."""
 
+    @abstractmethod
+    def _set_cut(self, name: str, cut: bool) -> None:
+        """Set the host's link down (`cut`) or up, and record that in the lab's state."""
+
     def _bring_up(
         self,
         hosts: list[HostOrder],
@@ -179,7 +183,7 @@ class Lab(ABC):
 
         def strays() -> set[int]:
             first = processes.marked(str(self.root), below=False) - known
-            return processes.with_descendants(first) - known - processes.own_ancestry()
+            return processes.with_descendants(first) - known
 
         processes.end_all(strays)
 

@@ -4,32 +4,20 @@ from __future__ import annotations
 
 import re
 import sys
+from dataclasses import fields, replace
 from pathlib import Path
-from typing import TypedDict
 
 from tfdeploy.errors import UsageError
 from tfdeploy.lab import capabilities, folder, interpreter, loopback, network, processes, state
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.lab import Lab
 from tfdeploy.lab.loopback import LoopbackLab
-from tfdeploy.lab.state import LabState
+from tfdeploy.lab.state import HostState, LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
 # The pattern matches a bandwidth as tc writes it, such as 100mbit.
 _RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
-
-
-class Shape(TypedDict):
-    """The settings that cannot change while a lab exists."""
-
-    rate: str | None
-    python: str
-    shared_workdir: bool
-    gpus: str | int | None
-    sites: int
-    between: str | None
-    rootfs: str
 
 
 def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
@@ -40,53 +28,65 @@ def _open_lab(root: Path, lab_state: LabState) -> LoopbackLab | IsolatedLab:
     )
 
 
-def _check(kind: str, count: int, shape: Shape) -> None:
+def _check(wanted: LabState, count: int) -> None:
     """Raise UsageError for invalid settings, and Refused if this machine cannot run such a lab."""
-    if kind not in KINDS:
-        raise UsageError(
-            f"unknown kind of lab {kind!r}", where="--kind", next=f"one of: {', '.join(KINDS)}"
-        )
-    if kind == "loopback" and shape["rate"]:
-        raise UsageError(
-            "a loopback lab has no link to shape", where="--rate", next="add --kind isolated"
-        )
-    if kind == "loopback" and shape["rootfs"] != "/":
-        raise UsageError(
+    isolated, most = "add --kind isolated", network.MOST_HOSTS
+    is_loopback = wanted.kind == "loopback"
+    mistakes = [
+        (
+            wanted.kind not in KINDS,
+            f"unknown kind of lab {wanted.kind!r}",
+            "--kind",
+            f"one of: {', '.join(KINDS)}",
+        ),
+        (is_loopback and wanted.rate, "a loopback lab has no link to shape", "--rate", isolated),
+        (
+            is_loopback and wanted.rootfs != "/",
             "hosts of a loopback lab share this machine's root",
-            where="rootfs",
-            next="kind='isolated'",
-        )
-    if kind == "loopback" and shape["sites"] != 1:
-        raise UsageError("a loopback lab has one site", where="--sites", next="add --kind isolated")
-    if kind == "loopback" and shape["shared_workdir"]:
-        # A lock in a shared workdir names its holder by the host's name.
-        raise UsageError(
+            "rootfs",
+            isolated,
+        ),
+        (is_loopback and wanted.sites != 1, "a loopback lab has one site", "--sites", isolated),
+        (
+            # A lock in a shared workdir names its holder by the host's name.
+            is_loopback and wanted.shared_workdir,
             "the hosts of a loopback lab all have this machine's name, so they cannot share a "
             "workdir",
-            where="--shared-workdir",
-            next="add --kind isolated",
-        )
-    for flag, rate in (("--rate", shape["rate"]), ("--between", shape["between"])):
-        if rate and not _RATE.match(rate):
-            raise UsageError(
-                f"{rate!r:.80} is not a rate", where=flag, next=f"write {flag} 100mbit"
+            "--shared-workdir",
+            isolated,
+        ),
+        *(
+            (
+                rate and not _RATE.match(rate),
+                f"{rate!r:.80} is not a rate",
+                flag,
+                f"write {flag} 100mbit",
             )
-    most = network.MOST_HOSTS
-    if not 1 <= count <= most:
-        raise UsageError(
+            for flag, rate in (("--rate", wanted.rate), ("--between", wanted.between))
+        ),
+        (
+            not 1 <= count <= most,
             f"a lab has 1 to {most} hosts, not {count}",
-            where="tfdeploy lab up N",
-            next="`tfdeploy lab up 3`",
-        )
-    if not 1 <= shape["sites"] <= count:
-        raise UsageError(
-            f"{count} hosts can be at 1 to {count} sites, not {shape['sites']}",
-            where="--sites",
-            next="add --sites 2",
-        )
-    if shape["between"] and shape["sites"] == 1:
-        raise UsageError("one site has no link to another", where="--between", next="add --sites 2")
-    if kind == "isolated":
+            "tfdeploy lab up N",
+            "`tfdeploy lab up 3`",
+        ),
+        (
+            not 1 <= wanted.sites <= count,
+            f"{count} hosts can be at 1 to {count} sites, not {wanted.sites}",
+            "--sites",
+            "add --sites 2",
+        ),
+        (
+            wanted.between and wanted.sites == 1,
+            "one site has no link to another",
+            "--between",
+            "add --sites 2",
+        ),
+    ]
+    for is_mistake, what, where, remedy in mistakes:
+        if is_mistake:
+            raise UsageError(what, where=where, next=remedy)
+    if not is_loopback:
         capabilities.require_isolated(count)
 
 
@@ -107,19 +107,18 @@ def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
     return LabState(name, kind, hosts, **shape)
 
 
-def _refuse_another_shape(lab_state: LabState, kind: str, count: int, shape: Shape) -> None:
+def _refuse_other_settings(existing: LabState, wanted: LabState, count: int) -> None:
     """Raise UsageError if the existing lab has other settings than the wanted ones."""
-    existing = {
-        "hosts": len(lab_state.hosts),
-        "kind": lab_state.kind,
-        **{key: getattr(lab_state, key) for key in shape},
-    }
-    for key, wanted in {"hosts": count, "kind": kind, **shape}.items():
-        if existing[key] != wanted:
+    changes = [("hosts", len(existing.hosts), count)]
+    for each in fields(wanted):
+        if each.name not in ("hosts", "networks"):
+            changes.append((each.name, getattr(existing, each.name), getattr(wanted, each.name)))
+    for key, before, after in changes:
+        if before != after:
             raise UsageError(
-                f"the lab {lab_state.name!r} exists with {key} {existing[key]}, not {wanted}",
-                where=str(folder.lab_folder(lab_state.name)),
-                next=f"`tfdeploy lab down --name {lab_state.name}`",
+                f"the lab {existing.name!r} exists with {key} {before}, not {after}",
+                where=str(folder.lab_folder(existing.name)),
+                next=f"`tfdeploy lab down --name {existing.name}`",
             )
 
 
@@ -148,23 +147,16 @@ def up(
     Raises UsageError if a lab of that name exists with other settings, Refused (privileges,
     programs, ports), HostFailed (a host did not start).
     """
-    shape: Shape = {
-        "rate": rate,
-        "python": python,
-        "shared_workdir": shared_workdir,
-        "gpus": gpus,
-        "sites": sites,
-        "between": between,
-        "rootfs": rootfs,
-    }
-    _check(kind, count, shape)
+    wanted = LabState(name, kind, [], python, rate, shared_workdir, gpus, sites, between, rootfs)
+    _check(wanted, count)
     root = folder.lab_folder(name)
     with folder.locked(root):
         lab_state = state.read(root)
         if lab_state:
-            _refuse_another_shape(lab_state, kind, count, shape)
+            _refuse_other_settings(lab_state, wanted, count)
         else:
-            lab_state = _create(name, kind, count, shape)
+            lab_state = replace(wanted, hosts=_plan_hosts(root, wanted, count))
+            root.mkdir(mode=0o755, exist_ok=True)
             state.save(root, lab_state)
         lab = _open_lab(root, lab_state)
         lab.prepare()
@@ -196,11 +188,7 @@ def down(name: str = DEFAULT_NAME) -> None:
         load(name).down()
         return
     with folder.locked(root):
-        processes.end_all(
-            lambda: (
-                processes.with_descendants(processes.marked(str(root))) - processes.own_ancestry()
-            )
-        )
+        processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))))
         aside = folder.put_aside(root)
     folder.remove(aside)
 

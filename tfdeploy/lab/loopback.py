@@ -121,16 +121,13 @@ class LoopbackLab(Lab):
         variables = [f"{name}={value}" for name, value in self._environment(host_state).items()]
         return ["env", "-C", str(self._home(host_state)), *variables, *argv]
 
-    def cut(self, host: str) -> None:
-        self.host(host)
+    def _set_cut(self, name: str, cut: bool) -> None:
+        self.host(name)
         raise UsageError(
             "a loopback lab has no cable to cut",
-            where=host,
+            where=name,
             next="as root: `tfdeploy lab up 3 --kind isolated`",
         )
-
-    def heal(self, host: str) -> None:
-        self.cut(host)
 
     def carried(self) -> dict[str, Carried]:
         raise UsageError(
@@ -194,7 +191,7 @@ class LoopbackLab(Lab):
 
         def remaining() -> set[int]:
             pids = first.union(*(processes.marked(mark) for mark in marks))
-            return processes.with_descendants(pids) - processes.own_ancestry()
+            return processes.with_descendants(pids)
 
         processes.end_all(lambda: remaining() - first)
         processes.end_all(remaining)

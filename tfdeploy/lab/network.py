@@ -12,8 +12,9 @@ import hashlib
 import json
 import subprocess
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import TypedDict
+from typing import Literal, TypedDict
 
 from tfdeploy.lab.orders import Plug
 from tfdeploy.lab.syscalls import NEWNS, PRIVATE, RECURSIVE, mount, unshare
@@ -51,26 +52,27 @@ def inside(pid: int, argv: Sequence[str]) -> list[str]:
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv]
 
 
-def _run_batch(argv: Sequence[str], lines: Iterable[str]) -> None:
-    """Run a command with these lines as its input. Raises OSError with the command's message."""
-    text = "".join(f"{line}\n" for line in lines)
-    if not text:
-        return
+def _run(argv: Sequence[str], text: str = "") -> str:
+    """Run a command with this input, and return its output.
+
+    Raises OSError with the command's message.
+    """
     done = subprocess.run(
         argv, input=text, text=True, capture_output=True, timeout=COMMAND_S, check=False
     )
     if done.returncode:
         raise OSError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
+    return done.stdout
 
 
-def ip(lines: Iterable[str]) -> None:
-    """Run the lines with `ip -batch` in the network namespace of this process."""
-    _run_batch(["ip", "-batch", "-"], lines)
+def run_batch(program: Literal["ip", "tc"], lines: Iterable[str], pid: int | None = None) -> None:
+    """Run the lines with `ip -batch` or `tc -batch`. Raises OSError.
 
-
-def tc(lines: Iterable[str]) -> None:
-    """Run the lines with `tc -batch` in the network namespace of this process."""
-    _run_batch(["tc", "-batch", "-"], lines)
+    They run in the network namespace of this process, or of the process `pid`.
+    """
+    argv = [program, "-batch", "-"]
+    if text := "".join(f"{line}\n" for line in lines):
+        _run(argv if pid is None else inside(pid, argv), text)
 
 
 def rate_limit_lines(card: str, rate: str | None) -> list[str]:
@@ -149,10 +151,11 @@ def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
             f"{pid}",
             f"link set {name} master {plug['bridge']} {'up' if plug['up'] else 'down'}",
         ]
-    _run_batch(inside(switch, ["ip", "-batch", "-"]), lines)
-    _run_batch(
-        inside(switch, ["tc", "-batch", "-"]),
+    run_batch("ip", lines, switch)
+    run_batch(
+        "tc",
         [line for _, plug in plugs for line in rate_limit_lines(plug["name"], plug["rate"])],
+        switch,
     )
 
 
@@ -161,11 +164,8 @@ def carried(switch: int) -> dict[str, Carried]:
 
     Raises OSError.
     """
-    argv = inside(switch, ["ip", "-json", "-statistics", "link"])
-    done = subprocess.run(argv, text=True, capture_output=True, timeout=COMMAND_S, check=False)
-    if done.returncode:
-        raise OSError(f"{' '.join(argv)}: {done.stderr.strip()}")
-    counted = {row["ifname"]: row["stats64"] for row in json.loads(done.stdout) if "master" in row}
+    rows = json.loads(_run(inside(switch, ["ip", "-json", "-statistics", "link"])))
+    counted = {row["ifname"]: row["stats64"] for row in rows if "master" in row}
     return {
         name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}
         for name, row in counted.items()
@@ -174,14 +174,10 @@ def carried(switch: int) -> dict[str, Carried]:
 
 def set_link(switch: int, name: str, *, up: bool) -> None:
     """Set the link of the host `name` up or down, at its end in the switch."""
-    _run_batch(inside(switch, ["ip", "-batch", "-"]), [f"link set {name} {'up' if up else 'down'}"])
+    run_batch("ip", [f"link set {name} {'up' if up else 'down'}"], switch)
 
 
 def detach(switch: int, name: str) -> None:
     """Delete the host's link, if there is one, so that a killed host sends nothing to its peers."""
-    subprocess.run(
-        inside(switch, ["ip", "link", "del", name]),
-        capture_output=True,
-        timeout=COMMAND_S,
-        check=False,
-    )
+    with suppress(OSError):
+        _run(inside(switch, ["ip", "link", "del", name]))

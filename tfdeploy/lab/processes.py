@@ -52,7 +52,7 @@ def with_descendants(pids: Iterable[int]) -> set[int]:
     return living | processes.descendants(living, table)
 
 
-def own_ancestry() -> set[int]:
+def _own_ancestry() -> set[int]:
     """Return the pids of this process and of its ancestors."""
     line, current = set[int](), processes.read_entry(os.getpid())
     while current is not None and current.pid not in line:
@@ -71,10 +71,11 @@ def send_kill(pid: int) -> None:
 def end_all(find: Callable[[], set[int]]) -> None:
     """Kill the processes that `find` returns, again and again until `find` returns none.
 
-    Raises SurvivorsLeft after END_TIMEOUT_S seconds.
+    This process and its ancestors are never killed. Raises SurvivorsLeft after END_TIMEOUT_S
+    seconds.
     """
     deadline = time.monotonic() + END_TIMEOUT_S
-    while survivors := find():
+    while survivors := find() - _own_ancestry():
         if time.monotonic() > deadline:
             states = ", ".join(_describe(pid) for pid in sorted(survivors))
             raise SurvivorsLeft(

@@ -93,8 +93,10 @@ def try_links(scratch: Path) -> None:
         program(name, "iproute2")
     unshare(NEWNET)
     add_pair = "link add left type veth peer name right"
-    network.ip([*network.bridge_lines(1), add_pair, f"link set left master {network.bridge(0)}"])
-    network.tc(network.rate_limit_lines("right", "1gbit"))
+    network.run_batch(
+        "ip", [*network.bridge_lines(1), add_pair, f"link set left master {network.bridge(0)}"]
+    )
+    network.run_batch("tc", network.rate_limit_lines("right", "1gbit"))
 
 
 def try_accounts(scratch: Path) -> None:
