@@ -37,10 +37,9 @@ def find_exposure(path: Path) -> Exposure | None:
     that it leads to are checked. This user, root and, under sudo, the user who called sudo are
     trusted, as in git.
     """
-    trusted = _trusted_users()
     with contextlib.suppress(OSError):
         for place, about in folders_above(f"{Path.cwd() / path}/x"):
-            exposure = _exposure(place, about, trusted)
+            exposure = _exposure(place, about)
             if exposure is not None:
                 return exposure
     return None
@@ -55,12 +54,11 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
     exposure = find_exposure(folder)
     if exposure is not None:
         return exposure
-    trusted = _trusted_users()
     with contextlib.suppress(OSError):
         inner = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
         for place in (str(folder), *inner):
             about = os.stat(place)
-            exposure = _foreign(place, about, trusted) or _writable(place, about, trusted)
+            exposure = _foreign(place, about) or _writable(place, about)
             if exposure is None and os.path.islink(place):
                 exposure = find_exposure(Path(place))
             if exposure is not None:
@@ -74,7 +72,7 @@ def is_writable_by_others(folder: Path) -> bool:
         about = folder.stat()
     except OSError:
         return False
-    return _writable(str(folder), about, _trusted_users()) is not None
+    return _writable(str(folder), about) is not None
 
 
 def _trusted_users() -> tuple[int, ...]:
@@ -86,18 +84,19 @@ def _trusted_users() -> tuple[int, ...]:
     return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
 
 
-def _exposure(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+def _exposure(place: str, about: os.stat_result) -> Exposure | None:
     """Return how another user can change `place` (a folder, link or file on a path), or None."""
-    exposure = _foreign(place, about, trusted)
+    exposure = _foreign(place, about)
     if exposure is not None or stat.S_ISLNK(about.st_mode):
         return exposure
     if stat.S_ISDIR(about.st_mode) and not can_others_replace(about):
         return None
-    return _writable(place, about, trusted)
+    return _writable(place, about)
 
 
-def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+def _foreign(place: str, about: os.stat_result) -> Exposure | None:
     """Return an Exposure if the owner of `place` is not trusted, else None."""
+    trusted = _trusted_users()
     if about.st_uid in trusted:
         return None
     # Imported only here, because this module is rarely needed and slow to import.
@@ -114,12 +113,12 @@ def _foreign(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exp
     )
 
 
-def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Exposure | None:
+def _writable(place: str, about: os.stat_result) -> Exposure | None:
     """Return an Exposure if the mode of `place` lets other users write to it, else None."""
     if not about.st_mode & OTHERS_WRITE:
         return None
     bits = ""
-    if about.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(about.st_gid, trusted)):
+    if about.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(about.st_gid)):
         bits += "g"
     if about.st_mode & stat.S_IWOTH:
         bits += "o"
@@ -140,7 +139,7 @@ def _writable(place: str, about: os.stat_result, trusted: tuple[int, ...]) -> Ex
     )
 
 
-def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
+def _is_private(gid: int) -> bool:
     """True if the group is the private group of a trusted user.
 
     A private group has the user's name and no other member. In a container a group may have no
@@ -148,6 +147,7 @@ def _is_private(gid: int, trusted: tuple[int, ...]) -> bool:
     """
     import grp  # rarely needed, and slow to import
 
+    trusted = _trusted_users()
     try:
         group = grp.getgrgid(gid)
     except KeyError:

@@ -4,7 +4,7 @@ socket."""
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal
 
@@ -52,6 +52,16 @@ class Host:
 
 
 HostsByName = Mapping[str, Host]
+
+
+def hosts_named(hosts: Hosts, names: Container[str]) -> Hosts:
+    """Return those of `hosts` whose names are in `names`, in their order."""
+    return tuple(host for host in hosts if host.name in names)
+
+
+def hosts_except(hosts: Hosts, names: Container[str]) -> Hosts:
+    """Return those of `hosts` whose names are not in `names`, in their order."""
+    return tuple(host for host in hosts if host.name not in names)
 
 
 def settings_of(host: Host) -> dict[str, Any]:

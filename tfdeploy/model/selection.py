@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tfdeploy.errors import UsageError
-from tfdeploy.model.inventory import Inventory
+from tfdeploy.model.inventory import Inventory, hosts_named
 from tfdeploy.model.text.name_patterns import matched
 
 
@@ -32,7 +32,7 @@ def select(inventory: Inventory, limit: str | None, exclude: str | None) -> Inve
             where=" ".join(given),
             next="`tfdeploy inventory` lists the hosts",
         )
-    hosts = tuple(host for host in inventory.hosts if host.name in names)
+    hosts = hosts_named(inventory.hosts, names)
     roles = {
         role: tuple(name for name in members if name in names)
         for role, members in inventory.roles.items()

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from tfdeploy.model.answers.listing import newest
 from tfdeploy.model.events import Emit
+from tfdeploy.model.inventory import hosts_named
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
@@ -120,7 +121,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         )
     if with_files or chosen is not None:
         note_rsync(emit)
-    reached = tuple(host for host in hosts if host.name in seen)
+    reached = hosts_named(hosts, seen)
     results = {**failed, **fleet.each(reached, fetch_host)}
     others = [
         name

@@ -20,7 +20,7 @@ from tfdeploy.model.answers.runs import RUN_COMMIT, RUN_PREPARE, RUN_START
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.inventory import Hosts, Inventory
+from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_to_json
@@ -136,8 +136,8 @@ def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
     """
     requested_roles(request.inventory, request.job, request.options)
     wanted = hosts_to_probe(request.inventory, request.job.mode)
-    hosts = tuple(host for host in request.inventory.hosts if host.name in wanted)
-    unused = tuple(host for host in request.inventory.hosts if host.name not in wanted)
+    hosts = hosts_named(request.inventory.hosts, wanted)
+    unused = hosts_except(request.inventory.hosts, wanted)
     used = replace(request, inventory=replace(request.inventory, hosts=hosts))
     return Steps(used, fleet, emit, unused, recipe_of(request.job, request.cache))
 

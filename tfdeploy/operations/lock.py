@@ -17,7 +17,7 @@ from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Hosts
+from tfdeploy.model.inventory import Hosts, hosts_except
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import split_outcomes, values_or_error
 from tfdeploy.transport.protocols import AgentChannel, Errors, Fleet, Outcomes, Session
@@ -103,9 +103,9 @@ class HostLocks(JobLock):
         Afterwards `hosts` contains only the locked hosts.
         """
         _, failed = split_outcomes(self.connect())
-        ready = tuple(host for host in self.hosts if host.name not in failed)
+        ready = hosts_except(self.hosts, failed)
         failed.update(split_outcomes(self.acquire_all(ready, all_or_none=False))[1])
-        self.hosts = tuple(host for host in self.hosts if host.name not in failed)
+        self.hosts = hosts_except(self.hosts, failed)
         return failed
 
     def acquire_all(self, hosts: Hosts, *, all_or_none: bool) -> dict[str, TfdeployError | None]:
@@ -155,7 +155,7 @@ class HostLocks(JobLock):
 
     def release(self) -> None:
         """Release the locks that are still held."""
-        self._release(tuple(host for host in self.hosts if host.name not in self._released))
+        self._release(hosts_except(self.hosts, self._released))
 
     def _release(self, hosts: Hosts) -> None:
         """Release locks in open sessions. Ignore errors, because a lock ends with its session."""

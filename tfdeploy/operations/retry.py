@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
-from tfdeploy.model.inventory import Hosts
+from tfdeploy.model.inventory import Hosts, hosts_named
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 PATIENCE_S = 60.0  # retries end if no host has answered for this time
@@ -45,7 +45,7 @@ def each_with_retries(
             on_retry(retried)
         outcomes.update(
             fleet.each(
-                tuple(host for host in hosts if host.name in retried),
+                hosts_named(hosts, retried),
                 action,
                 on_done=done,
                 waits=True,

@@ -19,7 +19,7 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.programs import ENV_MAKE, ENV_STATE, EnvState
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host, Hosts
+from tfdeploy.model.inventory import Host, Hosts, hosts_except, hosts_named
 from tfdeploy.model.job import WHEELS, Job
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
@@ -93,7 +93,7 @@ def setup_job(
     setup = _Setup(fleet, job, recipe, emit)
     results = fleet.each(hosts, setup.find)
     outcomes = {host: each for host, each in results.items() if each is not None}
-    wanted = tuple(host for host in hosts if host.name not in outcomes)
+    wanted = hosts_except(hosts, outcomes)
     if wanted:
         pins = common_versions(split_outcomes(outcomes)[0].values())
         lock = HostLocks(fleet, wanted, job.name, "setup", holder, emit)
@@ -141,9 +141,7 @@ class _Setup:
 
         return {
             **lost,
-            **self.fleet.each(
-                tuple(host for host in lock.hosts if host.name in sent), make_on_host
-            ),
+            **self.fleet.each(hosts_named(lock.hosts, sent), make_on_host),
         }
 
     def _args(self, host: Host) -> Args:

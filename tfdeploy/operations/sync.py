@@ -16,7 +16,7 @@ from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Hosts, Inventory
+from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import Job
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.emit import emit_note, emit_transfer
@@ -80,11 +80,11 @@ def sync_job(
         emit_note(emit, warning, level="warning")
     results: dict[str, Synced | TfdeployError] = {**connected()}
     before = Counter[str]()
-    wanted = tuple(host for host in hosts if host.name not in results)
+    wanted = hosts_except(hosts, results)
     for _ in range(TRIES):
         settled = _complete_hosts(fleet, wanted, shipment, emit)
         results.update(settled)
-        wanted = tuple(host for host in wanted if host.name not in settled)
+        wanted = hosts_except(wanted, settled)
         soon = (DATA_LACK.name, BROADCAST_JOIN.name) if shipment.data else ()
         lock = HostLocks(fleet, wanted, job.name, "sync", holder, emit, soon)
         with lock.held_where_possible() as failed:
@@ -96,7 +96,7 @@ def sync_job(
             if isinstance(result, TreeChanged)
         }
         before.update(changed)
-        wanted = tuple(host for host in hosts if host.name in changed)
+        wanted = hosts_named(hosts, changed)
         if not wanted:
             break
         shipment = read()

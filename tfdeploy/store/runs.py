@@ -107,14 +107,11 @@ class RunStore:
         return sorted(launch_times, key=lambda name: (launch_times[name], name), reverse=True)
 
     def plans(self) -> Iterator[Plan]:
-        """Yield the plans of the stored runs, the last launched one first.
+        """Return the plans of the stored runs, the last launched one first.
 
         Plans that cannot be read are skipped.
         """
-        for run in self.runs():
-            plan = self.plan(run)
-            if plan is not None:
-                yield plan
+        return filter(None, map(self.plan, self.runs()))
 
     def events(self, run: str) -> Iterator[Event]:
         """Return the events that this machine has recorded for a run, in order.

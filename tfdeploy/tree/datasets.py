@@ -81,8 +81,8 @@ def read_data(path: Path, withhold: WithheldFiles = NONE, place: str | None = No
                 where=source,
                 next=f"name the file itself: {os.path.realpath(source)}",
             )
-        look = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
-        rows = listing.walk(source, look) if is_folder else listing.list_file(source, look)
+        visit = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
+        rows = listing.walk(source, visit) if is_folder else listing.list_file(source, visit)
     except FileNotFoundError as error:
         near = _similar_path(source)
         raise ConfigError(
@@ -156,10 +156,9 @@ def listed(
     no files.
     """
     if not rows.files:
-        where = source if host is None else f"{host}:{source}"
         raise Refused(
             "the data set holds no file to send",
-            where=where,
+            where=source if host is None else f"{host}:{source}",
             next="correct `data:` in the job file",
         )
     top = os.path.realpath(source) if host is None else source

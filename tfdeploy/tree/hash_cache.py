@@ -12,7 +12,10 @@ import json
 import os
 from pathlib import Path
 
+import msgspec
+
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
+from tfdeploy.model.typed import convert
 
 # Nanoseconds. A file that changed less than this time before it was read is not cached, because it
 # could change again without a new mtime.
@@ -67,19 +70,14 @@ class HashCache:
         """Write the hashes that `get` has returned and `put` has added. Drop all others."""
         if self._file is None or self._current == self._loaded:
             return
-        rows = {path: [*key, sha, line] for path, (key, sha, line) in self._current.items()}
         with contextlib.suppress(OSError):
             make_private_folder(self._file.parent)
-            write_private_file(self._file, json.dumps(rows))
+            write_private_file(self._file, json.dumps(self._current))
 
     def _load(self) -> dict[str, Known]:
         if self._file is None:
             return {}
         try:
-            rows = json.loads(self._file.read_bytes())
-            return {
-                path: ((size, mtime, ctime, inode, device), sha, line)
-                for path, (size, mtime, ctime, inode, device, sha, line) in rows.items()
-            }
-        except (OSError, ValueError, TypeError, AttributeError):
+            return convert(json.loads(self._file.read_bytes()), dict[str, Known])
+        except (OSError, ValueError, msgspec.ValidationError, RecursionError):
             return {}

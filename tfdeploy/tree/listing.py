@@ -70,11 +70,10 @@ def tracked(root: str, paths: list[str]) -> list[str]:
 
 def _is_tracked(root: str, path: str) -> bool:
     """True if git tracks the path in the innermost repository that contains it."""
-    folder, name = os.path.split(path)
-    place = os.path.join(root, folder)
-    if not _is_in_checkout(place, inner=False):
-        return False
-    return bool(_Git(place, True, []).listed("-c", "--", f":(literal){name}"))
+    parent, name = os.path.split(os.path.join(root, path))
+    return _is_in_checkout(parent, inner=False) and bool(
+        _Git(parent, True, []).listed("-c", "--", f":(literal){name}")
+    )
 
 
 def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
@@ -199,13 +198,14 @@ class _Git:
 
     def _refusal(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"
-        hint = f"`git -C {self.folder} status`"
-        if "dubious ownership" in stderr:
-            hint = (
-                f"`git config --global --add safe.directory {self.folder}`, if you trust what is "
-                "in it"
-            )
-        return Refused(f"git cannot list the code: {first}", where=self.folder, next=hint)
+        return Refused(
+            f"git cannot list the code: {first}",
+            where=self.folder,
+            next=f"`git config --global --add safe.directory {self.folder}`, if you trust what is "
+            "in it"
+            if "dubious ownership" in stderr
+            else f"`git -C {self.folder} status`",
+        )
 
 
 def _environments(listed_paths: Iterable[str]) -> set[str]:
@@ -222,8 +222,6 @@ def _is_left_out(path: str, left_out: set[str]) -> bool:
     steps = path.split("/")
     if steps[-1] == IGNORE_FILE or ".git" in steps or not CACHES.isdisjoint(steps):
         return True
-    return (
-        any("/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1))
-        if left_out
-        else False
+    return bool(left_out) and any(
+        "/".join(steps[:length]) in left_out for length in range(1, len(steps) + 1)
     )

@@ -29,6 +29,8 @@ THREADS = 4  # number of threads that hash files
 TRIES = 3  # a changing file is read at most this many times
 _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # number of files that a thread hashes at a time
+File = tuple[str, os.stat_result]  # (path, its lstat)
+Hashed = tuple[Entry, int]  # (entry, key_line of its content, see `tree/key_blocks.py`)
 # Prefix of the sha256 of a report or table that tfdeploy itself wrote. The cache has it too.
 _OWN = "own:"
 
@@ -50,9 +52,10 @@ def read_tree(
     """
     top = os.path.realpath(root)
     if not os.path.isdir(top):
-        what = "is not a folder" if os.path.exists(top) else "does not exist"
         raise ConfigError(
-            f"the code folder {what}", where=str(root), next="correct `code:` in the job file"
+            f"the code folder {'is not a folder' if os.path.exists(top) else 'does not exist'}",
+            where=str(root),
+            next="correct `code:` in the job file",
         )
     paths, warnings = list_code(top, exclude)
     links, files, withheld = _links_and_files(top, paths, warnings, withhold)
@@ -87,14 +90,14 @@ def release_hash(entries: Iterable[Entry]) -> str:
 
 def _links_and_files(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
-) -> tuple[list[Entry], list[tuple[str, os.stat_result]], dict[str, WithheldFile]]:
+) -> tuple[list[Entry], list[File], dict[str, WithheldFile]]:
     """Return (links that stay inside the tree, files, {path: file that must not be sent}).
 
     Left out are paths that are missing, below a link, or neither file nor link. Adds texts to
     `warnings`.
     """
     links: list[Entry] = []
-    files: list[tuple[str, os.stat_result]] = []
+    files: list[File] = []
     withheld: dict[str, WithheldFile] = {}
     find_withheld = withhold.finder(top)
     real_folders: dict[str, bool] = {"": True}
@@ -154,57 +157,48 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
     return checked[folder]
 
 
-def _hash_all(
-    top: str, files: list[tuple[str, os.stat_result]], hashes: HashCache
-) -> list[tuple[Entry, int]]:
-    """Return (entry, key_line) of each file. key_line: see `tree/key_blocks.py`.
-
-    Threads compute the hashes that are not in the cache.
-    """
-    entries: list[tuple[Entry, int]] = []
-    unknown: list[tuple[str, os.stat_result]] = []
-    for path, link_entries in files:
-        known = hashes.get(path, stamp(link_entries))
+def _hash_all(top: str, files: list[File], hashes: HashCache) -> list[Hashed]:
+    """Return the entry of each file. Threads compute the hashes that are not in the cache."""
+    hashed: list[Hashed] = []
+    unknown: list[str] = []
+    for path, file_stat in files:
+        known = hashes.get(path, stamp(file_stat))
         if known is None:
-            unknown.append((path, link_entries))
+            unknown.append(path)
         else:
-            entries.append((_entry(path, link_entries, known[1]), known[2]))
+            hashed.append((_entry(path, file_stat, known[1]), known[2]))
     batches = [unknown[start : start + _BATCH] for start in range(0, len(unknown), _BATCH)]
     if len(batches) <= 1:
-        return entries + [entry for batch in batches for entry in _hash_batch(top, batch, hashes)]
+        return hashed + [each for batch in batches for each in _hash_batch(top, batch, hashes)]
     with ThreadPoolExecutor(THREADS) as pool:
         for some in pool.map(lambda batch: _hash_batch(top, batch, hashes), batches):
-            entries += some
-    return entries
+            hashed += some
+    return hashed
 
 
-def _without_reports(top: str, files: list[tuple[Entry, int]]) -> list[tuple[Entry, int]]:
+def _without_reports(top: str, files: list[Hashed]) -> list[Hashed]:
     """Return `files` without reports and tables that tfdeploy wrote, unless git tracks them."""
-    own = [entry.path for entry, _ in files if entry.sha256.startswith(_OWN)]
-    if not own:
+    reports = {entry.path for entry, _ in files if entry.sha256.startswith(_OWN)}
+    if not reports:
         return files
-    kept = set(tracked(top, own))
-    kept_entries = (
-        each for each in files if not each[0].sha256.startswith(_OWN) or each[0].path in kept
-    )
+    left_out = reports - set(tracked(top, sorted(reports)))
     return [
         (replace(entry, sha256=entry.sha256.removeprefix(_OWN)), line)
-        for entry, line in kept_entries
+        for entry, line in files
+        if entry.path not in left_out
     ]
 
 
-def _hash_batch(
-    top: str, batch: list[tuple[str, os.stat_result]], hashes: HashCache
-) -> list[tuple[Entry, int]]:
-    """Hash these files, add the hashes to the cache, and return (entry, key_line) of each file.
+def _hash_batch(top: str, paths: list[str], hashes: HashCache) -> list[Hashed]:
+    """Hash these files, add the hashes to the cache, and return their entries.
 
     Missing files are left out. Raises Refused if a file is unreadable or keeps changing.
     """
-    entries = []
-    for path, _ in batch:
+    hashed = []
+    for path in paths:
         read_ns = time.time_ns()
         try:
-            digest, sha256, line = hash_file(f"{top}/{path}")
+            file_stat, sha256, line = hash_file(f"{top}/{path}")
         except FileNotFoundError:
             continue
         except OSError as error:
@@ -213,9 +207,9 @@ def _hash_batch(
                 where=top,
                 next=f"make it readable, or list it in {IGNORE_FILE}",
             ) from error
-        hashes.put(path, stamp(digest), sha256, read_ns, line)
-        entries.append((_entry(path, digest, sha256), line))
-    return entries
+        hashes.put(path, stamp(file_stat), sha256, read_ns, line)
+        hashed.append((_entry(path, file_stat, sha256), line))
+    return hashed
 
 
 def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:

@@ -24,20 +24,16 @@ class WithheldFile(NamedTuple):
     secret: bool = True
 
 
-class WithheldFiles:
+class WithheldFiles(NamedTuple):
     """The files that must not be sent.
 
     `by_path`: {absolute path without links: file}. `has_links`: True if some secret file has
     several names (hard links).
     """
 
-    def __init__(
-        self,
-        by_path: Mapping[str, WithheldFile],
-        by_inode: Mapping[Inode, WithheldFile],
-        has_links: bool = False,
-    ) -> None:
-        self.by_path, self.by_inode, self.has_links = by_path, by_inode, has_links
+    by_path: Mapping[str, WithheldFile]
+    by_inode: Mapping[Inode, WithheldFile]
+    has_links: bool = False
 
     @classmethod
     def from_paths(cls, files: Mapping[str, WithheldFile]) -> WithheldFiles:

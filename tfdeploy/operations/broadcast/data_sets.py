@@ -18,7 +18,7 @@ from tfdeploy.model.answers.broadcast import BROADCAST_OFFER, DATA_COPY, DATA_LA
 from tfdeploy.model.answers.files import DATA_COMMIT
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Host, hosts_except
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
 from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
@@ -114,7 +114,7 @@ def _send_changing(
         except SourceChanged as error:
             changed = error
         lost.update(lock.reacquire())
-        hosts = tuple(host for host in hosts if host.name not in lost)
+        hosts = hosts_except(hosts, lost)
         if data.split is None:
             emit_warning(emit, f"data {name}: {changed.what}: sending it again")
             data = DataSet(data.read_again(fleet), data.origin)
@@ -159,7 +159,7 @@ class _Sending:
             _split_answers(self._fleet.each(hosts, self._check_present))[1]
         )
         self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
-        waiting = tuple(host for host in hosts if host.name not in outcomes)
+        waiting = hosts_except(hosts, outcomes)
         # Hosts that seemed to share the folder of another host, but do not.
         alone: set[str] = set()
         while waiting:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tfdeploy.model.answers.files import KEEP_ASIDE
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Hosts
+from tfdeploy.model.inventory import Hosts, hosts_except
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.lock import HostLocks
@@ -25,7 +25,7 @@ def set_aside_elsewhere(
     Returns the errors by host, and emits a warning for each host that failed.
     """
     used = {host.host for host in plan.hosts}
-    others = tuple(host for host in hosts if host.name not in used)
+    others = hosts_except(hosts, used)
     if not others or not plan.keep:
         return {}
 

@@ -54,7 +54,7 @@ def try_links(fleet: Fleet, hosts: Hosts, ends: Mapping[str, HostPorts], *, deep
     The error of a host that cannot listen or connect does not stop the others. `deep`: also measure
     latency and bandwidth.
     """
-    wanted = tuple(host for host in hosts if host.name in ends)
+    wanted = hosts_named(hosts, ends)
     if len(hosts) < 2 or not wanted:
         return Reached()
     key, stay_s = secrets.token_hex(16), STAY_S + (STAY_PAIR_S * len(wanted) if deep else 0)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from tfdeploy.agent import wire
 from tfdeploy.errors import TfdeployError, UsageError
 from tfdeploy.model.answers.runs import RUNS, ListedRun
-from tfdeploy.model.inventory import Host, Hosts
+from tfdeploy.model.inventory import Host, Hosts, hosts_named
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
@@ -186,7 +186,7 @@ def find_run(
             f"{what} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
         )
     own = store.plan(plan.run, plan.job)
-    unreachable = tuple(host for host in hosts if host.name in silent)
+    unreachable = hosts_named(hosts, silent)
     plan_found = own or _from_hosts(
         fleet, _plan_request(hosts, plan, metrics), unreachable if live_first else None, refused
     )
@@ -284,7 +284,7 @@ def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> Foun
 def _plan_request(
     hosts: Hosts, known: FoundRun, metrics: Mapping[str, str] | None = None
 ) -> PlanRequest:
-    holders = tuple(host for host in hosts if host.name in known.holders)
+    holders = hosts_named(hosts, known.holders)
     return PlanRequest(known.run, known.job, holders, hosts, metrics or {})
 
 

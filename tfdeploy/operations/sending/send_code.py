@@ -100,7 +100,7 @@ def send_code(
         sent = send_release_files(
             shipment.job, shipment.manifest.release, shipment.code, waiting, emit, put_in_place
         )
-        results.update(fleet.each(tuple(host for host in hosts if host.name in waiting), finish))
+        results.update(fleet.each(hosts_named(hosts, waiting), finish))
     for name, result in results.items():
         if isinstance(result, TreeChanged):
             result.bytes_sent = dones[name].bytes_sent

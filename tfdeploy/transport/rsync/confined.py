@@ -47,9 +47,10 @@ _TCP = 3  # bits: bind, connect
 _SCOPES = 3  # bits: abstract unix sockets, signals
 
 _NO_NEW_PRIVILEGES, _SET_SECCOMP, _FILTER = 38, 22, 2
-_ALLOW, _REFUSE = 0x7FFF0000, 0x00050001  # a refused call fails with EPERM
+# Steps that end the filter. A refused call fails with EPERM.
+_ALLOW, _REFUSE = (0x06, 0, 0, 0x7FFF0000), (0x06, 0, 0, 0x00050001)
 _STREAM = 1
-_EQUAL, _AT_LEAST, _AND, _X32 = 0x15, 0x35, 0x54, 0x40000000
+_LOAD, _EQUAL, _AT_LEAST, _AND, _X32 = 0x20, 0x15, 0x35, 0x54, 0x40000000
 # {machine: (AUDIT_ARCH, number of socketpair, numbers of the refused calls)}. The refused calls are
 # socket, connect, ptrace, process_vm_readv, process_vm_writev, io_uring_setup, shmget, setpriority,
 # sched_setaffinity, add_key, request_key, keyctl, perf_event_open, bpf, userfaultfd.
@@ -139,40 +140,18 @@ def refuse_sockets(machine: str) -> None:
     if machine not in _CALLS:
         return
     arch, pair, refused = _CALLS[machine]
-    program = [
-        _load(4),
-        _jump(_EQUAL, arch, 1, 0),
-        _return(_REFUSE),
-        _load(0),
-        _jump(_AT_LEAST, _X32, 0, 1),
-        _return(_REFUSE),
-    ]
+    # The loaded values are fields of seccomp_data: the architecture, the number of the call, and the
+    # second argument, whose lowest bits are the type of the sockets.
+    program: list[Step] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), _REFUSE]
+    program += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), _REFUSE]
     for number in refused:
-        program += [_jump(_EQUAL, number, 0, 1), _return(_REFUSE)]
-    program += [
-        _jump(_EQUAL, pair, 1, 0),
-        _return(_ALLOW),
-        _load(24),
-        (_AND, 0, 0, 0xF),
-        _jump(_EQUAL, _STREAM, 1, 0),
-    ]
-    program += [_return(_REFUSE), _return(_ALLOW)]
+        program += [(_EQUAL, 0, 1, number), _REFUSE]
+    program += [(_EQUAL, 1, 0, pair), _ALLOW]
+    program += [(_LOAD, 0, 0, 24), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM), _REFUSE, _ALLOW]
     code = b"".join(struct.pack("=HBBI", *step) for step in program)
     held = ctypes.create_string_buffer(code, len(code))
     filled = struct.pack("@HP", len(program), ctypes.addressof(held))
     _libc().prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), filled, 0, 0)
-
-
-def _load(offset: int) -> Step:
-    return (0x20, 0, 0, offset)
-
-
-def _jump(code: int, value: int, if_true: int, if_false: int) -> Step:
-    return (code, if_true, if_false, value)
-
-
-def _return(value: int) -> Step:
-    return (0x06, 0, 0, value)
 
 
 def _libc() -> ctypes.CDLL:
