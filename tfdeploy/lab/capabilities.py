@@ -56,7 +56,7 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
     Refused if the trials cannot run at all.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             own_command([labs], "tfdeploy.lab.trials"),
             capture_output=True,
             text=True,
@@ -75,7 +75,7 @@ def _run_trials(labs: str, _device: int) -> dict[str, str]:
             f"the trials of kernel features failed: {error.stderr.strip()[-800:]}",
             where="this machine",
         ) from error
-    results: dict[str, str] = json.loads(done.stdout)
+    results: dict[str, str] = json.loads(completed.stdout)
     return results
 
 
@@ -105,13 +105,13 @@ def find_lacks(*names: str, command: str) -> list[MissingCapability]:
     `command`: what the user typed, because a remedy may be to repeat the command with sudo.
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]
-    wanted = dict.fromkeys(name for group in groups for name in group)
-    absent = [name for name in wanted if name in PACKAGES and not is_installed(name)]
+    required = dict.fromkeys(name for group in groups for name in group)
+    absent = [name for name in required if name in PACKAGES and not is_installed(name)]
     lacks = [
         MissingCapability(name, "not installed", f"apt-get install {PACKAGES[name]}")
         for name in absent
     ]
-    trials = [name for name in wanted if name not in PACKAGES]
+    trials = [name for name in required if name not in PACKAGES]
     results = _trial_results() if trials else {}
     for name in trials:
         has_substitute = name == "overlay" and not results.get("spare overlay", "not tried")
@@ -145,8 +145,8 @@ def remedies(lacks: list[MissingCapability]) -> str:
     install = "apt-get install "
     commands = dict.fromkeys(lack.remedy for lack in lacks)
     packages = [line.removeprefix(install) for line in commands if line.startswith(install)]
-    others = [line for line in commands if not line.startswith(install)]
-    lines = [install + " ".join(packages), *others] if packages else others
+    other_commands = [line for line in commands if not line.startswith(install)]
+    lines = [install + " ".join(packages), *other_commands] if packages else other_commands
     return "; ".join(f"`{line}`" for line in lines)
 
 

@@ -89,10 +89,12 @@ def _write_accounts(etc: Path, spec: DiskOrder) -> None:
         ("group", f"{user}:x:{uid}:"),
     ):
         lines = (etc / file).read_text(errors="surrogateescape").splitlines()
-        others = [
-            old for old in lines if old.split(":")[0] != user and old.split(":")[2:3] != [uid]
+        other_lines = [
+            line_before
+            for line_before in lines
+            if line_before.split(":")[0] != user and line_before.split(":")[2:3] != [uid]
         ]
-        (etc / file).write_text("\n".join([*others, line, ""]), errors="surrogateescape")
+        (etc / file).write_text("\n".join([*other_lines, line, ""]), errors="surrogateescape")
     (etc / "shadow").write_text(
         "".join(f"{name}:*:19000:0:99999:7:::\n" for name in ("root", user))
     )

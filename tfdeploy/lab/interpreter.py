@@ -44,10 +44,10 @@ def find_python(environ: Mapping[str, str]) -> str | None:
 
 def _has_tensorflow(python: str) -> bool:
     try:
-        done = subprocess.run([python, "-I", "-c", _HAS_TENSORFLOW], timeout=60, check=False)
+        completed = subprocess.run([python, "-I", "-c", _HAS_TENSORFLOW], timeout=60, check=False)
     except (OSError, subprocess.SubprocessError):
         return False
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def _links(path: str) -> list[str]:
@@ -66,10 +66,10 @@ def interpreter_folders(python: str) -> list[str]:
     Raises Refused if the interpreter does not run.
     """
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [python, "-I", "-c", _ASK], capture_output=True, text=True, timeout=60, check=True
         )
-        prefixes = [os.path.abspath(path) for path in json.loads(done.stdout)]
+        prefixes = [os.path.abspath(path) for path in json.loads(completed.stdout)]
     except (OSError, subprocess.SubprocessError, ValueError) as error:
         raise Refused(
             f"this interpreter does not run: {error}",
@@ -78,8 +78,10 @@ def interpreter_folders(python: str) -> list[str]:
         ) from error
     prefixes_and_links = {*prefixes, *_links(os.path.abspath(python))}
     prefixes_and_links |= {os.path.realpath(path) for path in prefixes_and_links}
-    kept: list[str] = []
+    outermost: list[str] = []
     for path in sorted(prefixes_and_links, key=lambda each: each.count("/")):
-        if path not in ("/", "/usr") and not any(path.startswith(f"{outer}/") for outer in kept):
-            kept.append(path)
-    return kept
+        if path not in ("/", "/usr") and not any(
+            path.startswith(f"{outer}/") for outer in outermost
+        ):
+            outermost.append(path)
+    return outermost

@@ -158,11 +158,11 @@ class Lab(ABC):
             "hosts": hosts,
         }
         outcome = starter.carry_out(order)
-        known = {host.name: host for host in self.state.hosts}
+        hosts_by_name = {host.name: host for host in self.state.hosts}
         for name, pid in outcome["pids"].items():
             process = processes.identify(pid)
-            if name in known:
-                known[name].process = process
+            if name in hosts_by_name:
+                hosts_by_name[name].process = process
             elif process:
                 self.state.networks[name] = process
         states.save(self.root, self.state)
@@ -179,11 +179,11 @@ class Lab(ABC):
         Such processes are left if an `up` was killed after it had started them and before it saved
         the state.
         """
-        known = self._first_processes()
+        recorded = self._first_processes()
 
         def strays() -> set[int]:
-            first = processes.marked(str(self.root), below=False) - known
-            return processes.with_descendants(first) - known
+            first = processes.marked(str(self.root), below=False) - recorded
+            return processes.with_descendants(first) - recorded
 
         processes.end_all(strays)
 
@@ -197,8 +197,13 @@ class Lab(ABC):
 
     def _first_processes(self) -> set[int]:
         """Return the pids of the first processes of hosts and networks that are alive."""
-        known = (*self.state.networks.values(), *(host.process for host in self.state.hosts))
-        return {process.pid for process in known if process and processes.is_alive(process)}
+        first_processes = (
+            *self.state.networks.values(),
+            *(host.process for host in self.state.hosts),
+        )
+        return {
+            process.pid for process in first_processes if process and processes.is_alive(process)
+        }
 
     def read_state_again(self) -> None:
         """Read the lab's state from its folder, because another process may have changed it."""

@@ -83,9 +83,9 @@ def _check(wanted: LabState, count: int) -> None:
             "add --sites 2",
         ),
     ]
-    for is_mistake, what, where, remedy in mistakes:
+    for is_mistake, problem, where, remedy in mistakes:
         if is_mistake:
-            raise UsageError(what, where=where, next=remedy)
+            raise UsageError(problem, where=where, next=remedy)
     if not is_loopback:
         capabilities.require_isolated(count)
 
@@ -113,10 +113,10 @@ def _refuse_other_settings(existing: LabState, wanted: LabState, count: int) -> 
     for each in fields(wanted):
         if each.name not in ("hosts", "networks"):
             changes.append((each.name, getattr(existing, each.name), getattr(wanted, each.name)))
-    for key, before, after in changes:
-        if before != after:
+    for key, current, requested in changes:
+        if current != requested:
             raise UsageError(
-                f"the lab {existing.name!r} exists with {key} {before}, not {after}",
+                f"the lab {existing.name!r} exists with {key} {current}, not {requested}",
                 where=str(folder.lab_folder(existing.name)),
                 next=f"`tfdeploy lab down --name {existing.name}`",
             )
@@ -169,9 +169,9 @@ def load(name: str = DEFAULT_NAME) -> Lab:
     root = folder.lab_folder(name)
     lab_state = state.read(root)
     if lab_state is None:
-        others = ", ".join(names()) or "none"
+        other_labs = ", ".join(names()) or "none"
         raise UsageError(
-            f"no lab {name!r} (there: {others})",
+            f"no lab {name!r} (there: {other_labs})",
             where=str(root),
             next=f"`tfdeploy lab up 3 --name {name}`",
         )

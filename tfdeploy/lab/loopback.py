@@ -32,16 +32,16 @@ FIRST_PORT, LAST_PORT, BLOCK, PORTS = 20000, 32000, 16, 10
 
 def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.socket:
     """Return a socket that is bound to the port. Raises OSError if the port is in use."""
-    held = socket.socket(socket.AF_INET, kind)
+    bound = socket.socket(socket.AF_INET, kind)
     if kind is socket.SOCK_STREAM:
         # With this option, a port counts as free if only connections that are closing use it.
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        held.bind((address, port))
+        bound.bind((address, port))
     except OSError:
-        held.close()
+        bound.close()
         raise
-    return held
+    return bound
 
 
 def reserve(port: int) -> socket.socket:
@@ -49,14 +49,14 @@ def reserve(port: int) -> socket.socket:
 
     Raises OSError if another lab holds the block, or if a port of the block is in use.
     """
-    held = _bind_socket(socket.SOCK_DGRAM, ADDRESS, port)
+    reservation = _bind_socket(socket.SOCK_DGRAM, ADDRESS, port)
     try:
         for each in range(port, port + PORTS + 1):
             _bind_socket(socket.SOCK_STREAM, "", each).close()
     except OSError:
-        held.close()
+        reservation.close()
         raise
-    return held
+    return reservation
 
 
 def _is_free(port: int) -> bool:
@@ -200,15 +200,15 @@ class LoopbackLab(Lab):
         if not hosts:
             return
         self._end(hosts)
-        with ExitStack() as held:
+        with ExitStack() as reservations:
             self._bring_up(
-                [self._host_order(host, self._reserve_ports(host, held)) for host in hosts]
+                [self._host_order(host, self._reserve_ports(host, reservations)) for host in hosts]
             )
 
-    def _reserve_ports(self, host: HostState, held: ExitStack) -> int:
+    def _reserve_ports(self, host: HostState, reservations: ExitStack) -> int:
         """Reserve the host's block of ports. Return the descriptor that holds the block."""
         try:
-            return held.enter_context(reserve(host.port)).fileno()
+            return reservations.enter_context(reserve(host.port)).fileno()
         except OSError as error:
             ports = f"port {host.port} to {host.port + PORTS} of {host.name}"
             raise Refused(

@@ -57,12 +57,12 @@ def _run(argv: Sequence[str], text: str = "") -> str:
 
     Raises OSError with the command's message.
     """
-    done = subprocess.run(
+    completed = subprocess.run(
         argv, input=text, text=True, capture_output=True, timeout=COMMAND_S, check=False
     )
-    if done.returncode:
-        raise OSError(f"{' '.join(argv)}: {(done.stderr or done.stdout).strip()}")
-    return done.stdout
+    if completed.returncode:
+        raise OSError(f"{' '.join(argv)}: {(completed.stderr or completed.stdout).strip()}")
+    return completed.stdout
 
 
 def run_batch(program: Literal["ip", "tc"], lines: Iterable[str], pid: int | None = None) -> None:
@@ -90,10 +90,10 @@ def route_lines(root: Path, site: int, sites: int) -> list[str]:
 
     There is no route out of the lab.
     """
-    others = [other for other in range(sites) if other != site]
+    other_sites = [other for other in range(sites) if other != site]
     return [
         f"route add {subnet(root, other)}.0/24 via {subnet(root, site)}.{ROUTER}"
-        for other in others
+        for other in other_sites
     ]
 
 

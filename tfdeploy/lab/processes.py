@@ -39,7 +39,7 @@ def marked(root: str, *, below: bool = True) -> set[int]:
 
     `below`: True to include processes whose mark begins with `root`/.
     """
-    living = [pid for pid, one in processes.all_processes().items() if one.alive]
+    living = [pid for pid, process in processes.all_processes().items() if process.alive]
     marks = {pid: processes.read_environment(pid).get(MARK, "") for pid in living}
     inner = f"{root}/" if below else root
     return {pid for pid, mark in marks.items() if mark == root or mark.startswith(inner)}
@@ -63,9 +63,9 @@ def _own_ancestry() -> set[int]:
 
 def send_kill(pid: int) -> None:
     """Send SIGKILL to the process, but never to a later process with the same pid."""
-    who = processes.read_identity(pid)
-    if who is not None:
-        processes.send_signal(who, signal.SIGKILL)
+    identity = processes.read_identity(pid)
+    if identity is not None:
+        processes.send_signal(identity, signal.SIGKILL)
 
 
 def end_all(find: Callable[[], set[int]]) -> None:

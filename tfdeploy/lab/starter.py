@@ -17,7 +17,7 @@ START_S = 120.0  # most seconds until all hosts have started
 
 def carry_out(order: Order) -> Outcome:
     """Start the hosts and networks of the order. Raises HostFailed if `boot` fails."""
-    done = subprocess.run(
+    completed = subprocess.run(
         own_command([], "tfdeploy.lab.boot"),
         input=json.dumps(order).encode(),
         capture_output=True,
@@ -30,8 +30,8 @@ def carry_out(order: Order) -> Outcome:
         check=False,
         start_new_session=True,
     )
-    if done.returncode:
-        reason = os.fsdecode(done.stderr).strip()[-800:]
+    if completed.returncode:
+        reason = os.fsdecode(completed.stderr).strip()[-800:]
         raise HostFailed(f"the lab did not start: {reason}", where=order["root"])
-    outcome: Outcome = json.loads(done.stdout)
+    outcome: Outcome = json.loads(completed.stdout)
     return outcome

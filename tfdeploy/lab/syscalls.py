@@ -15,10 +15,10 @@ _DETACH = 2
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def _raise_if_failed(result: int, what: str) -> None:
+def _raise_if_failed(result: int, call: str) -> None:
     if result != 0:
         number = ctypes.get_errno()
-        raise OSError(number, f"{what}: {os.strerror(number)}")
+        raise OSError(number, f"{call}: {os.strerror(number)}")
 
 
 def unshare(flags: int) -> None:
@@ -32,7 +32,8 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
     Raises OSError.
     """
     pointers = [
-        ctypes.c_char_p(os.fsencode(word)) if word else None for word in (source, target, kind)
+        ctypes.c_char_p(os.fsencode(argument)) if argument else None
+        for argument in (source, target, kind)
     ]
     _raise_if_failed(
         _libc.mount(

@@ -10,8 +10,8 @@ from pathlib import Path
 import tfdeploy
 
 
-def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
-    """Return the command that runs `module` of this tfdeploy with the arguments `words`.
+def own_command(arguments: Sequence[str], module: str = "tfdeploy") -> list[str]:
+    """Return the command that runs `module` of this tfdeploy with the arguments `arguments`.
 
     The new process has the sys.path of this process without the current folder. `python -m` is not
     used, because it would add the current folder and import a `queue.py` in it. With -I, Python
@@ -30,7 +30,7 @@ def own_command(words: Sequence[str], module: str = "tfdeploy") -> list[str]:
         *(["-X", "utf8"] if sys.flags.utf8_mode else []),
         *(["-B"] if sys.dont_write_bytecode else []),
     ]
-    return [sys.executable, "-I", *options, "-c", program, *words]
+    return [sys.executable, "-I", *options, "-c", program, *arguments]
 
 
 def _absolute_sys_path() -> list[str]:
@@ -39,4 +39,4 @@ def _absolute_sys_path() -> list[str]:
         current = os.getcwd()
     except FileNotFoundError:
         current = ""
-    return [place for place in sys.path if os.path.isabs(place) and place != current]
+    return [path for path in sys.path if os.path.isabs(path) and path != current]

@@ -17,14 +17,14 @@ _ACL = "system.posix_acl_access"
 
 
 class Exposure(NamedTuple):
-    """A file, folder or link (`place`) that another user can change.
+    """A file, folder or link (`path`) that another user can change.
 
-    `what`: a sentence that names the owner of `place`, or who may write to it.
+    `what`: a sentence that names the owner of `path`, or who may write to it.
     `fix`: the command that ends the exposure.
-    `is_foreign`: True if `place` belongs to another user.
+    `is_foreign`: True if `path` belongs to another user.
     """
 
-    place: str
+    path: str
     what: str
     fix: str
     is_foreign: bool
@@ -38,8 +38,8 @@ def find_exposure(path: Path) -> Exposure | None:
     trusted, as in git.
     """
     with contextlib.suppress(OSError):
-        for place, about in folders_above(f"{Path.cwd() / path}/x"):
-            exposure = _exposure(place, about)
+        for component, file_stat in folders_above(f"{Path.cwd() / path}/x"):
+            exposure = _find_path_exposure(component, file_stat)
             if exposure is not None:
                 return exposure
     return None
@@ -56,11 +56,11 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
         return exposure
     with contextlib.suppress(OSError):
         inner = sorted(entry.path for entry in os.scandir(folder) if entry.is_dir())
-        for place in (str(folder), *inner):
-            about = os.stat(place)
-            exposure = _foreign(place, about) or _writable(place, about)
-            if exposure is None and os.path.islink(place):
-                exposure = find_exposure(Path(place))
+        for path in (str(folder), *inner):
+            file_stat = os.stat(path)
+            exposure = _find_foreign_owner(path, file_stat) or _find_other_writers(path, file_stat)
+            if exposure is None and os.path.islink(path):
+                exposure = find_exposure(Path(path))
             if exposure is not None:
                 return exposure
     return None
@@ -69,10 +69,10 @@ def find_folder_exposure(folder: Path) -> Exposure | None:
 def is_writable_by_others(folder: Path) -> bool:
     """True if another user may add files to the folder. False also if the folder cannot be read."""
     try:
-        about = folder.stat()
+        file_stat = folder.stat()
     except OSError:
         return False
-    return _writable(str(folder), about) is not None
+    return _find_other_writers(str(folder), file_stat) is not None
 
 
 def _trusted_users() -> tuple[int, ...]:
@@ -84,43 +84,43 @@ def _trusted_users() -> tuple[int, ...]:
     return (me, 0, int(caller)) if me == 0 and caller.isdecimal() else (me, 0)
 
 
-def _exposure(place: str, about: os.stat_result) -> Exposure | None:
-    """Return how another user can change `place` (a folder, link or file on a path), or None."""
-    exposure = _foreign(place, about)
-    if exposure is not None or stat.S_ISLNK(about.st_mode):
+def _find_path_exposure(path: str, file_stat: os.stat_result) -> Exposure | None:
+    """Return how another user can change `path` (a folder, link or file on a path), or None."""
+    exposure = _find_foreign_owner(path, file_stat)
+    if exposure is not None or stat.S_ISLNK(file_stat.st_mode):
         return exposure
-    if stat.S_ISDIR(about.st_mode) and not can_others_replace(about):
+    if stat.S_ISDIR(file_stat.st_mode) and not can_others_replace(file_stat):
         return None
-    return _writable(place, about)
+    return _find_other_writers(path, file_stat)
 
 
-def _foreign(place: str, about: os.stat_result) -> Exposure | None:
-    """Return an Exposure if the owner of `place` is not trusted, else None."""
+def _find_foreign_owner(path: str, file_stat: os.stat_result) -> Exposure | None:
+    """Return an Exposure if the owner of `path` is not trusted, else None."""
     trusted = _trusted_users()
-    if about.st_uid in trusted:
+    if file_stat.st_uid in trusted:
         return None
     # Imported only here, because this module is rarely needed and slow to import.
     from tfdeploy.agent.ownership import is_outside_container
 
-    if stat.S_ISDIR(about.st_mode) and is_outside_container(about.st_uid):
+    if stat.S_ISDIR(file_stat.st_mode) and is_outside_container(file_stat.st_uid):
         return None
-    flag = "-h " if stat.S_ISLNK(about.st_mode) else ""
+    flag = "-h " if stat.S_ISLNK(file_stat.st_mode) else ""
     return Exposure(
-        place,
-        f"{place} belongs to user {_name(pwd.getpwuid, about.st_uid)}",
-        f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(place)}",
+        path,
+        f"{path} belongs to user {_name(pwd.getpwuid, file_stat.st_uid)}",
+        f"sudo chown {flag}{_name(pwd.getpwuid, trusted[0])} {shlex.quote(path)}",
         is_foreign=True,
     )
 
 
-def _writable(place: str, about: os.stat_result) -> Exposure | None:
-    """Return an Exposure if the mode of `place` lets other users write to it, else None."""
-    if not about.st_mode & OTHERS_WRITE:
+def _find_other_writers(path: str, file_stat: os.stat_result) -> Exposure | None:
+    """Return an Exposure if the mode of `path` lets other users write to it, else None."""
+    if not file_stat.st_mode & OTHERS_WRITE:
         return None
     bits = ""
-    if about.st_mode & stat.S_IWGRP and (_has_acl(place) or not _is_private(about.st_gid)):
+    if file_stat.st_mode & stat.S_IWGRP and (_has_acl(path) or not _is_private(file_stat.st_gid)):
         bits += "g"
-    if about.st_mode & stat.S_IWOTH:
+    if file_stat.st_mode & stat.S_IWOTH:
         bits += "o"
     if not bits:
         return None
@@ -129,12 +129,12 @@ def _writable(place: str, about: os.stat_result) -> Exposure | None:
     who = (
         "everybody on this machine"
         if "o" in bits
-        else f"the group {_name(grp.getgrgid, about.st_gid)}"
+        else f"the group {_name(grp.getgrgid, file_stat.st_gid)}"
     )
     return Exposure(
-        place,
-        f"{place} may be written to by {who}",
-        f"chmod {bits}-w {shlex.quote(place)}",
+        path,
+        f"{path} may be written to by {who}",
+        f"chmod {bits}-w {shlex.quote(path)}",
         is_foreign=False,
     )
 
@@ -164,13 +164,13 @@ def _is_private(gid: int) -> bool:
     return False
 
 
-def _has_acl(place: str) -> bool:
+def _has_acl(path: str) -> bool:
     """True if the file has an access control list, which may grant rights to further users.
 
     In the mode, such rights show up as rights of the group.
     """
     try:
-        return bool(os.getxattr(place, _ACL))
+        return bool(os.getxattr(path, _ACL))
     except (AttributeError, OSError):
         return False
 

@@ -35,8 +35,8 @@ def remember_names(
     path = root / FOLDER / f"{kind}{str(folder).replace('/', '%')}"
     with contextlib.suppress(OSError, ValueError):
         stored = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
-        wanted = dict.fromkeys([*names, *(stored.splitlines() if add else ())])
-        text = "".join(f"{name}\n" for name in islice(filter(_is_plain, wanted), MAX_NAMES))
+        unique_names = dict.fromkeys([*names, *(stored.splitlines() if add else ())])
+        text = "".join(f"{name}\n" for name in islice(filter(_is_plain, unique_names), MAX_NAMES))
         if text != stored:
             make_private_folder(path.parent)
             write_private_file(path, text)

@@ -40,12 +40,12 @@ def check_state_root(root: Path) -> None:
     exposure = find_folder_exposure(root)
     if exposure is None:
         return
-    where, name = Path(exposure.place), shlex.quote(str(root))
-    is_within = root in (where, *where.parents)
+    exposed_path, name = Path(exposure.path), shlex.quote(str(root))
+    is_within = root in (exposed_path, *exposed_path.parents)
     fix = "" if exposure.is_foreign else exposure.fix
     if is_within and exposure.is_foreign:
         # The other user's files would stay in the folder after a chown, so it is renamed instead.
-        fix = f"mv {shlex.quote(exposure.place)} {name}.foreign"
+        fix = f"mv {shlex.quote(exposure.path)} {name}.foreign"
     elif is_within:
         fix = f"chmod go-w {name} {name}/*"
     elsewhere = "`export XDG_STATE_HOME=FOLDER`, one that only you can change"

@@ -64,10 +64,12 @@ class DataListing:
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
-def read_data(path: Path, withhold: WithheldFiles = NONE, place: str | None = None) -> DataListing:
+def read_data(
+    path: Path, withhold: WithheldFiles = NONE, position: str | None = None
+) -> DataListing:
     """Return the listing of a data set.
 
-    `withhold`: files that must not be sent. `place`: where the job file names the path. Raises
+    `withhold`: files that must not be sent. `position`: where the job file names the path. Raises
     ConfigError (the data set is missing, or contains a withheld file) and Refused (it is empty,
     unreadable or a link to a file, or contains something other than files, folders and links).
     """
@@ -87,7 +89,7 @@ def read_data(path: Path, withhold: WithheldFiles = NONE, place: str | None = No
         near = _similar_path(source)
         raise ConfigError(
             f"the data set {source} does not exist",
-            where=place or source,
+            where=position or source,
             next=f"did you mean {near}?" if near else "correct `data:` in the job file",
         ) from error
     except SpecialFile as error:
@@ -131,7 +133,7 @@ def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listi
         file = find(os.fsdecode(path), file_stat)
         if file is not None:
             raise ConfigError(
-                f"{os.fsdecode(path)} is {file.what}, and lies in a data set",
+                f"{os.fsdecode(path)} is {file.description}, and lies in a data set",
                 where=os.path.join(root, os.fsdecode(path)),
                 next="move it out of the data set",
             )

@@ -50,21 +50,23 @@ class HashCache:
         self._loaded = self._load()
         self._current: dict[str, Known] = {}
 
-    def get(self, path: str, now: Stamp) -> Known | None:
-        """Return the cached row of the file `path` if its stamp still is `now`, else None."""
+    def get(self, path: str, current_stamp: Stamp) -> Known | None:
+        """Return the cached row of the file `path` if its stamp still is `current_stamp`, else None."""
         cached = self._loaded.get(path)
-        if cached is None or cached[0] != now:
+        if cached is None or cached[0] != current_stamp:
             return None
         self._current[path] = cached
         return cached
 
-    def put(self, path: str, now: Stamp, sha256: str, read_ns: int, key_line: int = 0) -> None:
+    def put(
+        self, path: str, file_stamp: Stamp, sha256: str, read_ns: int, key_line: int = 0
+    ) -> None:
         """Add a hash to the cache, unless the file changed shortly before it was read.
 
-        `now`: the stamp of the file. `read_ns`: UTC nanoseconds before the content was read.
+        `file_stamp`: the stamp of the file. `read_ns`: UTC nanoseconds before the content was read.
         """
-        if now[1] < read_ns - SETTLED_NS:
-            self._current[path] = (now, sha256, key_line)
+        if file_stamp[1] < read_ns - SETTLED_NS:
+            self._current[path] = (file_stamp, sha256, key_line)
 
     def save(self) -> None:
         """Write the hashes that `get` has returned and `put` has added. Drop all others."""

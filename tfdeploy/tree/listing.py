@@ -118,7 +118,7 @@ def _is_in_checkout(folder: str, inner: bool) -> bool:
     folder.
     """
     above = () if inner else Path(folder).parents
-    return any((place / ".git").exists() for place in (Path(folder), *above))
+    return any((parent / ".git").exists() for parent in (Path(folder), *above))
 
 
 def _repositories(folder: str, listed_paths: set[str]) -> set[str]:
@@ -158,21 +158,21 @@ class _Git:
             Path(empty, "HEAD").write_text("ref: refs/heads/none\n")
             return self._run([f"--git-dir={empty}", f"--work-tree={self.folder}"], options)
 
-    def _run(self, where: list[str], options: tuple[str, ...]) -> set[str]:
-        words = [
+    def _run(self, repository_options: list[str], options: tuple[str, ...]) -> set[str]:
+        command = [
             "git",
             "-c",
             "core.fsmonitor=false",
             "-c",
             "core.quotePath=false",
-            *where,
+            *repository_options,
             "ls-files",
             "-z",
             *options,
         ]
         try:
-            done = subprocess.run(
-                words,
+            completed = subprocess.run(
+                command,
                 cwd=self.folder,
                 env=self.env,
                 stdin=subprocess.DEVNULL,
@@ -185,16 +185,16 @@ class _Git:
                 where=self.folder,
                 next="install the package git",
             ) from error
-        if done.returncode != 0:
-            if not where and b"not a git repository" in done.stderr:
+        if completed.returncode != 0:
+            if not repository_options and b"not a git repository" in completed.stderr:
                 return set()  # .git is broken, or is on another file system
-            raise self._refusal(os.fsdecode(done.stderr))
+            raise self._refusal(os.fsdecode(completed.stderr))
         self.warnings += [
             line
-            for line in os.fsdecode(done.stderr).splitlines()
+            for line in os.fsdecode(completed.stderr).splitlines()
             if "could not open directory" in line
         ]
-        return {path for path in os.fsdecode(done.stdout).split("\0") if path}
+        return {path for path in os.fsdecode(completed.stdout).split("\0") if path}
 
     def _refusal(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"

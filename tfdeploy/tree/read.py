@@ -61,7 +61,7 @@ def read_tree(
     links, files, withheld = _links_and_files(top, paths, warnings, withhold)
     if withheld:
         _refuse_tracked(top, withheld)
-        named = ", ".join(f"{path} ({file.what})" for path, file in withheld.items())
+        named = ", ".join(f"{path} ({file.description})" for path, file in withheld.items())
         warnings.append(f"not sent: {named}")
     hashes = HashCache(cache, top)
     hashed = _without_reports(top, _hash_all(top, files, hashes))
@@ -131,13 +131,20 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
     """
     tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
     if tracked_paths:
-        place = os.path.join(top, tracked_paths[0])
+        tracked_path = os.path.join(top, tracked_paths[0])
         command = shlex.join(
-            ["git", "-C", os.path.dirname(place), "rm", "--cached", os.path.basename(place)]
+            [
+                "git",
+                "-C",
+                os.path.dirname(tracked_path),
+                "rm",
+                "--cached",
+                os.path.basename(tracked_path),
+            ]
         )
         raise ConfigError(
-            f"{tracked_paths[0]} is {withheld[tracked_paths[0]].what}, and git tracks it",
-            where=place,
+            f"{tracked_paths[0]} is {withheld[tracked_paths[0]].description}, and git tracks it",
+            where=tracked_path,
             next=f"`{command}`, and renew it if others have the repository; or list it in "
             f"{IGNORE_FILE}",
         )
@@ -162,17 +169,17 @@ def _hash_all(top: str, files: list[File], hashes: HashCache) -> list[Hashed]:
     hashed: list[Hashed] = []
     unknown: list[str] = []
     for path, file_stat in files:
-        known = hashes.get(path, stamp(file_stat))
-        if known is None:
+        cached = hashes.get(path, stamp(file_stat))
+        if cached is None:
             unknown.append(path)
         else:
-            hashed.append((_entry(path, file_stat, known[1]), known[2]))
+            hashed.append((_entry(path, file_stat, cached[1]), cached[2]))
     batches = [unknown[start : start + _BATCH] for start in range(0, len(unknown), _BATCH)]
     if len(batches) <= 1:
         return hashed + [each for batch in batches for each in _hash_batch(top, batch, hashes)]
     with ThreadPoolExecutor(THREADS) as pool:
-        for some in pool.map(lambda batch: _hash_batch(top, batch, hashes), batches):
-            hashed += some
+        for batch_hashes in pool.map(lambda batch: _hash_batch(top, batch, hashes), batches):
+            hashed += batch_hashes
     return hashed
 
 
@@ -247,12 +254,12 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
 
 def _hash(descriptor: int) -> tuple[str, int, int]:
     """Return (sha256, number of bytes, key_line) of an open file."""
-    total, size, searched, own = hashlib.sha256(), 0, b"", ""
+    total, size, searched, prefix = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):
         if not size and is_own(block):
-            own = _OWN
+            prefix = _OWN
         total.update(block)
         size += len(block)
         if size <= SEARCHED_BYTES:
             searched = searched + block if searched else block
-    return own + total.hexdigest(), size, key_line(searched) if size <= SEARCHED_BYTES else 0
+    return prefix + total.hexdigest(), size, key_line(searched) if size <= SEARCHED_BYTES else 0

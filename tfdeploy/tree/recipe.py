@@ -63,11 +63,11 @@ def read_recipe(
     and Refused (the folder has no wheel).
     """
     texts = _with_includes(requirements, f"{where}.requirements")
-    for named in texts:
-        file = withhold.find(str(named)) if withhold.by_path else None
+    for requirements_file in texts:
+        file = withhold.find(str(requirements_file)) if withhold.by_path else None
         if file is not None:
             raise ConfigError(
-                f"{named} is {file.what}",
+                f"{requirements_file} is {file.description}",
                 where=f"{where}.requirements",
                 next="name a file of requirements",
             )
@@ -91,9 +91,9 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
     setting of the requirements file, for errors. Raises ConfigError.
     """
     texts: dict[Path, str] = {}
-    wanted = [(Path(os.path.abspath(requirements)), named)]
-    while wanted:
-        path, where = wanted.pop()
+    to_read = [(Path(os.path.abspath(requirements)), named)]
+    while to_read:
+        path, where = to_read.pop()
         if path in texts:
             continue
         if len(texts) == MOST_FILES:
@@ -101,20 +101,20 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
                 f"more than {MOST_FILES} files of requirements", where=where, next="include fewer"
             )
         texts[path] = _read(path, where)
-        for line, words in _lines(texts[path]):
-            place = f"{path}:{line}"
-            included = _INCLUDE.match(words)
+        for line, requirement in _lines(texts[path]):
+            position = f"{path}:{line}"
+            included = _INCLUDE.match(requirement)
             name = included[1].strip().strip("\"'") if included else ""
             if name and "://" not in name:
                 if os.path.isabs(name):
                     raise ConfigError(
                         f"{name} is a path of this machine",
-                        where=place,
+                        where=position,
                         next="name it relative to this file",
                     )
-                wanted.append((Path(os.path.normpath(path.parent / name)), place))
+                to_read.append((Path(os.path.normpath(path.parent / name)), position))
             elif not included:
-                _check_line(words, place)
+                _check_line(requirement, position)
     return texts
 
 
@@ -150,26 +150,28 @@ def _lines(text: str) -> Iterator[tuple[int, str]]:
         if line.endswith("\\") and not line.lstrip().startswith("#"):
             joined += line[:-1] + " "
             continue
-        words, joined = _COMMENT.sub("", joined + line).strip(), ""
-        if words:
-            yield first, words
+        requirement, joined = _COMMENT.sub("", joined + line).strip(), ""
+        if requirement:
+            yield first, requirement
     if joined.strip():
         yield first, joined.strip()
 
 
-def _check_line(words: str, place: str) -> None:
+def _check_line(requirement: str, position: str) -> None:
     """Raise ConfigError if the line names a relative path, which hosts do not have.
 
     An absolute path is accepted, because it may be on a file system that all hosts share.
     """
-    option = _OPTION.match(words)
-    named = option[2] if option else words.split(";")[0].split(" --")[0].split("@")[-1].strip()
-    if "://" in words or named.startswith(("/", "~", "-", "file:/")):
+    option = _OPTION.match(requirement)
+    named = (
+        option[2] if option else requirement.split(";")[0].split(" --")[0].split("@")[-1].strip()
+    )
+    if "://" in requirement or named.startswith(("/", "~", "-", "file:/")):
         return
     if option or named.startswith(".") or "/" in named or named.lower().endswith(WHEELS):
         raise ConfigError(
-            f"{words[:100]!r} lies on this machine, and the hosts do not have it",
-            where=place,
+            f"{requirement[:100]!r} lies on this machine, and the hosts do not have it",
+            where=position,
             next="put its wheel into a folder, write `setup: {wheels: FOLDER}`, and name the "
             "package here",
         )
@@ -206,9 +208,9 @@ def _hash(path: Path, name: str, hashes: HashCache) -> str:
     began = time.time_ns()
     with path.open("rb") as stream:
         now = os.fstat(stream.fileno())
-        known = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
-        if known is not None:
-            return known[1]
+        cached = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
+        if cached is not None:
+            return cached[1]
         digest, _ = file_sum.hash_open_file(stream.fileno())
         hashes.put(name, stamp(now), digest, began)
         return digest

@@ -16,11 +16,11 @@ Inode = tuple[int, int]  # (device, inode)
 class WithheldFile(NamedTuple):
     """A file that must not be sent.
 
-    `what`: its description in messages, such as "the secret TOKEN". `secret`: False for a
+    `description`: used in messages, such as "the secret TOKEN". `secret`: False for a
     known_hosts file, which anybody may read.
     """
 
-    what: str
+    description: str
     secret: bool = True
 
 
@@ -46,8 +46,8 @@ class WithheldFiles(NamedTuple):
         has_links = False
         for path, file in files.items():
             folder, name = os.path.split(os.path.abspath(path))
-            for place in (os.path.realpath(path), os.path.join(os.path.realpath(folder), name)):
-                by_path.setdefault(place, file)
+            for real_path in (os.path.realpath(path), os.path.join(os.path.realpath(folder), name)):
+                by_path.setdefault(real_path, file)
             try:
                 file_stat = os.stat(path)
             except (OSError, ValueError):

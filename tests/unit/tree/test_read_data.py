@@ -73,7 +73,7 @@ def test_missing_empty_and_strange_are_refused(tmp_path, folder):
     (tmp_path / "data/digits").mkdir(parents=True)
     for missing in ("data/digit", "date/digits/train"):
         with pytest.raises(ConfigError, match=f"{missing} does not exist") as caught:
-            read_data(tmp_path / missing, place="t.yaml:4:data.digits")
+            read_data(tmp_path / missing, position="t.yaml:4:data.digits")
         near = {"data/digit": "data/digits", "date/digits/train": "data"}[missing]
         near = os.path.relpath(tmp_path / near)
         assert (caught.value.where, caught.value.next) == (

@@ -43,7 +43,8 @@ def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
         secret_sources=dict(sources),
     )
     return {
-        path: file.what for path, file in withheld_files(job, iter(hosts)).below(str(home)).items()
+        path: file.description
+        for path, file in withheld_files(job, iter(hosts)).below(str(home)).items()
     }
 
 
