@@ -121,7 +121,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
     def write(text: str) -> None:
         (home / ".ssh/config").write_text(text)
-        ssh_config.ask.cache_clear()
+        ssh_config.read_settings.cache_clear()
         ssh_config._matters.cache_clear()
 
     return write

@@ -164,7 +164,7 @@ def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
 ) -> None:
     first, second = yard.host("n1", known=False), yard.host("n2", known=False)
     # The configuration of some systems sets HashKnownHosts. In this test it is not set.
-    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
+    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
     trust.record(trust.scan((first.host,)))
     assert f"[127.0.0.1]:{first.port} " in yard.known.read_text()
@@ -191,7 +191,7 @@ def test_old_key_in_system_file_is_named(
     system = tmp_path / "system"
     system.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {wrong}\n")
     monkeypatch.setattr("tfdeploy.transport.ssh.target.GLOBAL_KNOWN_HOSTS", (str(system),))
-    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.ask", lambda *_: {})
+    monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
     machine = trust.find_machine((sshd.host,), "n1")
     assert machine is not None and machine.state == "changed"
     before = system.read_text()

@@ -131,7 +131,7 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     exposure = find_exposure(file.path)
     if exposure is None:
         return
-    itself = Path(exposure.place) == file.path
+    itself = Path(exposure.path) == file.path
     harm = (
         "and decides what runs as you"
         if itself

@@ -36,7 +36,7 @@ TIMEOUT_S = 3.0
 # Seconds. A host that timed out is not dialled again if the next `each` begins within this time.
 REPEATED_S = 1.0
 DIAL_FACTOR = 4  # at most DIAL_FACTOR * `parallel` hosts are dialled at once
-_NOT_THERE = "the inventory (within --limit and --exclude) has no host of that name"
+_UNKNOWN_HOST = "the inventory (within --limit and --exclude) has no host of that name"
 V = TypeVar("V")
 
 
@@ -91,15 +91,15 @@ class SshFleet:
         `keep`: keep all sessions open afterwards, even if there are few file descriptors.
         """
         began, waiting = time.monotonic(), deque(hosts)
-        done: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
+        results: queue.SimpleQueue[tuple[str, V | BaseException]] = queue.SimpleQueue()
         slots = _WorkSlots(self._parallel, SLOW_AFTER_S if waits else None)
-        workers, spare = self._workers(hosts, self._parallel * (SLOW_FACTOR if waits else 1))
+        workers, spare = self._choose_threads(hosts, self._parallel * (SLOW_FACTOR if waits else 1))
 
         def work() -> None:
             with contextlib.suppress(IndexError):
                 while True:
                     host = waiting.popleft()
-                    done.put((host.name, self._act(host, action, slots, retries=waits)))
+                    results.put((host.name, self._run_action(host, action, slots, retries=waits)))
                     if spare and not keep:
                         self._close_unused(host)
 
@@ -109,7 +109,7 @@ class SshFleet:
         bugs: list[Exception] = []
         try:
             for _ in hosts:
-                name, result = done.get()
+                name, result = results.get()
                 if isinstance(result, BaseException) and not isinstance(result, TfdeployError):
                     if not isinstance(result, Exception):
                         raise result
@@ -177,7 +177,10 @@ class SshFleet:
         """Return the host's entry. Raises HostUnreachable for an unknown host or a closed fleet."""
         if not host.address:
             raise HostUnreachable(
-                _NOT_THERE, where=host.name, next="name an inventory that has it with -i", retries=0
+                _UNKNOWN_HOST,
+                where=host.name,
+                next="name an inventory that has it with -i",
+                retries=0,
             )
         with self._lock:
             if self._closed:
@@ -195,11 +198,11 @@ class SshFleet:
                 entry.session for entry in self._entries.values() if entry.session is not None
             ]
             self._entries.clear()
-        running.end(self._targets)
+        running.end_transfers(self._targets)
         for session in sessions:
             session.close()
         self._connector.close()
-        early.forget()
+        early.close_unused()
 
     def __enter__(self) -> SshFleet:
         return self
@@ -207,19 +210,21 @@ class SshFleet:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _workers(self, hosts: Hosts, at_once: int) -> tuple[int, bool]:
+    def _choose_threads(self, hosts: Hosts, most_threads: int) -> tuple[int, bool]:
         """Return (number of threads, True if each session is closed after use).
 
         Sessions are closed after use if there are not enough file descriptors for all of them.
         There are more threads than slots, so that hosts that do not answer do not delay the others.
         """
-        new = len(hosts) - len(self.connected(hosts))
-        wanted = max(at_once, self._parallel * DIAL_FACTOR) if new > self._parallel else at_once
+        not_connected = len(hosts) - len(self.connected(hosts))
+        threads = most_threads
+        if not_connected > self._parallel:
+            threads = max(threads, self._parallel * DIAL_FACTOR)
         free = descriptors.free()
-        while_dialled = (free - new) // descriptors.PER_DIAL
-        if while_dialled >= min(wanted, new, ENOUGH_WORKERS):
-            return max(1, min(wanted, while_dialled)) if new else wanted, False
-        return max(1, min(wanted, free // (1 + descriptors.PER_DIAL))), True
+        while_dialled = (free - not_connected) // descriptors.PER_DIAL
+        if while_dialled >= min(threads, not_connected, ENOUGH_WORKERS):
+            return max(1, min(threads, while_dialled)) if not_connected else threads, False
+        return max(1, min(threads, free // (1 + descriptors.PER_DIAL))), True
 
     def _close_unused(self, host: Host) -> None:
         """Close the host's session, so that another session can use its descriptor.
@@ -235,7 +240,7 @@ class SshFleet:
                 entry.session.close()
                 entry.session = None
 
-    def _act(
+    def _run_action(
         self, host: Host, action: Callable[[Session], V], slots: _WorkSlots, *, retries: bool
     ) -> V | BaseException:
         """Run `action` on the host's session. Return the result or the raised error."""

@@ -27,14 +27,14 @@ def command_line(argv: tuple[str, ...]) -> str:
         return _shell_script(argv[0])
     if all(_PLAIN.match(word) for word in argv):
         return "exec " + " ".join(argv)
-    return _encoded("exec " + shlex.join(argv))
+    return _escaped_line("exec " + shlex.join(argv))
 
 
 def _shell_script(script: str) -> str:
-    return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _encoded(script)
+    return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _escaped_line(script)
 
 
-def _encoded(script: str) -> str:
+def _escaped_line(script: str) -> str:
     """Return a command line that runs the script in sh. All special characters are escaped."""
-    text = _SPECIAL.sub(lambda match: f"\\0{ord(match[0]) & 0xFF:03o}", script)
-    return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + text + "'"
+    escaped = _SPECIAL.sub(lambda match: f"\\0{ord(match[0]) & 0xFF:03o}", script)
+    return 'exec /bin/sh -c \'exec /bin/sh -c "$(printf %b "$0")"\' \'' + escaped + "'"

@@ -159,11 +159,11 @@ class SshSession:
         reader = ChannelReader(channel)
         out, err = bytearray(), bytearray()
         while time.monotonic() < deadline:
-            got = reader.read(max(0.0, deadline - time.monotonic()))
-            if got is None:
+            blocks = reader.read(max(0.0, deadline - time.monotonic()))
+            if blocks is None:
                 return bytes(out), bytes(err)
-            out += got[0]
-            err += got[1]
+            out += blocks[0]
+            err += blocks[1]
             if len(out) + len(err) > MAX_OUTPUT_BYTES:
                 raise HostFailed(
                     f"the command wrote more than {MAX_OUTPUT_BYTES} bytes; it was cut off",

@@ -107,7 +107,7 @@ def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
     assert find_folder_exposure(tmp_path / "state") is None
     os.chown(tmp_path / "state/runs", STRANGER, -1)
     exposure = find_folder_exposure(tmp_path / "state")
-    assert exposure is not None and exposure.is_foreign and exposure.place.endswith("/runs")
+    assert exposure is not None and exposure.is_foreign and exposure.path.endswith("/runs")
 
 
 @pytest.mark.needs("other accounts")

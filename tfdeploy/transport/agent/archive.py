@@ -59,10 +59,10 @@ def pack(members: dict[str, bytes]) -> bytes:
     packed = io.BytesIO()
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED, compresslevel=6) as archive:
         for name in sorted(members):
-            facts = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
-            facts.compress_type = zipfile.ZIP_DEFLATED
-            facts.external_attr = 0o600 << 16
-            archive.writestr(facts, members[name])
+            member_info = zipfile.ZipInfo(name, (1980, 1, 1, 0, 0, 0))
+            member_info.compress_type = zipfile.ZIP_DEFLATED
+            member_info.external_attr = 0o600 << 16
+            archive.writestr(member_info, members[name])
     return packed.getvalue()
 
 

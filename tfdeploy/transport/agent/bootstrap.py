@@ -47,20 +47,20 @@ def command(python: str) -> str:
             f"python {python!r} is not a path that can be used",
             next="write `python: PATH` in the inventory",
         )
-    tried = dict.fromkeys(
+    interpreters = dict.fromkeys(
         (
             python.replace("~/", "$HOME/", 1) if python.startswith("~/") else python,
             "python3",
             "python",
         )
     )
-    places = " ".join(f'"{path}"' for path in tried)
+    candidates = " ".join(f'"{path}"' for path in interpreters)
     code = (
         "import sys;sys.version_info<(3,8) and "
         f"sys.exit({_TOO_OLD});exec(sys.stdin.buffer.read({len(PROGRAM)}))"
     )
     script = (
-        f'old=; for p in {places}; do command -v "$p" >/dev/null 2>/dev/null || continue; '
+        f'old=; for p in {candidates}; do command -v "$p" >/dev/null 2>/dev/null || continue; '
         'echo; echo =tfdeploy-python= "$p"; '
         f'"$p" -S -E -c "{code}"; s=$?; case $s in {_TOO_OLD}) old=$p;; 12[67]) ;; *) exit $s;; '
         "esac; done; "
@@ -74,12 +74,12 @@ def command(python: str) -> str:
 class Started(NamedTuple):
     """An agent that has been started.
 
-    `reader`: reads the agent's output. `rest`: the bytes that came after the agent's greeting.
+    `reader`: reads the agent's output. `unread`: the bytes that came after the agent's greeting.
     `noise`: what the login shell printed before.
     """
 
     reader: ChannelReader
-    rest: bytes
+    unread: bytes
     noise: str
 
 
@@ -101,7 +101,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
         startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
     startup.line(frames.GREETING)
     channel.settimeout(None)
-    return Started(startup.reader, startup.rest, clean(startup.noise))
+    return Started(startup.reader, startup.unread, clean(startup.noise))
 
 
 class _Startup:
@@ -109,12 +109,12 @@ class _Startup:
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
         self.reader = ChannelReader(channel)
-        self.rest = b""
+        self.unread = b""
         self._channel, self._host = channel, host
         self.noise = b""  # the first lines of standard output that PROGRAM did not print
         self._output = b""  # the last lines of both outputs, for error messages
         self._python = ""  # the interpreter that is being tried
-        self._begun = False  # True once PROGRAM runs in that interpreter
+        self._program_runs = False  # True once PROGRAM runs in that interpreter
         self._noise_bytes = 0
         self._deadline = time.monotonic() + START_S
 
@@ -127,27 +127,27 @@ class _Startup:
         with contextlib.suppress(OSError):
             self._channel.sendall(data)
 
-    def line(self, *wanted: bytes) -> bytes:
-        """Read lines until one of `wanted` comes, and return that line.
+    def line(self, *expected: bytes) -> bytes:
+        """Read lines until one of `expected` comes, and return that line.
 
         If PROGRAM reports a failure instead, the matching error is raised. Also raises the errors
         of `_receive`.
         """
-        start = 0  # index in `rest` at which the next line begins
+        start = 0  # index in `unread` at which the next line begins
         while True:
-            end = self.rest.find(b"\n", start)
+            end = self.unread.find(b"\n", start)
             if end < 0:
-                self.rest, start = self.rest[start:], 0
+                self.unread, start = self.unread[start:], 0
                 self._receive()
                 continue
-            line, start = self.rest[start:end].strip(), end + 1
+            line, start = self.unread[start:end].strip(), end + 1
             if line in (b"=tfdeploy-have=", b"=tfdeploy-need="):
-                self._begun = True
-            if line in wanted:
-                self.rest = self.rest[start:]
+                self._program_runs = True
+            if line in expected:
+                self.unread = self.unread[start:]
                 return line
             if line.startswith(b"=tfdeploy-fail="):
-                raise _failed(line[15:].strip(), self._host)
+                raise _failure_error(line[15:].strip(), self._host)
             if line.startswith(b"=tfdeploy-python="):
                 self._python = clean(line[17:])
                 continue
@@ -156,13 +156,13 @@ class _Startup:
 
     def _receive(self) -> None:
         """Read bytes from the host. Raises an error if it is too late or the shell has ended."""
-        left = self._deadline - time.monotonic()
-        got = self.reader.read(max(0.0, left))
+        remaining_s = self._deadline - time.monotonic()
+        received = self.reader.read(max(0.0, remaining_s))
         late = time.monotonic() >= self._deadline
-        if got is None and not late:
+        if received is None and not late:
             raise self._ended()
-        out, err = got or (b"", b"")
-        self.rest += out
+        out, err = received or (b"", b"")
+        self.unread += out
         self._output = (self._output + err)[-4096:]
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
@@ -171,9 +171,9 @@ class _Startup:
                 where=self._host,
             )
         if late:
-            on = f" on {self._python}" if self._python else ""
+            interpreter = f" on {self._python}" if self._python else ""
             raise HostFailed(
-                f"the agent did not start within {START_S:g} s{on}{self._quoted()}",
+                f"the agent did not start within {START_S:g} s{interpreter}{self._quoted()}",
                 where=self._host,
             )
 
@@ -191,7 +191,7 @@ class _Startup:
                 "the connection ended while the agent was being started", where=self._host
             )
         code = f" with exit code {status}" if status >= 0 else ""
-        if self._begun:
+        if self._program_runs:
             return HostFailed(
                 f"the agent ended{code} before it could answer{self._quoted()}", where=self._host
             )
@@ -209,7 +209,7 @@ class _Startup:
 
     def _quoted(self) -> str:
         """Return the last characters of the output, which usually name the cause of an error."""
-        text = clean((self._output + b" " + self.rest)[-300:])
+        text = clean((self._output + b" " + self.unread)[-300:])
         return f"; it said: {text!r}" if text else ""
 
 
@@ -221,7 +221,7 @@ _REASONS = {
 }
 
 
-def _failed(text: bytes, host: str) -> TfdeployError:
+def _failure_error(text: bytes, host: str) -> TfdeployError:
     """Return the error for a line in which PROGRAM or the shell command reports a failure.
 
     `next` of the error is always a text of tfdeploy, never a text of the host.

@@ -87,8 +87,10 @@ class FramedChannel:
 
         Raises Refused, HostFailed, BadAnswer, HostUnreachable.
         """
-        self._reader, rest, self.noise = bootstrap.start(self._channel, workdir, self._host, python)
-        self._frames = Frames(rest)
+        self._reader, unread, self.noise = bootstrap.start(
+            self._channel, workdir, self._host, python
+        )
+        self._frames = Frames(unread)
         self.hello = checked(self._first_frame(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
         threading.Thread(target=self._read, name=f"agent-{self._host}", daemon=True).start()
@@ -107,11 +109,13 @@ class FramedChannel:
         self, verb: Verb[V], args: Args | None = None, *, blob: bytes = b"", timeout_s: float = 60.0
     ) -> V:
         answer = Reply(self._host, self._wait_for_room, items=False)
-        number = self._register(answer)
+        request_id = self._register(answer)
         with self._lock:
             self._calls += 1
         try:
-            self._send({"id": number, "verb": verb.name, "args": self._full(args)}, blob)
+            self._send(
+                {"id": request_id, "verb": verb.name, "args": self._with_common_args(args)}, blob
+            )
             value = checked_frame(
                 answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host
             )
@@ -121,15 +125,15 @@ class FramedChannel:
         finally:
             with self._lock:
                 self._calls -= 1
-                self._answers.pop(number, None)
+                self._answers.pop(request_id, None)
 
     def stream(
         self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None
     ) -> Stream[I, V]:
         answer = Reply(self._host, self._wait_for_room)
-        number = self._register(answer)
-        self._send({"id": number, "verb": flow.name, "args": self._full(args)})
-        return VerbStream(answer, flow, lambda: self._cancel(number), silence_s)
+        request_id = self._register(answer)
+        self._send({"id": request_id, "verb": flow.name, "args": self._with_common_args(args)})
+        return VerbStream(answer, flow, lambda: self._cancel(request_id), silence_s)
 
     def hurry(self) -> None:
         if self._hurried:
@@ -144,13 +148,13 @@ class FramedChannel:
         self._channel.close()
         self._reader.wake()
 
-    def _full(self, args: Args | None) -> Args:
+    def _with_common_args(self, args: Args | None) -> Args:
         """Return `args` with the operator and with the number of the job's lock, if it is held.
 
         The host knows which verbs need these two arguments.
         """
-        number = self._fences.get(str((args or {}).get("job", "")))
-        fence = {} if number is None else {"fence": number}
+        fence_number = self._fences.get(str((args or {}).get("job", "")))
+        fence = {} if fence_number is None else {"fence": fence_number}
         if fence:
             # With the lock's number in the arguments, a new agent acquires the lock again after a
             # reconnection.
@@ -162,17 +166,17 @@ class FramedChannel:
         with self._lock:
             if self._lost is not None:
                 raise copied(self._lost)
-            number = next(self._ids)
-            self._answers[number] = answer
-            return number
+            request_id = next(self._ids)
+            self._answers[request_id] = answer
+            return request_id
 
-    def _cancel(self, number: int) -> None:
+    def _cancel(self, request_id: int) -> None:
         """Forget the request with this id, and cancel it on the host."""
         with self._lock:
-            known = self._answers.pop(number, None) is not None
-        if known and self._lost is None:
+            was_waiting = self._answers.pop(request_id, None) is not None
+        if was_waiting and self._lost is None:
             try:
-                self._send({"cancel": number})
+                self._send({"cancel": request_id})
             except TfdeployError:
                 return  # the channel is lost, so the agent has ended
 
@@ -197,7 +201,7 @@ class FramedChannel:
         because paramiko copies the rest of a slice for each packet that it sends.
         """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
-        return (data[at : at + step] for data in parts for at in range(0, len(data), step))
+        return (data[start : start + step] for data in parts for start in range(0, len(data), step))
 
     # --- reading ---
 
@@ -256,16 +260,16 @@ class FramedChannel:
     def _receive(self, timeout_s: float) -> bool:
         """Read bytes and add them to `_frames`. Return False at the end of the channel."""
         before = time.monotonic()
-        got = self._reader.read(timeout_s)
+        received = self._reader.read(timeout_s)
         now = time.monotonic()
         if now - before > timeout_s + 5.0 and self._unanswered_since is not None:
             # This process was suspended for a while, so the host's silence in that time does not
             # count.
             self._unanswered_since = now
             self._blocked_since = None
-        if got is None:
+        if received is None:
             return False
-        out, err = got
+        out, err = received
         if out:
             self._unanswered_since = None
             self._frames.feed(out)
@@ -310,16 +314,16 @@ class FramedChannel:
 
     def _dispatch(self, frame: Frame) -> None:
         """Give a frame to the call or stream with its id. Drop a frame with an unknown id."""
-        number = frame.header.get("id")
-        if type(number) is not int:
+        request_id = frame.header.get("id")
+        if type(request_id) is not int:
             return
-        if number == 0:
+        if request_id == 0:
             self._measure_clock(frame.header.get("value"))
             return
         with self._lock:
-            answer = self._answers.get(number)
+            answer = self._answers.get(request_id)
             if not frame.holds("item"):
-                self._answers.pop(number, None)
+                self._answers.pop(request_id, None)
         if answer is not None:
             answer.put(frame)
 

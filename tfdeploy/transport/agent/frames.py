@@ -36,45 +36,45 @@ class Frame(NamedTuple):
 class Frames:
     """Collects the bytes of a stream and yields frames. `rest`: the first bytes of the stream."""
 
-    def __init__(self, rest: bytes = b"") -> None:
-        self._parts: list[bytes] = [rest] if rest else []
-        self._have = len(rest)
-        self._need = _HEAD.size
+    def __init__(self, first_bytes: bytes = b"") -> None:
+        self._parts: list[bytes] = [first_bytes] if first_bytes else []
+        self._available = len(first_bytes)
+        self._required = _HEAD.size
 
     def feed(self, data: bytes) -> None:
         self._parts.append(data)
-        self._have += len(data)
+        self._available += len(data)
 
     def complete_frames(self) -> Iterator[Frame]:
         """Yield the complete frames. Raises frames.WireError if the bytes are not frames."""
-        if self._have < self._need:
+        if self._available < self._required:
             return
         data = b"".join(self._parts)
-        at = 0
+        start = 0
         try:
-            while len(data) - at >= _HEAD.size:
-                header_bytes, blob_bytes = _HEAD.unpack_from(data, at)
+            while len(data) - start >= _HEAD.size:
+                header_bytes, blob_bytes = _HEAD.unpack_from(data, start)
                 if header_bytes > frames.MAX_HEADER_BYTES or blob_bytes > frames.MAX_BLOB_BYTES:
                     raise frames.WireError(
                         f"a frame of {header_bytes} + {blob_bytes} bytes is not ours"
                     )
-                end = at + _HEAD.size + header_bytes + blob_bytes
+                end = start + _HEAD.size + header_bytes + blob_bytes
                 if len(data) < end:
-                    self._need = end - at
+                    self._required = end - start
                     break
-                middle = at + _HEAD.size + header_bytes
-                text, blob = data[at + _HEAD.size : middle], data[middle:end]
-                at = end
-                self._need = _HEAD.size
+                middle = start + _HEAD.size + header_bytes
+                text, blob = data[start + _HEAD.size : middle], data[middle:end]
+                start = end
+                self._required = _HEAD.size
                 yield Frame(_header(text), blob, weight_bytes(text) + len(blob))
         finally:
-            self._parts = [data[at:]] if at < len(data) else []
-            self._have = len(data) - at
+            self._parts = [data[start:]] if start < len(data) else []
+            self._available = len(data) - start
 
 
-def _refuse(word: str) -> float:
+def _refuse(constant: str) -> float:
     """Raise WireError for the words NaN and Infinity, which Python accepts but JSON does not."""
-    raise frames.WireError(f"a frame with the number {word}")
+    raise frames.WireError(f"a frame with the number {constant}")
 
 
 _DECODER = json.JSONDecoder(parse_constant=_refuse)

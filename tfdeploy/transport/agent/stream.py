@@ -50,22 +50,22 @@ class Reply:
         self._changed = threading.Condition()
         self._items: deque[Frame] = deque()
         self._weight = 0
-        self._end: Frame | TfdeployError | None = None
+        self._last_frame: Frame | TfdeployError | None = None
         self.dropping = not items  # True: items are dropped, only the value is stored
 
     def put(self, frame: Frame) -> None:
         """Add one frame. Frames after the last one of the answer are dropped."""
         with self._changed:
-            if self._end is not None:
+            if self._last_frame is not None:
                 return
             if not frame.holds("item"):
-                self._end = frame
+                self._last_frame = frame
             elif not self.dropping:
                 self._items.append(frame)
                 self._weight += frame.weight_bytes
                 if self._weight > MOST_BACKLOG_BYTES:
                     self._drop_items()
-                    self._end = BadAnswer(
+                    self._last_frame = BadAnswer(
                         f"it sent more than {MOST_BACKLOG_BYTES >> 20} MiB that were not read yet",
                         where=self.host,
                     )
@@ -80,7 +80,7 @@ class Reply:
     def fail(self, error: TfdeployError) -> None:
         """End the answer with an error, unless the answer has already ended."""
         with self._changed:
-            self._end = self._end or error
+            self._last_frame = self._last_frame or error
             self._changed.notify_all()
 
     def value(self, verb: str, timeout_s: float) -> Frame:
@@ -89,7 +89,7 @@ class Reply:
         Raises AgentError, BadAnswer, HostUnreachable.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._end is not None, timeout_s):
+            if not self._changed.wait_for(lambda: self._last_frame is not None, timeout_s):
                 raise HostUnreachable(
                     f"no answer to {verb} within {timeout_s:g} s", where=self.host
                 )
@@ -101,7 +101,9 @@ class Reply:
         Raises HostUnreachable if nothing comes for `silence_s` seconds.
         """
         with self._changed:
-            if not self._changed.wait_for(lambda: self._items or self._end is not None, silence_s):
+            if not self._changed.wait_for(
+                lambda: self._items or self._last_frame is not None, silence_s
+            ):
                 raise HostUnreachable(
                     f"nothing more of {verb} within {silence_s:g} s", where=self.host
                 )
@@ -116,20 +118,22 @@ class Reply:
 
         Raises AgentError, BadAnswer, HostUnreachable.
         """
-        end = self._end
-        if isinstance(end, TfdeployError):
-            raise copied(end)
-        assert end is not None  # the caller has waited for the end
-        if end.holds("error"):
-            raise agent_error(checked_frame(end, "error", Failure, verb, self.host), self.host)
-        return end
+        last_frame = self._last_frame
+        if isinstance(last_frame, TfdeployError):
+            raise copied(last_frame)
+        assert last_frame is not None  # the caller has waited for the end
+        if last_frame.holds("error"):
+            raise agent_error(
+                checked_frame(last_frame, "error", Failure, verb, self.host), self.host
+            )
+        return last_frame
 
     def stop(self) -> None:
         """Drop all items, now and later, and wake up the callers that wait."""
         with self._changed:
             self.dropping = True
             self._drop_items()
-            self._end = self._end or Frame({"value": None}, b"", 0)
+            self._last_frame = self._last_frame or Frame({"value": None}, b"", 0)
             self._changed.notify_all()
 
     def _full(self) -> bool:

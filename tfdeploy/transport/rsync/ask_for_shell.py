@@ -11,10 +11,10 @@ import sys
 
 
 def main() -> int:
-    asking = socket.socket(fileno=int(sys.argv[1]))
-    words = b"\0".join(word.encode("utf-8", "surrogateescape") for word in sys.argv[2:])
-    socket.send_fds(asking, [words], [0, 1, 2])
-    answer = asking.recv(1)
+    connection = socket.socket(fileno=int(sys.argv[1]))
+    request = b"\0".join(argument.encode("utf-8", "surrogateescape") for argument in sys.argv[2:])
+    socket.send_fds(connection, [request], [0, 1, 2])
+    answer = connection.recv(1)
     return answer[0] if answer else 255
 
 

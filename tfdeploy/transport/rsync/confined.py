@@ -80,13 +80,13 @@ def version() -> int:
 
 def main() -> None:
     """Restrict this process, then replace it by the program."""
-    at = sys.argv.index("--")
-    folder, *readable = sys.argv[1:at]
-    words = sys.argv[at + 1 :]
+    separator = sys.argv.index("--")
+    folder, *readable = sys.argv[1:separator]
+    command = sys.argv[separator + 1 :]
     _libc().prctl(_NO_NEW_PRIVILEGES, 1, 0, 0, 0)
     restrict_files(folder, readable)
     refuse_sockets(os.uname().machine)
-    os.execvp(words[0], words)
+    os.execvp(command[0], command)
 
 
 def restrict_files(folder: str, readable: Sequence[str]) -> None:
@@ -94,19 +94,23 @@ def restrict_files(folder: str, readable: Sequence[str]) -> None:
 
     It may read `folder`, the system's programs and the paths in `readable`.
     """
-    known = version()
-    if not known:
+    kernel_version = version()
+    if not kernel_version:
         return
     handled = (
         _FIRST
-        | (_REFER if known >= 2 else 0)
-        | (_TRUNCATE if known >= 3 else 0)
-        | (_IOCTL if known >= 5 else 0)
+        | (_REFER if kernel_version >= 2 else 0)
+        | (_TRUNCATE if kernel_version >= 3 else 0)
+        | (_IOCTL if kernel_version >= 5 else 0)
     )
-    fields = (handled,) + ((_TCP,) if known >= 4 else ()) + ((_SCOPES,) if known >= 6 else ())
-    asked = struct.pack(f"={len(fields)}Q", *fields)
+    fields = (
+        (handled,)
+        + ((_TCP,) if kernel_version >= 4 else ())
+        + ((_SCOPES,) if kernel_version >= 6 else ())
+    )
+    attributes = struct.pack(f"={len(fields)}Q", *fields)
     ruleset = _libc().syscall(
-        _CREATE_RULESET, asked, ctypes.c_size_t(len(asked)), ctypes.c_uint32(0)
+        _CREATE_RULESET, attributes, ctypes.c_size_t(len(attributes)), ctypes.c_uint32(0)
     )
     if ruleset < 0:
         return
@@ -139,19 +143,19 @@ def refuse_sockets(machine: str) -> None:
     """
     if machine not in _CALLS:
         return
-    arch, pair, refused = _CALLS[machine]
-    # The loaded values are fields of seccomp_data: the architecture, the number of the call, and the
-    # second argument, whose lowest bits are the type of the sockets.
+    arch, socketpair, refused = _CALLS[machine]
+    # The loaded values are fields of seccomp_data: the architecture, the number of the call, and
+    # the second argument, whose lowest bits are the type of the sockets.
     program: list[Step] = [(_LOAD, 0, 0, 4), (_EQUAL, 1, 0, arch), _REFUSE]
     program += [(_LOAD, 0, 0, 0), (_AT_LEAST, 0, 1, _X32), _REFUSE]
     for number in refused:
         program += [(_EQUAL, 0, 1, number), _REFUSE]
-    program += [(_EQUAL, 1, 0, pair), _ALLOW]
+    program += [(_EQUAL, 1, 0, socketpair), _ALLOW]
     program += [(_LOAD, 0, 0, 24), (_AND, 0, 0, 0xF), (_EQUAL, 1, 0, _STREAM), _REFUSE, _ALLOW]
     code = b"".join(struct.pack("=HBBI", *step) for step in program)
-    held = ctypes.create_string_buffer(code, len(code))
-    filled = struct.pack("@HP", len(program), ctypes.addressof(held))
-    _libc().prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), filled, 0, 0)
+    code_buffer = ctypes.create_string_buffer(code, len(code))
+    program_struct = struct.pack("@HP", len(program), ctypes.addressof(code_buffer))
+    _libc().prctl(_SET_SECCOMP, ctypes.c_ulong(_FILTER), program_struct, 0, 0)
 
 
 def _libc() -> ctypes.CDLL:

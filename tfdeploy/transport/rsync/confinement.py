@@ -18,7 +18,7 @@ from tfdeploy.transport.rsync import ask_for_shell, confined
 TRIAL_S = 20.0  # seconds until one trial counts as failed
 
 
-def asking_words(fd: int) -> tuple[str, ...]:
+def remote_shell_command(fd: int) -> tuple[str, ...]:
     """Return the command that rsync runs as its remote shell (`-e`).
 
     `fd`: the socket on which that command sends its request to tfdeploy.
@@ -42,9 +42,9 @@ def environment() -> dict[str, str]:
 
     The user's other variables may contain secrets, and the addresses of agents such as ssh-agent.
     """
-    kept = ("PATH", "LD_LIBRARY_PATH")
+    passed_on = ("PATH", "LD_LIBRARY_PATH")
     return {
-        **{name: os.environ[name] for name in kept if name in os.environ},
+        **{name: os.environ[name] for name in passed_on if name in os.environ},
         "LC_ALL": "C",
         "SHELL": "/bin/sh",
     }
@@ -74,17 +74,17 @@ def works() -> bool:
         return False
     with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:
         python = [*argv(folder), sys.executable, "-S", "-I", "-c", "import array, socket"]
-        return all(_runs(words) for words in (python, [*argv(folder), "rsync", "--version"]))
+        return all(_runs(command) for command in (python, [*argv(folder), "rsync", "--version"]))
 
 
-def _runs(words: list[str]) -> bool:
+def _runs(command: list[str]) -> bool:
     try:
-        done = subprocess.run(
-            words, env=environment(), capture_output=True, timeout=TRIAL_S, check=False
+        completed = subprocess.run(
+            command, env=environment(), capture_output=True, timeout=TRIAL_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return done.returncode == 0
+    return completed.returncode == 0
 
 
 def _python(file: str) -> tuple[str, ...]:

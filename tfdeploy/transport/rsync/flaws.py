@@ -20,10 +20,10 @@ _QUERY_S = 10.0  # seconds after which a program that is run here is killed
 @lru_cache(maxsize=1)
 def describe_flaws() -> tuple[str, str] | None:
     """Return (what is wrong and why, what to do), or None if rsync has no known vulnerability."""
-    shown = version_of(_output("rsync", "--version"))
-    if shown is None or shown >= MENDED or _mended_by_distribution():
+    installed = version_of(_output("rsync", "--version"))
+    if installed is None or installed >= MENDED or _mended_by_distribution():
         return None
-    number = ".".join(map(str, shown))
+    number = ".".join(map(str, installed))
     return (
         f"rsync {number} on this machine is older than {'.'.join(map(str, MENDED))}:"
         " a hostile host can use its holes (CVE-2026-70458 and others)"

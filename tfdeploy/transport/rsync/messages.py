@@ -69,17 +69,19 @@ def explain(
     host = target.name or target.where
     line = clean((_error_lines(stderr) or [stderr])[0])
     if b"No space left on device" in stderr or b"Disk quota exceeded" in stderr:
-        full = next(
-            words
-            for words in stderr.splitlines()
-            if b"No space left" in words or b"quota exceeded" in words
+        disk_line = next(
+            error_line
+            for error_line in stderr.splitlines()
+            if b"No space left" in error_line or b"quota exceeded" in error_line
         )
         if into is not None:
             return HostFailed(
-                f"the disk here is full: {clean(full)}", where=into, next="free some space here"
+                f"the disk here is full: {clean(disk_line)}",
+                where=into,
+                next="free some space here",
             )
         return HostFailed(
-            f"the disk is full: {clean(full)}",
+            f"the disk is full: {clean(disk_line)}",
             where=host,
             next="free some space there, or set `workdir:`",
         )

@@ -67,28 +67,30 @@ class RsyncProcess:
 
     def run(self) -> None:
         """Run rsync to its end, and set the result."""
-        with contextlib.ExitStack() as until_end, contextlib.ExitStack() as start:
+        with contextlib.ExitStack() as until_end, contextlib.ExitStack() as until_connected:
             if self.start is None and self.target.jump is not None:
                 with _lock:
-                    starting = _starts.setdefault(
+                    slot = _starts.setdefault(
                         self.target.jump, threading.BoundedSemaphore(STARTS_PER_JUMP)
                     )
-                start.enter_context(starting)
-            mark = f"{MARK}\n".encode() if self._marks else b""
+                until_connected.enter_context(slot)
+            mark = f"{MARK}\n".encode() if self._prints_mark else b""
             shell = until_end.enter_context(RemoteShell(self._start_command, mark))
             process = self._start(shell)
-            running.begun(process, self.target)
-            late = threading.Timer(self.max_s or threading.TIMEOUT_MAX, self._end_late, (process,))
+            running.add(process, self.target)
+            time_limit = threading.Timer(
+                self.max_s or threading.TIMEOUT_MAX, self._end_late, (process,)
+            )
             try:
                 if self.max_s is not None:
-                    late.start()
-                self._communicate(process, start)
+                    time_limit.start()
+                self._communicate(process, until_connected)
             finally:
-                late.cancel()
+                time_limit.cancel()
                 self._reap(process)
 
     @property
-    def _marks(self) -> bool:
+    def _prints_mark(self) -> bool:
         """True if the host prints MARK before rsync starts."""
         return self.drops_noise or self.start is not None
 
@@ -105,14 +107,14 @@ class RsyncProcess:
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
         """Start rsync. If possible, it is confined to the folder `only_into` of the call."""
         folder = self.only_into
-        program, *words = self.argv
+        program, *options = self.argv
         # rsync expects the limit in KiB per second.
         limit = [f"--bwlimit={max(1, self.target.bwlimit >> 10)}"] if self.target.bwlimit else []
-        path = [f"--rsync-path=echo {MARK}; exec rsync"] if self._marks else []
-        before = confinement.argv(folder) if folder is not None and confinement.works() else []
-        asking = rsync_shell(confinement.asking_words(shell.theirs.fileno()))
+        path = [f"--rsync-path=echo {MARK}; exec rsync"] if self._prints_mark else []
+        confining = confinement.argv(folder) if folder is not None and confinement.works() else []
+        remote_shell = rsync_shell(confinement.remote_shell_command(shell.theirs.fileno()))
         process = subprocess.Popen(
-            [*before, program, "-e", asking, *limit, *path, *words],
+            [*confining, program, "-e", remote_shell, *limit, *path, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -125,24 +127,26 @@ class RsyncProcess:
         shell.begin()
         return process
 
-    def _communicate(self, process: subprocess.Popen[bytes], start: contextlib.ExitStack) -> None:
-        """Read all output. At the first output, ssh is connected: release the slot in `start`."""
+    def _communicate(
+        self, process: subprocess.Popen[bytes], until_connected: contextlib.ExitStack
+    ) -> None:
+        """Read all output. At the first output, ssh is connected, so the slot is released."""
         threads = [
             threading.Thread(target=work, args=(process,), daemon=True)
-            for work in (self._feed, self._read_stderr)
+            for work in (self._send_names, self._read_stderr)
         ]
         for thread in threads:
             thread.start()
         assert process.stdout is not None
-        rest = b""
+        unfinished = b""
         while block := os.read(process.stdout.fileno(), 1 << 16):
-            start.close()
-            *lines, rest = re.split(rb"[\r\n]", rest + block)
-            rest = rest[-4096:]
-            self._read(lines)
+            until_connected.close()
+            *lines, unfinished = re.split(rb"[\r\n]", unfinished + block)
+            unfinished = unfinished[-4096:]
+            self._update_totals(lines)
             if self.too_much:
                 running.send_signal(process, signal.SIGTERM)
-        self._read([rest])
+        self._update_totals([unfinished])
         self.code = process.wait()
         for thread in threads:
             thread.join(END_S)
@@ -152,7 +156,7 @@ class RsyncProcess:
         self.too_slow = True
         running.send_signal(process, signal.SIGTERM)
 
-    def _read(self, lines: list[bytes]) -> None:
+    def _update_totals(self, lines: list[bytes]) -> None:
         """Update the progress and the totals from these lines of rsync's output."""
         newest = None
         for line in lines:
@@ -165,7 +169,7 @@ class RsyncProcess:
         if self.on_progress is not None:
             self.on_progress(newest[0], None)
 
-    def _feed(self, process: subprocess.Popen[bytes]) -> None:
+    def _send_names(self, process: subprocess.Popen[bytes]) -> None:
         """Write the names of the files to copy to rsync's input."""
         assert process.stdin is not None
         with contextlib.suppress(OSError), process.stdin as pipe:
@@ -192,7 +196,7 @@ class RsyncProcess:
         for pipe in (process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()
-        self.interrupted = running.gone(process)
+        self.interrupted = running.remove(process)
 
 
 def transfer(settings: RsyncProcess) -> RsyncProcess:
@@ -207,28 +211,28 @@ def transfer(settings: RsyncProcess) -> RsyncProcess:
     # before.
     patience = Patience(lambda text: None)
     while True:
-        done = replace(settings, drops_noise=drops_noise)
-        done.run()
-        if done.code in SUCCESS or done.too_much or done.too_slow:
+        rsync = replace(settings, drops_noise=drops_noise)
+        rsync.run()
+        if rsync.code in SUCCESS or rsync.too_much or rsync.too_slow:
             break
-        if done.interrupted:
+        if rsync.interrupted:
             raise Interrupted(
-                "the transfer was interrupted", where=done.target.name or done.target.where
+                "the transfer was interrupted", where=rsync.target.name or rsync.target.where
             )
-        if messages.noisy(done.code, done.stderr) and not drops_noise:
+        if messages.noisy(rsync.code, rsync.stderr) and not drops_noise:
             drops_noise = True
             continue
-        turned_away = messages.turned_away(done.code, done.stderr)
+        turned_away = messages.turned_away(rsync.code, rsync.stderr)
         delay_s = patience.delay_s(HELD_OFF) if turned_away else None
         if delay_s is None:
             break
         time.sleep(delay_s)
-    return done
+    return rsync
 
 
 def _environment() -> dict[str, str]:
     """Return the environment for ssh, without variables that change what ssh or rsync prints."""
-    kept = {
+    passed_on = {
         name: value for name, value in os.environ.items() if not name.startswith(("RSYNC_", "LC_"))
     }
-    return {**kept, "LC_ALL": "C", "SHELL": "/bin/sh", "SSH_ASKPASS_REQUIRE": "never"}
+    return {**passed_on, "LC_ALL": "C", "SHELL": "/bin/sh", "SSH_ASKPASS_REQUIRE": "never"}

@@ -71,16 +71,16 @@ class RemoteShell:
     def _serve(self) -> None:
         """Wait for rsync's request, run the command in it, and answer with the exit code."""
         with contextlib.suppress(OSError):
-            blob, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
-            words = [os.fsdecode(word) for word in blob.split(b"\0")]
+            request, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
+            command = [os.fsdecode(argument) for argument in request.split(b"\0")]
             for pipe in pipes:
                 # rsync makes its pipes non-blocking, also for this process.
                 os.set_blocking(pipe, True)
             # rsync starts its server on the host `target`.
-            if words[0] == "target" and "--server" in words and len(pipes) == PIPES:
-                self._run(" ".join(words[1:]), (pipes[0], pipes[1], pipes[2]))
+            if command[0] == "target" and "--server" in command and len(pipes) == PIPES:
+                self._run(" ".join(command[1:]), (pipes[0], pipes[1], pipes[2]))
             else:
-                self._end(255, pipes)
+                self._finish(255, pipes)
 
     def _run(self, line: str, pipes: Pipes) -> None:
         """Run the command line on the host, connected to the pipes, until the command ends."""
@@ -97,9 +97,9 @@ class RemoteShell:
             with contextlib.suppress(OSError):
                 os.write(pipes[2], f"{error.what}\n".encode())
         finally:
-            self._end(code, list(pipes))
+            self._finish(code, list(pipes))
 
-    def _end(self, code: int, pipes: list[int]) -> None:
+    def _finish(self, code: int, pipes: list[int]) -> None:
         """Close the pipes, and let the program that sent the request exit with `code`."""
         for pipe in pipes:
             os.close(pipe)

@@ -16,17 +16,17 @@ from tfdeploy.transport.ssh.target import Target
 
 _lock = threading.Lock()
 _running: dict[subprocess.Popen[bytes], Target] = {}
-_ended: set[subprocess.Popen[bytes]] = set()  # processes that the function `end` has ended
+_ended: set[subprocess.Popen[bytes]] = set()  # processes that `end_transfers` has ended
 
 
-def begun(process: subprocess.Popen[bytes], target: Target) -> None:
+def add(process: subprocess.Popen[bytes], target: Target) -> None:
     """Add a process that has started to the list."""
     with _lock:
         _running[process] = target
 
 
-def gone(process: subprocess.Popen[bytes]) -> bool:
-    """Remove a process that has ended from the list. Return True if `end` ended it."""
+def remove(process: subprocess.Popen[bytes]) -> bool:
+    """Remove a process that has ended from the list. Return True if `end_transfers` ended it."""
     with _lock:
         _running.pop(process, None)
         interrupted = process in _ended
@@ -34,16 +34,16 @@ def gone(process: subprocess.Popen[bytes]) -> bool:
     return interrupted
 
 
-def end(targets: Collection[Target]) -> None:
+def end_transfers(targets: Collection[Target]) -> None:
     """End the rsync processes of these targets, with their child processes.
 
     An equal target may belong to another fleet of this process, whose transfers go on.
     """
-    own = {id(target) for target in targets}
+    target_ids = {id(target) for target in targets}
     with _lock:
-        mine = [process for process, target in _running.items() if id(target) in own]
-        _ended.update(mine)
-    for process in mine:
+        processes = [process for process, target in _running.items() if id(target) in target_ids]
+        _ended.update(processes)
+    for process in processes:
         send_signal(process, signal.SIGTERM)
 
 

@@ -57,12 +57,12 @@ def push(
     _check_local()
     argv = push_argv(source_root, destination, names=names is not None, delete=delete, anew=anew)
     _check_source(source_root, delete)
-    done = transfer(
+    rsync = transfer(
         RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
     )
-    if done.code not in SUCCESS and not messages.shrank(done.code, done.stderr):
-        raise messages.explain(done.code, done.stderr, target, source_root)
-    return done.totals[0]
+    if rsync.code not in SUCCESS and not messages.shrank(rsync.code, rsync.stderr):
+        raise messages.explain(rsync.code, rsync.stderr, target, source_root)
+    return rsync.totals[0]
 
 
 def pull(
@@ -95,7 +95,7 @@ def pull(
     for name in names or ():
         check_name(name)
     argv = pull_argv(source_root, destination, names=names is not None)
-    done = transfer(
+    rsync = transfer(
         RsyncProcess(
             target,
             argv,
@@ -107,20 +107,20 @@ def pull(
             _start(session, total_bytes),
         )
     )
-    if done.too_much:
+    if rsync.too_much:
         raise HostFailed(
             f"the host sends more than the {max_bytes} bytes that were to come",
             where=target.name or target.where,
         )
-    if done.too_slow:
+    if rsync.too_slow:
         raise HostFailed(
             "it sends its files too slowly",
             where=target.name or target.where,
             next="the same command goes on",
         )
-    if done.code not in SUCCESS:
-        raise messages.explain(done.code, done.stderr, target, source_root, into=destination)
-    return done.totals[1]
+    if rsync.code not in SUCCESS:
+        raise messages.explain(rsync.code, rsync.stderr, target, source_root, into=destination)
+    return rsync.totals[1]
 
 
 def _start(session: Session | None, total_bytes: int) -> Start | None:
@@ -130,7 +130,7 @@ def _start(session: Session | None, total_bytes: int) -> Start | None:
 
 def check_name(name: bytes) -> None:
     """Raise Refused if the name is not a relative path, or leads out of the folder."""
-    if any(word in (b"", b".", b"..") for word in name.split(b"/")) or b"\0" in name:
+    if any(component in (b"", b".", b"..") for component in name.split(b"/")) or b"\0" in name:
         raise Refused(f"{os.fsdecode(name)!r} leads out of the folder it was to come from")
 
 
@@ -153,11 +153,11 @@ def push_argv(
     Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
-    words = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
-    words += ["--files-from=-", "--from0"] if names else ["-r"]
-    words += ["--ignore-times"] if names or anew else []
-    words += ["--delete-delay"] if delete else []
-    return [*words, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
+    command = ["rsync", "-lpt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
+    command += ["--files-from=-", "--from0"] if names else ["-r"]
+    command += ["--ignore-times"] if names or anew else []
+    command += ["--delete-delay"] if delete else []
+    return [*command, "--", source_root.rstrip("/") + "/", f"target:{destination.rstrip('/')}/"]
 
 
 def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
@@ -166,9 +166,9 @@ def pull_argv(source_root: str, destination: str, *, names: bool) -> list[str]:
     Raises Refused if a path is not absolute.
     """
     _check_paths(source_root, destination)
-    words = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
-    words += ["--files-from=-", "--from0", "--ignore-missing-args"] if names else ["-r"]
-    return [*words, "--", f"target:{source_root.rstrip('/')}/", destination.rstrip("/") + "/"]
+    command = ["rsync", "-pt", "-s", _MODES, f"--partial-dir={layout.PARTIAL}", *_OUTPUT]
+    command += ["--files-from=-", "--from0", "--ignore-missing-args"] if names else ["-r"]
+    return [*command, "--", f"target:{source_root.rstrip('/')}/", destination.rstrip("/") + "/"]
 
 
 def _check_paths(*paths: str) -> None:
@@ -186,10 +186,14 @@ def _check_local() -> None:
             raise Refused(
                 f"{program} is missing on this machine", next=f"install the package {package}"
             )
-    shown = subprocess.run(["rsync", "--version"], capture_output=True, check=False).stdout
-    version = flaws.version_of(shown)
-    if version is None or version < (3, 1) or b"openrsync" in shown:
-        first = shown.decode(errors="replace").splitlines()[0] if shown else "it says nothing"
+    version_text = subprocess.run(["rsync", "--version"], capture_output=True, check=False).stdout
+    version = flaws.version_of(version_text)
+    if version is None or version < (3, 1) or b"openrsync" in version_text:
+        first = (
+            version_text.decode(errors="replace").splitlines()[0]
+            if version_text
+            else "it says nothing"
+        )
         raise Refused(
             f"rsync 3.1 or newer is needed on this machine: {first[:100]}",
             next="install the package rsync",

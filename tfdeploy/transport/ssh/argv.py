@@ -42,28 +42,30 @@ _ALWAYS = (
 def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
     """Return all arguments before the host's name. `forwarding`: True if -W will follow."""
     settings = [
-        f"HostName={_percent(target.hostname)}",
+        f"HostName={_escape_percent(target.hostname)}",
         *(setting for setting in _ALWAYS if not (forwarding and setting.startswith("ClearAll"))),
         f"IdentitiesOnly={'yes' if target.identities_only else 'no'}",
-        *(f"IdentityFile={_value(path)}" for path in target.identity_files or ("none",)),
-        *(f"CertificateFile={_value(path)}" for path in target.certificates),
-        f"IdentityAgent={_value(target.agent) if target.agent else 'none'}",
-        "UserKnownHostsFile=" + _values(target.user_known_hosts),
-        "GlobalKnownHostsFile=" + _values(target.global_known_hosts),
+        *(f"IdentityFile={_quoted_path(path)}" for path in target.identity_files or ("none",)),
+        *(f"CertificateFile={_quoted_path(path)}" for path in target.certificates),
+        f"IdentityAgent={_quoted_path(target.agent) if target.agent else 'none'}",
+        "UserKnownHostsFile=" + _quoted_paths(target.user_known_hosts),
+        "GlobalKnownHostsFile=" + _quoted_paths(target.global_known_hosts),
         "HostKeyAlgorithms=" + ",".join(accepted_keys.algorithms(target)),
     ]
     if target.revoked_keys is not None:
-        settings.append(f"RevokedHostKeys={_value(target.revoked_keys)}")
+        settings.append(f"RevokedHostKeys={_quoted_path(target.revoked_keys)}")
     if target.host_key_alias:
         settings.append(f"HostKeyAlias={target.host_key_alias}")
     if target.jump is not None:
-        settings.append("ProxyCommand=" + _percent(shlex.join(_through(target.jump, target))))
+        settings.append(
+            "ProxyCommand=" + _escape_percent(shlex.join(_jump_command(target.jump, target)))
+        )
     elif target.proxy_command is not None:
-        settings.append("ProxyCommand=" + _percent(target.proxy_command))
-    words = ["ssh", "-F", "none", "-T", "-p", str(target.port), "-l", target.user]
+        settings.append("ProxyCommand=" + _escape_percent(target.proxy_command))
+    argv = ["ssh", "-F", "none", "-T", "-p", str(target.port), "-l", target.user]
     for setting in settings:
-        words += ["-o", setting]
-    return tuple(words)
+        argv += ["-o", setting]
+    return tuple(argv)
 
 
 def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
@@ -72,38 +74,43 @@ def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tupl
     `argv`: the command to run on the host; empty: a login shell. `terminal`: True to allocate a
     terminal on the host.
     """
-    words = (
+    ssh_command = (
         tuple("-t" if word == "-T" else word for word in ssh_argv(target))
         if terminal
         else ssh_argv(target)
     )
-    return (*words, "--", target.name or target.hostname, *((command_line(argv),) if argv else ()))
+    return (
+        *ssh_command,
+        "--",
+        target.name or target.hostname,
+        *((command_line(argv),) if argv else ()),
+    )
 
 
-def rsync_shell(words: tuple[str, ...]) -> str:
+def rsync_shell(command: tuple[str, ...]) -> str:
     """Return the words as one string, quoted for rsync's option `-e`.
 
     rsync knows quotes but no backslashes, so a quote inside quotes is doubled.
     """
-    return " ".join("'" + word.replace("'", "''") + "'" for word in words)
+    return " ".join("'" + argument.replace("'", "''") + "'" for argument in command)
 
 
-def _through(jump: Target, target: Target) -> tuple[str, ...]:
+def _jump_command(jump: Target, target: Target) -> tuple[str, ...]:
     """Return the ssh command that connects to `target` through the jump host `jump`."""
     return (*ssh_argv(jump, forwarding=True), "-W", target.shown_address, "jump")
 
 
-def _percent(text: str) -> str:
+def _escape_percent(text: str) -> str:
     """Double each `%`, because `%` begins a token in the values of ssh's settings."""
     return text.replace("%", "%%")
 
 
-def _value(path: str) -> str:
+def _quoted_path(path: str) -> str:
     """Quote a path, so that it can be the value of one of ssh's settings."""
-    escaped = _percent(path).replace("\\", "\\\\").replace('"', '\\"')
+    escaped = _escape_percent(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"{escaped}"' if any(sign in path for sign in " \t\"'\\#") else escaped
 
 
-def _values(paths: tuple[str, ...]) -> str:
+def _quoted_paths(paths: tuple[str, ...]) -> str:
     # /dev/null is used because older releases of ssh read `none` as the name of a file.
-    return " ".join(_value(path) for path in paths) or "/dev/null"
+    return " ".join(_quoted_path(path) for path in paths) or "/dev/null"

@@ -20,10 +20,10 @@ RESERVE = 8  # descriptors for reading files and resolving names
 def raise_limit() -> None:
     """Raise the soft limit of open files to the hard limit, but at most to ENOUGH."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
-    if soft != resource.RLIM_INFINITY and soft < wanted:
+    wanted_limit = ENOUGH if hard == resource.RLIM_INFINITY else min(hard, ENOUGH)
+    if soft != resource.RLIM_INFINITY and soft < wanted_limit:
         with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted_limit, hard))
 
 
 def free() -> int:

@@ -19,7 +19,7 @@ from tfdeploy.transport.ssh.target import resolve
 MOST = 128  # most connections; by default, a fleet dials this many hosts at once
 
 _lock = threading.Lock()
-_begun: dict[tuple[str, int], socket.socket] = {}
+_started: dict[tuple[str, int], socket.socket] = {}
 
 
 def begin(hosts: Iterable[Host]) -> None:
@@ -28,11 +28,11 @@ def begin(hosts: Iterable[Host]) -> None:
     Call this just before the fleet connects to the hosts.
     """
     descriptors.raise_limit()
-    left = min(MOST, descriptors.free() // (2 * descriptors.PER_DIAL))
+    remaining = min(MOST, descriptors.free() // (2 * descriptors.PER_DIAL))
     for host in hosts:
-        if left <= 0:
+        if remaining <= 0:
             return
-        left -= _begin(host)
+        remaining -= _begin(host)
 
 
 def take_early_connection(hostname: str, port: int) -> socket.socket | None:
@@ -41,14 +41,14 @@ def take_early_connection(hostname: str, port: int) -> socket.socket | None:
     The socket may be connecting or connected, or its connection may have failed.
     """
     with _lock:
-        return _begun.pop((hostname, port), None)
+        return _started.pop((hostname, port), None)
 
 
-def forget() -> None:
+def close_unused() -> None:
     """Close those started connections that nobody has taken."""
     with _lock:
-        while _begun:
-            _begun.popitem()[1].close()
+        while _started:
+            _started.popitem()[1].close()
 
 
 def _begin(host: Host) -> bool:
@@ -57,20 +57,20 @@ def _begin(host: Host) -> bool:
         target = resolve(host)
     except ConfigError:
         return False  # the fleet reports the error later
-    place = target.hostname, target.port
+    address_key = target.hostname, target.port
     if target.jump is not None or target.proxy_command is not None:
         return False
     try:
         family, kind, _, _, address = socket.getaddrinfo(
-            *place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
+            *address_key, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )[0]
     except (OSError, UnicodeError):
         return False  # the address is a name, not an IP address
     with _lock:
-        if place in _begun:
+        if address_key in _started:
             return False
         sock = socket.socket(family, kind)
         sock.setblocking(False)
         sock.connect_ex(address)
-        _begun[place] = sock
+        _started[address_key] = sock
     return True

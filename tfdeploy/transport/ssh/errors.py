@@ -133,8 +133,10 @@ def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
     keytype = shown.partition(" ")[0]
     same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
     entries = (same_type or list(judged.recorded))[:3]
-    known = ", ".join(f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries)
-    what = f"has changed: known is {known}, now it shows {shown}; "
+    known_keys = ", ".join(
+        f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries
+    )
+    what = f"has changed: known is {known_keys}, now it shows {shown}; "
     what += "someone may be in between, or the machine was set up again"
     return what, f"only if you know why: `tfdeploy trust --renew {target.name or host}`"
 
@@ -172,7 +174,7 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
 def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     """Return (cause, remedy) of a failed attempt to connect. Remedy None: there is none."""
     target = attempt.target
-    place = target.shown_address
+    address = target.shown_address
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
     if attempt.closing is not None and not is_incompatible:
         return _closing_cause(attempt.closing, attempt)
@@ -185,34 +187,36 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     if attempt.timed_out or isinstance(error, TimeoutError):
         return _timeout_cause(attempt)
     if isinstance(error, ConnectionRefusedError):
-        what = f"{place} refuses connections: no sshd listens there"
+        what = f"{address} refuses connections: no sshd listens there"
         setting = target.address_setting
         remedy = f"check {setting} and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
     if attempt.link is not None and not attempt.agreed and attempt.closing is None:
         greeting = clean(attempt.greeting)
-        what = f"what answers on {place} is not an SSH server: it said {greeting!r}"
+        what = f"what answers on {address} is not an SSH server: it said {greeting!r}"
         return what, "check `port:`"
     if is_incompatible:
-        return f"{place} and tfdeploy have no algorithm in common: {error}", None
+        return f"{address} and tfdeploy have no algorithm in common: {error}", None
     if isinstance(error, OSError) and error.strerror:
-        return f"{place}: {error.strerror}", None
-    what = f"{place}: {clean(str(error).encode()) or type(error).__name__}"
+        return f"{address}: {error.strerror}", None
+    what = f"{address}: {clean(str(error).encode()) or type(error).__name__}"
     return what, f"`ssh -v {_ssh_arguments(target)}`"
 
 
 def _timeout_cause(attempt: Attempt) -> tuple[str, str]:
     """Return (cause, remedy) of a time-out before the key exchange was complete."""
     target = attempt.target
-    place = target.shown_address
+    address = target.shown_address
     if attempt.link is None:
-        what = f"{place} does not answer within {attempt.timeout_s:g} s"
+        what = f"{address} does not answer within {attempt.timeout_s:g} s"
         remedy = f"is it up, and does a firewall drop port {target.port}? {_exclude_hint(attempt)}"
         return what, remedy
     if attempt.greeting:
-        what = f"{place} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
+        what = (
+            f"{address} greeted but did not complete the handshake within {attempt.timeout_s:g} s"
+        )
     else:
-        what = f"{place} accepts connections but says nothing within {attempt.timeout_s:g} s"
+        what = f"{address} accepts connections but says nothing within {attempt.timeout_s:g} s"
     return what, f"`ssh -v {_ssh_arguments(target)}`"
 
 
@@ -223,7 +227,7 @@ def _exclude_hint(attempt: Attempt) -> str:
 def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
     """Return (cause, remedy) of a connection that sshd closed before login."""
     target = attempt.target
-    facts = {
+    fields = {
         "place": target.shown_address,
         "user": target.user,
         "login": _ssh_arguments(target),
@@ -232,10 +236,10 @@ def _closing_cause(closing: Closing, attempt: Attempt) -> tuple[str, str]:
         "program": (target.proxy_command or "").split(" ")[0],
         "config": ssh_config.file_with("proxycommand"),
     }
-    cause = closing.cause.format(**facts)
+    cause = closing.cause.format(**fields)
     if closing.notice and attempt.waited_s >= 1:
         cause += f"; tfdeploy retried for {attempt.waited_s:.0f} s"
-    return cause, closing.remedy.format(**facts)
+    return cause, closing.remedy.format(**fields)
 
 
 def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
@@ -246,8 +250,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         return what, None
     offer = attempt.offer
     assert offer is not None  # an attempt that reached the login has an offer
-    if offer.wanted:
-        methods = ", ".join(clean(method.encode()) for method in offer.wanted[:4])
+    if offer.required_methods:
+        methods = ", ".join(clean(method.encode()) for method in offer.required_methods[:4])
         what = f"{target.where} took the key and wants a second factor ({methods}): "
         what += "tfdeploy answers no questions"
         remedy = f"let {target.user} in with the key alone there: Match User {target.user} and "
@@ -273,9 +277,11 @@ def _copy_id(target: Target) -> str:
     The option -i is added only if the key's .pub file exists, because ssh-copy-id needs this file.
     """
     public = [path if path.endswith(".pub") else f"{path}.pub" for path in target.identity_files]
-    named = next((f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), "")
-    known = f"name the key that the host knows in {target.key_setting}"
-    return f"`ssh-copy-id {named}{_ssh_arguments(target)}`, or {known}"
+    identity_option = next(
+        (f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), ""
+    )
+    alternative = f"name the key that the host knows in {target.key_setting}"
+    return f"`ssh-copy-id {identity_option}{_ssh_arguments(target)}`, or {alternative}"
 
 
 def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
@@ -308,8 +314,8 @@ def _ssh_arguments(target: Target) -> str:
 def clean(raw: bytes, limit: int = 300) -> str:
     """Return bytes of a host as one line of at most `limit` printable characters."""
     text = raw[: 4 * limit].decode("utf-8", "replace")
-    kept = "".join(char if char.isprintable() else " " for char in text)
-    return " ".join(kept.split())[:limit]
+    printable = "".join(char if char.isprintable() else " " for char in text)
+    return " ".join(printable.split())[:limit]
 
 
 def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:

@@ -44,7 +44,9 @@ class Offer(AuthStrategy):
         self.tried = 0  # number of keys offered so far
         self.answered = False  # True once the server has answered a login request
         self.accepted = ""  # fingerprint of the accepted key
-        self.wanted: tuple[str, ...] = ()  # methods that the server requires after the key
+        self.required_methods: tuple[
+            str, ...
+        ] = ()  # methods that the server requires after the key
         self.notes: list[str] = []  # texts that say why some keys could not be offered
         # Returns a context manager. While an agent signs, it stops the host's time-out.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
@@ -59,7 +61,7 @@ class Offer(AuthStrategy):
             self.notes.append(f"{setting} {note}")
         self._transport: paramiko.Transport | None = None
         self._agent: SshAgent | None = None
-        self._agent_keys: list[paramiko.AgentKey] = [] if self._keys else self._ask_agent()
+        self._agent_keys: list[paramiko.AgentKey] = [] if self._keys else self._read_agent_keys()
 
     @property
     def user(self) -> str:
@@ -72,21 +74,21 @@ class Offer(AuthStrategy):
 
     def get_sources(self) -> Iterator[InMemoryPrivateKey]:
         """Yield the keys to offer, until the server disconnects or requires another method."""
-        for key in self._every_key():
+        for key in self._all_keys():
             if self._transport is not None and not self._transport.is_active():
                 return
-            if self.wanted and "publickey" not in self.wanted:
+            if self.required_methods and "publickey" not in self.required_methods:
                 return
             if not self._is_accepted(key):
                 keytype = key.get_name()
                 self.notes.append(f"its sshd takes no {keytype} keys (PubkeyAcceptedAlgorithms)")
                 continue
             self.tried += 1
-            methods = self.wanted
+            methods = self.required_methods
             for form in self._forms(key):
                 # If the server has accepted the certificate and requires a further method, the key
                 # without the certificate is not offered.
-                if self.wanted == methods:
+                if self.required_methods == methods:
                     yield _Source(self, form)
 
     def _is_accepted(self, key: paramiko.PKey) -> bool:
@@ -101,10 +103,10 @@ class Offer(AuthStrategy):
             return not listed[0] or any(name.startswith("rsa-sha2-") for name in rsa)
         return len(rsa) == len(listed) or not listed[0] or key.get_name() in listed
 
-    def _every_key(self) -> Iterator[paramiko.PKey]:
+    def _all_keys(self) -> Iterator[paramiko.PKey]:
         """Yield the keys of files, then the keys of the agent."""
         yield from self._keys
-        yield from self._agent_keys or self._ask_agent()
+        yield from self._agent_keys or self._read_agent_keys()
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
         transport.auth_timeout = NO_TIMEOUT_S
@@ -163,7 +165,7 @@ class Offer(AuthStrategy):
             yield certified
         yield key
 
-    def _ask_agent(self) -> list[paramiko.AgentKey]:
+    def _read_agent_keys(self) -> list[paramiko.AgentKey]:
         """Return the keys of the ssh-agent that are offered. The agent is asked at most once."""
         if self._agent is not None or (self._target.identities_only and not self._locked):
             return []
@@ -174,9 +176,9 @@ class Offer(AuthStrategy):
         # line.
         self._agent.paused = lambda: self.paused()
         keys = self._agent.keys()
-        of_files = [key for key in keys if key.asbytes() in self._locked]
-        others = [key for key in keys if key.asbytes() not in self._locked]
-        return (of_files + ([] if self._target.identities_only else others))[:AGENT_KEYS_MAX]
+        file_keys = [key for key in keys if key.asbytes() in self._locked]
+        other_keys = [key for key in keys if key.asbytes() not in self._locked]
+        return (file_keys + ([] if self._target.identities_only else other_keys))[:AGENT_KEYS_MAX]
 
 
 class _Source(InMemoryPrivateKey):
@@ -188,14 +190,14 @@ class _Source(InMemoryPrivateKey):
 
     def authenticate(self, transport: paramiko.Transport) -> Any:
         try:
-            wanted = super().authenticate(transport)
+            required_methods = super().authenticate(transport)
         finally:
             self._offer.answered |= transport.is_active()
-        if wanted:
-            self._offer.wanted = tuple(wanted)
-            raise paramiko.ssh_exception.PartialAuthentication(wanted)
+        if required_methods:
+            self._offer.required_methods = tuple(required_methods)
+            raise paramiko.ssh_exception.PartialAuthentication(required_methods)
         self._offer.accepted = fingerprint(self.pkey.asbytes())
-        return wanted
+        return required_methods
 
 
 def _find_flaw(certificate: SSHCertificate) -> str | None:
@@ -261,14 +263,14 @@ def _openssh_fields(data: bytes) -> tuple[bytes, bytes] | None:
     lines = [line for line in data.splitlines() if not line.startswith(b"--")]
     try:
         body = base64.b64decode(b"".join(lines))
-        at = body.index(b"openssh-key-v1\0") + 15
+        offset = body.index(b"openssh-key-v1\0") + 15
         fields = []
         for _ in range(3):  # cipher, kdf, options of the kdf
-            size = int(struct.unpack_from(">I", body, at)[0])
-            fields.append(body[at + 4 : at + 4 + size])
-            at += 4 + size
-        size = struct.unpack_from(">I", body, at + 4)[0]
-        return fields[0], body[at + 8 : at + 8 + size]
+            size = int(struct.unpack_from(">I", body, offset)[0])
+            fields.append(body[offset + 4 : offset + 4 + size])
+            offset += 4 + size
+        size = struct.unpack_from(">I", body, offset + 4)[0]
+        return fields[0], body[offset + 8 : offset + 8 + size]
     except (ValueError, binascii.Error, struct.error):
         return None
 

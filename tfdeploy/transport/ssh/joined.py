@@ -56,9 +56,9 @@ class ChannelCommand:
     def _output(self, errors: int) -> Iterator[bytes]:
         """Yield the blocks of the command's stdout. Write its stderr to the descriptor `errors`."""
         reader = ChannelReader(self._channel)
-        while (got := reader.read(None)) is not None:
-            write_all(errors, got[1])
-            yield got[0]
+        while (blocks := reader.read(None)) is not None:
+            write_all(errors, blocks[1])
+            yield blocks[0]
 
 
 def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
@@ -67,12 +67,12 @@ def copy_after(mark: bytes, blocks: Iterable[bytes], target: int) -> None:
     A login shell may print something before the command prints `mark`. If `mark` is not in the
     first NOISE_BYTES bytes, these are dropped and all later bytes are written.
     """
-    seen, after_mark = b"", not mark
+    beginning, after_mark = b"", not mark
     for block in blocks:
         if not after_mark:
-            seen += block
-            after_mark = mark in seen or len(seen) > NOISE_BYTES
-            block = seen.partition(mark)[2] if after_mark else b""
+            beginning += block
+            after_mark = mark in beginning or len(beginning) > NOISE_BYTES
+            block = beginning.partition(mark)[2] if after_mark else b""
         write_all(target, block)
 
 

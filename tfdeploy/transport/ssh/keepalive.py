@@ -54,28 +54,28 @@ def _run() -> None:
                 _thread = None
                 return
             watched = list(_watched.items())
-        for transport, (link, asked) in watched:
-            _check(transport, link, None if suspended else asked)
+        for transport, (link, sent_at) in watched:
+            _check(transport, link, None if suspended else sent_at)
 
 
-def _check(transport: paramiko.Transport, link: Link, asked: float | None) -> None:
+def _check(transport: paramiko.Transport, link: Link, sent_at: float | None) -> None:
     """Send a request if the session is silent. Close a session that did not answer."""
     now = time.monotonic()
-    if asked is not None and link.received_at < asked:
+    if sent_at is not None and link.received_at < sent_at:
         # The time between two checks is never exactly EVERY_S, so a request counts as unanswered 1
         # s earlier.
-        if now - asked >= DEAD_AFTER_S - 1:
+        if now - sent_at >= DEAD_AFTER_S - 1:
             link.close()
             threading.Thread(target=transport.close, daemon=True).start()
         return
-    asked = None
+    sent_at = None
     if now - link.received_at >= EVERY_S:
-        asked = now
+        sent_at = now
         with contextlib.suppress(*BROKEN):
             _send_request(transport)
     with _lock:
         if transport in _watched:
-            _watched[transport] = (link, asked)
+            _watched[transport] = (link, sent_at)
 
 
 def _send_request(transport: paramiko.Transport) -> None:

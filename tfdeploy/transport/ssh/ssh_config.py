@@ -29,12 +29,12 @@ _HARMLESS_WORDS = """
     connecttimeout batchmode passwordauthentication checkhostip ciphers macs kexalgorithms
 """
 # tfdeploy uses the values of these keywords.
-_TAKEN_WORDS = """
+_USED_WORDS = """
     hostname port user identityfile identitiesonly userknownhostsfile globalknownhostsfile proxyjump proxycommand
     hostkeyalias hashknownhosts identityagent certificatefile pkcs11provider revokedhostkeys
 """
 _HARMLESS = frozenset(_HARMLESS_WORDS.split())
-_TAKEN = frozenset(_TAKEN_WORDS.split())
+_USED = frozenset(_USED_WORDS.split())
 
 Answers = dict[str, tuple[str, ...]]
 
@@ -45,14 +45,16 @@ def user_config() -> str:
 
 
 @lru_cache(maxsize=4096)
-def ask(address: str, port: int | None, user: str | None) -> Answers:
+def read_settings(address: str, port: int | None, user: str | None) -> Answers:
     """Return {keyword in lower case: its values}. Each value is one line in the output of `ssh -G`.
 
     The result is empty if no configuration file has a relevant keyword. Raises ConfigError with
     ssh's message if the configuration is invalid.
     """
     return (
-        read_answers(_asked(address, port, user)) if _matters(user_config(), SYSTEM_CONFIG) else {}
+        read_answers(_run_ssh(address, port, user))
+        if _is_relevant(user_config(), SYSTEM_CONFIG)
+        else {}
     )
 
 
@@ -61,20 +63,20 @@ def hashes_names(address: str) -> bool:
     """True if ssh would hash the name of this host in known_hosts. Raises ConfigError."""
     if shutil.which("ssh") is None:
         return False
-    return "hashknownhosts yes" in _asked(address, None, None).splitlines()
+    return "hashknownhosts yes" in _run_ssh(address, None, None).splitlines()
 
 
-def _asked(address: str, port: int | None, user: str | None) -> str:
+def _run_ssh(address: str, port: int | None, user: str | None) -> str:
     """Run `ssh -G` and return its output.
 
     Raises ConfigError if ssh fails, or does not answer within 20 s.
     """
-    words = ["ssh", "-G", *_config_option()]
-    words += ["-p", str(port)] if port is not None else []
-    words += ["-l", user] if user is not None else []
+    command = ["ssh", "-G", *_config_option()]
+    command += ["-p", str(port)] if port is not None else []
+    command += ["-l", user] if user is not None else []
     try:
-        done = subprocess.run(
-            [*words, "--", address],
+        completed = subprocess.run(
+            [*command, "--", address],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=20,
@@ -84,14 +86,14 @@ def _asked(address: str, port: int | None, user: str | None) -> str:
         raise ConfigError(
             f"`ssh -G {address}` did not answer: {error}", where=user_config()
         ) from error
-    if done.returncode != 0:
-        complaint = done.stderr.decode(errors="replace").strip().splitlines()
+    if completed.returncode != 0:
+        complaint = completed.stderr.decode(errors="replace").strip().splitlines()
         raise ConfigError(
-            complaint[0] if complaint else f"`ssh -G` ended with {done.returncode}",
+            complaint[0] if complaint else f"`ssh -G` ended with {completed.returncode}",
             where=user_config(),
             next=f"`ssh -G {address}`",
         )
-    return done.stdout.decode(errors="surrogateescape")
+    return completed.stdout.decode(errors="surrogateescape")
 
 
 def read_answers(text: str) -> Answers:
@@ -99,7 +101,7 @@ def read_answers(text: str) -> Answers:
     answers: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")
-        if key.lower() in _TAKEN and value:
+        if key.lower() in _USED and value:
             answers.setdefault(key.lower(), []).append(value)
     return {key: tuple(values) for key, values in answers.items()}
 
@@ -121,23 +123,23 @@ def named_files(keyword: str) -> list[str]:
     for path in (user_config(), SYSTEM_CONFIG):
         for words in _lines(path):
             if words is not None and words[0].lower() == keyword:
-                paths += _matching(" ".join(words[1:]))
+                paths += _expand_globs(" ".join(words[1:]))
     return paths
 
 
-def _matching(text: str) -> list[str]:
+def _expand_globs(text: str) -> list[str]:
     """Return the existing files that match the paths in `text`. The paths may be quoted.
 
     The whole text is also tried as one path, because a path may contain blanks.
     """
     try:
-        words = shlex.split(text)
+        paths = shlex.split(text)
     except ValueError:
-        words = text.split()
+        paths = text.split()
     matching = []
-    for word in dict.fromkeys([*words, text.strip('"')]):
-        word = os.path.expandvars(word).replace("%d", "~")
-        pattern = glob.escape(os.path.abspath(os.path.expanduser(word)))
+    for path in dict.fromkeys([*paths, text.strip('"')]):
+        path = os.path.expandvars(path).replace("%d", "~")
+        pattern = glob.escape(os.path.abspath(os.path.expanduser(path)))
         matching += glob.glob(
             re.sub("%(.)", lambda token: "%" if token[1] == "%" else "*", pattern)
         )
@@ -161,23 +163,23 @@ def _config_option() -> list[str]:
 
     Raises ConfigError if another user can change the file.
     """
-    mine = user_config()
-    if mine == in_own_home(["~/.ssh/config"]) or not os.path.exists(mine):
+    config = user_config()
+    if config == in_own_home(["~/.ssh/config"]) or not os.path.exists(config):
         return []
     # ssh checks who may write its default configuration file, but does not check a file that -F
     # names.
-    exposure = find_exposure(Path(mine))
+    exposure = find_exposure(Path(config))
     if exposure is not None:
         raise ConfigError(
-            f"{exposure.what}, and {mine} decides what runs as you",
-            where=mine,
+            f"{exposure.what}, and {config} decides what runs as you",
+            where=config,
             next=f"`{exposure.fix}`",
         )
-    return ["-F", mine]
+    return ["-F", config]
 
 
 @lru_cache(maxsize=8)
-def _matters(*paths: str) -> bool:
+def _is_relevant(*paths: str) -> bool:
     """True if ssh is installed and a configuration file has a relevant keyword."""
     return shutil.which("ssh") is not None and any(
         words is None or words[0].lower() not in _HARMLESS
@@ -204,7 +206,7 @@ def _lines(path: str, depth: int = 0) -> Iterator[list[str] | None]:
         elif depth >= 16:
             yield None
         else:
-            for word in words[1:]:
-                pattern = os.path.expanduser(word.strip('"'))
+            for included_pattern in words[1:]:
+                pattern = os.path.expanduser(included_pattern.strip('"'))
                 for included in glob.glob(os.path.join(os.path.dirname(path), pattern)):
                     yield from _lines(included, depth + 1)

@@ -97,14 +97,14 @@ def resolve(host: Host) -> Target:
     Raises ConfigError if an address, user or alias has characters that are not allowed.
     """
     address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
-    answers = ssh_config.ask(address, host.port, host.user)
-    said = _checked(
+    answers = ssh_config.read_settings(address, host.port, host.user)
+    configured = _checked(
         ADDRESS,
         _last_value(answers, "hostname", address).strip("[]"),
         "address",
         ssh_config.user_config(),
     )
-    hostname = _usual_form(said)
+    hostname = _canonical_address(configured)
     port = host.port or int(_last_value(answers, "port", "22"))
     user = _checked(
         USER,
@@ -137,7 +137,9 @@ def resolve(host: Host) -> Target:
         host_key_alias=_alias(answers),
         agent=_agent(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
         certificates=_key_files(answers, "certificatefile", tokens),
-        unused=tuple(f"PKCS11Provider {name}" for name in _named(answers, "pkcs11provider")),
+        unused=tuple(
+            f"PKCS11Provider {name}" for name in _configured_values(answers, "pkcs11provider")
+        ),
         hash_names=answers["hashknownhosts"] == ("yes",) if "hashknownhosts" in answers else None,
         name=host.name,
         user_setting=host.setting("user"),
@@ -154,12 +156,12 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     """
     hops: list[tuple[str | None, str, int | None]] = []
     for hop in text.split(","):
-        user, at, rest = hop.strip().removeprefix("ssh://").rpartition("@")
+        user, has_user, host_and_port = hop.strip().removeprefix("ssh://").rpartition("@")
         match = re.fullmatch(
             r"\[([^\]]+)\](?::(\d+))?|([^:]+)(?::(\d+))?|((?:[0-9A-Fa-f.]*:){2,}[0-9A-Fa-f.]*)",
-            rest,
+            host_and_port,
         )
-        if not match or (at and not user):
+        if not match or (has_user and not user):
             raise ConfigError(f"jump {hop.strip()!r} is not [user@]host[:port]")
         name = match[1] or match[3] or match[5]
         port = match[2] or match[4]
@@ -172,20 +174,22 @@ def _route(
 ) -> tuple[Target | None, str | None]:
     """Return (jump host, proxy command) of the host. At least one of them is None."""
     if host.jump is not None:
-        return (None, None) if host.jump.lower() == "none" else (_chain(host.jump, host), None)
+        return (
+            (None, None) if host.jump.lower() == "none" else (_resolve_jumps(host.jump, host), None)
+        )
     through = _last_value(answers, "proxyjump", "none")
     if through != "none":
-        return _chain(through, host), None
+        return _resolve_jumps(through, host), None
     command = _last_value(answers, "proxycommand", "none")
     if command == "none":
         return None, None
-    words = {token: shlex.quote(text) for token, text in tokens.items()}
-    return None, _expand_tokens(command, words)
+    quoted_tokens = {token: shlex.quote(text) for token, text in tokens.items()}
+    return None, _expand_tokens(command, quoted_tokens)
 
 
-def _chain(text: str, host: Host) -> Target:
+def _resolve_jumps(text: str, host: Host) -> Target:
     """Return the last jump host in `text`. Its `jump` is the jump host before it, and so on."""
-    before: Target | None = None
+    previous: Target | None = None
     for user, name, port in parse_jump(text):
         # A jump host is offered the identity file of `host` first, and then the keys that ssh would
         # offer.
@@ -200,30 +204,32 @@ def _chain(text: str, host: Host) -> Target:
             )
         )
         files = ((_path(host.identity_file),) if host.identity_file else ()) + hop.identity_files
-        command = None if before else hop.proxy_command
-        before = replace(
+        command = None if previous else hop.proxy_command
+        previous = replace(
             hop,
             identity_files=tuple(dict.fromkeys(files)),
-            jump=before,
+            jump=previous,
             proxy_command=command,
             address_setting=f"`ProxyJump` ({ssh_config.file_with('proxyjump')})"
             if host.jump is None
             else host.setting("jump"),
         )
-    assert before is not None
-    return before
+    assert previous is not None
+    return previous
 
 
-def _agent(word: str) -> str:
+def _agent(setting: str) -> str:
     """Return the path of the ssh-agent's socket for a value of IdentityAgent, or "" for no agent.
 
     As in ssh_config(5), the value is a path, `none`, SSH_AUTH_SOCK or `$NAME`.
     """
-    if word.lower() == "none":
+    if setting.lower() == "none":
         return ""
-    if word == "SSH_AUTH_SOCK":
-        word = "$SSH_AUTH_SOCK"
-    return os.environ.get(word[1:].strip("{}"), "") if word.startswith("$") else _path(word)
+    if setting == "SSH_AUTH_SOCK":
+        setting = "$SSH_AUTH_SOCK"
+    return (
+        os.environ.get(setting[1:].strip("{}"), "") if setting.startswith("$") else _path(setting)
+    )
 
 
 def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
@@ -235,18 +241,18 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     def word(match: re.Match[str]) -> str:
         if match[1] in tokens:
             return tokens[match[1]]
-        more = {
+        functions = {
             "%": lambda: "%",
             "d": lambda: os.path.expanduser("~"),
             "i": lambda: str(os.getuid()),
             "u": _login,
         }
-        more |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
-        if match[1] not in more:
+        functions |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
+        if match[1] not in functions:
             raise ConfigError(
                 f"{text}: tfdeploy does not know %{match[1]}", where=ssh_config.user_config()
             )
-        return more[match[1]]()
+        return functions[match[1]]()
 
     return re.sub("%(.?)", word, text)
 
@@ -263,10 +269,10 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[st
 
 def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) -> tuple[str, ...]:
     """Return the paths that ssh's configuration gives for `key`, with %-tokens replaced."""
-    return tuple(_path(_expand_tokens(name, tokens)) for name in _named(answers, key))
+    return tuple(_path(_expand_tokens(name, tokens)) for name in _configured_values(answers, key))
 
 
-def _named(answers: ssh_config.Answers, key: str) -> list[str]:
+def _configured_values(answers: ssh_config.Answers, key: str) -> list[str]:
     """Return the values that ssh's configuration gives for `key`, without `none`."""
     return [name for name in answers.get(key, ()) if name.lower() != "none"]
 
@@ -277,16 +283,16 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
     `ssh -G` replaces tokens but does not quote blanks. A blank before `/` or `~` therefore counts
     as the end of a path.
     """
-    given = _last_value(answers, key, "")
-    words = (
-        re.split(r" (?=[/~])", given)
-        if given and given != ssh_config.in_own_home(defaults)
+    configured = _last_value(answers, key, "")
+    paths = (
+        re.split(r" (?=[/~])", configured)
+        if configured and configured != ssh_config.in_own_home(defaults)
         else defaults
     )
-    return tuple(_path(word) for word in words if word.lower() not in ("none", "/dev/null"))
+    return tuple(_path(path) for path in paths if path.lower() not in ("none", "/dev/null"))
 
 
-def _usual_form(hostname: str) -> str:
+def _canonical_address(hostname: str) -> str:
     """Return an IP address in the form in which ssh looks it up in known_hosts.
 
     A host name is returned unchanged.
@@ -311,10 +317,10 @@ def _last_value(answers: ssh_config.Answers, key: str, default: str) -> str:
     return answers.get(key, (default,))[-1]
 
 
-def _checked(pattern: re.Pattern[str], text: str, what: str, where: str) -> str:
+def _checked(pattern: re.Pattern[str], text: str, kind: str, source: str) -> str:
     """Return the text if it matches the pattern. Otherwise raise ConfigError."""
     if not pattern.match(text):
-        raise ConfigError(f"{what} {text[:80]!r} holds characters that no {what} has", where=where)
+        raise ConfigError(f"{kind} {text[:80]!r} holds characters that no {kind} has", where=source)
     return text
 
 

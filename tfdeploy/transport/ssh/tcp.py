@@ -36,8 +36,8 @@ _TCP_OPTIONS = {
 }
 TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
-_UNDER_WAY = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
-_OF_SHELL = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")  # before a complaint of /bin/sh
+_IN_PROGRESS = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
+_SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")  # before a complaint of /bin/sh
 READ_AHEAD = 32 << 10  # bytes that one system call reads
 HANDSHAKE_BYTES = 256 << 10  # most bytes that may come before the login; a handshake has a few KiB
 
@@ -92,9 +92,9 @@ class Link:
             if count >= READ_AHEAD:
                 return self._receive(count)
             self._buffered, self._taken = self._receive(READ_AHEAD), 0
-        got = self._buffered[self._taken : self._taken + count]
-        self._taken += len(got)
-        return got
+        block = self._buffered[self._taken : self._taken + count]
+        self._taken += len(block)
+        return block
 
     def _receive(self, count: int) -> bytes:
         """Receive at most `count` bytes, and store their number and time.
@@ -102,19 +102,19 @@ class Link:
         Returns b"" at the end of the stream, or if too many bytes came before the login.
         """
         try:
-            got: bytes = self._under.recv(count)
+            block: bytes = self._under.recv(count)
         except ConnectionError:
             self.ended = not self._closed
             raise
-        self.ended = not got and not self._closed
+        self.ended = not block and not self._closed
         self.received_at = time.monotonic()
-        self.received += len(got)
+        self.received += len(block)
         if self.budget is not None:
-            self.greeting = (self.greeting + got)[:512]
+            self.greeting = (self.greeting + block)[:512]
             if self.received > self.budget:
                 return b""  # paramiko takes this for the end of the stream
         self._set_tcp_option("TCP_QUICKACK", 1)
-        return got
+        return block
 
     def hurry(self) -> None:
         """From now on, end the link after 4 s of a silent network, instead of 15 s."""
@@ -138,7 +138,7 @@ class Link:
         with contextlib.suppress(OSError, EOFError):
             self._under.close()
         if self._process is not None:
-            _end(self._process)
+            _end_process(self._process)
             if self.ended and self._process.returncode > 0:
                 self.proxy_failure = _failure(self._process)
             self._process.stderr.close()
@@ -148,7 +148,7 @@ def _failure(process: Any) -> str:
     """Return the exit code of a proxy command, and the last line of its standard error."""
     process.stderr.seek(0)
     last = process.stderr.read(4096).decode(errors="replace").strip().rpartition("\n")[2]
-    return f"ended with exit code {process.returncode}: {_OF_SHELL.sub('', last)[:300]}"
+    return f"ended with exit code {process.returncode}: {_SHELL_PREFIX.sub('', last)[:300]}"
 
 
 def dial(target: Target, wait: Wait) -> Link:
@@ -165,9 +165,15 @@ def dial(target: Target, wait: Wait) -> Link:
         if wait.left_s <= 0:
             break
         try:
-            begun = early.take_early_connection(target.hostname, target.port)
-            new = partial(socket.socket, family, kind, protocol)
-            sock = _connect(new, address, wait.left_s / (len(candidates) - number), wait.now, begun)
+            early_socket = early.take_early_connection(target.hostname, target.port)
+            new_socket = partial(socket.socket, family, kind, protocol)
+            sock = _connect(
+                new_socket,
+                address,
+                wait.left_s / (len(candidates) - number),
+                wait.now,
+                early_socket,
+            )
         except OSError as error:
             failed = failed or error
             continue
@@ -177,17 +183,17 @@ def dial(target: Target, wait: Wait) -> Link:
 
 
 def _connect(
-    new: Callable[[], socket.socket],
+    new_socket: Callable[[], socket.socket],
     address: Any,
     timeout_s: float,
     clock: Callable[[], float] = time.monotonic,
-    begun: socket.socket | None = None,
+    early_socket: socket.socket | None = None,
 ) -> socket.socket:
     """Connect to one address, with several sockets if needed, and return the first connected one.
 
     The kernel repeats a lost SYN at ever longer intervals. Therefore one more socket tries each
-    second, so that a network that works again is used within a second. `begun`: a socket that is
-    already connecting, which is used as the first one. Raises OSError.
+    second, so that a network that works again is used within a second. `early_socket`: a socket
+    that is already connecting, which is used as the first one. Raises OSError.
     """
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []
@@ -201,10 +207,12 @@ def _connect(
                     # again.
                     selector.unregister(tried[1])
                     tried.pop(1).close()
-                tried.append(begun if begun is not None and not tried else new())
+                tried.append(
+                    early_socket if early_socket is not None and not tried else new_socket()
+                )
                 tried[-1].setblocking(False)
                 code = tried[-1].connect_ex(address)
-                if code not in _UNDER_WAY:
+                if code not in _IN_PROGRESS:
                     raise OSError(code, os.strerror(code))
                 selector.register(tried[-1], selectors.EVENT_WRITE)
                 for key, _ in selector.select(min(TRY_AGAIN_S, deadline - now)):
@@ -248,7 +256,7 @@ def _spawn(command: str) -> Link:
     return Link(ours, process)
 
 
-def _end(process: subprocess.Popen[bytes]) -> None:
+def _end_process(process: subprocess.Popen[bytes]) -> None:
     """Terminate the process. Kill it if it still runs after 2 s."""
     process.terminate()
     try:

@@ -52,8 +52,8 @@ class HostKey:
 
         The name is hashed if ssh's configuration says so, or if the file already has hashed names.
         """
-        asked = self.target.hash_names
-        hashes = ssh_config.hashes_names(self.target.hostname) if asked is None else asked
+        configured = self.target.hash_names
+        hashes = ssh_config.hashes_names(self.target.hostname) if configured is None else configured
         hashed = hashes or known_hosts.has_hashed(self.files[0])
         return recording.key_line(self.name, self.keytype, self.key, hashed=hashed)
 

@@ -53,7 +53,7 @@ class _Connection:
         self,
         read: Callable[[int], bytes],
         write: Callable[[bytes], object],
-        end: Callable[[], object],
+        shut_down: Callable[[], object],
     ) -> None:
         """Copy bytes in one direction until it ends. The other direction may continue."""
         with contextlib.suppress(*BROKEN):
@@ -61,7 +61,7 @@ class _Connection:
                 self.received_at = time.monotonic()
                 write(block)
         with contextlib.suppress(*BROKEN):
-            end()
+            shut_down()
 
 
 class LoopbackTunnel:

@@ -17,15 +17,15 @@ TARGET = Target(hostname="192.0.2.1", port=22, user="ml")
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as begun:
-        running.begun(begun, TARGET)
+        running.add(begun, TARGET)
         yield begun
         begun.kill()
-        running.gone(begun)
+        running.remove(begun)
 
 
 def test_only_the_process_of_the_given_target_ends(process: subprocess.Popen[bytes]) -> None:
-    running.end([replace(TARGET)])
-    assert not running.gone(process)
-    running.begun(process, TARGET)
-    running.end([TARGET])
-    assert process.wait(60) != 0 and running.gone(process)
+    running.end_transfers([replace(TARGET)])
+    assert not running.remove(process)
+    running.add(process, TARGET)
+    running.end_transfers([TARGET])
+    assert process.wait(60) != 0 and running.remove(process)

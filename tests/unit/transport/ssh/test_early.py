@@ -23,7 +23,7 @@ def listener() -> Iterator[socket.socket]:
     with socket.create_server(("127.0.0.1", 0), backlog=8) as server:
         server.settimeout(5)
         yield server
-    early.forget()
+    early.close_unused()
 
 
 def host_at(port: int, **more: str) -> Host:
@@ -75,7 +75,7 @@ def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
     accepted, _ = listener.accept()
     with accepted:
         accepted.settimeout(5)
-        early.forget()
+        early.close_unused()
         assert accepted.recv(1) == b""
 
 

@@ -26,7 +26,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / ".ssh").mkdir()
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "none"))
-    ssh_config.ask.cache_clear()
+    ssh_config.read_settings.cache_clear()
     ssh_config._matters.cache_clear()
     return tmp_path
 
@@ -115,7 +115,7 @@ def test_ssh_is_asked_only_where_it_can_matter(
 ) -> None:
     configured("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n  # Port 99\n")
     monkeypatch.setattr(ssh_config.subprocess, "run", lambda *_, **__: pytest.fail("asked"))
-    assert ssh_config.ask("n1", None, None) == {}
+    assert ssh_config.read_settings("n1", None, None) == {}
 
 
 @needs_ssh
@@ -221,7 +221,7 @@ def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], P
     assert target.unused == ("PKCS11Provider /lib/p.so",)
     assert f"CertificateFile={home}/.ssh/n1-%%-cert.pub" in ssh_argv(target)
     configured("Host *\n  IdentityFile ~/.ssh/%C\n")
-    ssh_config.ask.cache_clear()
+    ssh_config.read_settings.cache_clear()
     with pytest.raises(ConfigError, match="%C"):
         resolve(Host(name="n2", address="n2", user="ml"))
 

@@ -85,12 +85,12 @@ def algorithms(target: Target) -> tuple[str, ...]:
 
 def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]:
     """Return (state of `key`, all entries), where `keys` are the entries of known_hosts."""
-    own = [entry for entry in keys if not entry.marker]
+    host_entries = [entry for entry in keys if not entry.marker]
     if any(entry.revoked and entry.key == key for entry in keys):
         return "revoked", tuple(keys)
-    if any(entry.key == key for entry in own):
+    if any(entry.key == key for entry in host_entries):
         return "known", tuple(keys)
-    return "changed" if own else "new", tuple(keys)
+    return "changed" if host_entries else "new", tuple(keys)
 
 
 def _kinds(keys: Iterable[KnownKey]) -> set[str]:

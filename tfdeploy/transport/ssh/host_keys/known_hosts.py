@@ -105,26 +105,26 @@ class KnownFile:
         if not authorities:
             lines = {number: line for number, line in lines.items() if not is_authority(line)}
         if lines:
-            keys += self._ask_openssh(lines, name)
+            keys += self._find_with_openssh(lines, name)
         return sorted(keys, key=lambda key: key.line)
 
-    def _ask_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
+    def _find_with_openssh(self, lines: dict[int, bytes], name: str) -> list[KnownKey]:
         """Return the keys of `name` that OpenSSH finds in these lines.
 
         `lines`: {line number: line}.
         """
-        _, said = ssh_keygen.ask(
+        _, output = ssh_keygen.run_keygen(
             *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a valid key
             stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
             about=f"{self._path}:{min(lines)}",
             remedy="install OpenSSH's client, or write lines without markers and patterns",
         )
         keys = []
-        for number, word in _MATCHED.findall(said):
-            marker = _MARKERS[word]
+        for number, marker_name in _MATCHED.findall(output):
+            marker = _MARKERS[marker_name]
             # OpenSSH also treats NUL as a blank.
-            words = re.split(rb"[ \t\0]+", lines[int(number)].lstrip(b" \t"))
-            key = base64.b64decode(words[3 if marker else 2])
+            columns = re.split(rb"[ \t\0]+", lines[int(number)].lstrip(b" \t"))
+            key = base64.b64decode(columns[3 if marker else 2])
             keys.append(KnownKey(keytype_of(key), key, self._path, int(number), marker))
         return keys
 
@@ -152,10 +152,16 @@ def has_hashed(path: str) -> bool:
 def _version(path: str) -> tuple[int, ...]:
     """Return numbers that change whenever the file's content changes; () if there is no file."""
     try:
-        facts = os.stat(path)
+        file_stat = os.stat(path)
     except OSError:
         return ()
-    return facts.st_dev, facts.st_ino, facts.st_ctime_ns, facts.st_mtime_ns, facts.st_size
+    return (
+        file_stat.st_dev,
+        file_stat.st_ino,
+        file_stat.st_ctime_ns,
+        file_stat.st_mtime_ns,
+        file_stat.st_size,
+    )
 
 
 @lru_cache(maxsize=4096)

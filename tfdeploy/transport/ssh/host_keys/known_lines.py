@@ -53,17 +53,17 @@ def is_hash_of(name: str, salt: bytes, digest: bytes) -> bool:
     return hmac.digest(salt, name.encode(), "sha1") == digest
 
 
-def usual_key(keytype: bytes, word: bytes) -> bytes | None:
-    """Return the bytes of the key `word` if its type and size are usual, else None."""
-    key = decode_key(word)
+def usual_key(keytype: bytes, encoded: bytes) -> bytes | None:
+    """Return the bytes of the key `encoded` if its type and size are usual, else None."""
+    key = decode_key(encoded)
     is_usual = len(key) in _KEY_BYTES.get(keytype, ()) and keytype_of(key) == keytype.decode()
     return key if is_usual else None
 
 
-def decode_key(word: bytes) -> bytes:
-    """Return the bytes of the key `word`, or b"" if `word` is not base64."""
+def decode_key(encoded: bytes) -> bytes:
+    """Return the bytes of the key `encoded`, or b"" if `encoded` is not base64."""
     try:
-        return base64.b64decode(word, validate=True)
+        return base64.b64decode(encoded, validate=True)
     except ValueError:
         return b""
 

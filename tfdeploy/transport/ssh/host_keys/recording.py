@@ -44,7 +44,7 @@ def append(path: str, name: str, line: bytes) -> None:
     Raises HostFailed (for this machine) if the file cannot be written, or if another program has
     added another key of `name` meanwhile.
     """
-    with _failures(path), _locked(path) as handle:
+    with _translated_errors(path), _locked(path) as handle:
         _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -53,18 +53,18 @@ def append(path: str, name: str, line: bytes) -> None:
         os.fsync(handle)
 
 
-def replace(paths: Sequence[str], name: str, line: bytes, seen: Collection[bytes]) -> None:
+def replace(paths: Sequence[str], name: str, line: bytes, accepted: Collection[bytes]) -> None:
     """Put `line` in place of the first line with a key of `name`. Remove all other keys of `name`.
 
-    `seen`: the keys that the operator agreed to replace. Any other key of `name` is an error. The
-    file that gets `line` is written last. If a write fails, a retry therefore still sees a changed
-    key. Raises HostFailed (for this machine).
+    `accepted`: the keys that the operator agreed to replace. Any other key of `name` is an error.
+    The file that gets `line` is written last. If a write fails, a retry therefore still sees a
+    changed key. Raises HostFailed (for this machine).
     """
-    real = list(dict.fromkeys(map(os.path.realpath, paths)))
-    first, *others = [path for path in real if _keys_of(path, name)] or real[:1]
-    for path in (*others, first):
-        with _failures(path), _locked(path) as handle:
-            _refuse_others(path, name, seen)
+    real_paths = list(dict.fromkeys(map(os.path.realpath, paths)))
+    first, *other_paths = [path for path in real_paths if _keys_of(path, name)] or real_paths[:1]
+    for path in (*other_paths, first):
+        with _translated_errors(path), _locked(path) as handle:
+            _refuse_others(path, name, accepted)
             _rewrite(
                 path,
                 handle,
@@ -79,17 +79,17 @@ def replaced(text: bytes, name: str, line: bytes) -> bytes:
     end. If `line` is b"", nothing is added.
     """
     matched = {known.line for known in KnownFile(text, "").find(name) if not known.marker}
-    made: list[bytes] = []
+    lines: list[bytes] = []
     for number, each in enumerate(text.split(b"\n"), 1):
         if number not in matched:
-            made.append(each)
+            lines.append(each)
             continue
-        made += [new for new in (_without_name(each, name), line.rstrip(b"\n")) if new]
+        lines += [kept for kept in (_without_name(each, name), line.rstrip(b"\n")) if kept]
         line = b""
     if line:
         # If the text ends with a newline, the last element is empty and is dropped here.
-        made[-1:] = [*filter(None, made[-1:]), line]
-    return b"\n".join(made)
+        lines[-1:] = [*filter(None, lines[-1:]), line]
+    return b"\n".join(lines)
 
 
 def _without_name(line: bytes, name: str) -> bytes:
@@ -103,15 +103,15 @@ def _without_name(line: bytes, name: str) -> bytes:
     if match[1].startswith(b"|") or all(not each or each.startswith(b"!") for each in names):
         return b""
     before, after = line[: match.start(1)], line[match.end(1) :]
-    left = before + b",".join(names) + after
-    if KnownFile(left, "").find(name):
+    remaining = before + b",".join(names) + after
+    if KnownFile(remaining, "").find(name):
         names.append(b"!" + name.encode())
     return before + b",".join(names) + after
 
 
-def _refuse_others(path: str, name: str, seen: Collection[bytes]) -> None:
-    """Raise HostFailed if the file has a key of `name` that is not in `seen`."""
-    if not _keys_of(path, name) <= set(seen):
+def _refuse_others(path: str, name: str, accepted: Collection[bytes]) -> None:
+    """Raise HostFailed if the file has a key of `name` that is not in `accepted`."""
+    if not _keys_of(path, name) <= set(accepted):
         raise HostFailed(
             f"the file has got another key of {name} meanwhile",
             where=path,
@@ -129,7 +129,7 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
 
     `handle`: the descriptor of the old file, which is locked.
     """
-    before, new = os.fstat(handle), path + _NEW
+    before, new_path = os.fstat(handle), path + _NEW
     if before.st_nlink > 1:
         raise HostFailed(
             "the file has several names (hard links), and only one would get the new key",
@@ -137,13 +137,13 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
             next="replace the line in it by hand",
         )
     with contextlib.suppress(FileNotFoundError):
-        os.unlink(new)  # a tfdeploy that was killed may have left it
+        os.unlink(new_path)  # a tfdeploy that was killed may have left it
     try:
         with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
-        _copy_facts(path, new, before)
+        _copy_metadata(path, new_path, before)
         now = os.stat(path)
         if (now.st_ino, now.st_size, now.st_mtime_ns) != (
             before.st_ino,
@@ -155,23 +155,23 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
                 where=path,
                 next="type the same again",
             )
-        os.rename(new, path)
+        os.rename(new_path, path)
     except BaseException:
         with contextlib.suppress(OSError):
-            os.unlink(new)
+            os.unlink(new_path)
         raise
 
 
-def _copy_facts(path: str, new: str, facts: os.stat_result) -> None:
+def _copy_metadata(path: str, new_path: str, old_stat: os.stat_result) -> None:
     """Copy owner, mode and extended attributes from the old file to the new one.
 
     The modification time is not copied. A new time shows readers that the file has changed.
     """
-    made = os.stat(new)
-    if (made.st_uid, made.st_gid) != (facts.st_uid, facts.st_gid):
-        os.chown(new, facts.st_uid, facts.st_gid)
-    shutil.copystat(path, new)
-    os.utime(new)
+    new_stat = os.stat(new_path)
+    if (new_stat.st_uid, new_stat.st_gid) != (old_stat.st_uid, old_stat.st_gid):
+        os.chown(new_path, old_stat.st_uid, old_stat.st_gid)
+    shutil.copystat(path, new_path)
+    os.utime(new_path)
 
 
 @contextlib.contextmanager
@@ -187,7 +187,7 @@ def _locked(path: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def _failures(path: str) -> Iterator[None]:
+def _translated_errors(path: str) -> Iterator[None]:
     """Turn an OSError in the `with` block into HostFailed."""
     try:
         yield

@@ -26,18 +26,22 @@ def is_revoked(path: str, key: bytes) -> bool:
 
     ssh does the same: if it cannot read the file, it accepts no host key.
     """
-    about = f"RevokedHostKeys {path}"
+    description = f"RevokedHostKeys {path}"
     try:
         text = Path(path).read_bytes()
     except OSError as error:
-        raise ssh_keygen.unreadable(about, error.strerror or "", _REMEDY) from error
+        raise ssh_keygen.unreadable_error(description, error.strerror or "", _REMEDY) from error
     if text.startswith(_LIST):
         line = f"{keytype_of(key)} {base64.b64encode(key).decode()}\n".encode()
-        words = ("-Q", "-f", path, "/dev/stdin")
-        return not ssh_keygen.ask(*words, stdin=line, about=about, remedy=_REMEDY)[0]
+        arguments = ("-Q", "-f", path, "/dev/stdin")
+        return not ssh_keygen.run_keygen(*arguments, stdin=line, about=description, remedy=_REMEDY)[
+            0
+        ]
     keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_ignored(line)]
     if not all(
         revoked and keytype_of(decode_key(revoked[2])).encode() == revoked[1] for revoked in keys
     ):
-        raise ssh_keygen.unreadable(about, "it has a line that is no public key", _REMEDY)
+        raise ssh_keygen.unreadable_error(
+            description, "it has a line that is no public key", _REMEDY
+        )
     return key in (decode_key(revoked[2]) for revoked in keys if revoked is not None)
