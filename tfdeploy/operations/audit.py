@@ -60,37 +60,46 @@ class HostAudit:
     """The answer of one host: its audit log, its present state, and its programs' versions."""
 
     log: AuditLog
-    here: AuditHere
+    present: AuditHere
     versions: AuditVersionRow
 
 
-Answers = Mapping[str, HostAudit]  # {host that answered: its answer}
+Audits = Mapping[str, HostAudit]  # {host that answered: its answer}
 
 
 def audit(fleet: Fleet, hosts: Hosts, subject: Subject) -> tuple[AuditAnswer, Errors]:
     """Return the merged answer of the hosts, and the errors of hosts without an answer."""
-    good, bad = split_outcomes(fleet.each(hosts, lambda session: _ask_host(session, subject)))
-    left = [(host, each) for host, one in good.items() for each in one.here.left]
-    faults = [(host, *fault) for host, one in good.items() for fault in one.log.faults]
+    audits, errors = split_outcomes(
+        fleet.each(hosts, lambda session: _audit_host(session, subject))
+    )
+    leftovers = [
+        (host, each) for host, host_audit in audits.items() for each in host_audit.present.left
+    ]
+    faults = [
+        (host, *fault) for host, host_audit in audits.items() for fault in host_audit.log.faults
+    ]
     answer: AuditAnswer = {
         "run": subject.run,
-        "ok": not left and not bad,
-        "entries": _entry_rows(good, subject),
+        "ok": not leftovers and not errors,
+        "entries": _entry_rows(audits, subject),
         "ports": _port_rows(subject.plan) if subject.plan is not None else [],
-        "admitted": _admitted_rows(good),
-        "secrets": _secret_rows(good, bad, subject),
-        "left": [{"host": host, "kind": each.kind, "path": each.path} for host, each in left],
+        "admitted": _admitted_rows(audits),
+        "secrets": _secret_rows(audits, errors, subject),
+        "left": [{"host": host, "kind": each.kind, "path": each.path} for host, each in leftovers],
         "faults": [
-            {"host": host, "line": line, "what": what, "harmless": True}
-            for host, line, what in faults
+            {"host": host, "line": line, "what": problem, "harmless": True}
+            for host, line, problem in faults
         ],
-        "versions": {"operator": __version__, "hosts": [one.versions for one in good.values()]},
-        "errors": [{"host": host, "error": error.what} for host, error in bad.items()],
+        "versions": {
+            "operator": __version__,
+            "hosts": [host_audit.versions for host_audit in audits.values()],
+        },
+        "errors": [{"host": host, "error": error.what} for host, error in errors.items()],
     }
-    return answer, bad
+    return answer, errors
 
 
-def _ask_host(session: Session, subject: Subject) -> HostAudit:
+def _audit_host(session: Session, subject: Subject) -> HostAudit:
     agent, host = session.agent(), session.host.name
     args = {
         "python": subject.plan.host(host).python if subject.plan is not None else "",
@@ -119,19 +128,19 @@ def _unpack_log(blob: bytes, host: str) -> bytes:
         raise BadAnswer(f"its audit log cannot be read: {error}", where=host) from error
 
 
-def _entry_rows(good: Answers, subject: Subject) -> list[AuditEntryRow]:
+def _entry_rows(audits: Audits, subject: Subject) -> list[AuditEntryRow]:
     """Return the log entries, sorted by time.
 
     Hosts that share a workdir share a log, so several hosts may report the same entry. Such an
     entry is listed once, for the host that is named in the entry.
     """
     entries: dict[bytes, AuditEntryRow] = {}
-    for host, one in good.items():
-        for entry in filter(subject.includes, one.log.entries):
+    for host, host_audit in audits.items():
+        for entry in filter(subject.includes, host_audit.log.entries):
             key = msgspec.json.encode(entry)
             if key not in entries or entry.host == host:
-                given = {"time": iso_z(entry.time) or "", "host": host, "from": entry.client}
-                entries[key] = copy_fields(AuditEntryRow, entry, **given)
+                own_fields = {"time": iso_z(entry.time) or "", "host": host, "from": entry.client}
+                entries[key] = copy_fields(AuditEntryRow, entry, **own_fields)
     return sorted(entries.values(), key=lambda row: (row["time"].rstrip("Z"), row["host"]))
 
 
@@ -147,21 +156,21 @@ def _port_rows(plan: Plan) -> list[AuditPortRow]:
     return sorted(rows, key=lambda row: (row["host"], row["port"]))
 
 
-def _admitted_rows(good: Answers) -> list[AuditAdmittedRow]:
+def _admitted_rows(audits: Audits) -> list[AuditAdmittedRow]:
     """Return the addresses that hosts have let in since the launch of the run.
 
     Rows without a valid address and name are dropped, because a host may send anything.
     """
     return [
         {"host": host, "address": each.address, "of": each.of}
-        for host, one in good.items()
-        for each in one.here.admitted
+        for host, host_audit in audits.items()
+        for each in host_audit.present.admitted
         if is_ip(each.address) and is_name(each.of)
     ]
 
 
 def _secret_rows(
-    good: Answers, bad: Mapping[str, TfdeployError], subject: Subject
+    audits: Audits, errors: Mapping[str, TfdeployError], subject: Subject
 ) -> list[AuditSecretRow]:
     """Return a row for each secret that was sent to a host.
 
@@ -180,29 +189,44 @@ def _secret_rows(
             "forgotten": forgotten,
         }
 
-    held = {host: _runs_with_secrets(host, one, good) for host, one in good.items()}
+    runs_with_secrets = {
+        host: _runs_with_secrets(host, host_audit, audits) for host, host_audit in audits.items()
+    }
     if (plan := subject.plan) is not None:
-        for host in (each.host for each in plan.hosts if each.host in good or each.host in bad):
-            is_held = (plan.job, plan.run) in held.get(host, ())
+        for host in (
+            each.host for each in plan.hosts if each.host in audits or each.host in errors
+        ):
+            is_held = (plan.job, plan.run) in runs_with_secrets.get(host, ())
             for name in plan.secrets:
                 add(
-                    host, plan.run, name, *((None, None) if host in bad else (is_held, not is_held))
+                    host,
+                    plan.run,
+                    name,
+                    *((None, None) if host in errors else (is_held, not is_held)),
                 )
-    for host, one in good.items():
-        for entry in one.log.entries:
+    for host, host_audit in audits.items():
+        for entry in host_audit.log.entries:
             # The entry belongs to another host that shares the log and has answered.
-            is_shared = entry.host != host and entry.host in good
+            is_shared = entry.host != host and entry.host in audits
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 for name in entry.secrets:
-                    add(host, entry.run, name, True, (entry.job, entry.run) not in held[host])
+                    add(
+                        host,
+                        entry.run,
+                        name,
+                        True,
+                        (entry.job, entry.run) not in runs_with_secrets[host],
+                    )
     return [rows[key] for key in sorted(rows)]
 
 
-def _runs_with_secrets(host: str, one: HostAudit, good: Answers) -> set[tuple[str, str]]:
+def _runs_with_secrets(host: str, host_audit: HostAudit, audits: Audits) -> set[tuple[str, str]]:
     """Return (job, run) of each run whose secrets are on the host.
 
     Secrets of another host that shares the workdir are left out, if that host has answered.
     """
     return {
-        (each.job, each.run) for each in one.here.held if each.host == host or each.host not in good
+        (each.job, each.run)
+        for each in host_audit.present.held
+        if each.host == host or each.host not in audits
     }

@@ -43,35 +43,35 @@ def check(
     refused = list[Refused]()
     shipment, questions = _prepare_questions(hosts, launch, refused)
     with step(emit, "probe"):
-        seen, lost = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
-    needs = _needs(launch, shipment, seen, refused)
-    checks = judge(Probed(seen, needs, refused[0] if refused else None))
-    facts = {host: each.facts for host, each in seen.items()}
-    answering = {host.name: host for host in hosts if host.name in seen}
+        probed, errors_of_probe = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
+    needs = _needs(launch, shipment, probed, refused)
+    checks = judge(Probed(probed, needs, refused[0] if refused else None))
+    facts = {host: each.facts for host, each in probed.items()}
+    answering = {host.name: host for host in hosts if host.name in probed}
     with step(emit, "links"):
         reached = try_links(
             fleet, tuple(answering.values()), ends(answering, facts, needs.plan), deep=deep
         )
-    errors = {**lost, **reached.errors}
+    errors = {**errors_of_probe, **reached.errors}
     unreached = frozenset(
         host for host, error in errors.items() if isinstance(error, HostUnreachable)
     )
-    whole = {
+    checks_by_host = {
         host.name: _all_checks(
             checks.get(host.name, ()), errors.get(host.name), reached.taken.get(host.name)
         )
         for host in hosts
     }
-    return Checked(whole, reached.links, unreached)
+    return Checked(checks_by_host, reached.links, unreached)
 
 
-def _try_or_collect(make: Callable[[], V], refused: list[Refused]) -> V | None:
-    """Return the result of `make`, or None if it raises Refused.
+def _collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:
+    """Return the result of `read`, or None if it raises Refused.
 
     The error is then added to `refused`.
     """
     try:
-        return make()
+        return read()
     except Refused as error:
         refused.append(error)
         return None
@@ -83,8 +83,8 @@ def _prepare_questions(
     """Return what a launch would send (None: unknown), and the questions to every host."""
     if launch is None:
         return None, ProbeQuestions.for_hosts(hosts, preflight=True)
-    recipe = _try_or_collect(lambda: recipe_of(launch.job, launch.cache), refused)
-    shipment = _try_or_collect(
+    recipe = _collect_refusal(lambda: recipe_of(launch.job, launch.cache), refused)
+    shipment = _collect_refusal(
         lambda: read_shipment(launch.job, launch.cache, launch.known), refused
     )
     return shipment, probe_questions(launch.job, hosts, shipment, recipe)
@@ -93,20 +93,20 @@ def _prepare_questions(
 def _needs(
     launch: Launch | None,
     shipment: Shipment | None,
-    seen: Mapping[str, Seen],
+    probed: Mapping[str, Seen],
     refused: list[Refused],
 ) -> Needs:
     """Return what the job needs of each host, with the plan of a launch if one can be made."""
     if launch is None or shipment is None:
         return Needs()
     job = launch.job
-    _try_or_collect(lambda: mode_signs.check(job, shipment.program(job), force=False), refused)
-    needs = _try_or_collect(lambda: launch_needs(launch, shipment), refused) or Needs()
-    facts = _facts_for_plan(launch, seen)
+    _collect_refusal(lambda: mode_signs.check(job, shipment.program(job), force=False), refused)
+    needs = _collect_refusal(lambda: launch_needs(launch, shipment), refused) or Needs()
+    facts = _facts_for_plan(launch, probed)
     plan = (
         None
         if facts is None
-        else _try_or_collect(lambda: plan_launch(launch, shipment, facts), refused)
+        else _collect_refusal(lambda: plan_launch(launch, shipment, facts), refused)
     )
     return replace(needs, plan=plan)
 
@@ -119,14 +119,14 @@ def _all_checks(
     `taken` maps a port to the reason why the host could not listen on it.
     """
     if taken:
-        what = "; ".join(
+        problem = "; ".join(
             f"port {port} was taken while it was checked: {why}" for port, why in taken.items()
         )
-        checks = (*checks, Check("ports", False, "warning", what, "`tfdeploy check`"))
+        checks = (*checks, Check("ports", False, "warning", problem, "`tfdeploy check`"))
     return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
-def _facts_for_plan(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
+def _facts_for_plan(launch: Launch, probed: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 
     A plan needs a mode, a command and the facts of every host. Live runs of the job are left out of
@@ -135,7 +135,7 @@ def _facts_for_plan(launch: Launch, seen: Mapping[str, Seen]) -> dict[str, HostF
     job = launch.job
     if job.mode is None or not job.command:
         return None
-    wanted = hosts_to_probe(launch.inventory, job.mode)
-    if not wanted or not all(name in seen for name in wanted):
+    required_hosts = hosts_to_probe(launch.inventory, job.mode)
+    if not required_hosts or not all(name in probed for name in required_hosts):
         return None
-    return {name: replace(each.facts, live_runs=()) for name, each in seen.items()}
+    return {name: replace(each.facts, live_runs=()) for name, each in probed.items()}

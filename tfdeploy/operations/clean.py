@@ -58,14 +58,14 @@ class Candidates:
 
 @dataclass(frozen=True)
 class Removed:
-    """The items that are gone, and the items that could not be removed (`left`).
+    """The items that are gone, and the items that could not be removed (`remaining`).
 
     `errors` has the hosts that failed. `runs_left` has (job, run) of the candidate runs that may
     still be on a host.
     """
 
     gone: Items
-    left: Items
+    remaining: Items
     errors: Mapping[str, TfdeployError]
     runs_left: frozenset[tuple[str, str]] = frozenset()
 
@@ -109,10 +109,10 @@ def _list_items(fleet: Fleet, hosts: Hosts, args: Args) -> tuple[Items, Errors, 
         items = tuple(_receive_items(session, stream))
         return (stream.value.workdir_id if stream.value is not None else ""), items
 
-    good, errors = split_outcomes(fleet.each(hosts, ask))
+    answers, errors = split_outcomes(fleet.each(hosts, ask))
     first: dict[str, str] = {}
     listed, shared = {}, {}
-    for host, (workdir, items) in good.items():
+    for host, (workdir, items) in answers.items():
         if workdir and first.setdefault(workdir, host) != host:
             shared[host], items = first[workdir], ()
         listed[host] = items
@@ -151,10 +151,10 @@ def remove(
         {item.job for items in candidates.going.values() for item in items if item.job}
     ):
         lock = HostLocks(fleet, removal.hosts_with(job), job, "clean", holder, emit)
-        with lock.held_where_possible() as busy:
-            removal.errors.update(busy)
-            removal.ask(lock.hosts, CLEAN_REMOVE, {"job": job, **args}, job)
-    removal.ask(removal.hosts_with(""), CLEAN_WORKDIR, {"jobs": jobs}, "")
+        with lock.held_where_possible() as errors:
+            removal.errors.update(errors)
+            removal.remove_items(lock.hosts, CLEAN_REMOVE, {"job": job, **args}, job)
+    removal.remove_items(removal.hosts_with(""), CLEAN_WORKDIR, {"jobs": jobs}, "")
     return removal.result()
 
 
@@ -166,7 +166,7 @@ def remove_everything(
     A host with a live run or a locked job removes nothing and reports the reason.
     """
     removal = _Removal(fleet, candidates, hosts)
-    removal.ask(removal.hosts, CLEAN_EVERYTHING, {"holder": holder})
+    removal.remove_items(removal.hosts, CLEAN_EVERYTHING, {"holder": holder})
     return removal.result()
 
 
@@ -183,7 +183,7 @@ class _Removal:
         """Return the hosts with candidates of the job ("": candidates without a job)."""
         return tuple(host for host in self.hosts if self._named_items(host.name, job))
 
-    def ask(
+    def remove_items(
         self,
         hosts: Hosts,
         verb: Flow[CleanItem, Nothing],
@@ -205,17 +205,17 @@ class _Removal:
         return [(item.kind, item.name) for item in self._going[host] if item.job == job]
 
     def result(self) -> Removed:
-        gone, left = {}, {}
+        gone, remaining = {}, {}
         runs_left: set[tuple[str, str]] = set()
         for host, items in self._reported.items():
             gone[host] = tuple(item for item in items if not item.stays)
-            left[host] = tuple(item for item in items if item.stays not in ("", *_NO_FAULT))
-            for first in left[host][:1]:
-                what = f"{first.kind} {first.name} stays: {first.stays}"
-                self.errors.setdefault(host, HostFailed(what, where=host))
+            remaining[host] = tuple(item for item in items if item.stays not in ("", *_NO_FAULT))
+            for first in remaining[host][:1]:
+                problem = f"{first.kind} {first.name} stays: {first.stays}"
+                self.errors.setdefault(host, HostFailed(problem, where=host))
             absent = [item for item in items if item.stays in ("", _GONE_ALREADY)]
             runs_left |= _runs_in([self._going[host]]) - _runs_in([absent])
-        return Removed(gone, left, self.errors, frozenset(runs_left))
+        return Removed(gone, remaining, self.errors, frozenset(runs_left))
 
 
 @dataclass(frozen=True)

@@ -37,14 +37,14 @@ def collect_runs(
     """Return the runs in the order of `plans`, and the errors of hosts without an answer."""
     runs, errors = [], Errors()
     for plan in plans:
-        taken = samples(fleet, plan)
-        errors.update(taken.errors)
-        began = min((rows[0].time for rows in taken.tasks.values() if rows), default=plan.created)
+        sampled = samples(fleet, plan)
+        errors.update(sampled.errors)
+        began = min((rows[0].time for rows in sampled.tasks.values() if rows), default=plan.created)
         runs.append(
             ComparedRun(
                 plan=plan,
                 started=min(began, plan.created) if plan.created else began,
-                tasks=taken.tasks,
+                tasks=sampled.tasks,
                 files=store.files(plan.run),
             )
         )
@@ -58,10 +58,10 @@ def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
     """
     paths = [changed_files(runs[0].files or {}, run.files or {}) for run in runs]
     # The first run needs every file that differs in any other run.
-    asked = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
+    wanted_paths = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
         replace(run, contents=_find_contents(fleet, run, names))
-        for run, names in zip(runs, asked, strict=True)
+        for run, names in zip(runs, wanted_paths, strict=True)
     ]
 
 
@@ -95,9 +95,9 @@ def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[s
             session=session,
             total_bytes=total,
         )
-        came = {path: _content(local_folder, path, each.size) for path, each in files.items()}
+        contents = {path: _content(local_folder, path, each.size) for path, each in files.items()}
     return {
-        path: blob for path, blob in came.items() if sha256(blob).hexdigest() == files[path].sum
+        path: blob for path, blob in contents.items() if sha256(blob).hexdigest() == files[path].sum
     }
 
 

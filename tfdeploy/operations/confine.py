@@ -12,19 +12,22 @@ from tfdeploy.errors import BadAnswer
 from tfdeploy.transport.protocols import Session
 
 
-def check_requested_paths(ours: Collection[str], named: list[str], host: str) -> list[str]:
-    """Return `named`, the paths that a host requests.
+def check_requested_paths(
+    sent_files: Collection[str], requested: list[str], host: str
+) -> list[str]:
+    """Return `requested`, the paths that a host requests.
 
-    Raises BadAnswer if a path is not in `ours` (the files that are being sent), or is requested
-    twice.
+    Raises BadAnswer if a path is not in `sent_files`, or is requested twice.
     """
     seen: set[str] = set()
-    for path in named:
-        if path not in ours or path in seen:
-            how = "and more than once" if path in seen else "which is not a file that is being sent"
-            raise BadAnswer(f"it asks for {path!r:.200}, {how}", where=host)
+    for path in requested:
+        if path not in sent_files or path in seen:
+            problem = (
+                "and more than once" if path in seen else "which is not a file that is being sent"
+            )
+            raise BadAnswer(f"it asks for {path!r:.200}, {problem}", where=host)
         seen.add(path)
-    return named
+    return requested
 
 
 def check_below_workdir(session: Session, folder: str) -> str:

@@ -44,22 +44,38 @@ def emit_host(
 
 
 def emit_transfer(
-    emit: Emit, host: str, what: str, state: str, sent: int, total: int, *, done: str | None = None
+    emit: Emit,
+    host: str,
+    subject: str,
+    state: str,
+    sent: int,
+    total: int,
+    *,
+    end_word: str | None = None,
 ) -> None:
-    """Emit the progress, in bytes, of the transfer of `what` to or from one host.
+    """Emit the progress, in bytes, of the transfer of `subject` to or from one host.
 
-    `done` is the word that is shown at the end instead of "sent".
+    `end_word` is the word that is shown at the end instead of "sent".
     """
-    data: TransferFields = {"what": what, "state": state, "sent_bytes": sent, "total_bytes": total}
-    if done is not None:
-        data["done"] = done
+    data: TransferFields = {
+        "what": subject,
+        "state": state,
+        "sent_bytes": sent,
+        "total_bytes": total,
+    }
+    if end_word is not None:
+        data["done"] = end_word
     emit(Event("transfer", time.time(), host=host, data=data))
 
 
-def transfer_events(emit: Emit, host: str, what: str, total: int) -> AbstractContextManager[None]:
+def transfer_events(
+    emit: Emit, host: str, subject: str, total: int
+) -> AbstractContextManager[None]:
     """Return a context that emits "begin", then "done" or "failed", for a transfer to a host."""
     return _emit_around(
-        lambda state: emit_transfer(emit, host, what, state, total if state == "done" else 0, total)
+        lambda state: emit_transfer(
+            emit, host, subject, state, total if state == "done" else 0, total
+        )
     )
 
 

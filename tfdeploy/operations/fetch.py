@@ -73,13 +73,13 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
     keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
 
     def list_host(session: Session) -> HostListings:
-        kept = list_files(session, keep) if "keep" in options.parts and plan.keep else None
-        written = list_files(session, files) if "files" in options.parts else None
-        return HostListings(kept, written, session.agent().clock_skew_s)
+        keep_files = list_files(session, keep) if "keep" in options.parts and plan.keep else None
+        other_files = list_files(session, files) if "files" in options.parts else None
+        return HostListings(keep_files, other_files, session.agent().clock_skew_s)
 
-    seen, failed = split_outcomes(fleet.each(hosts, list_host))
-    chosen = newest_host(seen, deciding_host(plan))
-    with_files = _one_per_workdir(seen)
+    listings, failed = split_outcomes(fleet.each(hosts, list_host))
+    chosen = newest_host(listings, deciding_host(plan))
+    with_files = _one_per_workdir(listings)
 
     def fetch_host(session: Session) -> HostFetch:
         began, name, to = time.monotonic(), session.host.name, options.to
@@ -110,7 +110,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
             "done",
             fetched.bytes_received,
             fetched.bytes_received,
-            done="fetched",
+            end_word="fetched",
         )
         return fetched
 
@@ -121,12 +121,12 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         )
     if with_files or chosen is not None:
         note_rsync(emit)
-    reached = hosts_named(hosts, seen)
+    reached = hosts_named(hosts, listings)
     results = {**failed, **fleet.each(reached, fetch_host)}
     others = [
         name
-        for name, what in seen.items()
-        if name != chosen and what.keep is not None and what.keep.files
+        for name, listed in listings.items()
+        if name != chosen and listed.keep is not None and listed.keep.files
     ]
     return Fetched({host.name: results[host.name] for host in hosts}, chosen, others)
 
@@ -135,39 +135,47 @@ def deciding_host(plan: Plan) -> str | None:
     return next((task.host for task in plan.tasks if task.deciding), None)
 
 
-def newest_host(seen: Mapping[str, HostListings], prefer: str | None) -> str | None:
+def newest_host(listings: Mapping[str, HostListings], prefer: str | None) -> str | None:
     """Return the host of the newest checkpoint, by this machine's clock.
 
     Checkpoints whose times differ by at most CLOCK_S count as equally new. Among their hosts,
     `prefer` is chosen, else the host with the latest time. If no host has a checkpoint, `prefer` is
     chosen if it has kept files, else the host of the newest file.
     """
-    having = {
-        name: newest(what.keep.files)
-        for name, what in seen.items()
-        if what.keep is not None and what.keep.files
+    newest_times = {
+        name: newest(listed.keep.files)
+        for name, listed in listings.items()
+        if listed.keep is not None and listed.keep.files
     }
     records = {
-        name: record / 1e9 - seen[name].clock_skew_s
-        for name, (record, _) in having.items()
+        name: record / 1e9 - listings[name].clock_skew_s
+        for name, (record, _) in newest_times.items()
         if record
     }
     latest = max(records.values(), default=0.0)
-    good = [
+    newest_hosts = [
         name
-        for name in sorted(records or having)
+        for name in sorted(records or newest_times)
         if not records or records[name] >= latest - CLOCK_S
     ]
-    return prefer if prefer in good else max(good, key=having.__getitem__, default=None)
+    return (
+        prefer
+        if prefer in newest_hosts
+        else max(newest_hosts, key=newest_times.__getitem__, default=None)
+    )
 
 
-def _one_per_workdir(seen: Mapping[str, HostListings]) -> set[str]:
+def _one_per_workdir(listings: Mapping[str, HostListings]) -> set[str]:
     """Return one host for each workdir that holds files.
 
     Hosts that share a workdir have the same files.
     """
     firsts: set[str] = set()
-    for name, what in seen.items():
-        if what.files is not None and what.files.files and not firsts & set(what.files.sharing):
+    for name, listed in listings.items():
+        if (
+            listed.files is not None
+            and listed.files.files
+            and not firsts & set(listed.files.sharing)
+        ):
             firsts.add(name)
     return firsts

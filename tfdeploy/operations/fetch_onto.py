@@ -47,16 +47,18 @@ def copy_onto(
         ProbeQuestions.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
         emit=emit,
     )
-    kept = newest(job, facts, (), host)
-    if kept is None:
+    newest_keep = newest(job, facts, (), host)
+    if newest_keep is None:
         raise Refused(f"no host holds anything in keep of job {job.name}", next="`tfdeploy runs`")
-    if kept.host == host:
-        return kept
-    ends = (inventory.host(kept.host), inventory.host(host))
-    _refuse_live(facts, kept.host, host)
-    with HostLocks(fleet, ends, job.name, "fetch", holder, emit).held():
-        copy_keep(fleet, KeepCopy(job.name, job.keep, ends[0]), ends, emit)
-    return kept
+    if newest_keep.host == host:
+        return newest_keep
+    source_and_target = (inventory.host(newest_keep.host), inventory.host(host))
+    _refuse_live(facts, newest_keep.host, host)
+    with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).held():
+        copy_keep(
+            fleet, KeepCopy(job.name, job.keep, source_and_target[0]), source_and_target, emit
+        )
+    return newest_keep
 
 
 def _refuse_live(facts: Mapping[str, HostFacts], *names: str) -> None:

@@ -113,11 +113,11 @@ def launch(request: Launch, fleet: Fleet, store: RunStore, emit: Emit) -> Plan:
         prepared = _prepare_with_retries(steps, store, undo)
         steps.start(prepared)
         steps.commit(prepared)
-        held = undo.pop_all()
+        locks = undo.pop_all()
     try:
         if prepared.plan.fresh:
             set_aside_elsewhere(fleet, prepared.plan, steps.hosts, request.holder, emit)
-        held.close()
+        locks.close()
     except KeyboardInterrupt:
         # An interrupt after the commit does not undo the launch.
         run = prepared.plan.run
@@ -135,9 +135,9 @@ def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
     Raises UsageError for invalid roles before any host is contacted.
     """
     requested_roles(request.inventory, request.job, request.options)
-    wanted = hosts_to_probe(request.inventory, request.job.mode)
-    hosts = hosts_named(request.inventory.hosts, wanted)
-    unused = hosts_except(request.inventory.hosts, wanted)
+    used_names = hosts_to_probe(request.inventory, request.job.mode)
+    hosts = hosts_named(request.inventory.hosts, used_names)
+    unused = hosts_except(request.inventory.hosts, used_names)
     used = replace(request, inventory=replace(request.inventory, hosts=hosts))
     return Steps(used, fleet, emit, unused, recipe_of(request.job, request.cache))
 
@@ -240,12 +240,12 @@ class Steps:
                 emit=self.emit,
             )
             self.emit(Event("plan", time.time(), run=plan.run, data=plan_to_json(plan)))
-            goes_on = (
+            start_note = (
                 f"training continues from {plan.resume}"
                 if plan.resume
                 else "training starts from zero"
             )
-            for text in (*plan.notes, goes_on):
+            for text in (*plan.notes, start_note):
                 emit_note(self.emit, text, run=plan.run)
             for warning in shipment.warnings:
                 emit_warning(self.emit, warning, run=plan.run)
@@ -284,22 +284,22 @@ class Steps:
 
         Raises PortTaken if a new plan may help.
         """
-        with step(self.emit, "prepare", plan.run), ExitStack() as undo_here:
+        with step(self.emit, "prepare", plan.run), ExitStack() as undo_step:
             self._copy_keep(plan)
-            undo_here.enter_context(renewed(self.fleet, plan))
+            undo_step.enter_context(renewed(self.fleet, plan))
             blob = prepare_blobs(plan, self.request.secrets, compare_clocks(self.fleet, plan))
             prepared = Prepared(self.fleet, plan, self.emit)
-            undo_here.push(prepared.on_exit)
-            good, bad = split_outcomes(
+            undo_step.push(prepared.on_exit)
+            prepared_hosts, errors = split_outcomes(
                 ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S)
             )
-            self._emit_hosts(good, "prepared", plan)
-            if bad:
-                raise prepare_error(bad, len(plan.hosts))
+            self._emit_hosts(prepared_hosts, "prepared", plan)
+            if errors:
+                raise prepare_error(errors, len(plan.hosts))
             check_links(self.fleet, plan)
             if text := open_ports_note(plan):
                 emit_note(self.emit, text, run=plan.run)
-            undo.push(undo_here.pop_all())
+            undo.push(undo_step.pop_all())
         return prepared
 
     def start(self, prepared: Prepared) -> None:
@@ -335,11 +335,11 @@ class Steps:
         Such a host has ended the run or does not know it. All other failures are raised as one
         error.
         """
-        good, bad = split_outcomes(ask_all(self.fleet, plan, verb))
-        self._emit_hosts(good, state, plan)
-        ended = {host: error for host, error in bad.items() if has_lapsed(error)}
-        if broken := {host: error for host, error in bad.items() if host not in ended}:
-            raise combine_errors(verb.name.removeprefix("run."), broken, len(plan.hosts))
+        answers, errors = split_outcomes(ask_all(self.fleet, plan, verb))
+        self._emit_hosts(answers, state, plan)
+        ended = {host: error for host, error in errors.items() if has_lapsed(error)}
+        if failures := {host: error for host, error in errors.items() if host not in ended}:
+            raise combine_errors(verb.name.removeprefix("run."), failures, len(plan.hosts))
         return ended
 
     def _emit_hosts(self, hosts: Iterable[str], state: str, plan: Plan) -> None:

@@ -119,13 +119,13 @@ class HostLocks(JobLock):
         if all_or_none and split_outcomes(outcomes)[1]:
             return outcomes
         outcomes.update(self.fleet.each(hosts[1:], lambda session: self._request(session, 0.0)))
-        at = next(
+        first_locked = next(
             (n for n, host in enumerate(hosts) if has_code(outcomes[host.name], "locked")), None
         )
-        if at is None:
+        if first_locked is None:
             return outcomes
-        self._release(hosts[at:])
-        for host in hosts[at:]:
+        self._release(hosts[first_locked:])
+        for host in hosts[first_locked:]:
             if outcomes[host.name] is not None and not has_code(outcomes[host.name], "locked"):
                 continue
             outcomes.update(
@@ -133,9 +133,9 @@ class HostLocks(JobLock):
             )
             if all_or_none and outcomes[host.name] is not None:
                 return {
-                    name: one
-                    for name, one in outcomes.items()
-                    if name == host.name or not has_code(one, "locked")
+                    name: outcome
+                    for name, outcome in outcomes.items()
+                    if name == host.name or not has_code(outcome, "locked")
                 }
         return outcomes
 

@@ -35,9 +35,9 @@ def followed_lines(
     At the end, hosts without an answer are added to `lost`, and numbers of rotated bytes to `gone`.
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
-    begun: dict[str, TaskLog] = {}
+    task_logs: dict[str, TaskLog] = {}
     if query.drops and query.last is not None:
-        yield from _last_stored(fleet, plan, query, filters, begun)
+        yield from _last_stored(fleet, plan, query, filters, task_logs)
     lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None marks the end
     stop = threading.Event()
     until = query.until
@@ -47,7 +47,7 @@ def followed_lines(
         if until is None or batch[0].time <= until:
             lines.put(batch)
 
-    follower = Follower(fleet, plan, query, put, stop=stop, begun=begun)
+    follower = Follower(fleet, plan, query, put, stop=stop, begun_logs=task_logs)
 
     def wait() -> None:
         _join(follower, lines, until)
@@ -83,12 +83,12 @@ def _last_stored(
     plan: Plan,
     query: LogQuery,
     filters: Mapping[str, LineFilter],
-    begun: dict[str, TaskLog],
+    task_logs: dict[str, TaskLog],
 ) -> Iterator[LogLine]:
     """Yield the last matching lines that are stored, merged by time.
 
-    `begun` receives {task: its log}, so that the log can be followed from where these lines end.
-    Hosts without an answer are skipped, because the follower asks them again.
+    `task_logs` receives {task: its log}, so that the log can be followed from where these lines
+    end. Hosts without an answer are skipped, because the follower asks them again.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))
@@ -104,7 +104,7 @@ def _last_stored(
                     query.last or 0,
                 )
             )
-            begun[task.task] = log
+            task_logs[task.task] = log
         except TfdeployError:
             filters[task.task].forget()
     for batch in heapq.merge(

@@ -19,14 +19,14 @@ def split_outcomes(
     results: Mapping[str, V | TfdeployError],
 ) -> tuple[dict[str, V], Errors]:
     """Return (values of hosts that succeeded, errors of hosts that failed), by host name."""
-    good: dict[str, V] = {}
-    bad: Errors = {}
+    values: dict[str, V] = {}
+    errors: Errors = {}
     for host, result in results.items():
         if isinstance(result, TfdeployError):
-            bad[host] = result
+            errors[host] = result
         else:
-            good[host] = result
-    return good, bad
+            values[host] = result
+    return values, errors
 
 
 def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int) -> TfdeployError:
@@ -61,7 +61,7 @@ def session_of(fleet: Fleet, host: Host) -> Session:
 
 def values_or_error(action: str, results: Mapping[str, V | TfdeployError]) -> dict[str, V]:
     """Return all values, or raise one error for all hosts that failed."""
-    good, bad = split_outcomes(results)
-    if bad:
-        raise combine_errors(action, bad, len(results))
-    return good
+    values, errors = split_outcomes(results)
+    if errors:
+        raise combine_errors(action, errors, len(results))
+    return values

@@ -29,18 +29,20 @@ def each_with_retries(
     Retries end once no host has answered for `patience_s` seconds. `on_retry` is called before each
     retry with the errors of the hosts concerned.
     """
-    answered = time.monotonic()
+    last_answer_at = time.monotonic()
 
     def done(name: str, result: V | TfdeployError) -> None:
-        nonlocal answered
+        nonlocal last_answer_at
         if not isinstance(result, HostUnreachable):
-            answered = time.monotonic()
+            last_answer_at = time.monotonic()
         if on_done is not None:
             on_done(name, result)
 
     outcomes = fleet.each(hosts, action, on_done=done, waits=True)
-    tries = 1
-    while time.monotonic() < answered + patience_s and (retried := _retryable(outcomes, tries)):
+    attempts = 1
+    while time.monotonic() < last_answer_at + patience_s and (
+        retried := _retryable(outcomes, attempts)
+    ):
         if on_retry is not None:
             on_retry(retried)
         outcomes.update(
@@ -51,14 +53,14 @@ def each_with_retries(
                 waits=True,
             )
         )
-        tries += 1
+        attempts += 1
     return {host.name: outcomes[host.name] for host in hosts}
 
 
-def _retryable(outcomes: Outcomes[V], tries: int) -> dict[str, HostUnreachable]:
-    """Return the errors of hosts on which the action may be retried, after `tries` attempts."""
+def _retryable(outcomes: Outcomes[V], attempts: int) -> dict[str, HostUnreachable]:
+    """Return the errors of hosts on which the action may be retried, after `attempts` attempts."""
     return {
         name: error
         for name, error in outcomes.items()
-        if isinstance(error, HostUnreachable) and error.retries >= tries
+        if isinstance(error, HostUnreachable) and error.retries >= attempts
     }

@@ -32,10 +32,10 @@ def list_runs(
     fleet: Fleet, hosts: Hosts, store: RunStore, job: str | None
 ) -> tuple[list[RunRow], Errors]:
     """Return one row for each run, newest first, and the errors of hosts without an answer."""
-    known, silent = find_runs(fleet, hosts, job)
+    known_runs, silent = find_runs(fleet, hosts, job)
     answered = {host.name for host in hosts} - set(silent)
     rows = []
-    for known_run in known:
+    for known_run in known_runs:
         row: RunRow
         try:
             row = _row(known_run, read_plan(fleet, hosts, store, known_run), answered)
@@ -46,7 +46,7 @@ def list_runs(
             if starts_in_future(known_run, store)
             else row
         )
-    listed_runs = {known_run.run for known_run in known}
+    listed_runs = {known_run.run for known_run in known_runs}
     rows += [
         _remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in listed_runs
     ]
@@ -74,24 +74,22 @@ def select_rows(
     ]
 
 
-def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
-    hosts = [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged})
-    view = (
-        run_view(plan, known.states, known.tasks, unreachable={*hosts} - answered) if plan else None
-    )
+def _row(run: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
+    hosts = [host.host for host in plan.hosts] if plan else sorted({*run.states, *run.damaged})
+    view = run_view(plan, run.states, run.tasks, unreachable={*hosts} - answered) if plan else None
     now = time.time()
-    began = plan.created if plan and plan.created <= now + CLOCK_TOLERANCE_S else known.started
+    began = plan.created if plan and plan.created <= now + CLOCK_TOLERANCE_S else run.started
     return {
-        "run": known.run,
-        "job": known.job,
+        "run": run.run,
+        "job": run.job,
         "state": view.state if view else None,
-        "live": known.live,
+        "live": run.live,
         "started": iso_z(None if began is None else min(began, now)),
         "ended": iso_z(view.ended) if view else None,
-        "tasks": len(plan.tasks) if plan else len(known.tasks),
+        "tasks": len(plan.tasks) if plan else len(run.tasks),
         "hosts": hosts,
         "who": plan.operator if plan else None,
-        "damaged": dict(known.damaged),
+        "damaged": dict(run.damaged),
     }
 
 

@@ -28,13 +28,13 @@ S = TypeVar("S", TaskSample, HostSample)
 
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
     """Return the samples of all hosts of the run, or of `only` these hosts."""
-    good, errors = split_outcomes(
+    answers, errors = split_outcomes(
         fleet.each(hosts_of(plan, only), lambda session: _read_host_samples(session, plan))
     )
     gathered = Samples(errors=errors)
-    for host, (tasks, own, machine) in good.items():
+    for host, (tasks, host_samples, machine) in answers.items():
         gathered.tasks.update(tasks)
-        gathered.hosts[host], gathered.machines[host] = own, machine
+        gathered.hosts[host], gathered.machines[host] = host_samples, machine
         gathered.attempts.update(
             {
                 task: [attempt_of_host(task, row) for row in rows]
@@ -48,14 +48,14 @@ def _read_host_samples(
     session: Session, plan: Plan
 ) -> tuple[dict[str, list[TaskSample]], list[HostSample], SampledHost]:
     name = session.host.name
-    own = {task.task for task in plan.tasks if task.host == name}
+    own_tasks = {task.task for task in plan.tasks if task.host == name}
     stream = session.agent().stream(
         SAMPLES, {"run": plan.run, "job": plan.job}, silence_s=SILENCE_S
     )
     tasks: dict[str, list[TaskSample]] = {}
-    of_host: list[HostSample] = []
+    host_samples: list[HostSample] = []
     for item, blob in stream:
-        if item.task not in ("", *own) or item.task in tasks:
+        if item.task not in ("", *own_tasks) or item.task in tasks:
             raise BadAnswer("it has samples of a task that is not its own", where=name)
         try:
             content = frames.decompress(blob, MOST_BYTES)
@@ -64,12 +64,12 @@ def _read_host_samples(
         if item.task:
             tasks[item.task] = list(_decode_samples(content, TaskSample))
         else:
-            of_host = list(_decode_samples(content, HostSample))
+            host_samples = list(_decode_samples(content, HostSample))
     if stream.value is None:
         raise BadAnswer("its samples have no end", where=name)
-    if not stream.value.attempts.keys() <= own:
+    if not stream.value.attempts.keys() <= own_tasks:
         raise BadAnswer("it has attempts of a task that is not its own", where=name)
-    return tasks, of_host, stream.value
+    return tasks, host_samples, stream.value
 
 
 def _decode_samples(content: bytes, kind: type[S]) -> Iterator[S]:

@@ -76,14 +76,14 @@ def setup_job(
     holder: LockHolder,
     cache: Path | None,
     emit: Emit,
-    known: Hosts = (),
+    inventory_hosts: Hosts = (),
 ) -> Outcomes[Environment]:
     """Make the job's environment on all hosts, and return every host's outcome.
 
-    `known` are all hosts of the inventory. Their private keys must not be sent. Raises UsageError
+    `inventory_hosts` are all hosts of the inventory. Their private keys must not be sent. Raises UsageError
     for a job without `setup`.
     """
-    recipe = recipe_of(job, cache, withheld_files(job, known or hosts))
+    recipe = recipe_of(job, cache, withheld_files(job, inventory_hosts or hosts))
     if recipe is None:
         raise UsageError(
             "the job asks for no environment",
@@ -93,10 +93,10 @@ def setup_job(
     setup = _Setup(fleet, job, recipe, emit)
     results = fleet.each(hosts, setup.find)
     outcomes = {host: each for host, each in results.items() if each is not None}
-    wanted = hosts_except(hosts, outcomes)
-    if wanted:
+    without_environment = hosts_except(hosts, outcomes)
+    if without_environment:
         pins = common_versions(split_outcomes(outcomes)[0].values())
-        lock = HostLocks(fleet, wanted, job.name, "setup", holder, emit)
+        lock = HostLocks(fleet, without_environment, job.name, "setup", holder, emit)
         with lock.held_where_possible() as failed:
             outcomes.update({**failed, **setup.make(lock, pins)})
     return {host.name: outcomes[host.name] for host in hosts}
@@ -229,5 +229,5 @@ def differences(environments: Mapping[str, Environment]) -> Differences:
 
 def describe_difference(package: str, versions: Mapping[str, list[str]]) -> str:
     return f"{package}: " + ", ".join(
-        f"{version or 'none'} on {fold_names(on)}" for version, on in versions.items()
+        f"{version or 'none'} on {fold_names(hosts)}" for version, hosts in versions.items()
     )

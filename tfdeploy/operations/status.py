@@ -111,12 +111,16 @@ def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
     for task, sample in watch.samples.items():
         measures[task].take_sample(sample)
     if patterns:
-        begun = {name for name, status in watch.tasks.items() if status.log_bytes or status.started}
-        wanted = tuple(
-            task.task for task in plan.tasks if task.task in begun and task.host not in watch.errors
+        begun_tasks = {
+            name for name, status in watch.tasks.items() if status.log_bytes or status.started
+        }
+        readable_tasks = tuple(
+            task.task
+            for task in plan.tasks
+            if task.task in begun_tasks and task.host not in watch.errors
         )
         for line in stored_lines(
-            fleet, plan, LogQuery(wanted, last=TAIL_LINES, within_s=PIECE_S), {}
+            fleet, plan, LogQuery(readable_tasks, last=TAIL_LINES, within_s=PIECE_S), {}
         ):
             measures[line.task].line(line.time, line.line.decode("utf-8", "replace"))
     return measures
@@ -127,6 +131,6 @@ def _sorted_values(measures: Measures, first: Iterable[str]) -> dict[str, float]
 
     Counters that are used only for rates are left out.
     """
-    seen = measures.values()
-    rest = (name for name in seen if name not in OTHER_STEPS)
-    return {name: seen[name] for name in dict.fromkeys((*first, *rest)) if name in seen}
+    values = measures.values()
+    others = (name for name in values if name not in OTHER_STEPS)
+    return {name: values[name] for name in dict.fromkeys((*first, *others)) if name in values}

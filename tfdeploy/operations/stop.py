@@ -55,8 +55,8 @@ def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str
 
     None if the run was alive, or if a host did not answer.
     """
-    known = [each for each in results.values() if each is not None]
-    if not known or not all(isinstance(each, RunEnded) and each.had_ended for each in known):
+    outcomes = [each for each in results.values() if each is not None]
+    if not outcomes or not all(isinstance(each, RunEnded) and each.had_ended for each in outcomes):
         return None
     view = Watch(fleet, plan, lambda event: None).ask()
     return f"failed ({view.cause})" if view.state == "failed" else view.state

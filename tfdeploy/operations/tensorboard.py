@@ -73,9 +73,9 @@ def tensorboard(
         stream.close()
 
 
-def _choose_host(plan: Plan, wanted: str | None) -> Host:
+def _choose_host(plan: Plan, requested: str | None) -> Host:
     """Return the wanted host, else the host of the deciding task, else the first host."""
-    name = wanted or deciding_host(plan) or plan.hosts[0].host
+    name = requested or deciding_host(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)
     if chosen is None:
         names = ", ".join(host.host for host in plan.hosts[:12])

@@ -86,7 +86,7 @@ def run(flags: Flags) -> int:
     _print_json(flags, rows, removed_rows, errors)
     if not flags.json and not flags.quiet:
         print(f"{_format_total_size(removed_rows)} removed")
-    return worst([*errors.values(), *([1] if any(removed.left.values()) else [])])
+    return worst([*errors.values(), *([1] if any(removed.remaining.values()) else [])])
 
 
 def _refuse_unusable_flags(flags: Flags) -> None:

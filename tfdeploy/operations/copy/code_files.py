@@ -112,9 +112,9 @@ class CodeFiles:
 
     def tree_changed(self, paths: list[str]) -> TreeChanged:
         """Return the error that names the first of the changed paths."""
-        more = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
+        further = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
         return TreeChanged(
-            f"{paths[0]} changed while it was sent{more}", where=self.root, next=NEXT
+            f"{paths[0]} changed while it was sent{further}", where=self.root, next=NEXT
         )
 
     def _is_unchanged(self, path: str) -> bool:

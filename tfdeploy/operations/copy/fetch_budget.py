@@ -61,5 +61,5 @@ class FetchBudget:
 
 def _free(folder: Path) -> int:
     """Return the free bytes of the folder's disk, less the reserve."""
-    about = os.statvfs(folder)
-    return max(0, about.f_bavail * about.f_frsize - RESERVE_BYTES)
+    disk = os.statvfs(folder)
+    return max(0, disk.f_bavail * disk.f_frsize - RESERVE_BYTES)

@@ -105,8 +105,11 @@ def _is_newer(destination: SafeFolder, staging: SafeFolder, path: str) -> bool:
         or existing.st_mtime_ns <= fetched.st_mtime_ns
     ):
         return False
-    with os.fdopen(destination.open(path), "rb") as one, os.fdopen(staging.open(path), "rb") as two:
-        while block := one.read(_BLOCK_BYTES):
-            if block != two.read(_BLOCK_BYTES):
+    with (
+        os.fdopen(destination.open(path), "rb") as local_file,
+        os.fdopen(staging.open(path), "rb") as fetched_file,
+    ):
+        while block := local_file.read(_BLOCK_BYTES):
+            if block != fetched_file.read(_BLOCK_BYTES):
                 return True
-        return bool(two.read(1))
+        return bool(fetched_file.read(1))

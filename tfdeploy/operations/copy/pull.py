@@ -83,12 +83,12 @@ class HostFetch(Placed):
     bytes_received: int = 0
     seconds: float = 0.0
 
-    def add(self, other: Placed) -> None:
+    def add(self, result: Placed) -> None:
         """Add the counts and paths of another result."""
-        self.files += other.files
-        self.newer_here += other.newer_here
-        self.left_there += other.left_there
-        self.bytes_received += getattr(other, "bytes_received", 0)
+        self.files += result.files
+        self.newer_here += result.newer_here
+        self.left_there += result.left_there
+        self.bytes_received += getattr(result, "bytes_received", 0)
 
 
 def list_files(session: Session, source: Source) -> Listing:
@@ -98,7 +98,7 @@ def list_files(session: Session, source: Source) -> Listing:
     """
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
-        files = checked(_rows(stream))
+        files = checked(_receive_rows(stream))
         value = stream.value
         return Listing(value.root, files, tuple(value.sharing)) if value else Listing("", ())
     except ValueError as error:
@@ -109,7 +109,7 @@ def list_files(session: Session, source: Source) -> Listing:
         stream.close()
 
 
-def _rows(stream: Stream[Rows, Listed]) -> Iterator[FoundFile]:
+def _receive_rows(stream: Stream[Rows, Listed]) -> Iterator[FoundFile]:
     """Yield the rows as they come. Raise ValueError after LIST_S seconds."""
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:
@@ -200,35 +200,39 @@ class _FolderFetch:
         """
         for _ in range(TRIES):
             self.listing = list_files(self.session, self.source)
-            wanted = self._missing_files()
-            if wanted:
-                self._pull(wanted)
+            missing = self._missing_files()
+            if missing:
+                self._pull(missing)
                 self._check_hashes(
                     [
-                        (one.path, stamp[0])
-                        for one in wanted
-                        if (stamp := _stamp(self.staging, one.path))
+                        (file.path, stamp[0])
+                        for file in missing
+                        if (stamp := _stamp(self.staging, file.path))
                     ]
                 )
-            self.changing = {one.path for one in self._missing_files()}
+            self.changing = {file.path for file in self._missing_files()}
             if not self.changing:
                 return
 
     def _missing_files(self) -> list[FoundFile]:
         """Return the listed files that are not received yet."""
-        return [one for one in self.listing.files if one.target is None and not self._is_here(one)]
+        return [
+            file
+            for file in self.listing.files
+            if file.target is None and not self._is_received(file)
+        ]
 
-    def _is_here(self, one: FoundFile) -> bool:
+    def _is_received(self, file: FoundFile) -> bool:
         """Return whether this machine has the file, in `staging` or at its destination.
 
         A file in `staging` whose hash was equal to the host's counts even if the file has a new
         size or time on the host by now. Only a file named `checkpoint` must be as the host lists
         it.
         """
-        listed = (one.size, one.mtime_ns)
-        if one.path in self.checked:
-            return not one.is_record or self.checked[one.path] == listed
-        return _stamp(self.destination, one.path) == listed
+        listed = (file.size, file.mtime_ns)
+        if file.path in self.checked:
+            return not file.is_record or self.checked[file.path] == listed
+        return _stamp(self.destination, file.path) == listed
 
     def _check_hashes(self, files: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the host's hashes of the same first bytes.
@@ -247,14 +251,16 @@ class _FolderFetch:
                 elif stamp is not None:
                     self.staging.unlink(path)
 
-    def _pull(self, wanted: list[FoundFile]) -> None:
+    def _pull(self, missing: list[FoundFile]) -> None:
         """Pull the files by rsync. Skip files that `staging` already has as they are listed."""
-        wanted = [
-            one for one in wanted if _stamp(self.staging, one.path) != (one.size, one.mtime_ns)
+        missing = [
+            file
+            for file in missing
+            if _stamp(self.staging, file.path) != (file.size, file.mtime_ns)
         ]
-        if not wanted:
+        if not missing:
             return
-        total = sum(one.size for one in wanted)
+        total = sum(file.size for file in missing)
         self.budget.check_fits(total, self.staging.path)
 
         def report(state: str, received: int) -> None:
@@ -265,7 +271,7 @@ class _FolderFetch:
                 state,
                 min(received, total),
                 total,
-                done="fetched",
+                end_word="fetched",
             )
 
         report("begin", 0)
@@ -274,7 +280,7 @@ class _FolderFetch:
                 self.session.target,
                 self.listing.root,
                 str(self.staging.path),
-                names=[os.fsencode(one.path) for one in wanted],
+                names=[os.fsencode(file.path) for file in missing],
                 on_progress=lambda received, _: report("moving", received),
                 max_bytes=min(
                     2 * total + SLACK_BYTES, self.budget.remaining_bytes(self.staging.path)
@@ -311,9 +317,9 @@ def _host_checksums(agent: AgentChannel, source: Source, lengths: dict[str, int]
 
 def _stamp(folder: SafeFolder, path: str) -> Stamp | None:
     """Return size and mtime of a regular file; None for anything else."""
-    about = folder.stat(path)
+    file_stat = folder.stat(path)
     return (
-        (about.st_size, about.st_mtime_ns)
-        if about is not None and stat.S_ISREG(about.st_mode)
+        (file_stat.st_size, file_stat.st_mtime_ns)
+        if file_stat is not None and stat.S_ISREG(file_stat.st_mode)
         else None
     )

@@ -83,9 +83,9 @@ def _fetch_all(
     try:
         for task, local_log in local_logs.items():
             received = _append_new(agent, plan, task, folder, local_log, progress)
-            kept = _local_log(folder, task, host)
-            if kept.size:
-                _check_hash(agent, plan, task, folder, kept, host)
+            local_copy = _local_log(folder, task, host)
+            if local_copy.size:
+                _check_hash(agent, plan, task, folder, local_copy, host)
             fetched.bytes_received += received
             fetched.files += received > 0
     except BaseException:
@@ -106,9 +106,9 @@ class _Progress:
     budget: FetchBudget
     received: int = 0
 
-    def report(self, state: str, more: int = 0) -> None:
-        """Count `more` received bytes, and emit the progress."""
-        self.received += more
+    def report(self, state: str, received: int = 0) -> None:
+        """Count `received` received bytes, and emit the progress."""
+        self.received += received
         emit_transfer(
             self.emit,
             self.host,
@@ -116,15 +116,17 @@ class _Progress:
             state,
             self.received,
             max(self.total, self.received),
-            done="fetched",
+            end_word="fetched",
         )
 
 
 def _log_sizes(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     """Return {task: size of its log in bytes}, for the tasks of the host."""
     answer = agent.call(RUN_STATUS, {"run": plan.run, "job": plan.job})
-    known = {task.task for task in plan.tasks}
-    return {status.task: status.log_bytes for status in answer.tasks if status.task in known}
+    planned_tasks = {task.task for task in plan.tasks}
+    return {
+        status.task: status.log_bytes for status in answer.tasks if status.task in planned_tasks
+    }
 
 
 def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
@@ -132,8 +134,8 @@ def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
     base, name = max(
         log_files(folder.names(), task, host), default=(0, f"{log_stem(task, host)}.log")
     )
-    about = folder.stat(name)
-    return LocalLog(name, base, about.st_size if about is not None else 0)
+    file_stat = folder.stat(name)
+    return LocalLog(name, base, file_stat.st_size if file_stat is not None else 0)
 
 
 def _append_new(

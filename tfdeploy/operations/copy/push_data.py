@@ -35,22 +35,31 @@ def push_data(
 
     Returns the bytes sent, or None if the host had the data set already.
     """
-    agent, where, sent = session.agent(), {"job": job, "name": name}, None
-    for again in range(TRIES):
-        state = agent.call(DATA_STATE, where, timeout_s=LOOK_S)
+    agent, data_args, sent = session.agent(), {"job": job, "name": name}, None
+    for attempt in range(TRIES):
+        state = agent.call(DATA_STATE, data_args, timeout_s=LOOK_S)
         if state is not None and state.digest == listing.digest:
             return sent
         folder = check_below_workdir(
             session, begin_data(agent, job, name, listing, session.host.name).folder
         )
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
-        how = {"delete": listing.is_folder, "anew": again > 0}
+        rsync_options = {"delete": listing.is_folder, "anew": attempt > 0}
         sent = (sent or 0) + push_with_progress(
-            session, listing.root, names, folder, listing.total_bytes, f"data {name}", emit, **how
+            session,
+            listing.root,
+            names,
+            folder,
+            listing.total_bytes,
+            f"data {name}",
+            emit,
+            **rsync_options,
         )
         if (
             not has_changed(listing)
-            and agent.call(DATA_COMMIT, {**where, "digest": listing.digest}, timeout_s=LOOK_S).ok
+            and agent.call(
+                DATA_COMMIT, {**data_args, "digest": listing.digest}, timeout_s=LOOK_S
+            ).ok
         ):
             return sent
         emit_warning(
@@ -100,8 +109,8 @@ def push_with_progress(
     """Send files by rsync, with progress events. Return the bytes sent."""
     host = session.host.name
 
-    def report_progress(done: int, _total: int | None = None) -> None:
-        emit_transfer(emit, host, what, "moving", done, total)
+    def report_progress(sent: int, _total: int | None = None) -> None:
+        emit_transfer(emit, host, what, "moving", sent, total)
 
     warn_of_flaws(emit)
     with transfer_events(emit, host, what, total):

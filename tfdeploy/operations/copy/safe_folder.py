@@ -97,13 +97,13 @@ class SafeFolder:
         with self._parent(path, make=True) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
-    def move_from(self, other: SafeFolder, path: str) -> None:
-        """Move the file at `path` in `other` to the same path in this folder.
+    def move_from(self, source: SafeFolder, path: str) -> None:
+        """Move the file at `path` in `source` to the same path in this folder.
 
         Both folders are on one file system. An existing file is replaced.
         """
         with (
-            other._parent(path, make=False) as (source_folder, name),
+            source._parent(path, make=False) as (source_folder, name),
             self._parent(path, make=True) as (own_folder, _),
         ):
             os.replace(name, name, src_dir_fd=source_folder, dst_dir_fd=own_folder)

@@ -44,11 +44,15 @@ def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
         return builder.sign(authority_key, hashes.SHA256()).public_bytes(pem).decode()
 
     ca = certificate(run, authority_key, x509.BasicConstraints(ca=True, path_length=0))
-    made = {}
+    certificates_by_host = {}
     for host in hosts:
         key = ec.generate_private_key(ec.SECP256R1())
         private = key.private_bytes(
             pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
-        made[host] = {"ca": ca, "cert": certificate(host, key), "key": private.decode()}
-    return made
+        certificates_by_host[host] = {
+            "ca": ca,
+            "cert": certificate(host, key),
+            "key": private.decode(),
+        }
+    return certificates_by_host

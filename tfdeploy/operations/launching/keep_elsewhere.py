@@ -25,8 +25,8 @@ def set_aside_elsewhere(
     Returns the errors by host, and emits a warning for each host that failed.
     """
     used = {host.host for host in plan.hosts}
-    others = hosts_except(hosts, used)
-    if not others or not plan.keep:
+    unused_hosts = hosts_except(hosts, used)
+    if not unused_hosts or not plan.keep:
         return {}
 
     def set_aside(session: Session) -> None:
@@ -34,7 +34,7 @@ def set_aside_elsewhere(
             KEEP_ASIDE, {"job": plan.job, "run": plan.run, "keep": list(plan.keep)}
         )
 
-    lock = HostLocks(fleet, others, plan.job, "launch", holder, emit)
+    lock = HostLocks(fleet, unused_hosts, plan.job, "launch", holder, emit)
     with lock.held_where_possible() as failed:
         failed.update(split_outcomes(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():

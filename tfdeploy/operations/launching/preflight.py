@@ -33,21 +33,23 @@ def preflight(
     """
     plan = needs.plan
     assert plan is not None
-    seen = {host.host: Seen(inventory.host(host.host), facts[host.host]) for host in plan.hosts}
-    checks = judge(Probed(seen, needs), BEYOND_PLAN)
+    probed = {host.host: Seen(inventory.host(host.host), facts[host.host]) for host in plan.hosts}
+    checks = judge(Probed(probed, needs), BEYOND_PLAN)
     errors = {} if force else errors_only(checks)
     if errors:
         raise combine_errors(
             "check",
-            {host: _refused(host, errors_of_host[0]) for host, errors_of_host in errors.items()},
-            len(seen),
+            {host: _refused(host, host_checks[0]) for host, host_checks in errors.items()},
+            len(probed),
         )
-    hosts: dict[str, list[str]] = {}
-    for host, errors_of_host in checks.items():
-        for each in errors_of_host:
+    hosts_by_problem: dict[str, list[str]] = {}
+    for host, host_checks in checks.items():
+        for each in host_checks:
             if each.is_error or not (each.ok or each.check in NOTED):
-                hosts.setdefault(without_name(_describe_check(each), host), []).append(host)
-    for text, names in hosts.items():
+                hosts_by_problem.setdefault(without_name(_describe_check(each), host), []).append(
+                    host
+                )
+    for text, names in hosts_by_problem.items():
         emit_warning(emit, f"{fold_names(names)}: {with_names(text, names)}", run=plan.run)
 
 

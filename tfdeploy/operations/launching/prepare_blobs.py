@@ -34,17 +34,17 @@ def prepare_blobs(
     packed = frames.compress(shared)
 
     def blob(host: str) -> bytes:
-        own = _to_json(
+        own_part = _to_json(
             {"part": wire.to_wire(parts[host]), "secrets": revealed, "certs": certs[host]}
         )
-        long_bytes, most_bytes = len(own) + len(shared), frames.MAX_PACKED_BYTES
-        if long_bytes > most_bytes:
+        plan_bytes, most_bytes = len(own_part) + len(shared), frames.MAX_PACKED_BYTES
+        if plan_bytes > most_bytes:
             raise Refused(
-                f"the plan has {long_bytes:,} bytes, but a host accepts at most {most_bytes:,}",
+                f"the plan has {plan_bytes:,} bytes, but a host accepts at most {most_bytes:,}",
                 where=host,
                 next="write the long words of `command` and `env` to files of the code",
             )
-        return frames.compress(own) + packed
+        return frames.compress(own_part) + packed
 
     return blob
 

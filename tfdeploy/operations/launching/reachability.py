@@ -45,9 +45,9 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     if any(answer.shut for answer in answers.values()):
         # A port is also closed if the run has ended on the host. If so, report that end instead.
         refuse_lapsed(renew(fleet, plan))
-        asked = Counter(to for answer in answers.values() for to in answer.asked)
+        tries = Counter(to for answer in answers.values() for to in answer.asked)
         raise unreachable_error(
-            {host: answer.shut for host, answer in answers.items()}, hosts_of(plan), asked
+            {host: answer.shut for host, answer in answers.items()}, hosts_of(plan), tries
         )
 
 
@@ -89,38 +89,47 @@ def _local_address(host: HostPlan) -> str | None:
 
 
 def unreachable_error(
-    shut: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], asked: Mapping[str, int]
+    closed_ports: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], tries: Mapping[str, int]
 ) -> Refused:
     """Return the error for hosts that do not reach each other.
 
     It has one line for each host that no other host reaches, and one line for each other pair of
-    hosts. `shut`: the ports that each host does not reach. `asked`: how many hosts tried each host.
+    hosts. `closed_ports`: the ports that each host does not reach. `tries`: how many hosts tried
+    each host.
     """
     pairs: dict[tuple[str, str], list[ShutPort]] = {}
-    for seen_from, ports in shut.items():
+    for seen_from, ports in closed_ports.items():
         for each in ports:
             pairs.setdefault((seen_from, each.host), []).append(each)
-    named = {host.name: host for host in hosts}
-    alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
+    hosts_by_name = {host.name: host for host in hosts}
+    isolated = [
+        name
+        for name in hosts_by_name
+        if 1 < tries.get(name, 0) == sum(to == name for _, to in pairs)
+    ]
     lines = [
         f"no other host reaches {name}: {_describe_ports(_ports_from_first_host(pairs, name))}"
-        for name in alone
+        for name in isolated
     ]
-    single = {pair: ports for pair, ports in pairs.items() if pair[1] not in alone}
+    other_pairs = {pair: ports for pair, ports in pairs.items() if pair[1] not in isolated}
     lines += [
         f"{seen_from} does not reach {to}: {_describe_ports(ports)}"
-        for (seen_from, to), ports in single.items()
+        for (seen_from, to), ports in other_pairs.items()
     ]
-    more = [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
+    omitted = (
+        [f"and {count(len(lines) - MOST_LINES, 'more pair')}"] if len(lines) > MOST_LINES else []
+    )
     nat = (
         _BEHIND_NAT
-        if any(each.why.startswith("turned away") for ports in shut.values() for each in ports)
+        if any(
+            each.why.startswith("turned away") for ports in closed_ports.values() for each in ports
+        )
         else ""
     )
-    culprits = [named[name] for name in dict.fromkeys(to for _, to in pairs)]
+    culprits = [hosts_by_name[name] for name in dict.fromkeys(to for _, to in pairs)]
     return Refused(
         "hosts reach this machine, but not each other:"
-        + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *more)),
+        + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *omitted)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
         next=f"open TCP ports {_port_ranges(culprits)} between the hosts (`ports:` of the inventory), "
         "or set `advertise:` of "

@@ -11,17 +11,17 @@ from tfdeploy.operations.outcomes import combine_errors
 REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 
 
-def prepare_error(bad: Mapping[str, TfdeployError], total: int) -> TfdeployError:
+def prepare_error(errors_by_host: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return one error for the hosts that could not prepare the run.
 
     The error is PortTaken if all of them report a taken port, so that a new plan may help. It is
-    Refused if all other errors are refusals. Else it combines the errors of all hosts. `bad` has
-    the error of each such host. `total` is the number of hosts of the run.
+    Refused if all other errors are refusals. Else it combines the errors of all hosts. `total` is
+    the number of hosts of the run.
     """
-    errors = {host: _as_refused(host, error) for host, error in bad.items()}
-    other = [error for error in errors.values() if not isinstance(error, PortTaken)]
-    if all(isinstance(error, Refused) for error in other):
-        return next(iter(other or errors.values()))
+    errors = {host: _as_refused(host, error) for host, error in errors_by_host.items()}
+    failures = [error for error in errors.values() if not isinstance(error, PortTaken)]
+    if all(isinstance(error, Refused) for error in failures):
+        return next(iter(failures or errors.values()))
     return combine_errors("prepare", errors, total)
 
 

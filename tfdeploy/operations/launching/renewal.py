@@ -63,8 +63,8 @@ def lapsed_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployErro
 
 def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
     """Raise one error for the hosts that have ended the run or no longer know it, if any."""
-    _, bad = split_outcomes(answers)
-    if ended := {host: error for host, error in bad.items() if has_lapsed(error)}:
+    _, errors = split_outcomes(answers)
+    if ended := {host: error for host, error in errors.items() if has_lapsed(error)}:
         raise lapsed_error(ended, len(answers))
 
 

@@ -48,46 +48,56 @@ class _Listener:
     taken: dict[int, str]
 
 
-def try_links(fleet: Fleet, hosts: Hosts, ends: Mapping[str, HostPorts], *, deep: bool) -> Reached:
-    """Test the connections from each of `hosts` to each other host of `ends`.
+def try_links(
+    fleet: Fleet, hosts: Hosts, host_ports: Mapping[str, HostPorts], *, deep: bool
+) -> Reached:
+    """Test the connections from each of `hosts` to each other host of `host_ports`.
 
     The error of a host that cannot listen or connect does not stop the others. `deep`: also measure
     latency and bandwidth.
     """
-    wanted = hosts_named(hosts, ends)
-    if len(hosts) < 2 or not wanted:
+    listeners = hosts_named(hosts, host_ports)
+    if len(hosts) < 2 or not listeners:
         return Reached()
-    key, stay_s = secrets.token_hex(16), STAY_S + (STAY_PAIR_S * len(wanted) if deep else 0)
+    key, stay_s = secrets.token_hex(16), STAY_S + (STAY_PAIR_S * len(listeners) if deep else 0)
     with ExitStack() as streams:
         listening, errors = split_outcomes(
-            fleet.each(wanted, lambda session: _listen(session, ends, key, stay_s, streams))
+            fleet.each(
+                listeners, lambda session: _listen(session, host_ports, key, stay_s, streams)
+            )
         )
         trial = _Trial(fleet, {host.name: host for host in hosts}, listening, key)
-        knocked, more = split_outcomes(fleet.each(hosts, trial.connect_to_all, waits=True))
-        links = tuple(link for answer in knocked.values() for link in answer)
+        connected, connect_errors = split_outcomes(
+            fleet.each(hosts, trial.connect_to_all, waits=True)
+        )
+        links = tuple(link for answer in connected.values() for link in answer)
         links = trial.measure_links(links) if deep else links
     taken = {name: each.taken for name, each in listening.items() if each.taken}
-    return Reached(links, {**errors, **more}, taken)
+    return Reached(links, {**errors, **connect_errors}, taken)
 
 
 def _listen(
-    session: Session, ends: Mapping[str, HostPorts], key: str, stay_s: float, streams: ExitStack
+    session: Session,
+    host_ports: Mapping[str, HostPorts],
+    key: str,
+    stay_s: float,
+    streams: ExitStack,
 ) -> _Listener:
     """Start a listener on one host. The listener ends when `streams` is closed."""
     host, token = session.host.name, secrets.token_hex(16)
-    end = ends[host]
-    args = {"ports": end.ports, "token": token, "key": key, "seconds": stay_s}
+    requested = host_ports[host]
+    args = {"ports": requested.ports, "token": token, "key": key, "seconds": stay_s}
     stream = session.agent().stream(CHECK_LISTEN, args, silence_s=LISTEN_S)
     streams.callback(stream.close)
     first_item = next((item for item, _ in stream), None)
-    if first_item is None or not set(first_item.ports) <= set(end.ports):
+    if first_item is None or not set(first_item.ports) <= set(requested.ports):
         raise BadAnswer("it listens on ports that it was not asked for", where=host)
     taken = {
         port: first_item.taken.get(str(port), "")
-        for port in end.ports
+        for port in requested.ports
         if port not in first_item.ports
     }
-    return _Listener(end.address, tuple(first_item.ports), token, taken)
+    return _Listener(requested.address, tuple(first_item.ports), token, taken)
 
 
 @dataclass(frozen=True)
@@ -101,15 +111,19 @@ class _Trial:
 
     def connect_to_all(self, session: Session) -> list[Link]:
         """Connect from one host to all listening hosts, and return the links with their results."""
-        own, names = session.host.name, list(self.listening)
-        at = names.index(own) if own in names else 0
+        own_name, names = session.host.name, list(self.listening)
+        own_index = names.index(own_name) if own_name in names else 0
         # Start with the next host, so that not all hosts connect to the same host first.
-        others = [name for name in (*names[at + 1 :], *names[:at]) if name != own]
-        links = [Link(own, name, port) for name in others for port in self.listening[name].ports]
+        others = [
+            name for name in (*names[own_index + 1 :], *names[:own_index]) if name != own_name
+        ]
+        links = [
+            Link(own_name, name, port) for name in others for port in self.listening[name].ports
+        ]
         targets = [self._target(link.to_host, link.port) for link in links]
         reply = session.agent().call(CHECK_KNOCK, {"links": targets}, timeout_s=KNOCK_S)
         if reply.asked != len(links) or any(number >= len(links) for number, _, _ in reply.failed):
-            raise BadAnswer("it answers for links that it was not asked for", where=own)
+            raise BadAnswer("it answers for links that it was not asked for", where=own_name)
         answering = {each.token: name for name, each in self.listening.items()}
         for number, why, detail in reply.failed:
             to = links[number].to_host
@@ -129,18 +143,20 @@ class _Trial:
         Pairs are measured in rounds. A host is in at most one pair of a round, so the measurements
         of a round do not share a host's network link.
         """
-        good = {(link.from_host, link.to_host): link.port for link in reversed(links) if link.ok}
+        working_links = {
+            (link.from_host, link.to_host): link.port for link in reversed(links) if link.ok
+        }
         figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}
-        for pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
+        for round_pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
             targets = dict(
-                pair if pair in good else pair[::-1]
-                for pair in pairs
-                if pair in good or pair[::-1] in good
+                pair if pair in working_links else pair[::-1]
+                for pair in round_pairs
+                if pair in working_links or pair[::-1] in working_links
             )
 
             def measure(session: Session, targets: Mapping[str, str] = targets) -> Measured:
                 host, to = session.host.name, targets[session.host.name]
-                args = {"link": self._target(to, good[host, to]), "key": self.key}
+                args = {"link": self._target(to, working_links[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
 
             outcomes, _ = split_outcomes(
@@ -149,12 +165,12 @@ class _Trial:
             for name, reply in outcomes.items():
                 figures[name, targets[name]] = (reply.ms, reply.to_mbit_s)
                 figures[targets[name], name] = (reply.ms, reply.from_mbit_s)
-        filled = []
+        measured = []
         for link in links:
             ms, mbit_s = (
                 figures.get((link.from_host, link.to_host), (None, None))
                 if link.ok
                 else (None, None)
             )
-            filled.append(replace(link, ms=ms, mbit_s=mbit_s))
-        return with_slow(filled)
+            measured.append(replace(link, ms=ms, mbit_s=mbit_s))
+        return with_slow(measured)

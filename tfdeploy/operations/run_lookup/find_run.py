@@ -102,11 +102,11 @@ def find_runs(fleet: Fleet, hosts: Hosts, job: str | None) -> tuple[list[FoundRu
     runs_by_name: dict[tuple[str, str], FoundRun] = {}
     for host, rows in answers.items():
         for row in rows:
-            known = runs_by_name.setdefault((row.job, row.run), FoundRun(row.run, row.job))
+            run = runs_by_name.setdefault((row.job, row.run), FoundRun(row.run, row.job))
             if row.damaged is None:
-                known.add(host, row)
+                run.add(host, row)
             else:
-                known.damaged[host] = row.damaged
+                run.damaged[host] = row.damaged
     return list(runs_by_name.values()), silent
 
 
@@ -118,25 +118,25 @@ def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
     """
     now = time.time()
 
-    def order(known: FoundRun) -> tuple[bool, float, str]:
-        launched_at = store.launched_at(known.run)
+    def order(run: FoundRun) -> tuple[bool, float, str]:
+        launched_at = store.launched_at(run.run)
         if launched_at is not None:
-            return True, launched_at, known.run
-        return not known.hosts_ahead, min(known.started or 0.0, now), known.run
+            return True, launched_at, run.run
+        return not run.hosts_ahead, min(run.started or 0.0, now), run.run
 
     return sorted(runs, key=order, reverse=True)
 
 
-def starts_in_future(known: FoundRun, store: RunStore) -> bool:
+def starts_in_future(run: FoundRun, store: RunStore) -> bool:
     """Return whether hosts report a future start, and this machine has no record of the launch."""
-    return bool(known.hosts_ahead) and store.launched_at(known.run) is None
+    return bool(run.hosts_ahead) and store.launched_at(run.run) is None
 
 
-def future_start_warning(known: FoundRun) -> str:
-    hosts = fold_names(known.hosts_ahead)
+def future_start_warning(run: FoundRun) -> str:
+    hosts = fold_names(run.hosts_ahead)
     return (
-        f"{known.run} counts as the oldest: according to {hosts} it starts in the future, at "
-        f"{iso_z(known.started)}"
+        f"{run.run} counts as the oldest: according to {hosts} it starts in the future, at "
+        f"{iso_z(run.started)}"
     )
 
 
@@ -166,51 +166,49 @@ def find_run(
     runs, silent = find_runs(fleet, hosts, job)
     runs = newest_first(runs, store)
     if wanted is not None:
-        plan = _choose_named(runs, store, wanted)
+        chosen = _choose_named(runs, store, wanted)
     else:
-        plan = _choose_newest([known for known in runs if known.readable], job, live_first, store)
-        if silent and not (plan and plan.live):
-            plan = _newer(plan, next(plans_on(silent, store, job), None), store)
+        chosen = _choose_newest([run for run in runs if run.readable], job, live_first, store)
+        if silent and not (chosen and chosen.live):
+            chosen = _newer(chosen, next(plans_on(silent, store, job), None), store)
         if warnings is not None:
-            warnings += [
-                future_start_warning(known) for known in runs if starts_in_future(known, store)
-            ]
-    if isinstance(plan, Plan):
-        return plan
-    if plan is None:
+            warnings += [future_start_warning(run) for run in runs if starts_in_future(run, store)]
+    if isinstance(chosen, Plan):
+        return chosen
+    if chosen is None:
         if silent:
             raise combine_errors("asking for runs", silent, len(hosts))
-        what = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
+        problem = f"no run {wanted!r}" if wanted else "no run of this job" if job else "no run"
         next_line = "`tfdeploy runs`" if wanted or runs else "`tfdeploy launch` starts one"
         raise UsageError(
-            f"{what} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
+            f"{problem} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
         )
-    own = store.plan(plan.run, plan.job)
+    stored_plan = store.plan(chosen.run, chosen.job)
     unreachable = hosts_named(hosts, silent)
-    plan_found = own or _from_hosts(
-        fleet, _plan_request(hosts, plan, metrics), unreachable if live_first else None, refused
+    plan = stored_plan or _from_hosts(
+        fleet, _plan_request(hosts, chosen, metrics), unreachable if live_first else None, refused
     )
     if (
         live_first
         and wanted is None
-        and not plan.live
+        and not chosen.live
         and silent
-        and not any(host.host in silent for host in plan_found.hosts)
+        and not any(host.host in silent for host in plan.hosts)
     ):
         # A host that did not answer may have a live run.
         raise combine_errors("asking for a live run", silent, len(hosts))
-    if live_first and own is None:
-        return with_hosts(plan_found, (host for host in hosts if host.name in plan.damaged))
-    return plan_found
+    if live_first and stored_plan is None:
+        return with_hosts(plan, (host for host in hosts if host.name in chosen.damaged))
+    return plan
 
 
-def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, known: FoundRun) -> Plan | None:
+def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, run: FoundRun) -> Plan | None:
     """Return the plan of a run: from this machine's store, or else from hosts that hold the run.
 
     None if the plan is unreadable. Raises DifferentPlans.
     """
     try:
-        return store.plan(known.run, known.job) or fetch_plan(fleet, _plan_request(hosts, known))[0]
+        return store.plan(run.run, run.job) or fetch_plan(fleet, _plan_request(hosts, run))[0]
     except DifferentPlans:
         raise
     except TfdeployError:
@@ -219,8 +217,8 @@ def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, known: FoundRun) -> P
 
 def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
     """Return the run with that id or unique prefix, from hosts or the store; None if unknown."""
-    known = {each.run: each for each in runs}
-    names = [name for name in {*known, *store.runs()} if name.startswith(wanted)]
+    runs_by_id = {each.run: each for each in runs}
+    names = [name for name in {*runs_by_id, *store.runs()} if name.startswith(wanted)]
     if len(names) > 1 and wanted not in names:
         raise UsageError(
             f"{len(names)} runs begin with {wanted!r}: {', '.join(sorted(names)[:10])}",
@@ -229,7 +227,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
     if not names:
         return None
     name = wanted if wanted in names else names[0]
-    choice = known.get(name)
+    choice = runs_by_id.get(name)
     if choice is not None and not choice.readable:
         host, why = next(iter(choice.damaged.items()))
         raise UsageError(
@@ -244,16 +242,16 @@ def _choose_newest(
     runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore
 ) -> FoundRun | None:
     """Return the live run if `live_first`, else the newest run. `runs` are sorted, newest first."""
-    jobs = sorted({known.job for known in runs})
+    jobs = sorted({run.job for run in runs})
     if job is None and len(jobs) > 1:
         raise UsageError(
             f"these hosts know runs of several jobs: {', '.join(jobs)}",
             next="name the run (`tfdeploy runs` lists them), or -j",
         )
-    alive = [known for known in runs if known.live] if live_first else []
-    alive = [known for known in alive if not starts_in_future(known, store)] or alive
+    alive = [run for run in runs if run.live] if live_first else []
+    alive = [run for run in alive if not starts_in_future(run, store)] or alive
     if len(alive) > 1:
-        live_runs = ", ".join(f"{known.run} (on {fold_names(known.holders)})" for known in alive)
+        live_runs = ", ".join(f"{run.run} (on {fold_names(run.holders)})" for run in alive)
         raise UsageError(f"{len(alive)} runs are live: {live_runs}", next="name the run")
     return next(iter(alive or runs), None)
 
@@ -267,25 +265,27 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
     )
 
 
-def _newer(known: FoundRun | None, stored: Plan | None, store: RunStore) -> FoundRun | Plan | None:
+def _newer(
+    reported: FoundRun | None, stored: Plan | None, store: RunStore
+) -> FoundRun | Plan | None:
     """Return the newer of both runs.
 
     A run that only this machine remembers counts too, because a host without an answer may hold it.
     """
-    if known is None or stored is None:
-        return known or stored
+    if reported is None or stored is None:
+        return reported or stored
     return (
-        known
-        if newest_first((known, FoundRun(stored.run, stored.job)), store)[0] is known
+        reported
+        if newest_first((reported, FoundRun(stored.run, stored.job)), store)[0] is reported
         else stored
     )
 
 
 def _plan_request(
-    hosts: Hosts, known: FoundRun, metrics: Mapping[str, str] | None = None
+    hosts: Hosts, run: FoundRun, metrics: Mapping[str, str] | None = None
 ) -> PlanRequest:
-    holders = hosts_named(hosts, known.holders)
-    return PlanRequest(known.run, known.job, holders, hosts, metrics or {})
+    holders = hosts_named(hosts, run.holders)
+    return PlanRequest(run.run, run.job, holders, hosts, metrics or {})
 
 
 def _from_hosts(

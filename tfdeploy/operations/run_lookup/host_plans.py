@@ -62,10 +62,10 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
     Raises DifferentPlans if two hosts hold different plans, and the hosts' errors if no plan can be
     read.
     """
-    held, errors = _read_plans(fleet, request)
-    if not held:
+    held_plans, errors = _read_plans(fleet, request)
+    if not held_plans:
         raise combine_errors(f"reading the plan of {request.run}", errors, len(request.holders))
-    if len(groups := _groups(held)) > 1:
+    if len(groups := _group_equal(held_plans)) > 1:
         raise _different_plans(request.run, [hosts for _, hosts in groups])
     return with_connections(groups[0][0], request.hosts), errors
 
@@ -77,7 +77,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts = ()) -> Plan
     (without an answer) are added too, unless at least two hosts hold a readable plan and all these
     plans are equal.
     """
-    groups = _groups(_read_plans(fleet, request)[0])
+    groups = _group_equal(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
     plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
     plan = with_connections(replace(plan, hosts=tuple(named.values())), request.hosts)
@@ -87,12 +87,12 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts = ()) -> Plan
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """Return the plan, with those of `hosts` added that the plan does not name yet."""
     named = {each.host for each in plan.hosts}
-    more = (
+    added = (
         HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
         for host in hosts
         if host.name not in named
     )
-    return replace(plan, hosts=(*plan.hosts, *more))
+    return replace(plan, hosts=(*plan.hosts, *added))
 
 
 def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], Errors]:
@@ -103,28 +103,35 @@ def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan]
     plan, all others send theirs.
     """
     outcomes: Outcomes[HeldPlan] = {}
-    known = None
+    first_plan = None
     for holder in request.holders[:FIRST]:
-        outcomes.update(fleet.each((holder,), lambda session: _ask(session, request, None)))
-        if (known := next(iter(split_outcomes(outcomes)[0].values()), None)) is not None:
+        outcomes.update(fleet.each((holder,), lambda session: _read_plan(session, request, None)))
+        if (first_plan := next(iter(split_outcomes(outcomes)[0].values()), None)) is not None:
             break
-    rest = request.holders[len(outcomes) :]
+    other_holders = request.holders[len(outcomes) :]
     return split_outcomes(
-        {**outcomes, **fleet.each(rest, lambda session: _ask(session, request, known))}
+        {
+            **outcomes,
+            **fleet.each(other_holders, lambda session: _read_plan(session, request, first_plan)),
+        }
     )
 
 
-def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> HeldPlan:
-    """Return the host's plan, or `known` if both are equal.
+def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | None) -> HeldPlan:
+    """Return the host's plan, or `first_plan` if both are equal.
 
     Raises HostFailed for an answer that is no plan of that run.
     """
-    args = {"run": request.run, "job": request.job, **({"unless": known.sha256} if known else {})}
+    args = {
+        "run": request.run,
+        "job": request.job,
+        **({"unless": first_plan.sha256} if first_plan else {}),
+    }
     host = session.host.name
     with closing(session.agent().stream(RUN_PLAN, args, silence_s=SILENCE_S)) as stream:
         packed = next((blob for _, blob in stream), None)
-    if packed is None and known is not None:
-        return known
+    if packed is None and first_plan is not None:
+        return first_plan
     try:
         with _one_at_a_time:
             content = frames.decompress(packed or b"", MOST_BYTES)
@@ -138,20 +145,20 @@ def _ask(session: Session, request: PlanRequest, known: HeldPlan | None) -> Held
     return HeldPlan(hashlib.sha256(content).hexdigest(), plan)
 
 
-def _groups(held: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
+def _group_equal(held_plans: Mapping[str, HeldPlan]) -> list[tuple[Plan, list[str]]]:
     """Return each different plan with the hosts that hold it."""
     groups: dict[str, tuple[Plan, list[str]]] = {}
-    for host, one in held.items():
-        groups.setdefault(one.sha256, (one.plan, []))[1].append(host)
+    for host, held_plan in held_plans.items():
+        groups.setdefault(held_plan.sha256, (held_plan.plan, []))[1].append(host)
     return list(groups.values())
 
 
 def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
-    held = "; ".join(
+    places = "; ".join(
         f"plan {number} is on {fold_names(names)}" for number, names in enumerate(groups[:9], 1)
     )
     return DifferentPlans(
-        f"hosts hold {len(groups)} different plans of {run}: {held}",
+        f"hosts hold {len(groups)} different plans of {run}: {places}",
         where=", ".join(names[0] for names in groups[:9]),
         next=f"--limit HOST shows what one of them holds; `tfdeploy stop {run}` ends it on "
         "all of them",

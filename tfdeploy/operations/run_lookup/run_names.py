@@ -17,9 +17,9 @@ def refuse_taken(fleet: Fleet, hosts: Hosts, job: str, run: str) -> None:
     Hosts without an answer are ignored, because the probe reports them.
     """
     runs, _ = find_runs(fleet, hosts, job)
-    for known in runs:
-        if known.run == run and (known.live or known.committed or known.damaged):
-            where = f"host {', '.join(known.states)}"
+    for existing in runs:
+        if existing.run == run and (existing.live or existing.committed or existing.damaged):
+            where = f"host {', '.join(existing.states)}"
             raise Refused(
                 f"run {run} exists already", where=where, next="`tfdeploy launch --name ANOTHER`"
             )

@@ -37,10 +37,10 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
         if not most:
             continue
         lost, total = max(most.values())
-        lacks, places = f"lacks {lost:,} of the {total:,} files", fold_names(sorted(most))
-        if not confirm(f"data {name}: its source {lacks} on {places}. Delete them there?"):
+        lacks, host_names = f"lacks {lost:,} of the {total:,} files", fold_names(sorted(most))
+        if not confirm(f"data {name}: its source {lacks} on {host_names}. Delete them there?"):
             raise Refused(
-                f"the source of data {name} {lacks} that lie on {places}: they would be deleted "
+                f"the source of data {name} {lacks} that lie on {host_names}: they would be deleted "
                 "there",
                 where=f"data: {name}",
                 next="correct `data:` in the job file, or -y to delete them",
@@ -51,10 +51,10 @@ def loss_notes(losing: Losses) -> list[str]:
     """Return one line for each data set and each group of hosts with the same loss."""
     lines = []
     for name, hosts in losing.items():
-        for same, (lost, total) in fold_equal(hosts):
+        for same_hosts, (lost, total) in fold_equal(hosts):
             files = f"{lost:,} of the {total:,} files"
             lines.append(
-                f"data {name}: its source lacks {files} on {fold_names(sorted(same))}: they are "
+                f"data {name}: its source lacks {files} on {fold_names(sorted(same_hosts))}: they are "
                 "deleted there, "
                 "or after the run that reads them"
             )

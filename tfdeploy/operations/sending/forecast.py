@@ -82,12 +82,12 @@ def forecast(
 class _MissingRows:
     """The files of a data set that a host lacks, as row numbers of the whole data set.
 
-    `wanting` are all rows that the host should have. Hosts with the same `folder` store the data
+    `wanted_rows` are all rows that the host should have. Hosts with the same `folder` store the data
     set in one shared folder.
     """
 
     rows: NamedRows
-    wanting: Sequence[int]
+    wanted_rows: Sequence[int]
     folder: str
 
 
@@ -120,45 +120,45 @@ class _Forecast:
 
         Of several hosts that share a folder, only one receives the data.
         """
-        what, sizes = f"data {name}", data.listing.rows.sizes
+        subject, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
             self._sessions[host].host for host in self.expected if data.wanted(host) is not None
         )
         outcomes, failed = split_outcomes(
             self._fleet.each(
-                hosts, lambda session: _ask_missing_rows(session, self._job, name, data)
+                hosts, lambda session: _find_missing_rows(session, self._job, name, data)
             )
         )
         self.errors.update(failed)
         for host in failed:
             del self.expected[host]
         by_folder: dict[str, tuple[str, _MissingRows]] = {}
-        for host, lack in outcomes.items():
-            if lack is not None:
-                by_folder.setdefault(lack.folder, (host, lack))
-        lacks = dict(by_folder.values())
+        for host, missing in outcomes.items():
+            if missing is not None:
+                by_folder.setdefault(missing.folder, (host, missing))
+        missing_by_host = dict(by_folder.values())
         # The host that the data comes from receives nothing, because it copies its own files.
         origin = data.origin.name if data.origin else None
-        rows = {host: lack.rows for host, lack in lacks.items() if host != origin}
+        rows = {host: missing.rows for host, missing in missing_by_host.items() if host != origin}
         for host, each in rows.items():
-            self.expected[host].sent[what] = sum(sizes[row] for row in each.rows)
+            self.expected[host].sent[subject] = sum(sizes[row] for row in each.rows)
         if by_rsync:
             return
         complete = [host for host in hosts if host.name in outcomes and outcomes[host.name] is None]
         for stream in data.streams(
-            rows, {host: lack.wanting for host, lack in lacks.items()}, complete
+            rows, {host: missing.wanted_rows for host, missing in missing_by_host.items()}, complete
         ):
-            moved = set(stream.rows)
+            stream_rows = set(stream.rows)
             lacking = {
-                host: sum(sizes[row] for row in rows[host].rows if row in moved)
+                host: sum(sizes[row] for row in rows[host].rows if row in stream_rows)
                 for host in stream.receivers
             }
             self._add_broadcast(
-                what, lacking, sum(sizes[row] for row in moved), stream.lender or ""
+                subject, lacking, sum(sizes[row] for row in stream_rows), stream.lender or ""
             )
 
     def _add_broadcast(
-        self, what: str, lacking: Mapping[str, int], total: int, lender: str
+        self, subject: str, lacking: Mapping[str, int], total: int, lender: str
     ) -> None:
         """Add a broadcast that a sync would run.
 
@@ -176,7 +176,7 @@ class _Forecast:
             self.expected[child].source = parent
         self.broadcasts.append(
             {
-                "what": what,
+                "what": subject,
                 "hosts": len({child for _, child, _ in feeds}),
                 "bytes": total,
                 "stripes": plan.stripes,
@@ -199,17 +199,21 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
     return expected
 
 
-def _ask_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
+def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
     """Return what the host lacks of the data set; None if it has everything."""
-    host, where = session.host.name, {"job": job, "name": name}
-    wanted = data.wanted(host)
-    assert wanted is not None
-    if has_data_set(session, where, wanted):
+    host, data_args = session.host.name, {"job": job, "name": name}
+    wanted_data = data.wanted(host)
+    assert wanted_data is not None
+    if has_data_set(session, data_args, wanted_data):
         return None
-    answer = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
-    held = {row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
+    answer = session.agent().call(DATA_HELD, data_args, blob=wanted_data.packed, timeout_s=LOOK_S)
+    held_rows = {
+        row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted_data.rows, host)
+    }
     lacking = [
-        row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held
+        row
+        for row in range(len(wanted_data.rows))
+        if wanted_data.rows.is_content(row) and row not in held_rows
     ]
-    rows = NamedRows(host, [wanted.places[row] for row in lacking])
-    return _MissingRows(rows, wanted.places, answer.folder_id or f"only {host}")
+    rows = NamedRows(host, [wanted_data.places[row] for row in lacking])
+    return _MissingRows(rows, wanted_data.places, answer.folder_id or f"only {host}")

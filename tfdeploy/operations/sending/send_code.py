@@ -53,7 +53,7 @@ def send_code(
     """
     began = time.monotonic()
     waiting: dict[str, Begun] = {}
-    dones = {host.name: Synced(shipment.manifest.release) for host in hosts}
+    outcomes = {host.name: Synced(shipment.manifest.release) for host in hosts}
 
     def begin(session: Session) -> Synced:
         name = session.host.name
@@ -62,11 +62,11 @@ def send_code(
         begun = _begin(session, shipment, dones[name])
         if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BROADCAST_BYTES:
             waiting[name] = begun
-            return dones[name]
+            return outcomes[name]
         return send(begun)
 
     def send(begun: Begun) -> Synced:
-        _send(begun, shipment, dones[begun.session.host.name], emit)
+        _send(begun, shipment, outcomes[begun.session.host.name], emit)
         return commit_and_release(begun.session)
 
     def put_in_place(session: Session) -> None:
@@ -77,7 +77,7 @@ def send_code(
         commit_and_release(session)
 
     def commit_and_release(session: Session) -> Synced:
-        done = dones[session.host.name]
+        done = outcomes[session.host.name]
         done.seconds = time.monotonic() - began
         lock.release_host(session)
         return done
@@ -103,7 +103,7 @@ def send_code(
         results.update(fleet.each(hosts_named(hosts, waiting), finish))
     for name, result in results.items():
         if isinstance(result, TreeChanged):
-            result.bytes_sent = dones[name].bytes_sent
+            result.bytes_sent = outcomes[name].bytes_sent
     return results
 
 
@@ -112,28 +112,28 @@ def is_present(session: Session, shipment: Shipment) -> bool:
     return session.agent().call(RELEASE_STATE, args).present
 
 
-def _begin(session: Session, shipment: Shipment, done: Synced) -> Begun:
+def _begin(session: Session, shipment: Shipment, outcome: Synced) -> Begun:
     args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
     begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
-    done.bytes_sent += len(code.manifest)
-    done.sent.append("code")
-    wanted = check_requested_paths(code.paths, begun.missing, session.host.name)
-    if code.size_bytes(wanted) > MOST_BYTES and not begun.rsync:
+    outcome.bytes_sent += len(code.manifest)
+    outcome.sent.append("code")
+    missing = check_requested_paths(code.paths, begun.missing, session.host.name)
+    if code.size_bytes(missing) > MOST_BYTES and not begun.rsync:
         raise rsync_missing(session.target)
-    return Begun(session, check_below_workdir(session, begun.staging), tuple(wanted))
+    return Begun(session, check_below_workdir(session, begun.staging), tuple(missing))
 
 
-def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
+def _send(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
     """Send the missing files from this machine. Raises TreeChanged."""
-    code, session, wanted = shipment.code, begun.session, begun.wanted
-    total = code.size_bytes(wanted)
-    if not wanted:
+    code, session, missing = shipment.code, begun.session, begun.wanted
+    total = code.size_bytes(missing)
+    if not missing:
         _commit(begun, shipment)
     elif total <= MOST_BYTES:
         with transfer_events(emit, session.host.name, "code", total):
-            contents = code.contents(wanted)
+            contents = code.contents(missing)
             _commit(begun, shipment, contents)
-        done.bytes_sent += len(contents)
+        outcome.bytes_sent += len(contents)
     else:
         from tfdeploy.operations.copy.push_data import push_with_progress
 
@@ -141,7 +141,7 @@ def _send(begun: Begun, shipment: Shipment, done: Synced, emit: Emit) -> None:
         done.bytes_sent += push_with_progress(
             session, code.root, names, begun.staging, total, "code", emit, delete=False
         )
-        code.check_unchanged(wanted)
+        code.check_unchanged(missing)
         _commit(begun, shipment)
 
 

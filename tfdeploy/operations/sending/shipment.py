@@ -112,9 +112,9 @@ def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> N
         )
 
 
-def _refused_secret(manifest: Manifest, path: str, line: int, what: str) -> Refused:
+def _refused_secret(manifest: Manifest, path: str, line: int, finding: str) -> Refused:
     return Refused(
-        f"{path} holds {what}, and would be sent to every host",
+        f"{path} holds {finding}, and would be sent to every host",
         where=f"{manifest.root}/{path}:{line}",
         next=f"list it in {IGNORE_FILE}, or send it all the same with --allow-secrets-in-code",
     )

@@ -23,6 +23,6 @@ def newest_attempts(
     lost.update(silent)
     numbers = {}
     for host, answer in answers.items():
-        own = [status for status in answer.tasks if owners.get(status.task) == host]
-        numbers.update({status.task: max(1, status.attempt) for status in own})
+        own_tasks = [status for status in answer.tasks if owners.get(status.task) == host]
+        numbers.update({status.task: max(1, status.attempt) for status in own_tasks})
     return numbers

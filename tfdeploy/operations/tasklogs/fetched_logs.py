@@ -56,14 +56,14 @@ class FetchedLogs:
                 # Bytes without a time get the time of the file, because an older tfdeploy fetched
                 # no times.
                 written = path.stat().st_mtime
-                at = base
+                offset = base
                 while block := log.read(_BLOCK_BYTES):
                     yield from splitter.feed(
-                        at, times.records_between(at, at + len(block), written), block
+                        offset, times.records_between(offset, offset + len(block), written), block
                     )
-                    at += len(block)
+                    offset += len(block)
             # The bytes between this file and the next were rotated away.
-            yield from splitter.rest()
+            yield from splitter.unfinished()
 
 
 class _Times:
@@ -72,21 +72,21 @@ class _Times:
     def __init__(self, path: Path) -> None:
         self._records = read_records(path)
         self._next = next(self._records, None)
-        self._before: Record | None = None  # the last record before the bytes that are read next
+        self._previous: Record | None = None  # the last record before the bytes that are read next
 
-    def records_between(self, at: int, end: int, otherwise: float) -> list[Record]:
-        """Return the records of the bytes from `at` to `end`, with offsets relative to `at`.
+    def records_between(self, start: int, end: int, default_time: float) -> list[Record]:
+        """Return the records of the bytes from `start` to `end`, with offsets relative to `start`.
 
-        `otherwise` is the time of bytes without a record.
+        `default_time` is the time of bytes without a record.
         """
-        records: list[Record] = [(0, *(self._before or (0, otherwise, 0, 1))[1:])]
+        records: list[Record] = [(0, *(self._previous or (0, default_time, 0, 1))[1:])]
         while self._next is not None and self._next[0] < end:
             record, self._next = self._next, next(self._records, None)
-            if self._before is not None and record[0] < self._before[0]:
+            if self._previous is not None and record[0] < self._previous[0]:
                 # The record was fetched twice.
                 continue
-            self._before = record
-            if record[0] <= at:
+            self._previous = record
+            if record[0] <= start:
                 records.clear()
-            records.append((max(0, record[0] - at), *record[1:]))
+            records.append((max(0, record[0] - start), *record[1:]))
         return records

@@ -36,5 +36,5 @@ def last_lines(
 
 
 def _cut(line: str) -> str:
-    rest = line[LINE_CHARS:].encode("utf-8", "replace")
-    return line[:LINE_CHARS] + more_bytes(len(rest)) if rest else line
+    omitted = line[LINE_CHARS:].encode("utf-8", "replace")
+    return line[:LINE_CHARS] + more_bytes(len(omitted)) if omitted else line

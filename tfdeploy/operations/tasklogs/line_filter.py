@@ -48,14 +48,14 @@ class LineFilter:
     def __init__(self, query: LogQuery, task: str) -> None:
         self._query = query
         self._attempt = None if query.attempts is None else query.attempts.get(task)
-        self._found = _any_match(query.grep) if query.grep else None
+        self._matches_grep = _any_match(query.grep) if query.grep else None
         self._excluded = _any_match(query.exclude) if query.exclude else None
         self.forget()
 
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
         if not batch or not self._is_wanted(batch[0]):
             return []
-        if not (self._found or self._excluded or self._query.errors):
+        if not (self._matches_grep or self._excluded or self._query.errors):
             return batch
         return interruptible(max(map(len, map(_BYTES, batch))), lambda: self._wanted(batch))
 
@@ -70,7 +70,7 @@ class LineFilter:
         query = self._query
         self._matches = None
         if query.grep or query.errors:
-            selector = TracebackSelector(self._found, self._excluded, errors=query.errors)
+            selector = TracebackSelector(self._matches_grep, self._excluded, errors=query.errors)
             self._matches = _Matches(query, selector)
 
     def _is_wanted(self, line: LogLine) -> bool:

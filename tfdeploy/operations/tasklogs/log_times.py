@@ -33,7 +33,9 @@ def times_name(task: str, host: str) -> str:
 def log_files(names: Iterable[str], task: str, host: str) -> list[tuple[int, str]]:
     """Return (offset of the first byte, name) of those files that contain the task's log, sorted."""
     pattern = re.compile(re.escape(log_stem(task, host)) + r"(?:\.from-(\d+))?\.log")
-    return sorted((int(hit[1] or 0), name) for name in names if (hit := pattern.fullmatch(name)))
+    return sorted(
+        (int(match[1] or 0), name) for name in names if (match := pattern.fullmatch(name))
+    )
 
 
 def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:

@@ -38,7 +38,7 @@ class LineSplitter:
             if end > begin:
                 yield from self._split_chunk(offset + begin, record, blob[begin:end])
 
-    def rest(self) -> Iterator[list[LogLine]]:
+    def unfinished(self) -> Iterator[list[LogLine]]:
         """Yield the unfinished lines. Call this when no more bytes can follow."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:

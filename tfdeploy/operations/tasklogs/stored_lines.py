@@ -90,21 +90,21 @@ def count_rotated_bytes(log: TaskLog, gone: Gone) -> None:
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
     """Return the last `count` lines. Holds at most one batch more than these in memory."""
-    kept: deque[list[LogLine]] = deque()
-    held = 0
+    last_batches: deque[list[LogLine]] = deque()
+    line_count = 0
     for batch in batches:
-        kept.append(batch)
-        held += len(batch)
-        while held - len(kept[0]) >= count:
-            held -= len(kept.popleft())
-            if not kept:
+        last_batches.append(batch)
+        line_count += len(batch)
+        while line_count - len(last_batches[0]) >= count:
+            line_count -= len(last_batches.popleft())
+            if not last_batches:
                 break
-    if kept:
-        kept[0] = kept[0][max(0, held - count) :]
-        if kept[0] and not kept[0][0].stream:
+    if last_batches:
+        last_batches[0] = last_batches[0][max(0, line_count - count) :]
+        if last_batches[0] and not last_batches[0][0].stream:
             # A separator that has become the first line separates nothing.
-            del kept[0][0]
-    return list(kept)
+            del last_batches[0][0]
+    return list(last_batches)
 
 
 def _whole_log(
@@ -135,7 +135,7 @@ def _whole_log(
             yield from copy
             return
         lost[log.host] = error
-    yield from log.splitter.rest()
+    yield from log.splitter.unfinished()
 
 
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
@@ -145,7 +145,7 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
     TfdeployError.
     """
     agent = session.agent()
-    stream, end, read = log.ask(agent, follow=False), None, 0
+    stream, end, read = log.request_piece(agent, follow=False), None, 0
     while parts := list(log.receive(stream)):
         read += sum(len(blob) for _, blob in parts)
         if read > log.plan.logs_max_bytes + SLACK_BYTES:
@@ -153,12 +153,12 @@ def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
                 f"the log of {log.task} is longer than a log can be", where=session.host.name
             )
         end = end if end is not None or stream.value is None else stream.value.ends.get(log.task)
-        more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (
+        has_more = sum(len(blob) for _, blob in parts) >= PULL_BYTES and (
             end is None or (log.cursor or 0) < end
         )
-        if more:
-            stream = log.ask(agent, follow=False)
+        if has_more:
+            stream = log.request_piece(agent, follow=False)
         for part in parts:
             yield from log.batches(part)
-        if not more:
+        if not has_more:
             break

@@ -81,7 +81,7 @@ class TaskLog:
         self.followed = False  # whether the last request follows the log
         self._give_up: float | None = None
 
-    def ask(self, agent: AgentChannel, *, follow: bool) -> LogStream:
+    def request_piece(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """Request the next piece."""
         args: dict[str, object] = {
             "run": self.plan.run,
@@ -148,7 +148,7 @@ class TaskLog:
         Sets `ended` once the whole log is read and cannot grow. Sets `abandoned` if the process
         that watches the run on the host (the minder) is gone.
         """
-        stream = self.ask(agent, follow=True)
+        stream = self.request_piece(agent, follow=True)
         moved = self.abandoned = False
         for part in self.receive(stream):
             moved = True
@@ -158,4 +158,4 @@ class TaskLog:
             self.abandoned = True
         elif end is None or not moved or end.ended:
             self.ended = True
-            yield from self.splitter.rest()
+            yield from self.splitter.unfinished()

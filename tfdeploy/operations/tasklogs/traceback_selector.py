@@ -34,16 +34,16 @@ class TracebackSelector:
     those that report an error.
     """
 
-    def __init__(self, found: Search | None, excluded: Search | None, *, errors: bool) -> None:
-        self._found, self._excluded, self._errors = found, excluded, errors
+    def __init__(self, matches: Search | None, excluded: Search | None, *, errors: bool) -> None:
+        self._matches, self._excluded, self._errors = matches, excluded, errors
         self._units: dict[str, _Unit] = {}
-        # True if a single line is selected. It is `found` itself if possible, to be quick.
-        self.selects = found if found and not excluded and not errors else self._selects
+        # True if a single line is selected. It is `matches` itself if possible, to be quick.
+        self.selects = matches if matches and not excluded and not errors else self._selects
 
     def _selects(self, text: bytes) -> object:
         return (
             (not self._errors or _ERROR.search(text))
-            and (self._found is None or self._found(text))
+            and (self._matches is None or self._matches(text))
             and not (self._excluded and self._excluded(text))
         )
 
@@ -64,9 +64,9 @@ class TracebackSelector:
                 yield line, self.selects(line.line), False
                 return
             unit = self._units[line.stream] = _Unit(line)
-            unit.matches = self._found is None
+            unit.matches = self._matches is None
         unit.held.append(line)
-        unit.matches = unit.matches or bool(self._found and self._found(line.line))
+        unit.matches = unit.matches or bool(self._matches and self._matches(line.line))
         unit.excluded = unit.excluded or bool(self._excluded and self._excluded(line.line))
         if unit.excluded or (unit.matches and (unit.traceback.raised or not self._excluded)):
             for each in unit.held:

@@ -26,7 +26,7 @@ class Follower:
 
     The lines are not filtered: lines that the query would drop are passed too. Each task has one
     thread, which calls `deliver`. After a reconnect, the thread continues from the last offset.
-    `begun` has the logs of tasks that the caller has already read up to some offset.
+    `begun_logs` has the logs of tasks that the caller has already read up to some offset.
     """
 
     def __init__(
@@ -37,16 +37,10 @@ class Follower:
         deliver: Callable[[list[LogLine]], None],
         *,
         stop: threading.Event,
-        begun: Mapping[str, TaskLog] = MappingProxyType({}),
+        begun_logs: Mapping[str, TaskLog] = MappingProxyType({}),
     ) -> None:
-        self.fleet, self.plan, self.query, self.deliver, self.stop = (
-            fleet,
-            plan,
-            query,
-            deliver,
-            stop,
-        )
-        self.begun = begun
+        self.fleet, self.plan, self.query = fleet, plan, query
+        self.deliver, self.stop, self.begun_logs = deliver, stop, begun_logs
         self.lost: Errors = {}
         self.gone: Gone = {}
         hosts = {host.name: host for host in hosts_of(plan)}
@@ -82,7 +76,7 @@ class Follower:
 
     def _follow(self, task: str, host: Host) -> None:
         """Deliver the lines of one task until it has ended, across lost connections."""
-        log = self.begun.get(task) or TaskLog(self.plan, task, host.name, self.query)
+        log = self.begun_logs.get(task) or TaskLog(self.plan, task, host.name, self.query)
         reached = False
         while not self.stop.is_set() and not log.ended:
             try:
@@ -95,7 +89,7 @@ class Follower:
                 if log.abandoned and not resume_patiently(
                     self.fleet, self.plan, host.name, lambda text: None, self.stop
                 ):
-                    for batch in log.splitter.rest():
+                    for batch in log.splitter.unfinished():
                         self.deliver(batch)
                     return
                 if log.abandoned:

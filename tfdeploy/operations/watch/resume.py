@@ -39,10 +39,12 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     Return whether the run continues on the host. Raises TfdeployError if a later try may succeed.
     """
     state = _state_of_run(fleet, plan)
-    verb, more = VERBS[state]
-    (one,) = hosts_of(plan, {host})
+    verb, verb_args = VERBS[state]
+    (plan_host,) = hosts_of(plan, {host})
     try:
-        session_of(fleet, one).agent().call(verb, {"run": plan.run, "job": plan.job, **more})
+        session_of(fleet, plan_host).agent().call(
+            verb, {"run": plan.run, "job": plan.job, **verb_args}
+        )
     except AgentError as error:
         if error.code in NEVER:
             return False
@@ -61,12 +63,12 @@ def resume_patiently(
     reported: str | None = None
     for _ in range(TRIES):
         try:
-            minded = resume(fleet, plan, host)
-            if minded:
+            continues = resume(fleet, plan, host)
+            if continues:
                 report(
                     "all processes of the run were gone here (rebooted, or killed): it continues"
                 )
-            return minded
+            return continues
         except HostUnreachable:
             raise
         except TfdeployError as error:

@@ -74,10 +74,15 @@ class Watch:
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
-        left = {host: list(paths) for host, paths in view.left_files.items()}
+        left_files = {host: list(paths) for host, paths in view.left_files.items()}
         self._emit_event(
             "run",
-            {"state": view.state, "cause": view.cause, "left_files": left, "ended": view.ended},
+            {
+                "state": view.state,
+                "cause": view.cause,
+                "left_files": left_files,
+                "ended": view.ended,
+            },
         )
 
     def view(self, **figures: Any) -> RunView:
@@ -142,11 +147,11 @@ class Watch:
             raise BadAnswer(
                 f"it answers for {state.host}, run {state.run} of {state.job}", where=host
             )
-        own = {task.task for task in self.plan.tasks if task.host == host}
-        if answer.samples is not None and not answer.samples.tasks.keys() <= own:
+        own_tasks = {task.task for task in self.plan.tasks if task.host == host}
+        if answer.samples is not None and not answer.samples.tasks.keys() <= own_tasks:
             raise BadAnswer("it has samples of tasks that are not its own", where=host)
         for status in _statuses(answer):
-            if (status.run, status.host) != (self.plan.run, host) or status.task not in own:
+            if (status.run, status.host) != (self.plan.run, host) or status.task not in own_tasks:
                 raise BadAnswer(
                     f"it answers for {status.task} on {status.host}, run {status.run}", where=host
                 )
@@ -178,13 +183,13 @@ class Watch:
         if answer.samples is not None:
             self._receive_samples(host, answer.samples, is_change=isinstance(answer, RunChange))
         for status in _statuses(answer):
-            before = self.tasks.get(status.task)
+            previous = self.tasks.get(status.task)
             if status.state == "ended":
                 self._emitted_ends.add((status.task, status.attempt))
             if isinstance(answer, RunChange):
-                self._emit_missed_ends(status, before, answer.attempts)
+                self._emit_missed_ends(status, previous, answer.attempts)
             self.tasks[status.task] = status
-            if before is None or _SHOWN(before) != _SHOWN(status):
+            if previous is None or _SHOWN(previous) != _SHOWN(status):
                 self._emit_event(
                     "task", wire.to_wire(status), status.host, status.task, status.attempt
                 )
@@ -200,13 +205,13 @@ class Watch:
         self.emit(Event(kind, time.time(), self.plan.run, host, task, attempt, data))
 
     def _emit_missed_ends(
-        self, status: wire.TaskStatus, before: wire.TaskStatus | None, rows: Iterable[AttemptRow]
+        self, status: wire.TaskStatus, previous: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
         """Emit the ends of attempts that were missed, because no reported state showed them.
 
         At the first report of a task, only its two newest attempts count.
         """
-        since = status.attempt - 1 if before is None else before.attempt
+        since = status.attempt - 1 if previous is None else previous.attempt
         for row in rows:
             if (
                 row.number >= since
@@ -224,13 +229,15 @@ class Watch:
         """Record the samples, and warn once of each metric that a host no longer reads."""
         self.samples.update(samples.tasks)
         for task, sample in samples.tasks.items():
-            known = self.stopped.get(task, [])
-            new = [
-                name for name in sample.stopped if name in self.plan.metrics and name not in known
+            known_metrics = self.stopped.get(task, [])
+            new_metrics = [
+                name
+                for name in sample.stopped
+                if name in self.plan.metrics and name not in known_metrics
             ]
-            if new:
-                self.stopped[task] = [*known, *new]
-                emit_warning(self.emit, f"{task}: {unread_words(new)}", run=self.plan.run)
+            if new_metrics:
+                self.stopped[task] = [*known_metrics, *new_metrics]
+                emit_warning(self.emit, f"{task}: {unread_words(new_metrics)}", run=self.plan.run)
         if is_change:
             self._emit_event("sample", msgspec.to_builtins(samples), host)
 

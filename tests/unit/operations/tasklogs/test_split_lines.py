@@ -25,7 +25,7 @@ def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, 
     for number, (stream, chunk) in enumerate(chunks):
         collected += lines(splitter.feed(offset, [[0, float(number), stream, attempt]], chunk))
         offset += len(chunk)
-    collected += lines(splitter.rest())
+    collected += lines(splitter.unfinished())
     return [(line.stream, line.line, line.offset) for line in collected]
 
 
@@ -49,7 +49,7 @@ def test_one_blob_with_records_is_the_same_as_its_chunks(chunks: list[tuple[int,
         records.append([len(blob), float(number), stream, 1])
         blob += chunk
     splitter = LineSplitter("worker:0", "n1")
-    log_lines = lines(splitter.feed(0, records, blob), splitter.rest())
+    log_lines = lines(splitter.feed(0, records, blob), splitter.unfinished())
     assert [(line.stream, line.line, line.offset) for line in log_lines] == split(chunks)
 
 
@@ -71,4 +71,7 @@ def test_a_line_without_end_is_cut_and_memory_stays_bounded() -> None:
     for number in range(40):
         collected += lines(splitter.feed(number << 16, [[0, 1.0, 0, 1]], b"x" * (1 << 16)))
     assert [len(line.line) for line in collected] == [MAX_LINE_BYTES] * 2
-    assert sum(len(line.line) for line in lines(splitter.rest())) == (40 << 16) - 2 * MAX_LINE_BYTES
+    assert (
+        sum(len(line.line) for line in lines(splitter.unfinished()))
+        == (40 << 16) - 2 * MAX_LINE_BYTES
+    )
