@@ -12,21 +12,21 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.errors import Refused
 from tfdeploy.model.answers.broadcast import BROADCAST_JOIN, DATA_LACK
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import Job
 from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.emit import emit_note, emit_transfer
-from tfdeploy.operations.lock import HELD_TO_THE_END, JobLock, locked_where_possible
+from tfdeploy.operations.emit import emit_transfer, emit_warning
+from tfdeploy.operations.lock import HELD_TO_THE_END, HostLocks, JobLock
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.deletions import Confirm
 from tfdeploy.operations.sending.send_code import Synced, is_present, send_code
 from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.operations.sending.whole_shipment import whole_shipment
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 TRIES = 3  # attempts to send code that changes while it is sent
 

@@ -21,7 +21,7 @@ from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import check_requested_paths
 from tfdeploy.operations.copy.code_files import LEAST_BROADCAST_BYTES
-from tfdeploy.operations.emit import emit_note
+from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.send_code import CALL_S, is_present
 from tfdeploy.operations.sending.send_data import broadcast_sets

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from tfdeploy.model.inventory import Host, Inventory
+from tfdeploy.model.inventory import Host, Hosts, Inventory, hosts_named
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.broadcast.split import SplitRequest, decide_split
@@ -26,12 +26,12 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
         return shipment
     check_splits(job)
     names = hosts_to_probe(inventory, job.mode)
-    asked = tuple(host for host in inventory.hosts if host.name in names)
+    asked = hosts_named(inventory.hosts, names)
     facts = probe(
         fleet, asked, ProbeQuestions.for_hosts(asked, job=job.name), emit=lambda event: None
     )
     tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
-    return with_parts(shipment, fleet, job, inventory.hosts, tasks, job.places)
+    return with_parts(shipment, fleet, job, inventory.hosts, tasks)
 
 
 def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
@@ -58,15 +58,13 @@ def with_parts(
     shipment: Shipment,
     fleet: Fleet,
     job: Job,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     tasks: Mapping[str, str],
-    where: Mapping[str, str],
 ) -> Shipment:
     """Choose which host gets which files of each split data set, and return the new shipment.
 
     `hosts` are all hosts that may hold some of the files. `tasks` has the host of each task.
-    `where` has the position of each key in the job file. Raises UsageError if there are fewer files
-    than workers.
+    Raises UsageError if there are fewer files than workers.
     """
     split_data = {}
     for name in splits(job):
@@ -77,7 +75,11 @@ def with_parts(
             host for task, host in tasks.items() if others and not task.startswith("worker:")
         )
         ask = SplitRequest(
-            job.name, name, tuple(host for _, host in workers), whole, where.get(f"data.{name}")
+            job.name,
+            name,
+            tuple(host for _, host in workers),
+            whole,
+            job.places.get(f"data.{name}"),
         )
         split_data[name] = decide_split(fleet, hosts, ask, shipment.data[name])
     return replace(shipment, splits=split_data) if split_data else shipment

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.files import RELEASE_BEGIN, RELEASE_COMMIT, RELEASE_STATE
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts, hosts_named
 from tfdeploy.operations.confine import check_below_workdir, check_requested_paths
 from tfdeploy.operations.copy.code_files import (
     LEAST_BROADCAST_BYTES,
@@ -59,7 +59,7 @@ def send_code(
         name = session.host.name
         if is_present(session, shipment):
             return commit_and_release(session)
-        begun = _begin(session, shipment, dones[name])
+        begun = _begin(session, shipment, outcomes[name])
         if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BROADCAST_BYTES:
             waiting[name] = begun
             return outcomes[name]
@@ -83,7 +83,7 @@ def send_code(
         return done
 
     def finish(session: Session) -> Synced:
-        done, outcome = dones[session.host.name], sent.get(session.host.name)
+        done, outcome = outcomes[session.host.name], sent.get(session.host.name)
         if isinstance(outcome, TfdeployError):
             raise outcome
         if outcome is None:
@@ -137,8 +137,8 @@ def _send(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None
     else:
         from tfdeploy.operations.copy.push_data import push_with_progress
 
-        names = [os.fsencode(path) for path in wanted]
-        done.bytes_sent += push_with_progress(
+        names = [os.fsencode(path) for path in missing]
+        outcome.bytes_sent += push_with_progress(
             session, code.root, names, begun.staging, total, "code", emit, delete=False
         )
         code.check_unchanged(missing)

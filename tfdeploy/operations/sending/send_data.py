@@ -8,7 +8,7 @@ from typing import Any
 
 from tfdeploy.errors import Refused, TfdeployError
 from tfdeploy.model.events import Emit
-from tfdeploy.model.inventory import Host
+from tfdeploy.model.inventory import Hosts, hosts_named
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
 from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
@@ -24,7 +24,7 @@ from tfdeploy.operations.sending.deletions import (
 )
 from tfdeploy.operations.sending.send_code import Synced
 from tfdeploy.operations.sending.shipment import Shipment
-from tfdeploy.transport.protocols import Fleet, Session
+from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 
 def broadcast_sets(shipment: Shipment) -> dict[str, DataSet]:
@@ -38,9 +38,9 @@ def broadcast_sets(shipment: Shipment) -> dict[str, DataSet]:
 
 def send_data(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     shipment: Shipment,
-    results: dict[str, Synced | TfdeployError],
+    results: Outcomes[Synced],
     emit: Emit,
     lock: JobLock,
 ) -> None:
@@ -57,7 +57,7 @@ def send_data(
     if not data:
         return
     done, _ = split_outcomes(results)
-    began, live = time.monotonic(), tuple(host for host in hosts if host.name in done)
+    began, live = time.monotonic(), hosts_named(hosts, done)
     for name, outcome in send_data_sets(fleet, live, shipment.job, data, emit, lock).items():
         if isinstance(outcome, TfdeployError):
             results[name] = outcome
@@ -70,12 +70,12 @@ def send_data(
 
 def _send_by_rsync(
     fleet: Fleet,
-    hosts: tuple[Host, ...],
+    hosts: Hosts,
     shipment: Shipment,
     dones: Mapping[str, Synced],
     emit: Emit,
     lock: JobLock,
-) -> dict[str, Synced | TfdeployError]:
+) -> Outcomes[Synced]:
     """Send the data sets with `via: rsync` from this machine to each host."""
 
     def send_to_host(session: Session) -> Synced:
@@ -89,12 +89,12 @@ def _send_by_rsync(
         lock.release_host(session)
         return done
 
-    return fleet.each(tuple(host for host in hosts if host.name in dones), send_to_host)
+    return fleet.each(hosts_named(hosts, dones), send_to_host)
 
 
 def data_refusals(
-    fleet: Fleet, hosts: tuple[Host, ...], shipment: Shipment, confirm: Confirm, emit: Emit
-) -> dict[str, Synced | TfdeployError]:
+    fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
+) -> Outcomes[Synced]:
     """Return an error for every host if data would change under a live run, else {}.
 
     Sends nothing. Emits a note for each data set that loses files. Raises Refused if most of a data
