@@ -172,52 +172,36 @@ def _admitted_rows(audits: Audits) -> list[AuditAdmittedRow]:
 def _secret_rows(
     audits: Audits, errors: Mapping[str, TfdeployError], subject: Subject
 ) -> list[AuditSecretRow]:
-    """Return a row for each secret that was sent to a host.
+    """Return a row for each secret that was sent to a host, sorted by host, run and name.
 
     `delivered` (the host got the secret) and `forgotten` (the host has deleted the secret) are None
     if the host did not answer. If the host's log has no entry about a secret, `delivered` is
     derived from the plan and the files on the host.
     """
-    rows: dict[tuple[str, str, str], AuditSecretRow] = {}
-
-    def add(host: str, run: str, name: str, delivered: bool | None, forgotten: bool | None) -> None:
-        rows[host, run, name] = {
-            "host": host,
-            "run": run,
-            "name": name,
-            "delivered": delivered,
-            "forgotten": forgotten,
-        }
-
+    # {(host, run, secret): (delivered, forgotten)}
+    secrets: dict[tuple[str, str, str], tuple[bool | None, bool | None]] = {}
     runs_with_secrets = {
         host: _runs_with_secrets(host, host_audit, audits) for host, host_audit in audits.items()
     }
     if (plan := subject.plan) is not None:
-        for host in (
-            each.host for each in plan.hosts if each.host in audits or each.host in errors
-        ):
+        for host in (each.host for each in plan.hosts if each.host in {**audits, **errors}):
             is_held = (plan.job, plan.run) in runs_with_secrets.get(host, ())
             for name in plan.secrets:
-                add(
-                    host,
-                    plan.run,
-                    name,
-                    *((None, None) if host in errors else (is_held, not is_held)),
+                secrets[host, plan.run, name] = (
+                    (None, None) if host in errors else (is_held, not is_held)
                 )
     for host, host_audit in audits.items():
         for entry in host_audit.log.entries:
             # The entry belongs to another host that shares the log and has answered.
             is_shared = entry.host != host and entry.host in audits
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
+                is_held = (entry.job, entry.run) in runs_with_secrets[host]
                 for name in entry.secrets:
-                    add(
-                        host,
-                        entry.run,
-                        name,
-                        True,
-                        (entry.job, entry.run) not in runs_with_secrets[host],
-                    )
-    return [rows[key] for key in sorted(rows)]
+                    secrets[host, entry.run, name] = (True, not is_held)
+    return [
+        {"host": host, "run": run, "name": name, "delivered": delivered, "forgotten": forgotten}
+        for (host, run, name), (delivered, forgotten) in sorted(secrets.items())
+    ]
 
 
 def _runs_with_secrets(host: str, host_audit: HostAudit, audits: Audits) -> set[tuple[str, str]]:

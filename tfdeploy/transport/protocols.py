@@ -73,7 +73,6 @@ class AgentChannel(Protocol):
         Raises AgentError (the agent reported an error), BadAnswer (the answer is not a value of
         this verb) or HostUnreachable (no answer).
         """
-        ...
 
     def stream(
         self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None
@@ -83,7 +82,6 @@ class AgentChannel(Protocol):
         The iteration over the stream raises the errors of `call`, and HostUnreachable if nothing
         came for `silence_s` seconds.
         """
-        ...
 
     def hurry(self) -> None:
         """Detect a lost connection sooner. Callers that reconnect by themselves use this.
@@ -91,7 +89,6 @@ class AgentChannel(Protocol):
         From now on the session ends if the network is silent for 4 s (otherwise 15 s), or if the
         agent answers nothing for 10 s (otherwise 18 s).
         """
-        ...
 
 
 Pipes = tuple[int, int, int]  # file descriptors: standard input, output and error
@@ -106,11 +103,9 @@ class RemoteCommand(Protocol):
         Return the exit code. 255: the connection was lost. Output of the command up to and
         including `mark` is dropped.
         """
-        ...
 
     def close(self) -> None:
         """Make `join` return. Any thread may call this."""
-        ...
 
 
 class Tunnel(Protocol):
@@ -135,14 +130,12 @@ class Session(Protocol):
     @property
     def host_key(self) -> str:
         """Return the fingerprint ("SHA256:...") of the host key that the host has proved to own."""
-        ...
 
     def agent(self) -> AgentChannel:
         """Return the channel to the agent. The first call installs and starts the agent.
 
         Raises Refused (no Python 3.8+), HostFailed (disk, permissions), HostUnreachable.
         """
-        ...
 
     def run(self, argv: tuple[str, ...], *, timeout_s: float | None = None) -> Completed:
         """Run a command without input.
@@ -151,14 +144,12 @@ class Session(Protocol):
         script for `sh -c`. Raises HostFailed (longer than `timeout_s`, too much output),
         HostUnreachable.
         """
-        ...
 
     def start(self, line: str) -> RemoteCommand:
         """Start a command line on an SSH channel of its own.
 
         Raises HostFailed (sshd opens no further channel: MaxSessions), HostUnreachable.
         """
-        ...
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
         """Forward a port of this machine to `port` of the host, both on 127.0.0.1.
@@ -167,7 +158,6 @@ class Session(Protocol):
         (sshd does not allow forwarding, nothing listens on the host), Refused (no free local port),
         HostUnreachable.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -184,7 +174,6 @@ class Fleet(Protocol):
 
     def connect(self, hosts: Hosts) -> Outcomes[Session]:
         """Open a session to every host. Return {host name: session or error}."""
-        ...
 
     def each(
         self,
@@ -200,10 +189,8 @@ class Fleet(Protocol):
         its host; a slow host then does not count against `parallel`. An error that is not a
         TfdeployError is raised after the actions on all hosts have ended.
         """
-        ...
 
     def connected(self, hosts: Hosts) -> Hosts:
         """Return those of the hosts whose session is open now. No session is opened."""
-        ...
 
     def close(self) -> None: ...

@@ -9,6 +9,7 @@ import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
@@ -146,7 +147,7 @@ class _Trial:
         working_links = {
             (link.from_host, link.to_host): link.port for link in reversed(links) if link.ok
         }
-        figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+        figures: dict[tuple[str, str], dict[str, Any]] = {}
         for round_pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
             targets = dict(
                 pair if pair in working_links else pair[::-1]
@@ -163,14 +164,14 @@ class _Trial:
                 self.fleet.each(tuple(self.hosts[name] for name in targets), measure, waits=True)
             )
             for name, reply in outcomes.items():
-                figures[name, targets[name]] = (reply.ms, reply.to_mbit_s)
-                figures[targets[name], name] = (reply.ms, reply.from_mbit_s)
-        measured = []
-        for link in links:
-            ms, mbit_s = (
-                figures.get((link.from_host, link.to_host), (None, None))
+                to = targets[name]
+                figures[name, to] = {"ms": reply.ms, "mbit_s": reply.to_mbit_s}
+                figures[to, name] = {"ms": reply.ms, "mbit_s": reply.from_mbit_s}
+        return with_slow(
+            [
+                replace(link, **figures.get((link.from_host, link.to_host), {}))
                 if link.ok
-                else (None, None)
-            )
-            measured.append(replace(link, ms=ms, mbit_s=mbit_s))
-        return with_slow(measured)
+                else link
+                for link in links
+            ]
+        )

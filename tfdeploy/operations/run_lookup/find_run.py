@@ -183,11 +183,17 @@ def find_run(
         raise UsageError(
             f"{problem} on these hosts", where=f"{count(len(hosts), 'host')} asked", next=next_line
         )
-    stored_plan = store.plan(chosen.run, chosen.job)
-    unreachable = hosts_named(hosts, silent)
-    plan = stored_plan or _from_hosts(
-        fleet, _plan_request(hosts, chosen, metrics), unreachable if live_first else None, refused
-    )
+    plan = store.plan(chosen.run, chosen.job)
+    request = _plan_request(hosts, chosen, metrics)
+    if plan is None and live_first:
+        plan = with_hosts(
+            plan_to_stop(fleet, request, hosts_named(hosts, silent)),
+            hosts_named(hosts, chosen.damaged),
+        )
+    elif plan is None:
+        plan, errors = fetch_plan(fleet, request)
+        if refused is not None:
+            refused.update(errors)
     if (
         live_first
         and wanted is None
@@ -197,8 +203,6 @@ def find_run(
     ):
         # A host that did not answer may have a live run.
         raise combine_errors("asking for a live run", silent, len(hosts))
-    if live_first and stored_plan is None:
-        return with_hosts(plan, (host for host in hosts if host.name in chosen.damaged))
     return plan
 
 
@@ -286,24 +290,6 @@ def _plan_request(
 ) -> PlanRequest:
     holders = hosts_named(hosts, run.holders)
     return PlanRequest(run.run, run.job, holders, hosts, metrics or {})
-
-
-def _from_hosts(
-    fleet: Fleet,
-    request: PlanRequest,
-    silent: Hosts | None,
-    refused: Errors | None,
-) -> Plan:
-    """Return the plan that the hosts hold.
-
-    `silent`: the hosts without an answer, if the plan is for stopping the run; else None.
-    """
-    if silent is not None:
-        return plan_to_stop(fleet, request, silent)
-    plan, errors = fetch_plan(fleet, request)
-    if refused is not None:
-        refused.update(errors)
-    return plan
 
 
 def hosts_of(plan: Plan, only: Collection[str] | None = None) -> Hosts:

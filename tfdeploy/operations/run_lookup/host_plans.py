@@ -70,7 +70,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
     return with_connections(groups[0][0], request.hosts), errors
 
 
-def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts = ()) -> Plan:
+def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts) -> Plan:
     """Return a plan for stopping a run. It names every host that may hold the run.
 
     These are the hosts that report the run, and the hosts that their plans name. The `silent` hosts

@@ -33,15 +33,15 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
     for name, source in job.secret_sources.items():
         if source.file is not None:
             withheld.setdefault(source.file, WithheldFile(f"the secret {name}"))
-    for path in {host.identity_file for host in hosts if host.identity_file}:
-        if not path.endswith(".pub"):
-            withheld.setdefault(os.path.expanduser(path), _KEY_OF_INVENTORY)
-    for path in _keys_of_ssh():
-        withheld.setdefault(path, _KEY_OF_SSH)
-    for path in {host.known_hosts for host in hosts if host.known_hosts}:
-        withheld.setdefault(os.path.expanduser(path), _KNOWN_HOSTS)
-    for path in _known_hosts_of_ssh():
-        withheld.setdefault(path, _KNOWN_HOSTS)
+    keys = {host.identity_file for host in hosts if host.identity_file}
+    for file, paths in (
+        (_KEY_OF_INVENTORY, (path for path in keys if not path.endswith(".pub"))),
+        (_KEY_OF_SSH, _keys_of_ssh()),
+        (_KNOWN_HOSTS, {host.known_hosts for host in hosts if host.known_hosts}),
+        (_KNOWN_HOSTS, _known_hosts_of_ssh()),
+    ):
+        for path in paths:
+            withheld.setdefault(os.path.expanduser(path), file)
     return WithheldFiles.from_paths(withheld)
 
 
@@ -93,7 +93,7 @@ def _keys_of_ssh() -> Iterator[str]:
 
 
 def _known_hosts_of_ssh() -> Iterator[str]:
-    yield from map(os.path.expanduser, (*USER_KNOWN_HOSTS, *GLOBAL_KNOWN_HOSTS))
+    yield from (*USER_KNOWN_HOSTS, *GLOBAL_KNOWN_HOSTS)
     for keyword in ("userknownhostsfile", "globalknownhostsfile"):
         yield from ssh_config.named_files(keyword)
 

@@ -263,7 +263,7 @@ def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
         HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"
     ):
         fetch_plan(fleet, sought("n1", "n2"))
-    plan = plan_to_stop(fleet, sought("n1", "n2"))
+    plan = plan_to_stop(fleet, sought("n1", "n2"), ())
     assert {each.name: each.address for each in hosts_of(plan)} == {
         "n1": "10.0.0.1",
         "n2": "10.0.0.2",
@@ -282,7 +282,7 @@ def test_a_silent_host_is_stopped_too_unless_two_hosts_show_one_plan() -> None:
 
 
 def test_what_holds_a_run_is_stopped_whatever_plan_it_shows() -> None:
-    plan = plan_to_stop(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"))  # type: ignore[arg-type]
+    plan = plan_to_stop(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"), ())  # type: ignore[arg-type]
     assert hosts_of(plan) == INVENTORY and not plan.tasks
 
 
