@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.operations.outcomes import split_outcomes
 
 if TYPE_CHECKING:
@@ -30,6 +30,5 @@ def begin_connecting(fleet: Fleet, hosts: Hosts) -> Callable[[], Errors]:
         thread.join()
         return split_outcomes(outcomes)[1]
 
-    thread = threading.Thread(target=connect, name="connect", daemon=True)
-    thread.start()
+    thread = start_thread(connect, name="connect")
     return wait_for_failed

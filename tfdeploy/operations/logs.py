@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from queue import Queue
 
 from tfdeploy.errors import TfdeployError
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.loglines import LogLine, lines_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -54,7 +55,7 @@ def followed_lines(
         lines.put(None)
 
     follower.start()
-    threading.Thread(target=wait, daemon=True, name="log end").start()
+    start_thread(wait, name="log end")
     try:
         while (batch := lines.get()) is not None:
             yield from filters[batch[0].task](batch)

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.model.inventory import Hosts, hosts_named
-from tfdeploy.transport.protocols import Fleet, Outcomes, Session
+from tfdeploy.transport.protocols import Fleet, OnDone, Outcomes, Session
 
 PATIENCE_S = 60.0  # retries end if no host has answered for this time
 V = TypeVar("V")
@@ -21,7 +21,7 @@ def each_with_retries(
     action: Callable[[Session], V],
     *,
     patience_s: float = PATIENCE_S,
-    on_done: Callable[[str, V | TfdeployError], None] | None = None,
+    on_done: OnDone[V] | None = None,
     on_retry: OnRetry | None = None,
 ) -> Outcomes[V]:
     """Run an idempotent action on all hosts, and retry it on unreachable or too slow hosts.

@@ -17,8 +17,9 @@ from dataclasses import replace
 from typing import TypeVar
 
 from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.inventory import Host, Hosts
-from tfdeploy.transport.protocols import Outcomes, Session
+from tfdeploy.transport.protocols import OnDone, Outcomes, Session
 from tfdeploy.transport.rsync import running
 from tfdeploy.transport.session import SshSession, open_session
 from tfdeploy.transport.ssh import descriptors, early
@@ -81,7 +82,7 @@ class SshFleet:
         hosts: Hosts,
         action: Callable[[Session], V],
         *,
-        on_done: Callable[[str, V | TfdeployError], None] | None = None,
+        on_done: OnDone[V] | None = None,
         waits: bool = False,
         keep: bool = False,
     ) -> Outcomes[V]:
@@ -104,7 +105,7 @@ class SshFleet:
                         self._close_unused(host)
 
         for number in range(min(workers, len(hosts))):
-            threading.Thread(target=work, name=f"fleet-{number}", daemon=True).start()
+            start_thread(work, name=f"fleet-{number}")
         outcomes: Outcomes[V] = {}
         bugs: list[Exception] = []
         try:

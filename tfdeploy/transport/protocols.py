@@ -23,6 +23,8 @@ Item = TypeVar("Item")
 Item_co = TypeVar("Item_co", covariant=True)
 Errors = dict[str, TfdeployError]  # {host name: its error}
 Outcomes = dict[str, V | TfdeployError]  # {host name: the host's value, or its error}
+# Called with (host name, the host's value or error).
+OnDone = Callable[[str, V | TfdeployError], None]
 
 
 @dataclass(frozen=True)
@@ -180,7 +182,7 @@ class Fleet(Protocol):
         hosts: Hosts,
         action: Callable[[Session], V],
         *,
-        on_done: Callable[[str, V | TfdeployError], None] | None = None,
+        on_done: OnDone[V] | None = None,
         waits: bool = False,
     ) -> Outcomes[V]:
         """Run `action` on the session of every host. Sessions that are not open are opened.

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from tfdeploy.errors import HostFailed, TfdeployError, has_code
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
@@ -33,7 +34,7 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
         while not closed.wait(EVERY_S):
             renew(fleet, plan, timeout_s=ANSWER_S, retry=False)
 
-    threading.Thread(target=renew_again, name="renewal", daemon=True).start()
+    start_thread(renew_again, name="renewal")
     try:
         yield
     finally:

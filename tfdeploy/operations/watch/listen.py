@@ -9,6 +9,7 @@ import threading
 from contextlib import closing
 
 from tfdeploy.errors import BadAnswer, TfdeployError, has_code
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.runs import RUN_WATCH
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.emit import emit_warning
@@ -25,9 +26,7 @@ AGAIN_S = 0.5
 def listen(watch: Watch, stop: threading.Event) -> None:
     """Start a thread per host. It passes reports to `watch` until the run ends or `stop` is set."""
     for host in hosts_of(watch.plan, watch.asked):
-        threading.Thread(
-            target=_listen_to, args=(watch, host, stop), name=f"watch {host.name}", daemon=True
-        ).start()
+        start_thread(_listen_to, watch, host, stop, name=f"watch {host.name}")
 
 
 def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:

@@ -19,6 +19,7 @@ import paramiko
 from tfdeploy.agent import frames
 from tfdeploy.agent.limit import BURST_S, RateLimit
 from tfdeploy.errors import HostUnreachable, TfdeployError
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
 from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.answers.verb import Args, Flow, Verb
@@ -93,7 +94,7 @@ class FramedChannel:
         self._frames = Frames(unread)
         self.hello = checked(self._first_frame(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
-        threading.Thread(target=self._read, name=f"agent-{self._host}", daemon=True).start()
+        start_thread(self._read, name=f"agent-{self._host}")
 
     @property
     def idle(self) -> bool:

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import HostFailed, Interrupted
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.protocols import RemoteCommand
 from tfdeploy.transport.rsync import confinement, messages, running
 from tfdeploy.transport.rsync.remote_shell import RemoteShell, SshCommand, Start
@@ -131,12 +132,7 @@ class RsyncProcess:
         self, process: subprocess.Popen[bytes], until_connected: contextlib.ExitStack
     ) -> None:
         """Read all output. At the first output, ssh is connected, so the slot is released."""
-        threads = [
-            threading.Thread(target=work, args=(process,), daemon=True)
-            for work in (self._send_names, self._read_stderr)
-        ]
-        for thread in threads:
-            thread.start()
+        threads = [start_thread(work, process) for work in (self._send_names, self._read_stderr)]
         assert process.stdout is not None
         unfinished = b""
         while block := os.read(process.stdout.fileno(), 1 << 16):

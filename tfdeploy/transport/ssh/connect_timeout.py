@@ -13,6 +13,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Protocol
 
+from tfdeploy.machine.threads import start_thread
+
 TICK_S = 0.1  # seconds between two checks of all hosts
 MOST_LIMITS = 3  # a host that sends something may take MOST_LIMITS * `limit_s` seconds
 SLOT_S = 1.0  # a host that is silent for this many seconds loses its slots
@@ -138,8 +140,7 @@ def waiting(limit_s: float) -> Iterator[Wait]:
     with _lock:
         _running.add(wait)
         if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_run, name="ssh-connect-timeout", daemon=True)
-            _thread.start()
+            _thread = start_thread(_run, name="ssh-connect-timeout")
     try:
         yield wait
     finally:
@@ -168,4 +169,4 @@ def _run() -> None:
             _running.difference_update(given_up)
         for link in given_up.values():
             # `close` may wait for the end of a proxy command, so another thread calls it.
-            threading.Thread(target=link.close, daemon=True).start()
+            start_thread(link.close)

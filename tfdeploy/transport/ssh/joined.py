@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import os
-import threading
 from collections.abc import Iterable, Iterator
 
 import paramiko
 
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.protocols import Pipes
 from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 
@@ -28,7 +28,7 @@ class ChannelCommand:
         self._channel = channel
 
     def join(self, pipes: Pipes, mark: bytes = b"") -> int:
-        threading.Thread(target=self._feed, args=(os.dup(pipes[0]),), daemon=True).start()
+        start_thread(self._feed, os.dup(pipes[0]))
         with contextlib.suppress(*BROKEN):
             copy_after(mark, self._output(pipes[2]), pipes[1])
             self._channel.status_event.wait(STATUS_S)

@@ -14,6 +14,7 @@ import time
 import paramiko
 from paramiko.common import cMSG_GLOBAL_REQUEST
 
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.tcp import Link
 
@@ -35,8 +36,7 @@ def watch(transport: paramiko.Transport, link: Link) -> None:
     with _lock:
         _watched[transport] = (link, None)
         if _thread is None or not _thread.is_alive():
-            _thread = threading.Thread(target=_run, name="ssh-keepalive", daemon=True)
-            _thread.start()
+            _thread = start_thread(_run, name="ssh-keepalive")
 
 
 def _run() -> None:
@@ -66,7 +66,7 @@ def _check(transport: paramiko.Transport, link: Link, sent_at: float | None) -> 
         # s earlier.
         if now - sent_at >= DEAD_AFTER_S - 1:
             link.close()
-            threading.Thread(target=transport.close, daemon=True).start()
+            start_thread(transport.close)
         return
     sent_at = None
     if now - link.received_at >= EVERY_S:

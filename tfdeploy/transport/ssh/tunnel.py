@@ -16,6 +16,7 @@ from collections.abc import Callable
 import paramiko
 
 from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.machine.threads import start_thread
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 
 MOST_CONNECTIONS = 64
@@ -43,9 +44,12 @@ class _Connection:
         # Errors are ignored, also an error of `close`, which fails if the session is lost.
         with contextlib.suppress(TfdeployError, *BROKEN), contextlib.closing(dial()) as channel:
             self.channel = channel
-            back = (channel.recv, self.sock.sendall, lambda: self.sock.shutdown(socket.SHUT_WR))
-            thread = threading.Thread(target=self._copy, args=back, daemon=True)
-            thread.start()
+            thread = start_thread(
+                self._copy,
+                channel.recv,
+                self.sock.sendall,
+                lambda: self.sock.shutdown(socket.SHUT_WR),
+            )
             self._copy(self.sock.recv, channel.sendall, channel.shutdown_write)
             thread.join()
 
@@ -84,7 +88,7 @@ class LoopbackTunnel:
         self._closed = False
         self._server = _listen(local_ports)
         self.port = int(self._server.getsockname()[1])
-        threading.Thread(target=self._accept, name=f"tunnel-{host}", daemon=True).start()
+        start_thread(self._accept, name=f"tunnel-{host}")
 
     def close(self) -> None:
         with contextlib.suppress(OSError):
@@ -107,7 +111,7 @@ class LoopbackTunnel:
                 connection = _Connection(sock)
                 with self._lock:
                     self._open.add(connection)
-                threading.Thread(target=self._forward, args=(connection,), daemon=True).start()
+                start_thread(self._forward, connection)
 
     def _end_silent(self) -> None:
         """End the connection on which no byte has come for longest."""
