@@ -33,9 +33,9 @@ DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 def _bind(source: Path, target: Path, *, read_only: bool) -> None:
     """Bind-mount a folder. `target` is created if it is missing."""
     target.mkdir(parents=True, exist_ok=True)
-    mount(str(source), str(target), flags=BIND | RECURSIVE)
+    mount(source, target, flags=BIND | RECURSIVE)
     if read_only:
-        mount(str(source), str(target), flags=BIND | REMOUNT | READ_ONLY)
+        mount(source, target, flags=BIND | REMOUNT | READ_ONLY)
 
 
 def must_be_bound(path: str) -> bool:
@@ -59,7 +59,7 @@ def _open_way(root: Path, path: Path) -> None:
 
 def _make_devices(dev: Path) -> None:
     """Fill the host's /dev: a few devices of this machine, shm, pts and the usual links."""
-    mount("tmpfs", str(dev), "tmpfs", NO_SUID, "mode=755")
+    mount("tmpfs", dev, "tmpfs", NO_SUID, "mode=755")
     names = [*DEVICES, *(name for name in os.listdir("/dev") if name.startswith("nvidia"))]
     for name in names:
         source = Path("/dev", name)
@@ -67,11 +67,11 @@ def _make_devices(dev: Path) -> None:
             _bind(source, dev / name, read_only=False)
         elif source.exists():
             (dev / name).touch()
-            mount(str(source), str(dev / name), flags=BIND)
+            mount(source, dev / name, flags=BIND)
     for name in ("shm", "pts"):
         (dev / name).mkdir()
-    mount("tmpfs", str(dev / "shm"), "tmpfs", NO_SUID, "mode=1777")
-    mount("devpts", str(dev / "pts"), "devpts", NO_SUID, "newinstance,ptmxmode=0666,mode=620")
+    mount("tmpfs", dev / "shm", "tmpfs", NO_SUID, "mode=1777")
+    mount("devpts", dev / "pts", "devpts", NO_SUID, "newinstance,ptmxmode=0666,mode=620")
     (dev / "ptmx").symlink_to("pts/ptmx")
     (dev / "fd").symlink_to("/proc/self/fd")
     for number, name in enumerate(("stdin", "stdout", "stderr")):
@@ -114,7 +114,7 @@ def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
     try:
         mount(
             "overlay",
-            str(root),
+            root,
             "overlay",
             0,
             f"lowerdir={rootfs},upperdir={folder}/layer,workdir={folder}/work",
@@ -132,7 +132,7 @@ def _new_boot(root: Path) -> None:
     file = root / "run/boot_id"
     file.write_text(f"{uuid.uuid4()}\n")
     file.chmod(0o444)
-    mount(str(file), str(root / "proc/sys/kernel/random/boot_id"), flags=BIND)
+    mount(file, root / "proc/sys/kernel/random/boot_id", flags=BIND)
 
 
 def enter(name: str, spec: DiskOrder) -> None:
@@ -145,7 +145,7 @@ def enter(name: str, spec: DiskOrder) -> None:
     if spec["rootfs"] == "/" and os.path.ismount("/usr"):
         _bind(Path("/usr"), root / "usr", read_only=True)
     for path, mode in HIDDEN:
-        mount("tmpfs", str(root / path), "tmpfs", NO_SUID, f"mode={mode}")
+        mount("tmpfs", root / path, "tmpfs", NO_SUID, f"mode={mode}")
     for path in spec["read_only"]:
         if must_be_bound(path):
             _bind(Path(path), root / path.lstrip("/"), read_only=True)
@@ -155,9 +155,9 @@ def enter(name: str, spec: DiskOrder) -> None:
     if spec["shared"]:
         _bind(Path(spec["shared"]), home / "tfdeploy", read_only=False)
     _make_devices(root / "dev")
-    mount("proc", str(root / "proc"), "proc")
+    mount("proc", root / "proc", "proc")
     _new_boot(root)
-    mount("sysfs", str(root / "sys"), "sysfs", READ_ONLY)
+    mount("sysfs", root / "sys", "sysfs", READ_ONLY)
     _write_accounts(root / "etc", spec)
     _write_names(root / "etc", name, spec)
     for target, source in spec["files"].items():
@@ -165,4 +165,4 @@ def enter(name: str, spec: DiskOrder) -> None:
         inside.parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(source, inside)
     (root / "run/sshd").mkdir()
-    switch_root(str(root))
+    switch_root(root)

@@ -12,7 +12,7 @@ from tfdeploy.lab import capabilities, folder, interpreter, loopback, network, p
 from tfdeploy.lab.isolated import IsolatedLab
 from tfdeploy.lab.lab import Lab
 from tfdeploy.lab.loopback import LoopbackLab
-from tfdeploy.lab.state import HostState, LabState
+from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
 DEFAULT_NAME = "lab"
@@ -155,7 +155,12 @@ def up(
         if lab_state:
             _refuse_other_settings(lab_state, wanted, count)
         else:
-            lab_state = replace(wanted, hosts=_plan_hosts(root, wanted, count))
+            hosts = (
+                loopback.plan_hosts(root, count)
+                if kind == "loopback"
+                else IsolatedLab.plan_hosts(root, count, sites)
+            )
+            lab_state = replace(wanted, hosts=hosts)
             root.mkdir(mode=0o755, exist_ok=True)
             state.save(root, lab_state)
         lab = _open_lab(root, lab_state)

@@ -37,8 +37,8 @@ def login_path() -> str:
     return STANDARD_PATH if str(rsync) in STANDARD_PATH.split(":") else f"{STANDARD_PATH}:{rsync}"
 
 
-def _quote_value(value: str) -> str:
-    return '"' + value.replace("\\", "\\\\").replace('"', '\\"') + '"'
+def _quote_value(value: object) -> str:
+    return '"' + str(value).replace("\\", "\\\\").replace('"', '\\"') + '"'
 
 
 def config(
@@ -58,9 +58,9 @@ def config(
     lines = [
         f"ListenAddress {address}",
         f"Port {port}",
-        f"HostKey {_quote_value(str(host_key))}",
-        f"AuthorizedKeysFile {_quote_value(str(authorized_keys))}",
-        f"PidFile {_quote_value(str(pid_file))}",
+        f"HostKey {_quote_value(host_key)}",
+        f"AuthorizedKeysFile {_quote_value(authorized_keys)}",
+        f"PidFile {_quote_value(pid_file)}",
         "UsePAM no",
         "StrictModes no",
         "PasswordAuthentication no",

@@ -12,6 +12,7 @@ NEWNS, NEWUTS, NEWIPC, NEWPID, NEWNET = 0x00020000, 0x04000000, 0x08000000, 0x20
 READ_ONLY, NO_SUID, REMOUNT, BIND, RECURSIVE, PRIVATE = 1, 2, 32, 4096, 16384, 1 << 18
 _DETACH = 2
 
+StrPath = str | os.PathLike[str]
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -26,7 +27,9 @@ def unshare(flags: int) -> None:
     _raise_if_failed(_libc.unshare(ctypes.c_int(flags)), "unshare")
 
 
-def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str = "") -> None:
+def mount(
+    source: StrPath, target: StrPath, kind: str = "", flags: int = 0, options: str = ""
+) -> None:
     """Mount `source` on `target`. `kind`: the type of the file system, "" for a bind mount.
 
     Raises OSError.
@@ -45,7 +48,7 @@ def mount(source: str, target: str, kind: str = "", flags: int = 0, options: str
     )
 
 
-def switch_root(root: str) -> None:
+def switch_root(root: StrPath) -> None:
     """Make `root` (a mount point) the root of this mount namespace, and unmount the old root."""
     os.chdir(root)
     _raise_if_failed(_libc.pivot_root(b".", b"."), "pivot_root")

@@ -63,19 +63,19 @@ def try_names(scratch: Path) -> None:
 def try_mounts(scratch: Path) -> None:
     """Make all mounts of a host except its root and /proc, and switch to a new root."""
     _unshare_mounts(NEWNET)
-    mount("tmpfs", str(scratch), "tmpfs")
+    mount("tmpfs", scratch, "tmpfs")
     for name in ("bound", "pts", "sys"):
         (scratch / name).mkdir()
-    mount("/dev", str(scratch / "bound"), flags=BIND | RECURSIVE)
-    mount("devpts", str(scratch / "pts"), "devpts", options="newinstance,ptmxmode=0666,mode=620")
-    mount("sysfs", str(scratch / "sys"), "sysfs", READ_ONLY)
-    switch_root(str(scratch))
+    mount("/dev", scratch / "bound", flags=BIND | RECURSIVE)
+    mount("devpts", scratch / "pts", "devpts", options="newinstance,ptmxmode=0666,mode=620")
+    mount("sysfs", scratch / "sys", "sysfs", READ_ONLY)
+    switch_root(scratch)
 
 
 def try_processes(scratch: Path) -> None:
     """Make a PID namespace that has a /proc of its own."""
     _unshare_mounts(NEWPID)
-    in_namespace = start(lambda folder: mount("proc", str(folder), "proc"), scratch / "proc")
+    in_namespace = start(lambda folder: mount("proc", folder, "proc"), scratch / "proc")
     if reason := in_namespace.read_reason():
         raise OSError(reason)
 

@@ -7,12 +7,9 @@ writes to its keep folders.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
-from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
@@ -53,19 +50,15 @@ def copy_onto(
     if newest_keep.host == host:
         return newest_keep
     source_and_target = (inventory.host(newest_keep.host), inventory.host(host))
-    _refuse_live(facts, newest_keep.host, host)
-    with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).held():
-        copy_keep(
-            fleet, KeepCopy(job.name, job.keep, source_and_target[0]), source_and_target, emit
-        )
-    return newest_keep
-
-
-def _refuse_live(facts: Mapping[str, HostFacts], *names: str) -> None:
-    for name in names:
+    for name in (newest_keep.host, host):
         for live in facts[name].live_runs:
             raise Refused(
                 f"{live.run} of {live.who} is live there, and writes to keep",
                 where=name,
                 next=f"`tfdeploy stop {live.run}`, then again",
             )
+    with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).held():
+        copy_keep(
+            fleet, KeepCopy(job.name, job.keep, source_and_target[0]), source_and_target, emit
+        )
+    return newest_keep

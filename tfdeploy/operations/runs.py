@@ -48,7 +48,14 @@ def list_runs(
         )
     listed_runs = {known_run.run for known_run in known_runs}
     rows += [
-        _remembered(plan) for plan in plans_on(silent, store, job) if plan.run not in listed_runs
+        {
+            **_row(FoundRun(plan.run, plan.job), plan, set()),
+            "state": None,
+            "live": None,
+            "ended": None,
+        }
+        for plan in plans_on(silent, store, job)
+        if plan.run not in listed_runs
     ]
     return newest_first(rows), silent
 
@@ -90,14 +97,4 @@ def _row(run: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
         "hosts": hosts,
         "who": plan.operator if plan else None,
         "damaged": dict(run.damaged),
-    }
-
-
-def _remembered(plan: Plan) -> RunRow:
-    """Return the row of a run that only the store of this machine has."""
-    return {
-        **_row(FoundRun(plan.run, plan.job), plan, set()),
-        "state": None,
-        "live": None,
-        "ended": None,
     }

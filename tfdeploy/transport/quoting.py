@@ -24,14 +24,11 @@ def command_line(argv: tuple[str, ...]) -> str:
     if not argv or any("\0" in word for word in argv):
         raise ValueError("a command needs words, without NUL")
     if len(argv) == 1:
-        return _shell_script(argv[0])
+        script = argv[0]
+        return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _escaped_line(script)
     if all(_PLAIN.match(word) for word in argv):
         return "exec " + " ".join(argv)
     return _escaped_line("exec " + shlex.join(argv))
-
-
-def _shell_script(script: str) -> str:
-    return f"exec /bin/sh -c {script}" if _PLAIN.match(script) else _escaped_line(script)
 
 
 def _escaped_line(script: str) -> str:

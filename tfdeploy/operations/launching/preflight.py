@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tfdeploy.errors import Refused, TfdeployError
+from tfdeploy.errors import Refused
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Inventory
-from tfdeploy.model.output.check import Check
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import with_names, without_name
 from tfdeploy.operations.emit import emit_warning
@@ -39,28 +38,19 @@ def preflight(
     if errors:
         raise combine_errors(
             "check",
-            {host: _refused(host, host_checks[0]) for host, host_checks in errors.items()},
+            {
+                host: Refused(
+                    first.detail, where=host, next=f"{first.fix}; {FORCE}" if first.fix else FORCE
+                )
+                for host, (first, *_) in errors.items()
+            },
             len(probed),
         )
     hosts_by_problem: dict[str, list[str]] = {}
     for host, host_checks in checks.items():
         for each in host_checks:
             if each.is_error or not (each.ok or each.check in NOTED):
-                hosts_by_problem.setdefault(without_name(_describe_check(each), host), []).append(
-                    host
-                )
+                problem = f"{each.detail}: {each.fix}" if each.fix else each.detail
+                hosts_by_problem.setdefault(without_name(problem, host), []).append(host)
     for text, names in hosts_by_problem.items():
         emit_warning(emit, f"{fold_names(names)}: {with_names(text, names)}", run=plan.run)
-
-
-def _refused(host: str, first_error: Check) -> TfdeployError:
-    return Refused(
-        first_error.detail,
-        where=host,
-        next=f"{first_error.fix}; {FORCE}" if first_error.fix else FORCE,
-    )
-
-
-def _describe_check(check: Check) -> str:
-    """Describe a failed check in one line."""
-    return f"{check.detail}: {check.fix}" if check.fix else check.detail

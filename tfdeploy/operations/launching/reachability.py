@@ -101,6 +101,8 @@ def unreachable_error(
     for seen_from, ports in closed_ports.items():
         for each in ports:
             pairs.setdefault((seen_from, each.host), []).append(each)
+    # The ports of a host that are closed for the first host that does not reach it.
+    ports_by_target = {to: ports for (_, to), ports in reversed(pairs.items())}
     hosts_by_name = {host.name: host for host in hosts}
     isolated = [
         name
@@ -108,7 +110,7 @@ def unreachable_error(
         if 1 < tries.get(name, 0) == sum(to == name for _, to in pairs)
     ]
     lines = [
-        f"no other host reaches {name}: {_describe_ports(_ports_from_first_host(pairs, name))}"
+        f"no other host reaches {name}: {_describe_ports(ports_by_target[name])}"
         for name in isolated
     ]
     other_pairs = {pair: ports for pair, ports in pairs.items() if pair[1] not in isolated}
@@ -127,21 +129,15 @@ def unreachable_error(
         else ""
     )
     culprits = [hosts_by_name[name] for name in dict.fromkeys(to for _, to in pairs)]
+    port_ranges = dict.fromkeys("{}-{}".format(*host.ports) for host in culprits)
     return Refused(
         "hosts reach this machine, but not each other:"
         + "".join(f"\n  {line}" for line in (*lines[:MOST_LINES], *omitted)),
         where=", ".join(host.name for host in culprits[:MOST_LINES]),
-        next=f"open TCP ports {_port_ranges(culprits)} between the hosts (`ports:` of the inventory), "
+        next=f"open TCP ports {', '.join(port_ranges)} between the hosts (`ports:` of the inventory), "
         "or set `advertise:` of "
         f"{culprits[0].name} to an address that the others reach" + nat,
     )
-
-
-def _ports_from_first_host(
-    pairs: Mapping[tuple[str, str], list[ShutPort]], name: str
-) -> list[ShutPort]:
-    """Return the ports of `name` that are closed for the first host that does not reach `name`."""
-    return next(ports for (_, to), ports in pairs.items() if to == name)
 
 
 def _describe_ports(ports: Sequence[ShutPort]) -> str:
@@ -152,8 +148,3 @@ def _describe_ports(ports: Sequence[ShutPort]) -> str:
             each.address + (f" ({each.task})" if each.task else "")
         )
     return "; ".join(f"{why} at {', '.join(addresses)}" for why, addresses in by_reason.items())
-
-
-def _port_ranges(hosts: Sequence[Host]) -> str:
-    """Return the port ranges that these hosts need, as text."""
-    return ", ".join(dict.fromkeys(f"{low}-{high}" for low, high in (host.ports for host in hosts)))

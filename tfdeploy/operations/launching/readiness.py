@@ -30,7 +30,8 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
             raise combine_errors("waiting for the tasks", watch.errors, len(plan.hosts))
         if view.final or any(state is None for state in watch.states.values()):
             raise first_death_error(fleet, plan, watch)
-        if _is_ending(watch):
+        # Before the commit, only a failure, an operator or a missed renewal ends a run early.
+        if any(state.phase in ("ending", "ended") for state in watch.known_states):
             check_succeeded(fleet, plan, emit)
         waiting = [task.task for task in plan.tasks if not _is_up(watch, task.task)]
         if not waiting:
@@ -57,14 +58,6 @@ def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
         time.sleep(POLL_S)
     if view.state != "succeeded":
         raise first_death_error(fleet, plan, watch)
-
-
-def _is_ending(watch: Watch) -> bool:
-    """Return whether the run is ending or has ended on some host.
-
-    Before the commit, only a failure, an operator or a missed renewal ends a run early.
-    """
-    return any(state.phase in ("ending", "ended") for state in watch.known_states)
 
 
 def _is_up(watch: Watch, task: str) -> bool:

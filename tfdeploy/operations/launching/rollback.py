@@ -38,7 +38,9 @@ class Prepared:
         run = self.plan.run
         with step(self.emit, "rollback", run):
             args = {
-                "reason": _reason(error),
+                "reason": error.what.splitlines()[0]
+                if isinstance(error, TfdeployError)
+                else "launch was interrupted",
                 "purge": self.step_begun == "prepare",
                 "plan_digest": self.plan.digest,
             }
@@ -54,10 +56,3 @@ class Prepared:
                     f"the rollback did not reach this host ({failure.what}); {otherwise}",
                     host=host,
                 )
-
-
-def _reason(error: BaseException) -> str:
-    """Return the reason for the rollback in one line."""
-    return (
-        error.what.splitlines()[0] if isinstance(error, TfdeployError) else "launch was interrupted"
-    )

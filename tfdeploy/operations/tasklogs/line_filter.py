@@ -83,10 +83,6 @@ class LineFilter:
         )
 
 
-def _moment(line: LogLine) -> bytes:
-    return (iso_z(line.time) or "").encode()
-
-
 def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
     """Return a function that tells whether any of the patterns matches a line."""
     if len(patterns) == 1:
@@ -117,7 +113,11 @@ class _Matches:
             if selected:
                 group = [*self._before, line]
                 if self._gaps and self._begins_group(begins=begins):
-                    text = b"%s attempt %d, %s" % (GAP, line.attempt, _moment(line))
+                    text = b"%s attempt %d, %s" % (
+                        GAP,
+                        line.attempt,
+                        (iso_z(line.time) or "").encode(),
+                    )
                     shown.append(
                         group[0]._replace(stream="", line=text if self._errors else GAP, ended=True)
                     )

@@ -52,15 +52,6 @@ def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
     return b"".join(chunks.values())
 
 
-def _is_sound(record: Record) -> bool:
-    """Return whether the record is valid.
-
-    If a full disk has cut a record, all later records are read at wrong offsets and are invalid.
-    """
-    _, time, stream, _ = record
-    return 0 <= time < _MOST_TIME and stream in (0, 1)
-
-
 def read_records(path: Path) -> Iterator[Record]:
     """Yield all records in the order in which they were appended.
 
@@ -70,8 +61,9 @@ def read_records(path: Path) -> Iterator[Record]:
         with path.open("rb") as times:
             while block := times.read(_BLOCK_RECORDS * RECORD.size):
                 whole = len(block) // RECORD.size * RECORD.size
-                yield from (
-                    record for record in RECORD.iter_unpack(block[:whole]) if _is_sound(record)
-                )
+                for record in RECORD.iter_unpack(block[:whole]):
+                    # If a full disk has cut a record, all later records are read at wrong offsets.
+                    if 0 <= record[1] < _MOST_TIME and record[2] in (0, 1):
+                        yield record
     except OSError:
         return

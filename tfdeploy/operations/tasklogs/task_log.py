@@ -88,8 +88,8 @@ class TaskLog:
             "job": self.plan.job,
             "tasks": [self.task],
             "follow": follow,
+            "limit_bytes": PULL_BYTES,
         }
-        args["limit_bytes"] = PULL_BYTES
         self.followed = follow
         if self._give_up is None and self.query.within_s is not None:
             self._give_up = time.monotonic() + self.query.within_s

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import threading
 from contextlib import closing
+from functools import partial
 
 from tfdeploy.errors import BadAnswer, TfdeployError, has_code
 from tfdeploy.machine.threads import start_thread
@@ -34,11 +35,10 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
     while not stop.is_set():
         try:
             _receive(watch, host, stop)
-            if (
-                stop.is_set()
-                or watch.has_ended(host.name)
-                or not _try_resume(watch, host.name, stop)
-            ):
+            if stop.is_set() or watch.has_ended(host.name):
+                break
+            report = partial(emit_warning, watch.emit, host=host.name, run=watch.plan.run)
+            if not resume_patiently(watch.fleet, watch.plan, host.name, report, stop):
                 break
         except TfdeployError as error:
             watch.receive(host.name, error)
@@ -48,18 +48,6 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
                 stop.wait(BAD_ANSWER_S)
         stop.wait(AGAIN_S)
     watch.mark_settled(host.name)
-
-
-def _try_resume(watch: Watch, host: str, stop: threading.Event) -> bool:
-    """Try to resume the run on a host that lost its processes of the run.
-
-    Returns whether the run was resumed. Raises HostUnreachable.
-    """
-
-    def report(text: str) -> None:
-        emit_warning(watch.emit, text, host=host, run=watch.plan.run)
-
-    return resume_patiently(watch.fleet, watch.plan, host, report, stop)
 
 
 def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:

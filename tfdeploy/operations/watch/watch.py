@@ -131,7 +131,9 @@ class Watch:
                 self.errors.pop(host, None)
                 self._forget(host, answer.what)
             elif isinstance(answer, TfdeployError):
-                self._record_error(host, answer)
+                if host not in self.errors:
+                    emit_host(self.emit, host, "unreachable", answer.what, run=self.plan.run)
+                self.errors[host] = answer
             else:
                 self._check_own_report(host, answer)
                 self._receive(host, answer)
@@ -155,12 +157,6 @@ class Watch:
                 raise BadAnswer(
                     f"it answers for {status.task} on {status.host}, run {status.run}", where=host
                 )
-
-    def _record_error(self, host: str, error: TfdeployError) -> None:
-        """Record the error of a host, and emit it if the host had no error before."""
-        if host not in self.errors:
-            emit_host(self.emit, host, "unreachable", error.what, run=self.plan.run)
-        self.errors[host] = error
 
     def _forget(self, host: str, why: str) -> None:
         """Mark the host's unfinished tasks as lost, because the run's folder was removed there."""

@@ -11,7 +11,6 @@ import subprocess
 import sys
 import tempfile
 from functools import lru_cache
-from pathlib import Path
 
 from tfdeploy.transport.rsync import ask_for_shell, confined
 
@@ -89,8 +88,4 @@ def _runs(command: list[str]) -> bool:
 
 def _python(file: str) -> tuple[str, ...]:
     """Return the command that runs the Python file with this interpreter."""
-    return (sys.executable, "-S", "-E", _path(file))
-
-
-def _path(file: str) -> str:
-    return str(Path(file).resolve())
+    return (sys.executable, "-S", "-E", os.path.realpath(file))

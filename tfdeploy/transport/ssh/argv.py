@@ -58,7 +58,12 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
         settings.append(f"HostKeyAlias={target.host_key_alias}")
     if target.jump is not None:
         settings.append(
-            "ProxyCommand=" + _escape_percent(shlex.join(_jump_command(target.jump, target)))
+            "ProxyCommand="
+            + _escape_percent(
+                shlex.join(
+                    (*ssh_argv(target.jump, forwarding=True), "-W", target.shown_address, "jump")
+                )
+            )
         )
     elif target.proxy_command is not None:
         settings.append("ProxyCommand=" + _escape_percent(target.proxy_command))
@@ -93,11 +98,6 @@ def rsync_shell(command: tuple[str, ...]) -> str:
     rsync knows quotes but no backslashes, so a quote inside quotes is doubled.
     """
     return " ".join("'" + argument.replace("'", "''") + "'" for argument in command)
-
-
-def _jump_command(jump: Target, target: Target) -> tuple[str, ...]:
-    """Return the ssh command that connects to `target` through the jump host `jump`."""
-    return (*ssh_argv(jump, forwarding=True), "-W", target.shown_address, "jump")
 
 
 def _escape_percent(text: str) -> str:

@@ -60,6 +60,10 @@ class Link:
         )
         # IP address of this machine. "": the link is not a TCP connection of this process.
         self.own_address = str(under.getsockname()[0]) if self._tcp else ""
+        if self._tcp:
+            under.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for option, value in _TCP_OPTIONS.items():
+            self._set_tcp_option(option, value)
         self._closed = False
         # Number of bytes that may come before the login. None: the login is complete.
         self.budget: int | None = HANDSHAKE_BYTES
@@ -177,7 +181,6 @@ def dial(target: Target, wait: Wait) -> Link:
         except OSError as error:
             failed = failed or error
             continue
-        _tune(sock)
         return Link(sock)
     raise failed or TimeoutError("timed out")
 
@@ -226,14 +229,6 @@ def _connect(
     finally:
         for sock in tried:
             sock.close()
-
-
-def _tune(sock: socket.socket) -> None:
-    """Set keepalive and the options in _TCP_OPTIONS."""
-    sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, value in _TCP_OPTIONS.items():
-        if hasattr(socket, name):
-            sock.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
 
 def _spawn(command: str) -> Link:

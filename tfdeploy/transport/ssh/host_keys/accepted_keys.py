@@ -57,8 +57,8 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
     """
 
     def look_up(name: str) -> Judgement:
-        keys = known_hosts.find(target.known_hosts, name, authorities=authorities)
-        return Judgement(*_state(keys, key))
+        entries = known_hosts.find(target.known_hosts, name, authorities=authorities)
+        return Judgement(_state(entries, key), tuple(entries))
 
     judgement = look_up(target.known_name)
     if target.revoked_keys is not None and revoked_keys.is_revoked(target.revoked_keys, key):
@@ -83,14 +83,14 @@ def algorithms(target: Target) -> tuple[str, ...]:
     return tuple(sorted(ALGORITHMS, key=lambda name: _keytype(name) not in kinds))
 
 
-def _state(keys: list[KnownKey], key: bytes) -> tuple[str, tuple[KnownKey, ...]]:
-    """Return (state of `key`, all entries), where `keys` are the entries of known_hosts."""
-    host_entries = [entry for entry in keys if not entry.marker]
-    if any(entry.revoked and entry.key == key for entry in keys):
-        return "revoked", tuple(keys)
-    if any(entry.key == key for entry in host_entries):
-        return "known", tuple(keys)
-    return "changed" if host_entries else "new", tuple(keys)
+def _state(entries: list[KnownKey], key: bytes) -> str:
+    """Return the state of `key`, as these entries of known_hosts decide it."""
+    host_keys = [entry.key for entry in entries if not entry.marker]
+    if any(entry.revoked and entry.key == key for entry in entries):
+        return "revoked"
+    if key in host_keys:
+        return "known"
+    return "changed" if host_keys else "new"
 
 
 def _kinds(keys: Iterable[KnownKey]) -> set[str]:

@@ -44,7 +44,7 @@ def append(path: str, name: str, line: bytes) -> None:
     Raises HostFailed (for this machine) if the file cannot be written, or if another program has
     added another key of `name` meanwhile.
     """
-    with _translated_errors(path), _locked(path) as handle:
+    with _locked(path) as handle:
         _refuse_others(path, name, [known.key for known in KnownFile(line, path).find(name)])
         size = os.fstat(handle).st_size
         if size and os.pread(handle, 1, size - 1) != b"\n":
@@ -63,7 +63,7 @@ def replace(paths: Sequence[str], name: str, line: bytes, accepted: Collection[b
     real_paths = list(dict.fromkeys(map(os.path.realpath, paths)))
     first, *other_paths = [path for path in real_paths if _keys_of(path, name)] or real_paths[:1]
     for path in (*other_paths, first):
-        with _translated_errors(path), _locked(path) as handle:
+        with _locked(path) as handle:
             _refuse_others(path, name, accepted)
             _rewrite(
                 path,
@@ -176,20 +176,17 @@ def _copy_metadata(path: str, new_path: str, old_stat: os.stat_result) -> None:
 
 @contextlib.contextmanager
 def _locked(path: str) -> Iterator[int]:
-    """Lock the file and yield its descriptor. A missing file is created."""
-    Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    with FileLock(os.path.realpath(path)) as lock:
-        if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
-            raise HostFailed(
-                "another program keeps the file locked", where=path, next="type the same again"
-            )
-        yield lock.descriptor
+    """Lock the file and yield its descriptor. A missing file is created.
 
-
-@contextlib.contextmanager
-def _translated_errors(path: str) -> Iterator[None]:
-    """Turn an OSError in the `with` block into HostFailed."""
+    An OSError in the `with` block becomes HostFailed.
+    """
     try:
-        yield
+        Path(path).parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with FileLock(os.path.realpath(path)) as lock:
+            if not lock.acquire(_LOCK_TIMEOUT_S) or lock.descriptor is None:
+                raise HostFailed(
+                    "another program keeps the file locked", where=path, next="type the same again"
+                )
+            yield lock.descriptor
     except OSError as error:
         raise HostFailed(f"the key cannot be recorded: {error.strerror}", where=path) from error
