@@ -15,7 +15,6 @@ from tfdeploy.lab.loopback import LoopbackLab
 from tfdeploy.lab.state import LabState
 
 KINDS = ("loopback", "isolated")
-DEFAULT_NAME = "lab"
 # The pattern matches a bandwidth as tc writes it, such as 100mbit.
 _RATE = re.compile(r"[1-9][0-9]*(\.[0-9]+)?([kmgt]i?)?(bit|bps)\Z", re.IGNORECASE)
 
@@ -123,7 +122,7 @@ def _refuse_other_settings(existing: LabState, wanted: LabState, count: int) -> 
 
 
 def up(
-    name: str = DEFAULT_NAME,
+    name: str,
     kind: str = "loopback",
     count: int = 3,
     *,
@@ -169,7 +168,7 @@ def up(
     return lab
 
 
-def load(name: str = DEFAULT_NAME) -> Lab:
+def load(name: str) -> Lab:
     """Return the lab called `name`. Raises UsageError if there is none."""
     root = folder.lab_folder(name)
     lab_state = state.read(root)
@@ -183,7 +182,7 @@ def load(name: str = DEFAULT_NAME) -> Lab:
     return _open_lab(root, lab_state)
 
 
-def down(name: str = DEFAULT_NAME) -> None:
+def down(name: str) -> None:
     """Remove a lab, even if only its processes or some of its files are left.
 
     Raises UsageError if nothing of the lab is left.

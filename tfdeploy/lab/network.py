@@ -33,7 +33,7 @@ class Carried(TypedDict):
     from_bytes: int
 
 
-def subnet(root: Path, site: int = 0) -> str:
+def subnet(root: Path, site: int) -> str:
     """Return the first three numbers of the subnet 10.x.y.0/24 of a site.
 
     Two labs may have the same subnet, because they share no network namespace.

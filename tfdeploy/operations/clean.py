@@ -67,7 +67,7 @@ class Removed:
     gone: Items
     remaining: Items
     errors: Mapping[str, TfdeployError]
-    runs_left: frozenset[tuple[str, str]] = frozenset()
+    runs_left: frozenset[tuple[str, str]]
 
 
 def find_candidates(

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfdeploy.model.answers.listing import newest
@@ -40,10 +40,10 @@ class FetchOptions:
     """
 
     to: Path
-    parts: tuple[str, ...] = PARTS
-    overwrite: bool = False
-    only: frozenset[str] | None = None
-    most_bytes: int | None = None
+    parts: tuple[str, ...]
+    overwrite: bool
+    only: frozenset[str] | None
+    most_bytes: int | None
 
 
 @dataclass
@@ -51,8 +51,8 @@ class Fetched:
     """Every host's outcome, and the host whose keep folders were fetched (None: none has any)."""
 
     hosts: Outcomes[HostFetch]
-    keep_from: str | None = None
-    others: list[str] = field(default_factory=list)  # hosts whose kept files were not fetched
+    keep_from: str | None
+    others: list[str]  # hosts whose kept files were not fetched
 
 
 @dataclass(frozen=True)

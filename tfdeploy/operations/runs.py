@@ -69,9 +69,7 @@ def newest_first(rows: list[RunRow]) -> list[RunRow]:
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 
 
-def select_rows(
-    rows: list[RunRow], states: Collection[str] = (), since: float | None = None
-) -> list[RunRow]:
+def select_rows(rows: list[RunRow], states: Collection[str], since: float | None) -> list[RunRow]:
     """Return the rows in one of `states` (empty: any state) that started at `since` or later."""
     begin = (iso_z(since) or "").rstrip("Z")
     return [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.job import DEFAULT_METRICS
@@ -29,13 +29,13 @@ class Status:
     """The state of a run, and the errors of hosts without an answer."""
 
     view: RunView
-    errors: Errors = field(default_factory=dict)
+    errors: Errors
     # Hosts on which the process that watches the run (the minder) is gone before the run has ended,
     # for example after a reboot: see watch/resume.py.
-    abandoned: tuple[str, ...] = ()
+    abandoned: tuple[str, ...]
     # (a host that knows that the run has ended, the hosts that do not know it); None if there are
     # no such hosts: see watch/relay.py.
-    unheard: tuple[str, tuple[str, ...]] | None = None
+    unheard: tuple[str, tuple[str, ...]] | None
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:

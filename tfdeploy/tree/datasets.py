@@ -33,8 +33,8 @@ class DataListing:
     rows: Listing = field(repr=False, compare=False)
     digest: str
     attributes: str
-    warnings: tuple[str, ...] = ()  # one text for each link that leads out of the data set
-    stamp: str = ""  # the text of an agent.stamp.Stamp, which differs after each change
+    warnings: tuple[str, ...]  # one text for each link that leads out of the data set
+    stamp: str  # the text of an agent.stamp.Stamp, which differs after each change
     # The files that must not be sent, for `read_again`.
     withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)
 

@@ -12,7 +12,7 @@ import re
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
 from tfdeploy.agent.host import file_sum
@@ -40,9 +40,9 @@ class Recipe:
     """
 
     main: str
-    files: dict[str, str] = field(default_factory=dict)
-    wheels: DataListing | None = None
-    digest: str = ""
+    files: dict[str, str]
+    wheels: DataListing | None
+    digest: str
 
 
 def read_recipe(

@@ -36,10 +36,10 @@ class Shipment:
     job: str
     manifest: Manifest
     code: CodeFiles
-    data: dict[str, DataListing] = field(default_factory=dict)
+    data: dict[str, DataListing]
+    by_rsync: frozenset[str]
     origins: dict[str, Host] = field(default_factory=dict)
     splits: dict[str, Split] = field(default_factory=dict)
-    by_rsync: frozenset[str] = frozenset()
     _read: list[Program] = field(default_factory=list)  # cached program; at most one entry
 
     @cached_property

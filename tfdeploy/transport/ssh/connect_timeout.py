@@ -47,7 +47,7 @@ class Wait:
         self._spent_s = 0.0
         self._received = 0
         self._paused = 0
-        self._held_slots: list[Callable[[], None]] = []
+        self.held_slots: list[Callable[[], None]] = []  # functions that release them
 
     def now(self) -> float:
         """Return the seconds spent on this host so far.
@@ -96,18 +96,8 @@ class Wait:
 
     def release_slots(self) -> None:
         """Release all slots of the host. The caller must hold the lock."""
-        while self._held_slots:
-            self._held_slots.pop()()
-
-    def hold_slot(self, release: Callable[[], None]) -> None:
-        """Store a slot that this host has acquired. `release`: releases the slot."""
-        with _lock:
-            self._held_slots.append(release)
-
-    def return_slots(self) -> None:
-        """Release the slots that the host still holds, if any."""
-        with _lock:
-            self.release_slots()
+        while self.held_slots:
+            self.held_slots.pop()()
 
 
 class Slots:
@@ -125,11 +115,13 @@ class Slots:
         """Acquire a slot for the `with` block, and release it at the end."""
         with wait.paused():
             self._free.acquire()
-        wait.hold_slot(self._free.release)
+        with _lock:
+            wait.held_slots.append(self._free.release)
         try:
             yield
         finally:
-            wait.return_slots()
+            with _lock:
+                wait.release_slots()
 
 
 @contextlib.contextmanager

@@ -15,14 +15,10 @@ MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 
 
 class Patience:
-    """The retries of one host. `tell`: gets one notice for the operator, after NOTICE_S seconds."""
+    """The retries of one host. `notify`: gets one notice for the operator, after NOTICE_S seconds."""
 
-    def __init__(
-        self,
-        tell: Callable[[str], None],
-        clock: Callable[[], float] = time.monotonic,
-    ) -> None:
-        self._tell, self._clock = tell, clock
+    def __init__(self, notify: Callable[[str], None]) -> None:
+        self._notify = notify
         # Monotonic time at which the host first closed a connection.
         self._first_closing: float | None = None
         self._tries = 0
@@ -31,16 +27,16 @@ class Patience:
     @property
     def waited_s(self) -> float:
         """Return the seconds since the host first closed a connection; 0.0: it has closed none."""
-        return 0.0 if self._first_closing is None else self._clock() - self._first_closing
+        return 0.0 if self._first_closing is None else time.monotonic() - self._first_closing
 
     def delay_s(self, closing: Closing) -> float | None:
         """Return the seconds to wait before the next attempt, with jitter. None: give up."""
         if self._first_closing is None:
-            self._first_closing = self._clock()
+            self._first_closing = time.monotonic()
         if self.waited_s >= closing.patience_s:
             return None
         if closing.notice and not self._has_notified and self.waited_s >= NOTICE_S:
             self._has_notified = True
-            self._tell(closing.notice.format(patience=closing.patience_s))
+            self._notify(closing.notice.format(patience=closing.patience_s))
         self._tries += 1
         return random.uniform(0.05, 0.15) * 2.0 ** min(self._tries, MAX_DOUBLINGS)

@@ -35,9 +35,12 @@ def test_the_first_bytes_say_how_sshd_turned_it_away(
 
 
 @pytest.mark.parametrize("closing", [HELD_OFF, CROWDED, SILENT, INTERRUPTED, UNANSWERED])
-def test_a_host_is_asked_again_for_as_long_as_waiting_may_help(closing: Closing) -> None:
+def test_a_host_is_asked_again_for_as_long_as_waiting_may_help(
+    closing: Closing, monkeypatch: pytest.MonkeyPatch
+) -> None:
     now, told = [0.0], []
-    patience = Patience(told.append, clock=lambda: now[0])
+    monkeypatch.setattr("tfdeploy.transport.ssh.patience.time.monotonic", lambda: now[0])
+    patience = Patience(told.append)
     tries = 0
     while (delay_s := patience.delay_s(closing)) is not None:
         assert 0.1 <= delay_s <= 2.4
@@ -49,9 +52,10 @@ def test_a_host_is_asked_again_for_as_long_as_waiting_may_help(closing: Closing)
     assert patience.waited_s < NOTICE_S or not told or f"{closing.patience_s:g} s" in told[0]
 
 
-def test_a_burst_that_is_over_soon_is_not_mentioned() -> None:
+def test_a_burst_that_is_over_soon_is_not_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
     now, told = [0.0], []
-    patience = Patience(told.append, clock=lambda: now[0])
+    monkeypatch.setattr("tfdeploy.transport.ssh.patience.time.monotonic", lambda: now[0])
+    patience = Patience(told.append)
     for now[0] in (0.0, 0.5, 1.0, 1.9):
         assert patience.delay_s(HELD_OFF) is not None
     assert told == []

@@ -41,7 +41,7 @@ class KnownKey:
     key: bytes
     file: str
     line: int  # 0: unknown
-    marker: str = ""  # "", @cert-authority, @revoked
+    marker: str  # "", @cert-authority, @revoked
 
     @property
     def source(self) -> str:
