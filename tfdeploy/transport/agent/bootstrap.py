@@ -167,7 +167,7 @@ class _Startup:
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
             raise HostFailed(
-                "the login shell prints without end: " + repr(clean(self._output + out)),
+                "the login shell prints too much: " + repr(clean(self._output + out)),
                 where=self._host,
             )
         if late:

@@ -17,7 +17,7 @@ _OWN_IMPORT = re.compile(
 )
 _BEGIN = b"""
 import sys
-sys.path[:] = [place for place in sys.path if place] # not the home folder: a json.py of the user's is none of ours
+sys.path[:] = [path for path in sys.path if path] # without the home folder, which may have a json.py
 """
 # The host compiles this source only if it lacks the agent.
 _ARRIVAL = b"""
@@ -27,32 +27,32 @@ def unpack(data, workdir, name):
     agents = os.path.join(workdir, AGENTS)
     os.makedirs(agents, 0o700, exist_ok=True)
     check_owners(workdir, AGENTS)
-    for left in killed(agents):
-        shutil.rmtree(left, True)
+    for folder in abandoned_folders(agents):
+        shutil.rmtree(folder, True)
     fresh = os.path.join(agents, "new-%d-%s" % (os.getpid(), os.urandom(4).hex()))
     try:
         os.mkdir(fresh, 0o700)
-        fill(fresh, data)
-        put(fresh, workdir, name)
+        extract(fresh, data)
+        move_into_place(fresh, workdir, name)
     finally:
         shutil.rmtree(fresh, True)
         shutil.rmtree(fresh + ".old", True)
-def killed(agents): # what arrivals left that were killed an hour ago or earlier
+def abandoned_folders(agents): # of installations that were killed an hour ago or earlier
     import time
-    for each in os.scandir(agents):
+    for entry in os.scandir(agents):
         try:
-            known = each.stat(follow_symlinks=False)
-        except OSError: # another arrival has ended
+            about = entry.stat(follow_symlinks=False)
+        except OSError: # another installation has ended
             continue
-        if each.name.startswith("new-") and known.st_uid == os.getuid() and time.time() - known.st_mtime > 3600:
-            yield each.path
-def fill(fresh, data):
+        if entry.name.startswith("new-") and about.st_uid == os.getuid() and time.time() - about.st_mtime > 3600:
+            yield entry.path
+def extract(fresh, data):
     import io, zipfile
-    zipfile.ZipFile(io.BytesIO(data)).extractall(fresh) # not flushed: what a power cut damages is found and replaced
+    zipfile.ZipFile(io.BytesIO(data)).extractall(fresh) # not flushed: an agent that a power cut damages is installed again
     for folder, inner, files in os.walk(fresh):
-        if folder != fresh: # made here: a program with a loose umask would let others write to it
+        if folder != fresh: # with a loose umask, a later program would let others write to this folder
             os.mkdir(os.path.join(folder, "__pycache__"), 0o700)
-def put(fresh, workdir, name):
+def move_into_place(fresh, workdir, name):
     folder = os.path.join(workdir, AGENTS, name)
     for again in (True, False):
         try:
@@ -60,20 +60,20 @@ def put(fresh, workdir, name):
         except OSError:
             if not os.path.isdir(folder):
                 raise
-            if has_agent(workdir, name) or not again: # another host of a shared workdir was first, and runs it
+            if has_agent(workdir, name) or not again: # another host with the same workdir was first
                 return
         try:
-            os.rename(folder, fresh + ".old") # a damaged one, which those who run it have loaded
+            os.rename(folder, fresh + ".old") # a damaged agent; processes that run it have loaded it
         except FileNotFoundError:
             pass
 """
 # This source reads `NAME HOST WORKDIR`, the first line after the program. Most starts need no other
 # source, so this one imports and compiles as little as possible.
 _START = b"""
-def say(line):
+def send(line):
     sys.stdout.write("\\n" + line + "\\n")
     sys.stdout.flush()
-def serve(folder, workdir, host): # in this process: a second interpreter would cost as much as all the rest
+def serve(folder, workdir, host): # in this process, because starting a second interpreter is slow
     sys.path.insert(0, folder)
     from tfdeploy.agent.main import main
     sys.exit(main(["serve", "--workdir", workdir, "--host", host]))
@@ -84,22 +84,22 @@ def start():
     folder = os.path.join(workdir, AGENTS, name)
     try:
         if os.path.isabs(workdir) and is_agent_unchanged(workdir, name):
-            say("=tfdeploy-have=")
+            send("=tfdeploy-have=")
         else:
             exec(REST, globals())
-            look(folder, workdir, name)
+            install_if_missing(workdir, name)
         serve(folder, workdir, host)
     except OSError as error:
         exec(REST, globals())
-        tell(error, folder)
+        report_error(error, folder)
 start()
 """
-_LOOK = b"""
+_INSTALL = b"""
 def fail(code, what, advice=None, details={}):
     import json
-    say("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "advice": advice, "details": details}))
+    send("=tfdeploy-fail= " + json.dumps({"code": code, "what": what, "advice": advice, "details": details}))
     sys.exit(1)
-def tell(error, path):
+def report_error(error, path):
     if hasattr(error, "why"):
         exec(MENDING, globals())
         fail("foreign", *describe_problem(error.why, error.path, error.workdir, error.about))
@@ -109,12 +109,12 @@ def tell(error, path):
     while not os.path.exists(path):
         path = os.path.dirname(path)
     fail("disk", "%s, %d KiB free" % (what, os.statvfs(path).f_bavail * os.statvfs(path).f_frsize >> 10))
-def look(folder, workdir, name): # comes back where the agent is there, whole
+def install_if_missing(workdir, name):
     if not os.path.isabs(workdir):
         fail("workdir", "%s: there is no home folder to put it in" % workdir)
     if has_agent(workdir, name):
-        return say("=tfdeploy-have=")
-    say("=tfdeploy-need=")
+        return send("=tfdeploy-have=")
+    send("=tfdeploy-need=")
     exec(ARRIVAL, globals())
     import hashlib
     digest, size = sys.stdin.buffer.readline().decode().split()
@@ -122,7 +122,7 @@ def look(folder, workdir, name): # comes back where the agent is there, whole
     if hashlib.sha256(data).hexdigest() == digest:
         unpack(data, workdir, name)
     if not has_agent(workdir, name):
-        fail("workdir", "the agent did not arrive whole")
+        fail("workdir", "the agent arrived damaged")
 """
 
 
@@ -137,7 +137,7 @@ def _text(module: str) -> bytes:
 _REST = (
     _FUTURE
     + _text("ownership")
-    + _LOOK
+    + _INSTALL
     + f"ARRIVAL = {_ARRIVAL!r}\nMENDING = {_text('mending')!r}\n".encode()
 )
 PROGRAM = _FUTURE + _BEGIN + _text("seen") + b"REST = " + repr(_REST).encode() + b"\n" + _START

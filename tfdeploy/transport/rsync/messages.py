@@ -106,7 +106,7 @@ def explain(
         return HostUnreachable(
             f"the transfer broke off: {line}",
             where=host,
-            next="the same command again goes on from there",
+            next="type the same command again: it resumes the transfer",
         )
     if b"change_dir" in stderr and code == 23 and root.encode(errors="surrogateescape") in stderr:
         return HostFailed(
@@ -114,9 +114,9 @@ def explain(
         )
     if code in (1, 4):
         return Refused(
-            f"the two rsyncs do not understand each other: {line}",
+            f"the rsync programs of the two machines are incompatible: {line}",
             where=host,
-            next="rsync 3.1 or newer on both sides",
+            next="install rsync 3.1 or newer on both",
         )
     return HostFailed(f"rsync ended with {code}: {line}", where=host)
 

@@ -109,14 +109,14 @@ def pull(
     )
     if rsync.too_much:
         raise HostFailed(
-            f"the host sends more than the {max_bytes} bytes that were to come",
+            f"the host sends more than the expected {max_bytes} bytes",
             where=target.name or target.where,
         )
     if rsync.too_slow:
         raise HostFailed(
             "it sends its files too slowly",
             where=target.name or target.where,
-            next="the same command goes on",
+            next="type the same command again: it resumes the transfer",
         )
     if rsync.code not in SUCCESS:
         raise messages.explain(rsync.code, rsync.stderr, target, source_root, into=destination)
@@ -131,7 +131,7 @@ def _start(session: Session | None, total_bytes: int) -> Start | None:
 def check_name(name: bytes) -> None:
     """Raise Refused if the name is not a relative path, or leads out of the folder."""
     if any(component in (b"", b".", b"..") for component in name.split(b"/")) or b"\0" in name:
-        raise Refused(f"{os.fsdecode(name)!r} leads out of the folder it was to come from")
+        raise Refused(f"{os.fsdecode(name)!r} leads out of the requested folder")
 
 
 def _check_source(root: str, delete: bool) -> None:
