@@ -503,7 +503,14 @@ def test_false_lock_holder_does_not_stop_other_hosts(
             )
 
     fleet = Locked(lambda *_: None)
-    lock = HostLocks(fleet, hosts_of(PLAN), JOB, operation, {"user": "me"}, lambda event: None)
+    lock = HostLocks(
+        fleet=fleet,
+        hosts=hosts_of(PLAN),
+        job=JOB,
+        operation=operation,
+        holder={"user": "me"},
+        emit=lambda event: None,
+    )
     with lock.held_where_possible() as failed:
         assert [host.name for host in lock.hosts] == [OTHER]
     assert failed[LIAR].exit_code == 3 and "is locked by" in failed[LIAR].what

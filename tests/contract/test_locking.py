@@ -68,7 +68,14 @@ class Taking(threading.Thread):
             self.said.append(event.data.get("text", ""))
 
         try:
-            with HostLocks(self.fleet, self.hosts, "job", self.operation, ANNA, emit).held():
+            with HostLocks(
+                fleet=self.fleet,
+                hosts=self.hosts,
+                job="job",
+                operation=self.operation,
+                holder=ANNA,
+                emit=emit,
+            ).held():
                 self.held.set()
                 self.let_go.wait(120)
         except TfdeployError as error:
@@ -116,7 +123,14 @@ def test_error_names_all_unreachable_hosts(fleets: Any) -> None:
     away = tuple(replace(host, port=9) for host in hosts.values())
     with (
         pytest.raises(HostUnreachable) as caught,
-        HostLocks(anna, away, "digits", "launch", ANNA, lambda event: None).held(),
+        HostLocks(
+            fleet=anna,
+            hosts=away,
+            job="digits",
+            operation="launch",
+            holder=ANNA,
+            emit=lambda event: None,
+        ).held(),
     ):
         pass
     assert caught.value.where == "n[1-3]"
@@ -130,7 +144,9 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
     """
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
-    with HostLocks(anna, (host,), "job", "sync", ANNA, lambda event: None).held():
+    with HostLocks(
+        fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
+    ).held():
         agent = anna.session(host).agent()
         agent.call(DATA_BEGIN, where)
         os.kill(agent.hello.pid, signal.SIGKILL)
@@ -154,7 +170,9 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
 def test_operator_who_lost_only_session_keeps_lock(fleets: Any) -> None:
     hosts, anna, bert, _ = fleets
     host, where = hosts["n1"], {"job": "job", "name": "d", "bytes": 1}
-    with HostLocks(anna, (host,), "job", "sync", ANNA, lambda event: None).held():
+    with HostLocks(
+        fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
+    ).held():
         anna.session(host).close()
         anna.session(host).agent().call(DATA_BEGIN, where)
         assert not ask(bert, host, "sync")

@@ -181,12 +181,12 @@ def run_alone(act: Callable[[], Any]) -> dict[str, Any]:
 def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     def act() -> None:
         with HostLocks(
-            fleet,
-            hosts_of(PLAN),
-            JOB,
-            "sync",
-            {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
-            ignore_event,
+            fleet=fleet,
+            hosts=hosts_of(PLAN),
+            job=JOB,
+            operation="sync",
+            holder={"user": "me", "machine": "m", "pid": 1, "time": 1.0},
+            emit=ignore_event,
         ).held():
             pass
 

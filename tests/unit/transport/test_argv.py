@@ -122,7 +122,7 @@ def test_rsync_s_words_hold_no_room_for_options() -> None:
         (12, b"rsync: connection unexpectedly closed (0 bytes)\n", HostUnreachable, "broke off"),
         (30, b"timeout\n", HostUnreachable, "broke off"),
         (23, b"rsync: \x1b[31mopendir failed\n", HostFailed, "ended with 23"),
-        (1, b"rsync: --foo: unknown option\n", Refused, "understand"),
+        (1, b"rsync: --foo: unknown option\n", Refused, "incompatible"),
     ],
 )
 def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, words: str) -> None:

@@ -147,25 +147,25 @@ class VerbStream(Generic[I, V]):
     `close` may be called from any thread, and several times.
     """
 
-    _answer: Reply
-    _flow: Flow[I, V]
-    _cancel: Callable[[], None]
-    _silence_s: float | None
+    answer: Reply
+    flow: Flow[I, V]
+    cancel: Callable[[], None]
+    silence_s: float | None
     value: V | None = None
-    _waited_s: float = 0.0
-    _received: int = 0
+    waited_s: float = 0.0
+    received: int = 0
 
     def __iter__(self) -> Iterator[tuple[I, bytes]]:
-        name, host = self._flow.name, self._answer.host
+        name, host = self.flow.name, self.answer.host
         try:
             while (frame := self._next(name)) is not None:
-                yield checked_frame(frame, "item", self._flow.item, name, host), frame.own_blob
+                yield checked_frame(frame, "item", self.flow.item, name, host), frame.own_blob
         except BadAnswer:
             self.close()  # after a bad item, the host need not send more
             raise
-        if not self._answer.dropping:
+        if not self.answer.dropping:
             self.value = checked_frame(
-                self._answer.returned(name), "value", self._flow.value, name, host
+                self.answer.returned(name), "value", self.flow.value, name, host
             )
 
     def _next(self, name: str) -> Frame | None:
@@ -174,19 +174,19 @@ class VerbStream(Generic[I, V]):
         Only the time spent waiting for frames counts, not the time that the caller needs for them.
         """
         began = time.monotonic()
-        frame = self._answer.next(name, self._silence_s)
-        self._waited_s += time.monotonic() - began
-        self._received += len(frame.blob) if frame is not None else 0
+        frame = self.answer.next(name, self.silence_s)
+        self.waited_s += time.monotonic() - began
+        self.received += len(frame.blob) if frame is not None else 0
         if (
-            self._silence_s is not None
-            and self._waited_s > MAX_SILENCES * self._silence_s + self._received / MIN_BYTES_PER_S
+            self.silence_s is not None
+            and self.waited_s > MAX_SILENCES * self.silence_s + self.received / MIN_BYTES_PER_S
         ):
-            raise BadAnswer(f"its answer to {name} has no end", where=self._answer.host)
+            raise BadAnswer(f"its answer to {name} has no end", where=self.answer.host)
         return frame
 
     def close(self) -> None:
-        self._answer.stop()
-        self._cancel()
+        self.answer.stop()
+        self.cancel()
 
 
 def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:

@@ -52,17 +52,23 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
     hosts do not answer.
     """
 
-    def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
+    def plan_of_host(fleet: Any, sought: Any) -> Plan:
+        return plan(sought.run, "n1", 1.0, sought.job)
+
+    def plan_to_stop(fleet: Any, sought: Any, silent: Any) -> Plan:
         """Return the plan as one host has it. A plan from a host is not trusted as far as it
         concerns hosts that did not answer.
         """
-        return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
+        return with_hosts(plan_of_host(fleet, sought), silent)
 
     def know(silent: dict[str, HostUnreachable], *runs: FoundRun) -> None:
         monkeypatch.setattr(
             operations_find_run, "find_runs", lambda fleet, hosts, job: (list(runs), silent)
         )
-        monkeypatch.setattr(operations_find_run, "_from_hosts", from_hosts)
+        monkeypatch.setattr(operations_find_run, "plan_to_stop", plan_to_stop)
+        monkeypatch.setattr(
+            operations_find_run, "fetch_plan", lambda *words: (plan_of_host(*words), {})
+        )
 
     return know
 

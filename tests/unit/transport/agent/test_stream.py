@@ -164,7 +164,12 @@ def test_a_stream_that_goes_on_and_on_ends(monkeypatch: pytest.MonkeyPatch) -> N
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(stream.time, "monotonic", lambda: clock.now)
     answer = Reply("n1", lambda full: None)
-    asked: Any = VerbStream(answer, Flow(name="logs", item=dict, value=dict), lambda: None, 10.0)
+    asked: Any = VerbStream(
+        answer=answer,
+        flow=Flow(name="logs", item=dict, value=dict),
+        cancel=lambda: None,
+        silence_s=10.0,
+    )
     wait_for_next = answer.next
 
     def late(verb: str, silence_s: float | None) -> Frame | None:

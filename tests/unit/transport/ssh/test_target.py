@@ -27,7 +27,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.setattr(ssh_config, "SYSTEM_CONFIG", str(tmp_path / "none"))
     ssh_config.read_settings.cache_clear()
-    ssh_config._matters.cache_clear()
+    ssh_config._is_relevant.cache_clear()
     return tmp_path
 
 

@@ -116,7 +116,7 @@ class KnownFile:
         _, output = ssh_keygen.run_keygen(
             *("-l", "-F", name, "-f", "/dev/stdin"),  # -l: only lines with a valid key
             stdin=b"".join(lines.get(n, b"") + b"\n" for n in range(1, max(lines) + 1)),
-            about=f"{self._path}:{min(lines)}",
+            file=f"{self._path}:{min(lines)}",
             remedy="install OpenSSH's client, or write lines without markers and patterns",
         )
         keys = []

@@ -34,7 +34,7 @@ def is_revoked(path: str, key: bytes) -> bool:
     if text.startswith(_LIST):
         line = f"{keytype_of(key)} {base64.b64encode(key).decode()}\n".encode()
         arguments = ("-Q", "-f", path, "/dev/stdin")
-        return not ssh_keygen.run_keygen(*arguments, stdin=line, about=description, remedy=_REMEDY)[
+        return not ssh_keygen.run_keygen(*arguments, stdin=line, file=description, remedy=_REMEDY)[
             0
         ]
     keys = [_KEY.fullmatch(line) for line in text.split(b"\n") if not is_ignored(line)]

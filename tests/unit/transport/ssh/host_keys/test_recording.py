@@ -106,7 +106,7 @@ def test_a_file_with_two_names_and_one_with_a_key_that_nobody_saw_are_left_alone
         replace(path)
     (tmp_path / "same").unlink()
     with pytest.raises(HostFailed, match="meanwhile"):
-        replace(path, accepted="a")
+        replace(path, seen="a")
     assert path.read_text() == f"n1 {OLD}\n"
     assert list(tmp_path.iterdir()) == [path]
 
