@@ -89,21 +89,20 @@ def _check(wanted: LabState, count: int) -> None:
         capabilities.require_isolated(count)
 
 
-def _create(name: str, kind: str, count: int, shape: Shape) -> LabState:
+def _create(root: Path, wanted: LabState, count: int) -> LabState:
     """Plan the hosts of a new lab, make its folder, and return its state.
 
     Raises Refused if the interpreter does not run on this machine, whose root the hosts boot from.
     """
-    if shape["rootfs"] == "/":
-        interpreter.interpreter_folders(shape["python"])
-    root = folder.lab_folder(name)
+    if wanted.rootfs == "/":
+        interpreter.interpreter_folders(wanted.python)
     hosts = (
         loopback.plan_hosts(root, count)
-        if kind == "loopback"
-        else IsolatedLab.plan_hosts(root, count, shape["sites"])
+        if wanted.kind == "loopback"
+        else IsolatedLab.plan_hosts(root, count, wanted.sites)
     )
     root.mkdir(mode=0o755, exist_ok=True)
-    return LabState(name, kind, hosts, **shape)
+    return replace(wanted, hosts=hosts)
 
 
 def _refuse_other_settings(existing: LabState, wanted: LabState, count: int) -> None:
@@ -154,13 +153,7 @@ def up(
         if lab_state:
             _refuse_other_settings(lab_state, wanted, count)
         else:
-            hosts = (
-                loopback.plan_hosts(root, count)
-                if kind == "loopback"
-                else IsolatedLab.plan_hosts(root, count, sites)
-            )
-            lab_state = replace(wanted, hosts=hosts)
-            root.mkdir(mode=0o755, exist_ok=True)
+            lab_state = _create(root, wanted, count)
             state.save(root, lab_state)
         lab = _open_lab(root, lab_state)
         lab.prepare()

@@ -63,7 +63,7 @@ def sync_job(
     emit: Emit,
     confirm: Confirm,
     inventory: Inventory,
-    connected: Callable[[], dict[str, TfdeployError]],
+    connected: Callable[[], Errors],
     *,
     allow_secrets: bool = False,
 ) -> Outcomes[Synced]:
@@ -77,8 +77,8 @@ def sync_job(
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
     for warning in shipment.warnings:
-        emit_note(emit, warning, level="warning")
-    results: dict[str, Synced | TfdeployError] = {**connected()}
+        emit_warning(emit, warning)
+    results: Outcomes[Synced] = {**connected()}
     before = Counter[str]()
     wanted = hosts_except(hosts, results)
     for _ in range(TRIES):
