@@ -28,7 +28,7 @@ from tfdeploy.agent.host.network import sockets  # noqa: E402
 from tfdeploy.agent.mesh import tls  # noqa: E402
 from tfdeploy.agent.mesh.mesh import Mesh  # noqa: E402
 from tfdeploy.agent.mesh.shared_state import Knowledge  # noqa: E402
-from tfdeploy.operations.launching.certificates import certificates  # noqa: E402
+from tfdeploy.operations.launching.certificates import make_certificates  # noqa: E402
 
 NAMES = ["n1", "n2"]
 WORDS, STRANGERS = 20, 8
@@ -101,7 +101,7 @@ def first_message(certs: dict[str, str]) -> bytes:
 
 def main(a_second: float, seconds: float) -> int:
     ports = dict(zip(NAMES, _free_ports(2), strict=True))
-    certs, others = certificates("run", NAMES), certificates("another", NAMES)
+    certs, others = make_certificates("run", NAMES), make_certificates("another", NAMES)
     reading, writing = os.pipe()
     children = []
     for work in (

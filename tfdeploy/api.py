@@ -51,7 +51,7 @@ from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.emit import notices_to
 from tfdeploy.operations.launch import launch as launch_run
 from tfdeploy.operations.launch import plan_only
-from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.status import status as ask_status
 from tfdeploy.operations.stop import stop as stop_run
@@ -309,7 +309,7 @@ class Run:
         query = replace(query, tasks=select_tasks(flags, self._plan, only))
         query, follow = select_attempts(flags, self._fleet, self._plan, query, failed)
         if follow:
-            selected = followed_lines(self._fleet, self._plan, query, failed)
+            selected = follow_lines(self._fleet, self._plan, query, failed)
         else:
             fetched = FetchedLogs(Path("fetched") / self.name / "logs")
             batches = stored_batches(self._fleet, self._plan, query, failed, {}, fetched)

@@ -219,7 +219,7 @@ def test_trust_opens_one_connection_per_machine_without_login(yard: Any) -> None
         if isinstance(scanned.outcome, TfdeployError)
     )
     await_ended(jump, 1)
-    trust.record(first)
+    trust.record_new_keys(first)
     second = trust.scan(hosts)
     assert [scanned.state for scanned in second] == ["known", "known", *["new"] * 3]
     await_ended(jump, 2)

@@ -63,7 +63,7 @@ READERS: dict[str, Callable[[str], object]] = {
     "the sanitiser": clean_line,
     "errors in short": short_error,
     "masks of secrets": lambda text: SecretMask(SECRETS).mask_chunk(0, text.encode()),
-    "what rsync says": lambda text: messages.shrank(23, text.encode()),
+    "what rsync says": lambda text: messages.has_only_shrunk(23, text.encode()),
     **{
         name: pattern.search
         for name, pattern in compile_patterns({**DEFAULT_METRICS, **OTHER_STEPS}).items()
@@ -126,6 +126,6 @@ def test_endless_numbers_are_neither_tasks_nor_steps() -> None:
         is not None
     )
     assert (
-        messages.progress(long + b" 5%") is None
-        and messages.totals(b"sent " + long + b" bytes  received 1 bytes") is None
+        messages.parse_progress(long + b" 5%") is None
+        and messages.parse_totals(b"sent " + long + b" bytes  received 1 bytes") is None
     )

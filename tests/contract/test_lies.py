@@ -43,7 +43,7 @@ from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.operations.broadcast import origin
 from tfdeploy.operations.lock import HostLocks
-from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.setup import Environment, common_versions
@@ -313,7 +313,7 @@ PIECES = {
 @pytest.mark.parametrize("followed", [False, True])
 def test_invalid_log_ends(case: str, followed: bool) -> None:
     lost: dict[str, TfdeployError] = {}
-    read = followed_lines if followed else stored_lines
+    read = follow_lines if followed else stored_lines
     query = LogQuery(tasks=("worker:0", "worker:1"))
     lines = in_time(
         lambda: list(read(lying("logs", HonestAnswer(PIECES[case], LOG_END)), PLAN, query, lost))
@@ -413,7 +413,7 @@ def test_slow_log_is_followed_to_its_end() -> None:
     pieces = [piece(offset, blob=line) for offset in range(0, 40_000 * len(line), len(line))]
     end = {"ended": True, "left": False, "cursors": {}, "ends": {}}
     fleet = lying("logs", HonestAnswer(pieces, end))
-    lines = in_time(lambda: list(followed_lines(fleet, PLAN, LogQuery(tasks=("worker:0",)), lost)))
+    lines = in_time(lambda: list(follow_lines(fleet, PLAN, LogQuery(tasks=("worker:0",)), lost)))
     assert not lost and len(lines) == len(pieces)
 
 

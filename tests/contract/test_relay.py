@@ -23,7 +23,7 @@ from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.operations import launch as launching
 from tfdeploy.operations.launch import Launch, launch
 from tfdeploy.operations.launching import prepare_blobs
-from tfdeploy.operations.launching.certificates import certificates
+from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch import relay
 from tfdeploy.operations.watch.relay import Relay
@@ -49,7 +49,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
-    each_its_own = {host: certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
+    each_its_own = {host: make_certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
     # The launch must not check the connections between the hosts, or it would be refused.
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)

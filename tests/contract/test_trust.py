@@ -51,7 +51,7 @@ def test_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
     yard.known.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
     scanned = trust.scan((sshd.host,))
     assert scanned[0].state == "changed"
-    assert trust.record(scanned) == []
+    assert trust.record_new_keys(scanned) == []
 
 
 def test_unknown_jump_host_is_recorded_before_hosts_behind_it(yard: Any) -> None:
@@ -115,7 +115,7 @@ def test_scanned_key_is_recorded_and_later_key_is_refused(
     real, stranger = yard.host("n1", known=False), yard.host("n2", known=False)
     host = replace(real.host, port=start_proxy(real.port, stranger.port, real.port))
     seen = trust.scan((host,))
-    trust.record(seen)
+    trust.record_new_keys(seen)
     with SshFleet() as fleet:
         error = refused(fleet, host)
         assert "has changed" in error.what and seen[0].outcome.fingerprint in error.what
@@ -132,14 +132,14 @@ def test_key_that_user_saw_is_recorded_if_host_changes_keys(
     trust.record(trust.scan((host,)))
     changed = trust.find_machine((host,), "n0")
     assert changed is not None and changed.state == "changed"
-    trust.renew(changed)
+    trust.replace_key(changed)
     assert (sshds[1].config.parent / "hostkey.pub").read_text().split()[1] in yard.known.read_text()
     assert len(yard.known.read_text().splitlines()) == 1
     with SshFleet() as fleet:
         assert changed.outcome.fingerprint in refused(fleet, host).what
     with pytest.raises(HostFailed, match="meanwhile"):
         # Now the host shows a key that the user has not agreed to.
-        trust.renew(changed)
+        trust.replace_key(changed)
 
 
 def test_jump_host_key_is_renewed_by_name(yard: Any) -> None:
@@ -154,7 +154,7 @@ def test_jump_host_key_is_renewed_by_name(yard: Any) -> None:
     assert trust.find_machine((host,), "n9") is None
     machine = trust.find_machine((host,), "127.0.0.1")
     assert machine is not None and machine.state == "changed"
-    trust.renew(machine)
+    trust.replace_key(machine)
     with SshFleet() as fleet:
         assert fleet.session(host).run(("true",)).exit_code == 0
 
@@ -195,12 +195,12 @@ def test_old_key_in_system_file_is_named(
     machine = trust.find_machine((sshd.host,), "n1")
     assert machine is not None and machine.state == "changed"
     before = system.read_text()
-    trust.renew(machine)
+    trust.replace_key(machine)
     assert system.read_text() == before
     assert trust.scan((sshd.host,))[0].state == "known"
     monkeypatch.setattr("tfdeploy.transport.ssh.host_keys.recording.is_ours", lambda _: False)
     with pytest.raises(HostFailed, match="no known_hosts file of yours"):
-        trust.renew(machine)
+        trust.replace_key(machine)
 
 
 def test_lists_of_fingerprints_are_read() -> None:

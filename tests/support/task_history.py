@@ -11,7 +11,7 @@ from typing import Any
 
 from tfdeploy.agent import wire
 from tfdeploy.model.answers.runs import RunChange
-from tfdeploy.transport.agent.stream import checked
+from tfdeploy.transport.agent.stream import convert_value
 
 # These names occur in support.dashboard_scenes.PLAN.
 RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"
@@ -98,7 +98,7 @@ class History:
             told = rows[sent:] if again else []
             seen, sent = status, len(rows) if again else sent
             collected.append(
-                checked(
+                convert_value(
                     {"task": wire.to_wire(status), "attempts": told}, RunChange, "run.watch", HOST
                 )
             )

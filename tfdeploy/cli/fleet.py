@@ -25,7 +25,7 @@ def begin_dialling(hosts: Iterable[Host]) -> None:
     """
     from tfdeploy.transport.ssh import early
 
-    early.begin(hosts)
+    early.start_connections(hosts)
 
 
 @contextmanager

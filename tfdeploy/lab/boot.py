@@ -114,7 +114,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
         report("up")
         wait()
         if spec.get("forwards"):
-            network.forward()
+            network.enable_forwarding()
         network.run_batch("ip", spec.get("ip", ()))
         network.run_batch("tc", spec.get("tc", ()))
         report("up")
@@ -134,7 +134,7 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
                 os.close(descriptor)
         firstprocess.take_over_streams(host["console"])
         if own_disk is not None:
-            disk.enter(host["name"], own_disk)
+            disk.enter_own_root(host["name"], own_disk)
         wait()
         network.run_batch("ip", host["ip"])
         network.run_batch("tc", host["tc"])
@@ -163,7 +163,7 @@ def carry_out(order: Order) -> Outcome:
         plugs = {name: spec.get("plugs", []) for name, spec in order["networks"].items()}
         plugs |= {host["name"]: host["plugs"] for host in order["hosts"]}
         plugged = [(pids[name], plug) for name, each in plugs.items() for plug in each]
-        network.attach(switch, order["root"], plugged)
+        network.attach_links(switch, order["root"], plugged)
     for process in [*networks, *hosts]:
         process.release()
     for process in [*networks, *hosts]:

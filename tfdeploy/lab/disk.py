@@ -135,7 +135,7 @@ def _new_boot(root: Path) -> None:
     mount(file, root / "proc/sys/kernel/random/boot_id", flags=BIND)
 
 
-def enter(name: str, spec: DiskOrder) -> None:
+def enter_own_root(name: str, spec: DiskOrder) -> None:
     """Create the host's root file system, and make it the root of this process. Raises OSError."""
     folder = Path(spec["folder"])
     socket.sethostname(name)

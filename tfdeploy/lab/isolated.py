@@ -83,7 +83,9 @@ class IsolatedLab(Lab):
                 where=self.name,
                 next=f"`tfdeploy lab up {len(self.hosts)} --kind isolated --name {self.name}`",
             )
-        return network.inside(holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv])
+        return network.command_in_network(
+            holder.pid, ["env", f"{processes.MARK}={self.root}/operator", *argv]
+        )
 
     def on(self, host: str, argv: Sequence[str], *, root: bool = False) -> list[str]:
         first = self.host(host).process
@@ -109,13 +111,13 @@ class IsolatedLab(Lab):
 
     def _power_off(self, host: HostState) -> None:
         if processes.is_alive(self.state.networks.get("switch")):
-            network.detach(self._switch_pid, host.name)
+            network.delete_link(self._switch_pid, host.name)
         first = host.process
         processes.end_all(lambda: {first.pid} if first and processes.is_alive(first) else set())
 
     def carried(self) -> dict[str, Carried]:
         self.read_state_again()
-        return network.carried(self._switch_pid)
+        return network.read_traffic(self._switch_pid)
 
     @property
     def _switch_pid(self) -> int:
@@ -124,7 +126,7 @@ class IsolatedLab(Lab):
 
     def _end_processes(self) -> None:
         processes.end_all(self._first_processes)
-        processes.end_all(lambda: processes.marked(str(self.root)))
+        processes.end_all(lambda: processes.find_marked(str(self.root)))
 
     def state_of(self, host: HostState) -> str:
         if not processes.is_alive(host.process):
@@ -146,7 +148,7 @@ class IsolatedLab(Lab):
             self._bring_up(orders, self._network_orders())
         elif hosts:
             for host in hosts:
-                network.detach(self._switch_pid, host.name)
+                network.delete_link(self._switch_pid, host.name)
             self._bring_up(orders, switch=self._switch_pid)
 
     def _network_orders(self) -> dict[str, NetworkOrder]:

@@ -182,7 +182,7 @@ class Lab(ABC):
         recorded = self._first_processes()
 
         def strays() -> set[int]:
-            first = processes.marked(str(self.root), below=False) - recorded
+            first = processes.find_marked(str(self.root), below=False) - recorded
             return processes.with_descendants(first) - recorded
 
         processes.end_all(strays)

@@ -181,11 +181,11 @@ def down(name: str) -> None:
     Raises UsageError if nothing of the lab is left.
     """
     root = folder.lab_folder(name)
-    if state.read(root) or not (root.exists() or processes.marked(str(root))):
+    if state.read(root) or not (root.exists() or processes.find_marked(str(root))):
         load(name).down()
         return
     with folder.locked(root):
-        processes.end_all(lambda: processes.with_descendants(processes.marked(str(root))))
+        processes.end_all(lambda: processes.with_descendants(processes.find_marked(str(root))))
         aside = folder.put_aside(root)
     folder.remove(aside)
 

@@ -44,7 +44,7 @@ def _bind_socket(kind: socket.SocketKind, address: str, port: int) -> socket.soc
     return bound
 
 
-def reserve(port: int) -> socket.socket:
+def reserve_block(port: int) -> socket.socket:
     """Reserve the block of ports that begins at `port`. Return the UDP socket that holds the block.
 
     Raises OSError if another lab holds the block, or if a port of the block is in use.
@@ -61,7 +61,7 @@ def reserve(port: int) -> socket.socket:
 
 def _is_free(port: int) -> bool:
     try:
-        reserve(port).close()
+        reserve_block(port).close()
     except OSError:
         return False
     return True
@@ -190,7 +190,7 @@ class LoopbackLab(Lab):
         marks = [str(self.root)] if whole else [f"{self.root}/{host.name}" for host in hosts]
 
         def remaining() -> set[int]:
-            pids = first.union(*(processes.marked(mark) for mark in marks))
+            pids = first.union(*(processes.find_marked(mark) for mark in marks))
             return processes.with_descendants(pids)
 
         processes.end_all(lambda: remaining() - first)
@@ -208,7 +208,7 @@ class LoopbackLab(Lab):
     def _reserve_ports(self, host: HostState, reservations: ExitStack) -> int:
         """Reserve the host's block of ports. Return the descriptor that holds the block."""
         try:
-            return reservations.enter_context(reserve(host.port)).fileno()
+            return reservations.enter_context(reserve_block(host.port)).fileno()
         except OSError as error:
             ports = f"port {host.port} to {host.port + PORTS} of {host.name}"
             raise Refused(

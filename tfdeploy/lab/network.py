@@ -47,7 +47,7 @@ def bridge(site: int) -> str:
     return f"br{site}"
 
 
-def inside(pid: int, argv: Sequence[str]) -> list[str]:
+def command_in_network(pid: int, argv: Sequence[str]) -> list[str]:
     """Return a command line that runs `argv` in the network namespace of the process `pid`."""
     return ["nsenter", f"--net=/proc/{pid}/ns/net", "--", *argv]
 
@@ -72,7 +72,7 @@ def run_batch(program: Literal["ip", "tc"], lines: Iterable[str], pid: int | Non
     """
     argv = [program, "-batch", "-"]
     if text := "".join(f"{line}\n" for line in lines):
-        _run(argv if pid is None else inside(pid, argv), text)
+        _run(argv if pid is None else command_in_network(pid, argv), text)
 
 
 def rate_limit_lines(card: str, rate: str | None) -> list[str]:
@@ -97,7 +97,7 @@ def route_lines(root: Path, site: int, sites: int) -> list[str]:
     ]
 
 
-def forward() -> None:
+def enable_forwarding() -> None:
     """Let the network namespace of this process forward packets.
 
     /proc is mounted anew, because /proc/sys is read-only in a container.
@@ -141,7 +141,7 @@ def mac_address(root: str, name: str) -> str:
     return ":".join(f"{byte:02x}" for byte in (0x02, *digest[:5]))
 
 
-def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
+def attach_links(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
     """Create a link for each (pid, plug), from that process's namespace to the switch."""
     lines = []
     for pid, plug in plugs:
@@ -159,12 +159,12 @@ def attach(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
     )
 
 
-def carried(switch: int) -> dict[str, Carried]:
+def read_traffic(switch: int) -> dict[str, Carried]:
     """Return {name of the link: its bytes}, as the kernel counts them at the switch.
 
     Raises OSError.
     """
-    rows = json.loads(_run(inside(switch, ["ip", "-json", "-statistics", "link"])))
+    rows = json.loads(_run(command_in_network(switch, ["ip", "-json", "-statistics", "link"])))
     counted = {row["ifname"]: row["stats64"] for row in rows if "master" in row}
     return {
         name: {"to_bytes": row["tx"]["bytes"], "from_bytes": row["rx"]["bytes"]}
@@ -177,7 +177,7 @@ def set_link(switch: int, name: str, *, up: bool) -> None:
     run_batch("ip", [f"link set {name} {'up' if up else 'down'}"], switch)
 
 
-def detach(switch: int, name: str) -> None:
+def delete_link(switch: int, name: str) -> None:
     """Delete the host's link, if there is one, so that a killed host sends nothing to its peers."""
     with suppress(OSError):
-        _run(inside(switch, ["ip", "link", "del", name]))
+        _run(command_in_network(switch, ["ip", "link", "del", name]))

@@ -34,7 +34,7 @@ def is_alive(process: Identity | None) -> bool:
     return process is not None and processes.is_alive(process)
 
 
-def marked(root: str, *, below: bool = True) -> set[int]:
+def find_marked(root: str, *, below: bool = True) -> set[int]:
     """Return the pids of the living processes with the mark `root`.
 
     `below`: True to include processes whose mark begins with `root`/.

@@ -44,7 +44,7 @@ def check(
     shipment, questions = _prepare_questions(hosts, launch, refused)
     with step(emit, "probe"):
         probed, errors_of_probe = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
-    needs = _needs(launch, shipment, probed, refused)
+    needs = _make_needs(launch, shipment, probed, refused)
     checks = judge(Probed(probed, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in probed.items()}
     answering = {host.name: host for host in hosts if host.name in probed}
@@ -90,7 +90,7 @@ def _prepare_questions(
     return shipment, probe_questions(launch.job, hosts, shipment, recipe)
 
 
-def _needs(
+def _make_needs(
     launch: Launch | None,
     shipment: Shipment | None,
     probed: Mapping[str, Seen],

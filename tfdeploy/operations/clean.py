@@ -249,7 +249,7 @@ def local_runs(
     Hosts are compared by their connections and not by their names, because hosts of different
     inventories may have the same name.
     """
-    answered = {_connection(host) for host in hosts if host.name not in candidates.errors}
+    answered = {_connection_key(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
     # {(job, run) whose record may be removed: when the run was created}.
     created: dict[tuple[str, str], float] = {}
@@ -258,7 +258,7 @@ def local_runs(
         key = plan.job, plan.run
         if key in staying or key in candidates.kept or (jobs is not None and plan.job not in jobs):
             continue
-        if not _connections(plan) <= answered:
+        if not _connection_keys(plan) <= answered:
             elsewhere.append(plan.run)
         elif key in going or store.has_ended(plan.run):
             created[key] = plan.created
@@ -274,14 +274,14 @@ def _runs_in(lists: Iterable[Iterable[CleanItem]]) -> set[tuple[str, str]]:
     return {(item.job, item.name) for items in lists for item in items if item.kind == "run"}
 
 
-def _connection(host: Host) -> tuple[object, ...]:
+def _connection_key(host: Host) -> tuple[object, ...]:
     """Return the values that identify the connection to a host."""
     return host.address, host.port, host.user, host.jump, host.workdir
 
 
-def _connections(plan: Plan) -> set[tuple[object, ...]]:
+def _connection_keys(plan: Plan) -> set[tuple[object, ...]]:
     """Return the connections of the run's hosts; {()} if the record of the run is invalid."""
     try:
-        return {_connection(host) for host in hosts_of(plan)}
+        return {_connection_key(host) for host in hosts_of(plan)}
     except msgspec.MsgspecError:
         return {()}

@@ -72,12 +72,12 @@ def _find_contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict
         return {}
     for host in hosts_of(run.plan):
         with suppress(TfdeployError):
-            if contents := _read(session_of(fleet, host), run.plan, files):
+            if contents := _read_files(session_of(fleet, host), run.plan, files):
                 return contents
     return None
 
 
-def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
+def _read_files(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[str, bytes]:
     """Return the contents, by path, of those files that have not changed on the host."""
     release_folder = layout.release_dir(session.agent().hello.workdir, plan.job, plan.release)
     names, total = [os.fsencode(path) for path in files], sum(each.size for each in files.values())
@@ -95,13 +95,15 @@ def _read(session: Session, plan: Plan, files: Mapping[str, CodeFile]) -> dict[s
             session=session,
             total_bytes=total,
         )
-        contents = {path: _content(local_folder, path, each.size) for path, each in files.items()}
+        contents = {
+            path: _read_content(local_folder, path, each.size) for path, each in files.items()
+        }
     return {
         path: blob for path, blob in contents.items() if sha256(blob).hexdigest() == files[path].sum
     }
 
 
-def _content(folder: SafeFolder, path: str, size: int) -> bytes:
+def _read_content(folder: SafeFolder, path: str, size: int) -> bytes:
     """Return at most `size` + 1 bytes of a file; b"" if it was not received."""
     with suppress(OSError, Refused), os.fdopen(folder.open(path), "rb") as file:
         return file.read(size + 1)

@@ -40,7 +40,7 @@ from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
 from tfdeploy.operations.sending.host_data import with_origins, with_parts
@@ -291,7 +291,7 @@ class Steps:
             prepared = Prepared(self.fleet, plan, self.emit)
             undo_step.push(prepared.on_exit)
             prepared_hosts, errors = split_outcomes(
-                ask_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S)
+                call_all(self.fleet, plan, RUN_PREPARE, blob=blob, timeout_s=PREPARE_S)
             )
             self._emit_hosts(prepared_hosts, "prepared", plan)
             if errors:
@@ -306,7 +306,7 @@ class Steps:
         """Start all tasks and wait until they are up. No task starts unless all hosts answer."""
         plan = prepared.plan
         with step(self.emit, "start", plan.run):
-            values_or_error("start", ask_all(self.fleet, plan, PING, timeout_s=PING_S))
+            values_or_error("start", call_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_all(plan, RUN_START, "started"):
                 # If a host has ended the run, that host's state tells the cause.
@@ -335,7 +335,7 @@ class Steps:
         Such a host has ended the run or does not know it. All other failures are raised as one
         error.
         """
-        answers, errors = split_outcomes(ask_all(self.fleet, plan, verb))
+        answers, errors = split_outcomes(call_all(self.fleet, plan, verb))
         self._emit_hosts(answers, state, plan)
         ended = {host: error for host, error in errors.items() if has_lapsed(error)}
         if failures := {host: error for host, error in errors.items() if host not in ended}:

@@ -24,7 +24,7 @@ QUEUE_BATCHES = 16  # batches of lines that wait for the reader; a full queue pa
 QUIET_S = 1.0
 
 
-def followed_lines(
+def follow_lines(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,
@@ -38,7 +38,7 @@ def followed_lines(
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
     if query.drops and query.last is not None:
-        yield from _last_stored(fleet, plan, query, filters, task_logs)
+        yield from _read_last_stored(fleet, plan, query, filters, task_logs)
     lines: Queue[list[LogLine] | None] = Queue(QUEUE_BATCHES)  # None marks the end
     stop = threading.Event()
     until = query.until
@@ -51,7 +51,7 @@ def followed_lines(
     follower = Follower(fleet, plan, query, put, stop=stop, begun_logs=task_logs)
 
     def wait() -> None:
-        _join(follower, lines, until)
+        _wait_for_lines(follower, lines, until)
         lines.put(None)
 
     follower.start()
@@ -66,7 +66,9 @@ def followed_lines(
             gone.update(follower.gone)
 
 
-def _join(follower: Follower, lines: Queue[list[LogLine] | None], until: float | None) -> None:
+def _wait_for_lines(
+    follower: Follower, lines: Queue[list[LogLine] | None], until: float | None
+) -> None:
     """Wait for the end of all tasks, or until the lines written before `until` have arrived."""
     if until is None:
         follower.join()
@@ -79,7 +81,7 @@ def _join(follower: Follower, lines: Queue[list[LogLine] | None], until: float |
         ended = follower.join(QUIET_S)
 
 
-def _last_stored(
+def _read_last_stored(
     fleet: Fleet,
     plan: Plan,
     query: LogQuery,

@@ -38,9 +38,9 @@ def list_runs(
     for known_run in known_runs:
         row: RunRow
         try:
-            row = _row(known_run, read_plan(fleet, hosts, store, known_run), answered)
+            row = _make_row(known_run, read_plan(fleet, hosts, store, known_run), answered)
         except DifferentPlans as error:
-            row = {**_row(known_run, None, answered), "differ": error}
+            row = {**_make_row(known_run, None, answered), "differ": error}
         rows.append(
             {**row, "started": None, "doubt": future_start_warning(known_run)}
             if starts_in_future(known_run, store)
@@ -49,7 +49,7 @@ def list_runs(
     listed_runs = {known_run.run for known_run in known_runs}
     rows += [
         {
-            **_row(FoundRun(plan.run, plan.job), plan, set()),
+            **_make_row(FoundRun(plan.run, plan.job), plan, set()),
             "state": None,
             "live": None,
             "ended": None,
@@ -79,7 +79,7 @@ def select_rows(rows: list[RunRow], states: Collection[str], since: float | None
     ]
 
 
-def _row(run: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
+def _make_row(run: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
     hosts = [host.host for host in plan.hosts] if plan else sorted({*run.states, *run.damaged})
     view = run_view(plan, run.states, run.tasks, unreachable={*hosts} - answered) if plan else None
     now = time.time()

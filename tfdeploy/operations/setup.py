@@ -115,7 +115,7 @@ class _Setup:
         """Return the host's environment; None if it does not exist yet."""
         began = time.monotonic()
         state = self._state(session)
-        return _environment(state, seconds=time.monotonic() - began) if state.ready else None
+        return _to_environment(state, seconds=time.monotonic() - began) if state.ready else None
 
     def make(self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]) -> Outcomes[Environment]:
         """Make the environment on the locked hosts.
@@ -135,7 +135,7 @@ class _Setup:
             seconds, name = time.monotonic() - began, session.host.name
             packages = count(len(state.packages), "package")
             emit_host(self.emit, name, "ready", f"{packages} by {state.by} in {seconds:.1f} s")
-            return _environment(
+            return _to_environment(
                 state, made=made, seconds=seconds, bytes_sent=sent[name].received_bytes
             )
 
@@ -190,7 +190,7 @@ class _Setup:
         return stream.value
 
 
-def _environment(state: EnvState, **more: Any) -> Environment:
+def _to_environment(state: EnvState, **more: Any) -> Environment:
     return Environment(state.folder, state.python_version, str(state.by), state.packages, **more)
 
 
@@ -210,7 +210,7 @@ def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, 
 Differences = dict[str, dict[str, list[str]]]
 
 
-def differences(environments: Mapping[str, Environment]) -> Differences:
+def find_differences(environments: Mapping[str, Environment]) -> Differences:
     """Return what differs between hosts: first the version of Python, then packages by name."""
     versions_of = {
         host: {"Python": each.python_version, **each.packages}

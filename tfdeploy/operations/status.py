@@ -45,7 +45,7 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     """
     watch = Watch(fleet, plan, lambda event: None, only)
     watch.ask()
-    run_status = measure(fleet, plan, watch)
+    run_status = collect_measures(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
     metrics = {task: _sorted_values(measures, order) for task, measures in run_status.items()}
     unread = {
@@ -101,7 +101,7 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     )
 
 
-def measure(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
+def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
     """Return {task: all its metrics that its host knows}.
 
     For a run of tfdeploy 0.1.0, the last lines of the logs are searched too.

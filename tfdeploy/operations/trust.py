@@ -1,6 +1,6 @@
 """Scan the host keys of machines, and record those that the user confirms (`tfdeploy trust`).
 
-A changed key is only reported. `renew` replaces the key of one machine that the user names.
+A changed key is only reported. `replace_key` replaces the key of one machine that the user names.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
-from tfdeploy.transport.ssh.errors import copied, refused_key, unusable_jump
+from tfdeploy.transport.ssh.errors import copy_error, refused_key, unusable_jump
 from tfdeploy.transport.ssh.host_keys import recording
 from tfdeploy.transport.ssh.target import Target
 from tfdeploy.transport.ssh.trust import HostKey, targets
@@ -86,8 +86,8 @@ def _scan_by_distance(
         return _scan_target(name, target, connector)
 
     with ThreadPoolExecutor(parallel) as pool:
-        for distance in sorted(set(map(_distance, machines))):
-            level = [machine for machine in machines if _distance(machine) == distance]
+        for distance in sorted(set(map(_count_jumps, machines))):
+            level = [machine for machine in machines if _count_jumps(machine) == distance]
             scans.update(zip(level, pool.map(scan_machine, level), strict=True))
     return scans
 
@@ -102,7 +102,7 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
     outcome = scans[_scan_key(target)]
     if isinstance(outcome, HostKey):
         return replace(outcome, target=target)
-    error = copied(outcome)
+    error = copy_error(outcome)
     error.where = name
     return error
 
@@ -120,9 +120,9 @@ def _scan_key(target: Target) -> Target:
     )
 
 
-def _distance(target: Target) -> int:
+def _count_jumps(target: Target) -> int:
     """Return the number of jump hosts on the way to the machine."""
-    return 0 if target.jump is None else 1 + _distance(target.jump)
+    return 0 if target.jump is None else 1 + _count_jumps(target.jump)
 
 
 def find_machine(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
@@ -142,7 +142,7 @@ def _find_target(hosts: Hosts, name: str) -> Target | None:
     return next((jump for jump in jumps if name in (jump.name, jump.hostname)), None)
 
 
-def record(results: Iterable[ScanResult]) -> list[ScanResult]:
+def record_new_keys(results: Iterable[ScanResult]) -> list[ScanResult]:
     """Record each new key of `results` once, and return the recorded results. Raises HostFailed."""
     recorded: dict[tuple[str, str, bytes], ScanResult] = {}
     for result in results:
@@ -152,17 +152,19 @@ def record(results: Iterable[ScanResult]) -> list[ScanResult]:
         path = _known_hosts_file(result, key)
         entry = (path, key.name, key.key)
         if entry not in recorded:
-            recording.append(path, key.name, key.line())
+            recording.append_key(path, key.name, key.line())
             recorded[entry] = result
     return list(recorded.values())
 
 
-def renew(result: ScanResult) -> None:
+def replace_key(result: ScanResult) -> None:
     """Replace the recorded keys of the machine by the key in `result`. Raises HostFailed."""
     key = result.outcome
     assert isinstance(key, HostKey)
     _known_hosts_file(result, key)
-    recording.replace(key.files, key.name, key.line(), [entry.key for entry in key.judged.recorded])
+    recording.replace_key(
+        key.files, key.name, key.line(), [entry.key for entry in key.judged.recorded]
+    )
 
 
 def _known_hosts_file(result: ScanResult, key: HostKey) -> str:

@@ -221,7 +221,7 @@ class SshFleet:
         threads = most_threads
         if not_connected > self._parallel:
             threads = max(threads, self._parallel * DIAL_FACTOR)
-        free = descriptors.free()
+        free = descriptors.count_free()
         while_dialled = (free - not_connected) // descriptors.PER_DIAL
         if while_dialled >= min(threads, not_connected, ENOUGH_WORKERS):
             return max(1, min(threads, while_dialled)) if not_connected else threads, False

@@ -15,9 +15,9 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import AgentChannel, Completed, Tunnel
 from tfdeploy.transport.quoting import command_line
 from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
-from tfdeploy.transport.ssh.command import begin
+from tfdeploy.transport.ssh.command import start_command
 from tfdeploy.transport.ssh.connect import CONNECT_S, Connector
-from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.errors import printable_line
 from tfdeploy.transport.ssh.host_keys.known_hosts import fingerprint
 from tfdeploy.transport.ssh.joined import ChannelCommand
 from tfdeploy.transport.ssh.target import Target, resolve
@@ -83,7 +83,7 @@ class SshSession:
         limit_s = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
         channel = self._open_session()
         with contextlib.closing(channel), self._translated():
-            begin(channel, command_line(argv), self.host.name)
+            start_command(channel, command_line(argv), self.host.name)
             channel.shutdown_write()
             output = self._collect(channel, began + limit_s)
             left_s = max(0.0, began + limit_s - time.monotonic())
@@ -102,7 +102,7 @@ class SshSession:
     def start(self, line: str) -> ChannelCommand:
         channel = self._open_session()
         with self._translated():
-            begin(channel, line, self.host.name)
+            start_command(channel, line, self.host.name)
         return ChannelCommand(channel)
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
@@ -179,7 +179,7 @@ class SshSession:
         except paramiko.ChannelException:
             raise
         except BROKEN as error:
-            text = clean(str(error).encode())
+            text = printable_line(str(error).encode())
             what = "the connection ended" + (f": {text}" if text else "")
             raise HostUnreachable(what, where=self.host.name) from error
 

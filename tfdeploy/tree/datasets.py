@@ -102,7 +102,7 @@ def read_data(
             where=source,
             next="make it readable for you",
         ) from error
-    return replace(listed(source, is_folder, rows, str(stamp)), withhold=withhold)
+    return replace(make_listing(source, is_folder, rows, str(stamp)), withhold=withhold)
 
 
 def _similar_path(missing: str) -> str:
@@ -149,7 +149,7 @@ def has_changed(data: DataListing) -> bool:
         return True
 
 
-def listed(
+def make_listing(
     source: str, is_folder: bool, rows: Listing, stamp: str, host: str | None = None
 ) -> DataListing:
     """Return the DataListing of `rows`.

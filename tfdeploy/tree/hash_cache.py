@@ -24,7 +24,7 @@ Stamp = tuple[int, int, int, int, int]  # the numbers: size, mtime_ns, ctime_ns,
 Known = tuple[Stamp, str, int]  # (stamp, sha256 of the content, key_line of the content)
 
 
-def stamp(file_stat: os.stat_result) -> Stamp:
+def make_stamp(file_stat: os.stat_result) -> Stamp:
     """Return the fields of a stat result that differ if a file has changed."""
     return (
         file_stat.st_size,

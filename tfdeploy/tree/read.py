@@ -19,7 +19,7 @@ from pathlib import Path
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.manifest import Entry, Manifest
 from tfdeploy.model.own_files import is_own
-from tfdeploy.tree.hash_cache import HashCache, stamp
+from tfdeploy.tree.hash_cache import HashCache, make_stamp
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
 from tfdeploy.tree.links import leads_out
 from tfdeploy.tree.listing import IGNORE_FILE, list_code, tracked
@@ -169,11 +169,11 @@ def _hash_all(top: str, files: list[File], hashes: HashCache) -> list[Hashed]:
     hashed: list[Hashed] = []
     unknown: list[str] = []
     for path, file_stat in files:
-        cached = hashes.get(path, stamp(file_stat))
+        cached = hashes.get(path, make_stamp(file_stat))
         if cached is None:
             unknown.append(path)
         else:
-            hashed.append((_entry(path, file_stat, cached[1]), cached[2]))
+            hashed.append((_make_entry(path, file_stat, cached[1]), cached[2]))
     batches = [unknown[start : start + _BATCH] for start in range(0, len(unknown), _BATCH)]
     if len(batches) <= 1:
         return hashed + [each for batch in batches for each in _hash_batch(top, batch, hashes)]
@@ -214,18 +214,18 @@ def _hash_batch(top: str, paths: list[str], hashes: HashCache) -> list[Hashed]:
                 where=top,
                 next=f"make it readable, or list it in {IGNORE_FILE}",
             ) from error
-        hashes.put(path, stamp(file_stat), sha256, read_ns, line)
-        hashed.append((_entry(path, file_stat, sha256), line))
+        hashes.put(path, make_stamp(file_stat), sha256, read_ns, line)
+        hashed.append((_make_entry(path, file_stat, sha256), line))
     return hashed
 
 
-def _entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
+def _make_entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
     return Entry(
         path,
         "exec" if file_stat.st_mode & 0o100 else "file",
         file_stat.st_size,
         sha256,
-        stamp=stamp(file_stat),
+        stamp=make_stamp(file_stat),
     )
 
 
@@ -239,11 +239,11 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
         try:
             before = os.fstat(descriptor)
-            sha256, size, line = _hash(descriptor)
+            sha256, size, line = _hash_descriptor(descriptor)
             after = os.fstat(descriptor)
         finally:
             os.close(descriptor)
-        if stamp(before) == stamp(after) and size == after.st_size:
+        if make_stamp(before) == make_stamp(after) and size == after.st_size:
             return after, sha256, line
     raise Refused(
         "a file keeps changing while it is read",
@@ -252,7 +252,7 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
     )
 
 
-def _hash(descriptor: int) -> tuple[str, int, int]:
+def _hash_descriptor(descriptor: int) -> tuple[str, int, int]:
     """Return (sha256, number of bytes, key_line) of an open file."""
     total, size, searched, prefix = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):

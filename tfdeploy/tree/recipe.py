@@ -18,7 +18,7 @@ from pathlib import Path
 from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.tree.datasets import DataListing, read_data
-from tfdeploy.tree.hash_cache import HashCache, stamp
+from tfdeploy.tree.hash_cache import HashCache, make_stamp
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MOST_BYTES = 1 << 20  # most bytes of a requirements file
@@ -74,7 +74,7 @@ def read_recipe(
     root = os.path.commonpath([path.parent for path in texts])
     files = {os.path.relpath(path, root): text for path, text in sorted(texts.items())}
     listing, contents = (
-        _wheels(wheels, cache, f"{where}.wheels", withhold) if wheels else (None, {})
+        _list_wheels(wheels, cache, f"{where}.wheels", withhold) if wheels else (None, {})
     )
     total = hashlib.sha256()
     for path, text in files.items():
@@ -100,8 +100,8 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
             raise ConfigError(
                 f"more than {MOST_FILES} files of requirements", where=where, next="include fewer"
             )
-        texts[path] = _read(path, where)
-        for line, requirement in _lines(texts[path]):
+        texts[path] = _read_requirements(path, where)
+        for line, requirement in _logical_lines(texts[path]):
             position = f"{path}:{line}"
             included = _INCLUDE.match(requirement)
             name = included[1].strip().strip("\"'") if included else ""
@@ -118,7 +118,7 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
     return texts
 
 
-def _read(path: Path, where: str) -> str:
+def _read_requirements(path: Path, where: str) -> str:
     try:
         if path.stat().st_size > MOST_BYTES:
             raise ConfigError(
@@ -139,7 +139,7 @@ def _read(path: Path, where: str) -> str:
         ) from error
 
 
-def _lines(text: str) -> Iterator[tuple[int, str]]:
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of each requirement or option in a requirements file.
 
     Continued lines are joined, with the number of the first one. Comments are removed.
@@ -177,7 +177,7 @@ def _check_line(requirement: str, position: str) -> None:
         )
 
 
-def _wheels(
+def _list_wheels(
     folder: Path, cache: Path | None, where: str, withhold: WithheldFiles
 ) -> tuple[DataListing, dict[str, str]]:
     """Return (listing of the folder of wheels, {path of each file in it: hash}).
@@ -193,7 +193,7 @@ def _wheels(
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()
         if path.is_file():
-            digests[name] = _hash(path, name, hashes)
+            digests[name] = _hash_wheel(path, name, hashes)
     hashes.save()
     if not any(name.endswith(WHEELS) for name in digests):
         raise Refused(
@@ -204,13 +204,13 @@ def _wheels(
     return listing, digests
 
 
-def _hash(path: Path, name: str, hashes: HashCache) -> str:
+def _hash_wheel(path: Path, name: str, hashes: HashCache) -> str:
     began = time.time_ns()
     with path.open("rb") as stream:
         now = os.fstat(stream.fileno())
-        cached = hashes.get(name, stamp(now)) if stat.S_ISREG(now.st_mode) else None
+        cached = hashes.get(name, make_stamp(now)) if stat.S_ISREG(now.st_mode) else None
         if cached is not None:
             return cached[1]
         digest, _ = file_sum.hash_open_file(stream.fileno())
-        hashes.put(name, stamp(now), digest, began)
+        hashes.put(name, make_stamp(now), digest, began)
         return digest

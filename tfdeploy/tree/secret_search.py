@@ -30,14 +30,14 @@ def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecre
     needles = [
         (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)
     ]
-    for path, content in _contents(manifest) if needles else ():
+    for path, content in _read_contents(manifest) if needles else ():
         for needle, name in needles:
             if needle in content:
                 return FoundSecret(path, content.count(b"\n", 0, content.index(needle)) + 1, name)
     return None
 
 
-def _contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+def _read_contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
     """Yield (path, content) of the files that are searched.
 
     Unreadable files are skipped, because they cannot be sent either.

@@ -46,7 +46,7 @@ def left_of(root: Path) -> tuple[set[int], list[str], list[str]]:
         if str(root) in _text(path)
     ]
     files = [str(path) for path in root.rglob("*")] if root.exists() else []
-    return processes.marked(str(root)), mounts, files
+    return processes.find_marked(str(root)), mounts, files
 
 
 def _text(path: Path) -> str:
@@ -122,7 +122,9 @@ def test_up_killed_half_way_is_mended_or_removed(
             start_new_session=True,
         )
         wait_for(
-            lambda: len(processes.marked(str(alone / "torn"))) > 3, 20, "some hosts are coming up"
+            lambda: len(processes.find_marked(str(alone / "torn"))) > 3,
+            20,
+            "some hosts are coming up",
         )
         for pid in [upping.pid, *processes.with_descendants([upping.pid])]:
             try:

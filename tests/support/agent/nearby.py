@@ -32,7 +32,7 @@ from tfdeploy.model.advice import next_of
 from tfdeploy.model.answers.hosts import Hello
 from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
-from tfdeploy.transport.agent.stream import checked
+from tfdeploy.transport.agent.stream import convert_value
 
 # A function that a fleet calls in place of a verb, with the host, the verb and a function that
 # calls the real verb. It returns the answer.
@@ -50,7 +50,7 @@ class NearChannel:
 
     def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet
-        self.hello = checked(server.session_facts(context), Hello, "hello", host.name)
+        self.hello = convert_value(server.session_facts(context), Hello, "hello", host.name)
 
     def call(
         self,
@@ -95,7 +95,7 @@ class NearChannel:
             )
         if isinstance(done[0], TfdeployError):
             raise done[0]
-        return checked(done[0], verb.value, verb.name, self._host.name)
+        return convert_value(done[0], verb.value, verb.name, self._host.name)
 
     def stream(
         self,
@@ -122,8 +122,8 @@ class NearStream:
 
     def __iter__(self) -> Iterator[tuple[Any, bytes]]:
         for item, blob in self._items:
-            yield checked(item, self._flow.item, self._flow.name, self._host), blob
-        self.value = checked(self._ended, self._flow.value, self._flow.name, self._host)
+            yield convert_value(item, self._flow.item, self._flow.name, self._host), blob
+        self.value = convert_value(self._ended, self._flow.value, self._flow.name, self._host)
 
     def close(self) -> None:
         pass

@@ -41,7 +41,7 @@ from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.samples import samples
@@ -51,7 +51,7 @@ from tfdeploy.operations.stop import stop
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
 from tfdeploy.operations.tasklogs.task_log import LogQuery
 from tfdeploy.operations.tensorboard import tensorboard
-from tfdeploy.operations.watch.listen import _receive
+from tfdeploy.operations.watch.listen import _receive_reports
 from tfdeploy.operations.watch.resume import resume
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.store.runs import RunStore
@@ -99,7 +99,7 @@ def watch_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     watch, found = Watch(fleet, PLAN, ignore_event), {}
     for host in hosts_of(PLAN):
         try:
-            _receive(watch, host, threading.Event())
+            _receive_reports(watch, host, threading.Event())
             found[host.name] = watch.states.get(host.name)
         except TfdeployError as error:
             watch.receive(host.name, error)
@@ -295,7 +295,7 @@ def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def ask_verb(verb: str) -> Operation:
-    return lambda fleet, project_folder, job: ask_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
+    return lambda fleet, project_folder, job: call_all(fleet, PLAN, ANSWERS[verb])  # type: ignore[arg-type, return-value]
 
 
 def look_at_data(fleet: Any, folder: Path, job: Job) -> Any:

@@ -25,7 +25,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.transport.agent.archive import agent_zip
 from tfdeploy.transport.agent.channel import FramedChannel
 from tfdeploy.transport.agent.frames import Frames
-from tfdeploy.transport.agent.stream import checked
+from tfdeploy.transport.agent.stream import convert_value
 from tfdeploy.transport.fleet import SshFleet
 
 Item = dict[str, Any]
@@ -74,7 +74,7 @@ class ServedChannel(FramedChannel):
         process.stdout.readline()
         frame = frames.read_frame(process.stdout)
         assert frame is not None
-        self.hello = checked(frame[0]["hello"], Hello, "hello", host)
+        self.hello = convert_value(frame[0]["hello"], Hello, "hello", host)
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tfdeploy.operations.setup import Environment, describe_difference, differences
+from tfdeploy.operations.setup import Environment, describe_difference, find_differences
 
 
 def test_what_differs_is_named_python_first() -> None:
@@ -10,8 +10,8 @@ def test_what_differs_is_named_python_first() -> None:
         return Environment(folder="/w/.envs/x", python_version=python, by="pip", packages=packages)
 
     same = {"n1": one("3.11.2", numpy="2.0"), "n2": one("3.11.2", numpy="2.0")}
-    assert differences(same) == {} and differences({}) == {}
-    differing = differences(
+    assert find_differences(same) == {} and find_differences({}) == {}
+    differing = find_differences(
         {**same, "n3": one("3.9.1", numpy="1.26", zipp="3.0"), "n4": one("3.9.1", numpy="2.0")}
     )
     assert [describe_difference(*each) for each in differing.items()] == [

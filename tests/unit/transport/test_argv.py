@@ -143,13 +143,15 @@ def test_a_host_key_that_ssh_refuses_names_what_renews_or_records_it() -> None:
 
 
 def test_progress_and_totals() -> None:
-    assert messages.progress(
+    assert messages.parse_progress(
         b"      1238099  12%  140.91kB/s    0:00:08 (xfr#5, to-chk=169/396)"
     ) == (1238099, 12)
-    assert messages.progress(b"sending incremental file list") is None
-    assert messages.totals(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == (123, 45)
-    assert messages.turned_away(255, b"kex_exchange_identification: read: Connection reset by peer")
-    assert not messages.turned_away(255, b"Permission denied (publickey)")
+    assert messages.parse_progress(b"sending incremental file list") is None
+    assert messages.parse_totals(b"sent 123 bytes  received 45 bytes  67.00 bytes/sec") == (123, 45)
+    assert messages.is_turned_away(
+        255, b"kex_exchange_identification: read: Connection reset by peer"
+    )
+    assert not messages.is_turned_away(255, b"Permission denied (publickey)")
 
 
 @given(

@@ -123,7 +123,7 @@ def test_git_missing_is_named(tmp_path, monkeypatch):
 
 def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
     place = put(tmp_path, "log.txt", "x" * 1000)
-    real = read._hash
+    real = read._hash_descriptor
 
     def hash_while_written(descriptor):
         answer = real(descriptor)
@@ -131,7 +131,7 @@ def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
             file.write("more")
         return answer
 
-    monkeypatch.setattr(read, "_hash", hash_while_written)
+    monkeypatch.setattr(read, "_hash_descriptor", hash_while_written)
     with pytest.raises(Refused, match="keeps changing") as caught:
         read_tree(tmp_path)
     assert str(place) in caught.value.where
@@ -139,7 +139,7 @@ def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
 
 def test_a_file_that_changes_once_is_read_again(tmp_path, monkeypatch):
     place = put(tmp_path, "log.txt", "old")
-    real, once = read._hash, threading.Event()
+    real, once = read._hash_descriptor, threading.Event()
 
     def hash_and_change(descriptor):
         answer = real(descriptor)
@@ -148,5 +148,5 @@ def test_a_file_that_changes_once_is_read_again(tmp_path, monkeypatch):
             place.write_text("quite new")
         return answer
 
-    monkeypatch.setattr(read, "_hash", hash_and_change)
+    monkeypatch.setattr(read, "_hash_descriptor", hash_and_change)
     assert read_tree(tmp_path).entries[0].size == len("quite new")

@@ -21,7 +21,7 @@ from tfdeploy.errors import Refused, UsageError, worst
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.name_patterns import matched
 from tfdeploy.model.text.patterns import compiled
-from tfdeploy.operations.logs import followed_lines
+from tfdeploy.operations.logs import follow_lines
 from tfdeploy.operations.tasklogs.attempts import newest_attempts
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_batches
@@ -54,7 +54,7 @@ def run(flags: Flags) -> int:
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = _make_printer(flags, plan, query)
         if follow:
-            lines = followed_lines(fleet, plan, query, errors, rotated_bytes)
+            lines = follow_lines(fleet, plan, query, errors, rotated_bytes)
             complete = printer.write(([line] for line in lines), follow=True)
         else:
             complete = printer.write(

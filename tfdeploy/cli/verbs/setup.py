@@ -15,7 +15,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.model.selection import select
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.setup import describe_difference, differences, setup_job
+from tfdeploy.operations.setup import describe_difference, find_differences, setup_job
 from tfdeploy.ui.environments import show_setup
 from tfdeploy.ui.reports import show_next
 
@@ -34,7 +34,7 @@ def run(flags: Flags) -> int:
             fleet, inventory.hosts, job, lock_holder(), cache, emit, all_hosts.hosts
         )
     rows = [_make_row(host, result) for host, result in results.items()]
-    different = differences(split_outcomes(results)[0])
+    different = find_differences(split_outcomes(results)[0])
     ok = all(row["ok"] for row in rows)
     if flags.json:
         differing: list[PackageRow] = [

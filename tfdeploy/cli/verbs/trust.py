@@ -18,7 +18,13 @@ from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import KnownKeyRow, TrustRow
 from tfdeploy.model.text.units import count
-from tfdeploy.operations.trust import find_machine, read_fingerprints, record, renew, scan
+from tfdeploy.operations.trust import (
+    find_machine,
+    read_fingerprints,
+    record_new_keys,
+    replace_key,
+    scan,
+)
 from tfdeploy.ui.host_keys import change, describe_state, renewal_lines, staying
 from tfdeploy.ui.question import agrees
 from tfdeploy.ui.tables import show_rows
@@ -46,7 +52,7 @@ def run(flags: Flags) -> int:
         f"{count(len(keys_to_record), 'host key')} {verb} not known",
         "Record these keys?",
     )
-    recorded = record(keys_to_record)
+    recorded = record_new_keys(keys_to_record)
     unrecorded = [
         key
         for key in keys
@@ -83,7 +89,7 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
             flags, keys_to_record, change(_make_row(key, [])), "Replace the key on record?"
         )
     for each in keys_to_record:
-        renew(each)
+        replace_key(each)
     row = _make_row(key, keys_to_record, done="renewed")
     if flags.json:
         answer: TrustAnswer = {

@@ -25,7 +25,7 @@ from tfdeploy.operations.broadcast.report import Report
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
 from tfdeploy.operations.broadcast.stalled_hosts import StalledHosts
 from tfdeploy.operations.emit import emit_note, emit_transfer, emit_warning
-from tfdeploy.operations.launching.certificates import certificates
+from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.planning.broadcast.feeds import Feed, FeedPlan
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
@@ -94,7 +94,7 @@ class Broadcast:
 
         `join` returns the arguments of broadcast.join for a member. Raises SourceChanged.
         """
-        keys = certificates(f"broadcast {self.id}", self.members)
+        keys = make_certificates(f"broadcast {self.id}", self.members)
         names = sorted(self.members)
         threading.Thread(target=self._hash_source, name="sums", daemon=True).start()
         try:

@@ -10,7 +10,7 @@ from tfdeploy.model.answers.broadcast import DATA_LOOK
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
-from tfdeploy.tree.datasets import listed
+from tfdeploy.tree.datasets import make_listing
 
 LOOK_S = 600.0  # longest silence of the host, in seconds, while it reads the folders and files
 MOST_BYTES = 256 << 20  # limit for a packed listing, in bytes
@@ -75,4 +75,4 @@ def _list_origin(session: Session, path: str) -> DataListing:
         raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
     if looked is None:
         raise BadAnswer("its listing of the data has no end", where=host)
-    return listed(path, looked.folder, rows, looked.stamp, host)
+    return make_listing(path, looked.folder, rows, looked.stamp, host)

@@ -20,7 +20,7 @@ from functools import cached_property
 from tfdeploy.errors import Refused
 from tfdeploy.model.manifest import Manifest
 from tfdeploy.transport.protocols import Session
-from tfdeploy.tree.hash_cache import stamp
+from tfdeploy.tree.hash_cache import make_stamp
 
 # Limit for the files that are sent in the call that commits a release. Up to this size, the call is
 # faster than rsync.
@@ -119,7 +119,7 @@ class CodeFiles:
 
     def _is_unchanged(self, path: str) -> bool:
         try:
-            return stamp(os.lstat(f"{self.root}/{path}")) == self._entries[path].stamp
+            return make_stamp(os.lstat(f"{self.root}/{path}")) == self._entries[path].stamp
         except OSError:
             return False
 

@@ -33,7 +33,7 @@ class FetchBudget:
                 where=self.host,
                 next=f"add --max {self.received_bytes + total}B, or --keep, --files, --logs alone",
             )
-        free = _free(folder)
+        free = _free_bytes(folder)
         if total > free:
             raise HostFailed(
                 f"{self.host}: {total} bytes are to be fetched, but only {free} may be written here",
@@ -43,7 +43,7 @@ class FetchBudget:
 
     def remaining_bytes(self, folder: Path) -> int:
         """Return how many bytes the host may still send to `folder`."""
-        allowed = _free(folder)
+        allowed = _free_bytes(folder)
         if self.max_bytes is not None:
             allowed = min(allowed, self.max_bytes - self.received_bytes)
         return max(0, allowed)
@@ -59,7 +59,7 @@ class FetchBudget:
             )
 
 
-def _free(folder: Path) -> int:
+def _free_bytes(folder: Path) -> int:
     """Return the free bytes of the folder's disk, less the reserve."""
     disk = os.statvfs(folder)
     return max(0, disk.f_bavail * disk.f_frsize - RESERVE_BYTES)

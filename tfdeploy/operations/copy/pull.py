@@ -207,7 +207,7 @@ class _FolderFetch:
                     [
                         (file.path, stamp[0])
                         for file in missing
-                        if (stamp := _stamp(self.staging, file.path))
+                        if (stamp := _read_stamp(self.staging, file.path))
                     ]
                 )
             self.changing = {file.path for file in self._missing_files()}
@@ -232,7 +232,7 @@ class _FolderFetch:
         listed = (file.size, file.mtime_ns)
         if file.path in self.checked:
             return not file.is_record or self.checked[file.path] == listed
-        return _stamp(self.destination, file.path) == listed
+        return _read_stamp(self.destination, file.path) == listed
 
     def _check_hashes(self, files: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the host's hashes of the same first bytes.
@@ -245,7 +245,7 @@ class _FolderFetch:
             batch = dict(files[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
-                stamp = _stamp(self.staging, path)
+                stamp = _read_stamp(self.staging, path)
                 if stamp is not None and host_hashes.get(path) == self.staging.sha256(path):
                     self.checked[path] = stamp
                 elif stamp is not None:
@@ -256,7 +256,7 @@ class _FolderFetch:
         missing = [
             file
             for file in missing
-            if _stamp(self.staging, file.path) != (file.size, file.mtime_ns)
+            if _read_stamp(self.staging, file.path) != (file.size, file.mtime_ns)
         ]
         if not missing:
             return
@@ -315,7 +315,7 @@ def _host_checksums(agent: AgentChannel, source: Source, lengths: dict[str, int]
     return digests
 
 
-def _stamp(folder: SafeFolder, path: str) -> Stamp | None:
+def _read_stamp(folder: SafeFolder, path: str) -> Stamp | None:
     """Return size and mtime of a regular file; None for anything else."""
     file_stat = folder.stat(path)
     return (

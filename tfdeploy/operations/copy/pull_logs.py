@@ -168,11 +168,11 @@ def _append_new(
             # The bytes between `end` and `offset` were rotated away.
             if offset > end:
                 name = f"{log_stem(task, progress.host)}.from-{offset}.log"
-            _append(folder, name, blob)
+            _append_bytes(folder, name, blob)
             # Limit the time records, because a host may send far more of them than its bytes need.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
                 times = pack_records(offset, item.records, len(blob))
-                _append(folder, times_name(task, progress.host), times)
+                _append_bytes(folder, times_name(task, progress.host), times)
                 times_bytes += len(times)
             end, received = offset + len(blob), received + len(blob)
             weight += len(blob) + ITEM_BYTES
@@ -189,7 +189,7 @@ def _append_new(
     return received
 
 
-def _append(folder: SafeFolder, name: str, blob: bytes) -> None:
+def _append_bytes(folder: SafeFolder, name: str, blob: bytes) -> None:
     with os.fdopen(folder.open(name, os.O_WRONLY | os.O_CREAT | os.O_APPEND), "ab") as log:
         log.write(blob)
 

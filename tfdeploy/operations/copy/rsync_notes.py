@@ -23,7 +23,7 @@ def note_rsync(emit: Emit) -> None:
     Call this before rsync receives files.
     """
     warn_of_flaws(emit)
-    missing = confinement.missing()
+    missing = confinement.describe_gap()
     if missing is not None:
         emit_note(
             emit, f"rsync here is not confined to the folder it fills: {missing}", level="detail"

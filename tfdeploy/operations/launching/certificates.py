@@ -10,7 +10,7 @@ import datetime
 from collections.abc import Iterable
 
 
-def certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
+def make_certificates(run: str, hosts: Iterable[str]) -> dict[str, dict[str, str]]:
     """Return {host: {"ca", "cert", "key"}} in PEM.
 
     The common name of a certificate is the name of its host, cut to 64 characters.

@@ -15,7 +15,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Secret
 from tfdeploy.model.plan import Plan, for_hosts
 from tfdeploy.model.planform import plan_to_file
-from tfdeploy.operations.launching.certificates import certificates
+from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.planning.host_parts import host_parts, shared_part
 
 
@@ -28,7 +28,7 @@ def prepare_blobs(
     seconds each host's clock is ahead of the run's clock.
     """
     parts = host_parts(plan, ahead_s)
-    certs = certificates(plan.run, parts)
+    certs = make_certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}
     shared = _to_json({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
     packed = frames.compress(shared)

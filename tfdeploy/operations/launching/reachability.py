@@ -18,7 +18,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
 from tfdeploy.operations.outcomes import values_or_error
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
@@ -39,7 +39,7 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
     """
     if len(plan.hosts) < 2:
         return
-    link_answers = ask_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
+    link_answers = call_all(fleet, plan, RUN_LINKS, timeout_s=WITHIN_S)
     refuse_lapsed(link_answers)
     answers = values_or_error("links", link_answers)
     if any(answer.shut for answer in answers.values()):

@@ -17,7 +17,7 @@ from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.transport.protocols import Fleet, Outcomes
 
 EVERY_S = 15.0  # interval of renewals; a host ends the run after 60 s without renewal
@@ -45,7 +45,7 @@ def renew(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
 ) -> Outcomes[Nothing]:
     """Renew the run once on all hosts. Return {host: Nothing, or the host's error}."""
-    return ask_all(
+    return call_all(
         fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s
     )
 

@@ -11,7 +11,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import emit_warning, step
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -44,7 +44,7 @@ class Prepared:
                 "purge": self.step_begun == "prepare",
                 "plan_digest": self.plan.digest,
             }
-            answers = ask_all(self.fleet, self.plan, RUN_ABORT, args, patience_s=30, timeout_s=90)
+            answers = call_all(self.fleet, self.plan, RUN_ABORT, args, patience_s=30, timeout_s=90)
             otherwise = (
                 f"if the commit reached it, the run continues: `tfdeploy stop {run}`"
                 if self.step_begun == "commit"

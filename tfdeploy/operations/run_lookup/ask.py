@@ -17,7 +17,7 @@ V = TypeVar("V")
 NO_ARGS: Args = MappingProxyType({})
 
 
-def ask_all(
+def call_all(
     fleet: Fleet,
     plan: Plan,
     verb: Verb[V],

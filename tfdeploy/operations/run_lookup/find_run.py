@@ -170,7 +170,7 @@ def find_run(
     else:
         chosen = _choose_newest([run for run in runs if run.readable], job, live_first, store)
         if silent and not (chosen and chosen.live):
-            chosen = _newer(chosen, next(plans_on(silent, store, job), None), store)
+            chosen = _choose_newer(chosen, next(plans_on(silent, store, job), None), store)
         if warnings is not None:
             warnings += [future_start_warning(run) for run in runs if starts_in_future(run, store)]
     if isinstance(chosen, Plan):
@@ -269,7 +269,7 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
     )
 
 
-def _newer(
+def _choose_newer(
     reported: FoundRun | None, stored: Plan | None, store: RunStore
 ) -> FoundRun | Plan | None:
     """Return the newer of both runs.

@@ -59,21 +59,21 @@ def send_code(
         name = session.host.name
         if is_present(session, shipment):
             return commit_and_release(session)
-        begun = _begin(session, shipment, outcomes[name])
+        begun = _begin_release(session, shipment, outcomes[name])
         if len(hosts) > 1 and shipment.code.size_bytes(begun.wanted) >= LEAST_BROADCAST_BYTES:
             waiting[name] = begun
             return outcomes[name]
         return send(begun)
 
     def send(begun: Begun) -> Synced:
-        _send(begun, shipment, outcomes[begun.session.host.name], emit)
+        _send_missing(begun, shipment, outcomes[begun.session.host.name], emit)
         return commit_and_release(begun.session)
 
     def put_in_place(session: Session) -> None:
         """Commit the release on a host that has received the whole broadcast."""
         begun = waiting[session.host.name]
         shipment.code.check_unchanged(begun.wanted)
-        _commit(begun, shipment)
+        _commit_release(begun, shipment)
         commit_and_release(session)
 
     def commit_and_release(session: Session) -> Synced:
@@ -112,7 +112,7 @@ def is_present(session: Session, shipment: Shipment) -> bool:
     return session.agent().call(RELEASE_STATE, args).present
 
 
-def _begin(session: Session, shipment: Shipment, outcome: Synced) -> Begun:
+def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> Begun:
     args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
     begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
     outcome.bytes_sent += len(code.manifest)
@@ -123,16 +123,16 @@ def _begin(session: Session, shipment: Shipment, outcome: Synced) -> Begun:
     return Begun(session, check_below_workdir(session, begun.staging), tuple(missing))
 
 
-def _send(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
+def _send_missing(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
     """Send the missing files from this machine. Raises TreeChanged."""
     code, session, missing = shipment.code, begun.session, begun.wanted
     total = code.size_bytes(missing)
     if not missing:
-        _commit(begun, shipment)
+        _commit_release(begun, shipment)
     elif total <= MOST_BYTES:
         with transfer_events(emit, session.host.name, "code", total):
             contents = code.contents(missing)
-            _commit(begun, shipment, contents)
+            _commit_release(begun, shipment, contents)
         outcome.bytes_sent += len(contents)
     else:
         from tfdeploy.operations.copy.push_data import push_with_progress
@@ -142,10 +142,10 @@ def _send(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None
             session, code.root, names, begun.staging, total, "code", emit, delete=False
         )
         code.check_unchanged(missing)
-        _commit(begun, shipment)
+        _commit_release(begun, shipment)
 
 
-def _commit(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
+def _commit_release(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
     """Commit the release, with the contents of small files. Raises TreeChanged."""
     where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     args = {**where, "keep_releases": KEEP_RELEASES}

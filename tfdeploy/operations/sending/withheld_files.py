@@ -53,7 +53,7 @@ def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[st
     withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)
     in_code = {path for path, file in withhold.below(code).items() if file.secret} | set(
-        _linked(code, withhold)
+        _hard_links(code, withhold)
     )
     in_data = set()
     for name, source in job.data.items():
@@ -67,7 +67,7 @@ def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[st
     return {job.name: paths} if any(paths.values()) else {}
 
 
-def _linked(code: str, withhold: WithheldFiles) -> Iterator[str]:
+def _hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
     """Yield the paths in the code folder that are hard links to secret files."""
     find = withhold.finder(code)
     for folder, folders, names in os.walk(code) if withhold.has_links else ():

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
 
@@ -19,7 +19,7 @@ def newest_attempts(
     Adds hosts without an answer to `lost`, and leaves out their tasks.
     """
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
-    answers, silent = split_outcomes(ask_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
+    answers, silent = split_outcomes(call_all(fleet, plan, RUN_STATUS, only=set(owners.values())))
     lost.update(silent)
     numbers = {}
     for host, answer in answers.items():

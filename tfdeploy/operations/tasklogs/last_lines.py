@@ -32,9 +32,9 @@ def last_lines(
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
     lines = stored_lines(fleet, plan, query, dict(lost), None, fetched)
-    return [_cut(line.line.decode("utf-8", "replace")) for line in lines]
+    return [_shorten(line.line.decode("utf-8", "replace")) for line in lines]
 
 
-def _cut(line: str) -> str:
+def _shorten(line: str) -> str:
     omitted = line[LINE_CHARS:].encode("utf-8", "replace")
     return line[:LINE_CHARS] + more_bytes(len(omitted)) if omitted else line

@@ -34,7 +34,7 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive the reports of one host until the run has ended there. Reconnect after an error."""
     while not stop.is_set():
         try:
-            _receive(watch, host, stop)
+            _receive_reports(watch, host, stop)
             if stop.is_set() or watch.has_ended(host.name):
                 break
             report = partial(emit_warning, watch.emit, host=host.name, run=watch.plan.run)
@@ -50,7 +50,7 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
     watch.mark_settled(host.name)
 
 
-def _receive(watch: Watch, host: Host, stop: threading.Event) -> None:
+def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive reports until the run has ended there. Raise the error if the connection is lost."""
     agent = session_of(watch.fleet, host).agent()
     agent.hurry()

@@ -14,7 +14,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.emit import emit_warning
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
@@ -67,12 +67,12 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
 
     Errors are ignored, because the caller repeats the call.
     """
-    answer = ask_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[
+    answer = call_all(fleet, plan, RUN_KNOWN, retry=False, timeout_s=ANSWER_S, only=(informed,))[
         informed
     ]
     if isinstance(answer, TfdeployError) or answer.known is None:
         return
-    ask_all(
+    call_all(
         fleet, plan, RUN_TELL, {"known": answer.known}, retry=False, timeout_s=ANSWER_S, only=hosts
     )
 

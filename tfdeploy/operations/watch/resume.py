@@ -16,7 +16,7 @@ from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_S
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import session_of, split_outcomes
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
@@ -82,7 +82,7 @@ def resume_patiently(
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
     """Return "goes on", "stopped" or "ended", according to the hosts that answer."""
-    answers, _ = split_outcomes(ask_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
+    answers, _ = split_outcomes(call_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):
         return "stopped"

@@ -21,7 +21,7 @@ from tfdeploy.model.status.attempts import attempt_of_host, event_of
 from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.text.words import unread_words
 from tfdeploy.operations.emit import emit_host, emit_warning
-from tfdeploy.operations.run_lookup.ask import ask_all
+from tfdeploy.operations.run_lookup.ask import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
 # An event of a task is emitted if any of these fields changes.
@@ -60,7 +60,7 @@ class Watch:
 
     def ask(self) -> RunView:
         """Ask all hosts once. Emit changes of hosts and tasks, but not of the run."""
-        for host, answer in ask_all(
+        for host, answer in call_all(
             self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only
         ).items():
             try:
@@ -152,7 +152,7 @@ class Watch:
         own_tasks = {task.task for task in self.plan.tasks if task.host == host}
         if answer.samples is not None and not answer.samples.tasks.keys() <= own_tasks:
             raise BadAnswer("it has samples of tasks that are not its own", where=host)
-        for status in _statuses(answer):
+        for status in _task_statuses(answer):
             if (status.run, status.host) != (self.plan.run, host) or status.task not in own_tasks:
                 raise BadAnswer(
                     f"it answers for {status.task} on {status.host}, run {status.run}", where=host
@@ -178,7 +178,7 @@ class Watch:
             self.states[host] = answer.host_state
         if answer.samples is not None:
             self._receive_samples(host, answer.samples, is_change=isinstance(answer, RunChange))
-        for status in _statuses(answer):
+        for status in _task_statuses(answer):
             previous = self.tasks.get(status.task)
             if status.state == "ended":
                 self._emitted_ends.add((status.task, status.attempt))
@@ -238,7 +238,7 @@ class Watch:
             self._emit_event("sample", msgspec.to_builtins(samples), host)
 
 
-def _statuses(answer: RunOnHost | RunChange) -> list[wire.TaskStatus]:
+def _task_statuses(answer: RunOnHost | RunChange) -> list[wire.TaskStatus]:
     if isinstance(answer, RunOnHost):
         return answer.tasks
     return [answer.task] if answer.task is not None else []

@@ -24,8 +24,8 @@ from tfdeploy.model.text.units import in_binary_bytes
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
 from tfdeploy.transport.ssh.channel_reader import ChannelReader
-from tfdeploy.transport.ssh.command import START_S, begin
-from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.command import START_S, start_command
+from tfdeploy.transport.ssh.errors import printable_line
 
 NOISE_BYTES = 1 << 20  # the login shell may print at most this many bytes
 _TOO_OLD = 99  # exit code of a Python older than 3.8
@@ -92,7 +92,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
     if "\n" in workdir:
         raise Refused(f"workdir {workdir!r} is not a path that can be used", where=host)
     name = agent_name()
-    begin(channel, command(python), host)
+    start_command(channel, command(python), host)
     channel.settimeout(START_S)
     startup = _Startup(channel, host)
     startup.send(PROGRAM + f"{name} {host} {workdir}\n".encode(errors="surrogateescape"))
@@ -101,7 +101,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
         startup.send(f"{hashlib.sha256(packed).hexdigest()} {len(packed)}\n".encode() + packed)
     startup.line(frames.GREETING)
     channel.settimeout(None)
-    return Started(startup.reader, startup.unread, clean(startup.noise))
+    return Started(startup.reader, startup.unread, printable_line(startup.noise))
 
 
 class _Startup:
@@ -149,7 +149,7 @@ class _Startup:
             if line.startswith(b"=tfdeploy-fail="):
                 raise _failure_error(line[15:].strip(), self._host)
             if line.startswith(b"=tfdeploy-python="):
-                self._python = clean(line[17:])
+                self._python = printable_line(line[17:])
                 continue
             self._output = (self._output + line + b"\n")[-4096:]
             self.noise = (self.noise + line + b" ")[:1024].lstrip()
@@ -167,7 +167,7 @@ class _Startup:
         self._noise_bytes += len(out) + len(err)
         if self._noise_bytes > NOISE_BYTES:
             raise HostFailed(
-                "the login shell prints too much: " + repr(clean(self._output + out)),
+                "the login shell prints too much: " + repr(printable_line(self._output + out)),
                 where=self._host,
             )
         if late:
@@ -209,7 +209,7 @@ class _Startup:
 
     def _quoted(self) -> str:
         """Return the last characters of the output, which usually name the cause of an error."""
-        text = clean((self._output + b" " + self.unread)[-300:])
+        text = printable_line((self._output + b" " + self.unread)[-300:])
         return f"; it said: {text!r}" if text else ""
 
 
@@ -229,7 +229,7 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
     reason, _, detail = text.decode("ascii", "replace").partition(" ")
     if reason in _REASONS:
         return Refused(
-            _REASONS[reason] + (f": {clean(detail.encode())!r}" if detail else ""),
+            _REASONS[reason] + (f": {printable_line(detail.encode())!r}" if detail else ""),
             where=host,
             next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory",
         )
@@ -237,7 +237,9 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
         failure = read_text(text, Failure)
     except BadShape:
         failure = Failure(code="workdir", what="")
-    reported = quoted(host, clean(failure.what.encode(errors="replace")) or clean(text))
+    reported = quoted(
+        host, printable_line(failure.what.encode(errors="replace")) or printable_line(text)
+    )
     if failure.code == "foreign":
         return Refused(reported, where=host, next=next_of(host, failure.advice, failure.details))
     if failure.code == "disk":

@@ -25,11 +25,11 @@ from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.answers.verb import Args, Flow, Verb
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import Reply, VerbStream, checked, checked_frame
+from tfdeploy.transport.agent.stream import Reply, VerbStream, convert_value, read_field
 from tfdeploy.transport.protocols import Stream
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.command import START_S
-from tfdeploy.transport.ssh.errors import clean, copied
+from tfdeploy.transport.ssh.errors import copy_error, printable_line
 from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # a channel is lost if a ping stays unanswered for this many seconds
@@ -92,7 +92,7 @@ class FramedChannel:
             self._channel, workdir, self._host, python
         )
         self._frames = Frames(unread)
-        self.hello = checked(self._first_frame(), Hello, "hello", self._host)
+        self.hello = convert_value(self._first_frame(), Hello, "hello", self._host)
         self.clock_skew_s = self.hello.clock - time.time()
         start_thread(self._read, name=f"agent-{self._host}")
 
@@ -117,7 +117,7 @@ class FramedChannel:
             self._send(
                 {"id": request_id, "verb": verb.name, "args": self._with_common_args(args)}, blob
             )
-            value = checked_frame(
+            value = read_field(
                 answer.value(verb.name, timeout_s), "value", verb.value, verb.name, self._host
             )
             if verb.name in ("lock", "unlock"):
@@ -166,7 +166,7 @@ class FramedChannel:
         """Store the answer under a new id and return the id. Raises if the channel is lost."""
         with self._lock:
             if self._lost is not None:
-                raise copied(self._lost)
+                raise copy_error(self._lost)
             request_id = next(self._ids)
             self._answers[request_id] = answer
             return request_id
@@ -192,7 +192,7 @@ class FramedChannel:
         except BROKEN as error:
             ended = self._unreachable("the connection ended")
             self._fail_all(ended)
-            raise copied(self._lost or ended) from error
+            raise copy_error(self._lost or ended) from error
 
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
         """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
@@ -246,7 +246,9 @@ class FramedChannel:
         except frames.WireError as foreign:
             error = self._unreachable(f"what the host sends is not our agent's: {foreign}")
         except BROKEN as broken:
-            error = self._unreachable(f"the connection ended: {clean(str(broken).encode())}")
+            error = self._unreachable(
+                f"the connection ended: {printable_line(str(broken).encode())}"
+            )
         # Bytes that are not from our agent may cause any error. If this thread ended by an error,
         # all calls would wait for ever.
         except Exception as broken:  # noqa: BLE001
@@ -361,7 +363,7 @@ class FramedChannel:
         """Return the error for a channel that has ended. The error names the cause."""
         if not self._channel.get_transport().is_active():
             return self._unreachable("the connection ended")
-        text = clean(self._stderr[-1200:])
+        text = printable_line(self._stderr[-1200:])
         return self._unreachable("the agent ended" + (f"; it said: {text!r}" if text else ""))
 
     def _unreachable(self, what: str) -> HostUnreachable:

@@ -23,7 +23,7 @@ from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import BadShape, read, read_text
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent.frames import Frame
-from tfdeploy.transport.ssh.errors import copied
+from tfdeploy.transport.ssh.errors import copy_error
 
 BACKLOG_BYTES = 16 << 20  # if the backlog is larger, the reader thread waits
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # limit of the backlog while a call waits
@@ -120,12 +120,10 @@ class Reply:
         """
         last_frame = self._last_frame
         if isinstance(last_frame, TfdeployError):
-            raise copied(last_frame)
+            raise copy_error(last_frame)
         assert last_frame is not None  # the caller has waited for the end
         if last_frame.holds("error"):
-            raise agent_error(
-                checked_frame(last_frame, "error", Failure, verb, self.host), self.host
-            )
+            raise agent_error(read_field(last_frame, "error", Failure, verb, self.host), self.host)
         return last_frame
 
     def stop(self) -> None:
@@ -159,12 +157,12 @@ class VerbStream(Generic[I, V]):
         name, host = self.flow.name, self.answer.host
         try:
             while (frame := self._next(name)) is not None:
-                yield checked_frame(frame, "item", self.flow.item, name, host), frame.own_blob
+                yield read_field(frame, "item", self.flow.item, name, host), frame.own_blob
         except BadAnswer:
             self.close()  # after a bad item, the host need not send more
             raise
         if not self.answer.dropping:
-            self.value = checked_frame(
+            self.value = read_field(
                 self.answer.returned(name), "value", self.flow.value, name, host
             )
 
@@ -189,17 +187,17 @@ class VerbStream(Generic[I, V]):
         self.cancel()
 
 
-def checked_frame(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
+def read_field(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> V:
     """Return the field `field` of the frame, packed or not, as `cls`. Raises BadAnswer."""
     if frame.header.get("packed") != field:
-        return checked(frame.header.get(field), cls, verb, host)
+        return convert_value(frame.header.get(field), cls, verb, host)
     try:
         return read_text(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
     except (BadShape, frames.WireError) as error:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
-def checked(value: Any, cls: type[V], verb: str, host: str) -> V:
+def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
     """Return `value` converted to `cls`. Raises BadAnswer if it does not fit."""
     try:
         return read(value, cls)

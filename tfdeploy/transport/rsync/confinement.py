@@ -25,7 +25,7 @@ def remote_shell_command(fd: int) -> tuple[str, ...]:
     return (*_python(ask_for_shell.__file__), str(fd))
 
 
-def argv(folder: str) -> list[str]:
+def confining_command(folder: str) -> list[str]:
     """Return the words that, put before a command, allow the command to write only to `folder`."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
@@ -36,7 +36,7 @@ def argv(folder: str) -> list[str]:
     return [*_python(confined.__file__), folder, *sorted(readable), "--"]
 
 
-def environment() -> dict[str, str]:
+def rsync_environment() -> dict[str, str]:
     """Return the environment for rsync: PATH and few other variables.
 
     The user's other variables may contain secrets, and the addresses of agents such as ssh-agent.
@@ -50,9 +50,9 @@ def environment() -> dict[str, str]:
 
 
 @lru_cache(maxsize=1)
-def missing() -> str | None:
+def describe_gap() -> str | None:
     """Return why a local rsync is not fully confined, or None if it is fully confined."""
-    if not works():
+    if not can_confine():
         return (
             "the programs it needs do not run when they are confined"
             if confined.version()
@@ -64,7 +64,7 @@ def missing() -> str | None:
 
 
 @lru_cache(maxsize=1)
-def works() -> bool:
+def can_confine() -> bool:
     """True if Python and rsync can run confined on this machine.
 
     Programs that are installed in unusual places may be unable to read their own files.
@@ -72,14 +72,24 @@ def works() -> bool:
     if not confined.version():
         return False
     with tempfile.TemporaryDirectory(prefix="tfdeploy-confined-") as folder:
-        python = [*argv(folder), sys.executable, "-S", "-I", "-c", "import array, socket"]
-        return all(_runs(command) for command in (python, [*argv(folder), "rsync", "--version"]))
+        python = [
+            *confining_command(folder),
+            sys.executable,
+            "-S",
+            "-I",
+            "-c",
+            "import array, socket",
+        ]
+        return all(
+            _runs(command)
+            for command in (python, [*confining_command(folder), "rsync", "--version"])
+        )
 
 
 def _runs(command: list[str]) -> bool:
     try:
         completed = subprocess.run(
-            command, env=environment(), capture_output=True, timeout=TRIAL_S, check=False
+            command, env=rsync_environment(), capture_output=True, timeout=TRIAL_S, check=False
         )
     except (OSError, subprocess.TimeoutExpired):
         return False

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.transport.ssh.errors import clean
+from tfdeploy.transport.ssh.errors import printable_line
 from tfdeploy.transport.ssh.target import Target
 
 _PROGRESS = re.compile(rb"^\s*(\d{1,20})\s+(\d{1,3})%")
@@ -20,29 +20,29 @@ _TURNED_AWAY = (
 )
 
 
-def progress(line: bytes) -> tuple[int, int] | None:
+def parse_progress(line: bytes) -> tuple[int, int] | None:
     """Return (bytes done, percent) from a line of --info=progress2, or None for other lines."""
     match = _PROGRESS.match(line)
     return (int(match[1]), int(match[2])) if match else None
 
 
-def totals(line: bytes) -> tuple[int, int] | None:
+def parse_totals(line: bytes) -> tuple[int, int] | None:
     """Return (bytes sent, bytes received) from the line with both, or None for other lines."""
     match = _TOTALS.match(line)
     return (int(match[1]), int(match[2])) if match else None
 
 
-def turned_away(code: int, stderr: bytes) -> bool:
+def is_turned_away(code: int, stderr: bytes) -> bool:
     """True if sshd closed the connection before login (MaxStartups), so that a retry may help."""
     return code == 255 and any(text in stderr for text in _TURNED_AWAY)
 
 
-def noisy(code: int, stderr: bytes) -> bool:
+def is_noisy(code: int, stderr: bytes) -> bool:
     """True if rsync failed because the login shell printed something first."""
     return code in (2, 12) and b"is your shell clean" in stderr
 
 
-def shrank(code: int, stderr: bytes) -> bool:
+def has_only_shrunk(code: int, stderr: bytes) -> bool:
     """True if the only errors are files that became shorter while rsync read them.
 
     rsync reports such a file with ENODATA (61).
@@ -67,7 +67,7 @@ def explain(
     push.
     """
     host = target.name or target.where
-    line = clean((_error_lines(stderr) or [stderr])[0])
+    line = printable_line((_error_lines(stderr) or [stderr])[0])
     if b"No space left on device" in stderr or b"Disk quota exceeded" in stderr:
         disk_line = next(
             error_line
@@ -76,12 +76,12 @@ def explain(
         )
         if into is not None:
             return HostFailed(
-                f"the disk here is full: {clean(disk_line)}",
+                f"the disk here is full: {printable_line(disk_line)}",
                 where=into,
                 next="free some space here",
             )
         return HostFailed(
-            f"the disk is full: {clean(disk_line)}",
+            f"the disk is full: {printable_line(disk_line)}",
             where=host,
             next="free some space there, or set `workdir:`",
         )

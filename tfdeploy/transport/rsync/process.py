@@ -112,14 +112,18 @@ class RsyncProcess:
         # rsync expects the limit in KiB per second.
         limit = [f"--bwlimit={max(1, self.target.bwlimit >> 10)}"] if self.target.bwlimit else []
         path = [f"--rsync-path=echo {MARK}; exec rsync"] if self._prints_mark else []
-        confining = confinement.argv(folder) if folder is not None and confinement.works() else []
+        confining = (
+            confinement.confining_command(folder)
+            if folder is not None and confinement.can_confine()
+            else []
+        )
         remote_shell = rsync_shell(confinement.remote_shell_command(shell.theirs.fileno()))
         process = subprocess.Popen(
             [*confining, program, "-e", remote_shell, *limit, *path, *options],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
-            env=confinement.environment(),
+            env=confinement.rsync_environment(),
             pass_fds=(shell.theirs.fileno(),),
             # In a process session of its own, rsync does not get the terminal's Ctrl-C, and ssh
             # cannot ask for a password on the terminal.
@@ -156,8 +160,8 @@ class RsyncProcess:
         """Update the progress and the totals from these lines of rsync's output."""
         newest = None
         for line in lines:
-            newest = messages.progress(line) or newest
-            self.totals = messages.totals(line) or self.totals
+            newest = messages.parse_progress(line) or newest
+            self.totals = messages.parse_totals(line) or self.totals
         if newest is None:
             return
         if self.max_bytes is not None and newest[0] > self.max_bytes:
@@ -215,10 +219,10 @@ def transfer(settings: RsyncProcess) -> RsyncProcess:
             raise Interrupted(
                 "the transfer was interrupted", where=rsync.target.name or rsync.target.where
             )
-        if messages.noisy(rsync.code, rsync.stderr) and not drops_noise:
+        if messages.is_noisy(rsync.code, rsync.stderr) and not drops_noise:
             drops_noise = True
             continue
-        turned_away = messages.turned_away(rsync.code, rsync.stderr)
+        turned_away = messages.is_turned_away(rsync.code, rsync.stderr)
         delay_s = patience.delay_s(HELD_OFF) if turned_away else None
         if delay_s is None:
             break

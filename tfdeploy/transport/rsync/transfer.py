@@ -60,7 +60,7 @@ def push(
     rsync = transfer(
         RsyncProcess(target, argv, names, on_progress, start=_start(session, total_bytes))
     )
-    if rsync.code not in SUCCESS and not messages.shrank(rsync.code, rsync.stderr):
+    if rsync.code not in SUCCESS and not messages.has_only_shrunk(rsync.code, rsync.stderr):
         raise messages.explain(rsync.code, rsync.stderr, target, source_root)
     return rsync.totals[0]
 

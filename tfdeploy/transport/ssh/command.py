@@ -30,13 +30,13 @@ class _Request:
             self._channel.close()
 
 
-def begin(channel: paramiko.Channel, line: str, host: str) -> None:
+def start_command(channel: paramiko.Channel, line: str, host: str) -> None:
     """Start the command line `line` on the channel. `host`: the host's name in errors.
 
     Raises HostFailed if sshd does not confirm the start within START_S seconds. Also raises the
     errors of paramiko.
     """
-    with connect_timeout.waiting(START_S) as wait:
+    with connect_timeout.time_limit(START_S) as wait:
         wait.link = _Request(channel)
         try:
             channel.exec_command(line)

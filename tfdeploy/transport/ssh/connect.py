@@ -20,7 +20,7 @@ from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.transport.ssh import connect_timeout, descriptors, errors, keepalive
 from tfdeploy.transport.ssh.channel_reader import BROKEN
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait
-from tfdeploy.transport.ssh.errors import copied
+from tfdeploy.transport.ssh.errors import copy_error
 from tfdeploy.transport.ssh.host_keys import accepted_keys
 from tfdeploy.transport.ssh.identities import NO_TIMEOUT_S, Offer
 from tfdeploy.transport.ssh.patience import Patience
@@ -76,7 +76,7 @@ class _Transport(paramiko.Transport):
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
         m.get_int()  # skips the reason code
-        self.parting = errors.clean(m.get_binary())
+        self.parting = errors.printable_line(m.get_binary())
 
 
 class Connector:
@@ -102,7 +102,7 @@ class Connector:
         """
         refusal = self._refusals.get(target)
         if refusal is not None and time.monotonic() - refusal[0] < REFUSAL_S:
-            error = copied(refusal[1])
+            error = copy_error(refusal[1])
             error.where = host
             raise error
         return self._retry(host, target, self._log_in)
@@ -189,7 +189,7 @@ class Connector:
             # The connection to the jump host has its own time-out, so it is opened before this one
             # begins.
             jump.transport(attempt.host)
-        with connect_timeout.waiting(CONNECT_S) as wait:
+        with connect_timeout.time_limit(CONNECT_S) as wait:
             try:
                 link = jump.open_link(attempt.host, target, wait) if jump else dial(target, wait)
                 wait.link = attempt.link = link

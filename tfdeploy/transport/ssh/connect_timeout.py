@@ -125,7 +125,7 @@ class Slots:
 
 
 @contextlib.contextmanager
-def waiting(limit_s: float) -> Iterator[Wait]:
+def time_limit(limit_s: float) -> Iterator[Wait]:
     """Enforce a time-out of `limit_s` seconds for one host during the `with` block."""
     global _thread
     wait = Wait(limit_s)

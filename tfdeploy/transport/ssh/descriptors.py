@@ -26,7 +26,7 @@ def raise_limit() -> None:
             resource.setrlimit(resource.RLIMIT_NOFILE, (wanted_limit, hard))
 
 
-def free() -> int:
+def count_free() -> int:
     """Return how many descriptors can still be opened, not counting the RESERVE."""
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
     if limit == resource.RLIM_INFINITY:

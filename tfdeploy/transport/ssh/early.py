@@ -22,13 +22,13 @@ _lock = threading.Lock()
 _started: dict[tuple[str, int], socket.socket] = {}
 
 
-def begin(hosts: Iterable[Host]) -> None:
+def start_connections(hosts: Iterable[Host]) -> None:
     """Start connections to those hosts that have an IP address and no jump host.
 
     Call this just before the fleet connects to the hosts.
     """
     descriptors.raise_limit()
-    remaining = min(MOST, descriptors.free() // (2 * descriptors.PER_DIAL))
+    remaining = min(MOST, descriptors.count_free() // (2 * descriptors.PER_DIAL))
     for host in hosts:
         if remaining <= 0:
             return

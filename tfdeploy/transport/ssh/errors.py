@@ -112,14 +112,16 @@ def refused_key(
 ) -> HostUnreachable:
     """Return the error for a host key whose state is "new", "changed" or "revoked"."""
     shown = f"{keytype} {known_hosts.fingerprint(key)}"
-    describe = {"new": _unknown, "changed": _changed, "revoked": _revoked}[judged.state]
+    describe = {"new": _explain_unknown, "changed": _explain_changed, "revoked": _explain_revoked}[
+        judged.state
+    ]
     what, remedy = describe(host, target, judged, shown)
     return HostUnreachable(
         f"the host key of {target.known_name} {what}", where=host, next=remedy, retries=0
     )
 
 
-def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+def _explain_unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that is not in known_hosts."""
     what = f"is not known: {shown}"
     if judged.authorities:
@@ -128,7 +130,7 @@ def _unknown(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
     return what, f"`tfdeploy trust --limit {host}`"
 
 
-def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+def _explain_changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that differs from the host's keys in known_hosts."""
     keytype = shown.partition(" ")[0]
     same_type = [entry for entry in judged.recorded if entry.keytype == keytype]
@@ -141,7 +143,7 @@ def _changed(host: str, target: Target, judged: Judgement, shown: str) -> tuple[
     return what, f"only if you know why: `tfdeploy trust --renew {target.name or host}`"
 
 
-def _revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
+def _explain_revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
     """Return (cause, remedy) for a host key that is revoked."""
     revoked = [entry for entry in judged.entries if entry.revoked]
     source = next(entry.source for entry in revoked if entry.fingerprint == shown.split()[1])
@@ -154,13 +156,13 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
     target, host = attempt.target, attempt.host
     if isinstance(error, HostKeyRefused):
         return error.error
-    what, next_ = _cause(error, attempt)
+    what, next_ = _find_cause(error, attempt)
     if target.jump is not None:
         what += f" (through {target.jump.where})"
-    return HostUnreachable(what, where=host, next=next_, retries=_retries(error, attempt))
+    return HostUnreachable(what, where=host, next=next_, retries=_count_retries(error, attempt))
 
 
-def _retries(error: BaseException, attempt: Attempt) -> int:
+def _count_retries(error: BaseException, attempt: Attempt) -> int:
     """Return how many more attempts may help.
 
     A host that accepted the connection may only be slow, so 8. A host that did not answer has used
@@ -171,7 +173,7 @@ def _retries(error: BaseException, attempt: Attempt) -> int:
     return 8 if attempt.closing is not None and attempt.closing.patience_s else 0
 
 
-def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
+def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
     """Return (cause, remedy) of a failed attempt to connect. Remedy None: there is none."""
     target = attempt.target
     address = target.shown_address
@@ -192,14 +194,14 @@ def _cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
         remedy = f"check {setting} and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
     if attempt.link is not None and not attempt.agreed and attempt.closing is None:
-        greeting = clean(attempt.greeting)
+        greeting = printable_line(attempt.greeting)
         what = f"what answers on {address} is not an SSH server: it said {greeting!r}"
         return what, "check `port:`"
     if is_incompatible:
         return f"{address} and tfdeploy have no algorithm in common: {error}", None
     if isinstance(error, OSError) and error.strerror:
         return f"{address}: {error.strerror}", None
-    what = f"{address}: {clean(str(error).encode()) or type(error).__name__}"
+    what = f"{address}: {printable_line(str(error).encode()) or type(error).__name__}"
     return what, f"`ssh -v {_ssh_arguments(target)}`"
 
 
@@ -251,7 +253,9 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     offer = attempt.offer
     assert offer is not None  # an attempt that reached the login has an offer
     if offer.required_methods:
-        methods = ", ".join(clean(method.encode()) for method in offer.required_methods[:4])
+        methods = ", ".join(
+            printable_line(method.encode()) for method in offer.required_methods[:4]
+        )
         what = f"{target.where} took the key and wants a second factor ({methods}): "
         what += "tfdeploy answers no questions"
         remedy = f"let {target.user} in with the key alone there: Match User {target.user} and "
@@ -311,7 +315,7 @@ def _ssh_arguments(target: Target) -> str:
     return f"{port}{jump}{target.user}@{target.hostname}"
 
 
-def clean(raw: bytes, limit: int = 300) -> str:
+def printable_line(raw: bytes, limit: int = 300) -> str:
     """Return bytes of a host as one line of at most `limit` printable characters."""
     text = raw[: 4 * limit].decode("utf-8", "replace")
     printable = "".join(char if char.isprintable() else " " for char in text)
@@ -320,7 +324,7 @@ def clean(raw: bytes, limit: int = 300) -> str:
 
 def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployError:
     """Return the error for `host`: its jump host `jump` failed with `error`."""
-    copy = copied(error)
+    copy = copy_error(error)
     if copy.next is not None and error.where:
         # The error may have been made for another host behind the same jump host, so replace that
         # host's name.
@@ -334,7 +338,7 @@ def unusable_jump(error: TfdeployError, jump: Target, host: str) -> TfdeployErro
     return copy
 
 
-def copied(error: E) -> E:
+def copy_error(error: E) -> E:
     """Return a copy of `error`, so that each thread raises an object of its own.
 
     If several threads raised the same object, their tracebacks would mix.

@@ -120,7 +120,7 @@ class Offer(AuthStrategy):
     def _load(self, path: str) -> list[paramiko.PKey]:
         """Return [key of the file]. If the key cannot be used, add a note and return []."""
         try:
-            key, public, problem = load(path, Path(path).stat().st_mtime_ns)
+            key, public, problem = load_key_file(path, Path(path).stat().st_mtime_ns)
         except OSError as error:
             self.notes.append(f"key file {path} cannot be read: {error.strerror}")
             return []
@@ -210,7 +210,9 @@ def _find_flaw(certificate: SSHCertificate) -> str | None:
 
 
 @lru_cache(maxsize=256)
-def load(path: str, mtime_ns: int) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
+def load_key_file(
+    path: str, mtime_ns: int
+) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
     """Load a key file. Return (private key, public key, what is wrong). Raises OSError.
 
     The private key is None if it cannot be used. The public key is not None if the private key

@@ -109,7 +109,7 @@ def read_answers(text: str) -> Answers:
 def file_with(keyword: str) -> str:
     """Return the configuration file that has `keyword`, itself or in a file that it includes."""
     for path in (user_config(), SYSTEM_CONFIG):
-        if any(words and words[0].lower() == keyword for words in _lines(path)):
+        if any(words and words[0].lower() == keyword for words in _read_lines(path)):
             return path
     return user_config()
 
@@ -121,7 +121,7 @@ def named_files(keyword: str) -> list[str]:
     """
     paths: list[str] = []
     for path in (user_config(), SYSTEM_CONFIG):
-        for words in _lines(path):
+        for words in _read_lines(path):
             if words is not None and words[0].lower() == keyword:
                 paths += _expand_globs(" ".join(words[1:]))
     return paths
@@ -184,11 +184,11 @@ def _is_relevant(*paths: str) -> bool:
     return shutil.which("ssh") is not None and any(
         words is None or words[0].lower() not in _HARMLESS
         for path in paths
-        for words in _lines(path)
+        for words in _read_lines(path)
     )
 
 
-def _lines(path: str, depth: int = 0) -> Iterator[list[str] | None]:
+def _read_lines(path: str, depth: int = 0) -> Iterator[list[str] | None]:
     """Yield the words of each line of the file, and of the files that it includes.
 
     Yields None for an `Include` that is nested more than 16 levels deep.
@@ -209,4 +209,4 @@ def _lines(path: str, depth: int = 0) -> Iterator[list[str] | None]:
             for included_pattern in words[1:]:
                 pattern = os.path.expanduser(included_pattern.strip('"'))
                 for included in glob.glob(os.path.join(os.path.dirname(path), pattern)):
-                    yield from _lines(included, depth + 1)
+                    yield from _read_lines(included, depth + 1)

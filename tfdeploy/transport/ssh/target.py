@@ -96,9 +96,9 @@ def resolve(host: Host) -> Target:
 
     Raises ConfigError if an address, user or alias has characters that are not allowed.
     """
-    address = _checked(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
+    address = _check_pattern(ADDRESS, host.address.strip("[]"), "address", host.source or host.name)
     answers = ssh_config.read_settings(address, host.port, host.user)
-    configured = _checked(
+    configured = _check_pattern(
         ADDRESS,
         _last_value(answers, "hostname", address).strip("[]"),
         "address",
@@ -106,9 +106,9 @@ def resolve(host: Host) -> Target:
     )
     hostname = _canonical_address(configured)
     port = host.port or int(_last_value(answers, "port", "22"))
-    user = _checked(
+    user = _check_pattern(
         USER,
-        host.user or _last_value(answers, "user", "") or _login(),
+        host.user or _last_value(answers, "user", "") or _login_name(),
         "user",
         host.source or host.name,
     )
@@ -119,9 +119,13 @@ def resolve(host: Host) -> Target:
         "p": str(port),
         "r": user,
     }
-    files = (_path(host.identity_file),) if host.identity_file else _identities(answers, tokens)
-    own_known_hosts = (_path(host.known_hosts),) if host.known_hosts else ()
-    jump, command = _route(host, answers, tokens)
+    files = (
+        (_absolute_path(host.identity_file),)
+        if host.identity_file
+        else _identities(answers, tokens)
+    )
+    own_known_hosts = (_absolute_path(host.known_hosts),) if host.known_hosts else ()
+    jump, command = _resolve_route(host, answers, tokens)
     return Target(
         hostname=hostname,
         port=port,
@@ -134,8 +138,8 @@ def resolve(host: Host) -> Target:
         revoked_keys=next(iter(_paths(answers, "revokedhostkeys", ())), None),
         jump=jump,
         proxy_command=command,
-        host_key_alias=_alias(answers),
-        agent=_agent(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
+        host_key_alias=_host_key_alias(answers),
+        agent=_agent_socket(_last_value(answers, "identityagent", "SSH_AUTH_SOCK")),
         certificates=_key_files(answers, "certificatefile", tokens),
         unused=tuple(
             f"PKCS11Provider {name}" for name in _configured_values(answers, "pkcs11provider")
@@ -169,7 +173,7 @@ def parse_jump(text: str) -> tuple[tuple[str | None, str, int | None], ...]:
     return tuple(hops)
 
 
-def _route(
+def _resolve_route(
     host: Host, answers: ssh_config.Answers, tokens: dict[str, str]
 ) -> tuple[Target | None, str | None]:
     """Return (jump host, proxy command) of the host. At least one of them is None."""
@@ -203,7 +207,9 @@ def _resolve_jumps(text: str, host: Host) -> Target:
                 known_hosts=host.known_hosts,
             )
         )
-        files = ((_path(host.identity_file),) if host.identity_file else ()) + hop.identity_files
+        files = (
+            (_absolute_path(host.identity_file),) if host.identity_file else ()
+        ) + hop.identity_files
         command = None if previous else hop.proxy_command
         previous = replace(
             hop,
@@ -218,7 +224,7 @@ def _resolve_jumps(text: str, host: Host) -> Target:
     return previous
 
 
-def _agent(setting: str) -> str:
+def _agent_socket(setting: str) -> str:
     """Return the path of the ssh-agent's socket for a value of IdentityAgent, or "" for no agent.
 
     As in ssh_config(5), the value is a path, `none`, SSH_AUTH_SOCK or `$NAME`.
@@ -228,7 +234,9 @@ def _agent(setting: str) -> str:
     if setting == "SSH_AUTH_SOCK":
         setting = "$SSH_AUTH_SOCK"
     return (
-        os.environ.get(setting[1:].strip("{}"), "") if setting.startswith("$") else _path(setting)
+        os.environ.get(setting[1:].strip("{}"), "")
+        if setting.startswith("$")
+        else _absolute_path(setting)
     )
 
 
@@ -245,7 +253,7 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
             "%": lambda: "%",
             "d": lambda: os.path.expanduser("~"),
             "i": lambda: str(os.getuid()),
-            "u": _login,
+            "u": _login_name,
         }
         functions |= {"l": socket.getfqdn, "L": lambda: socket.gethostname().partition(".")[0]}
         if match[1] not in functions:
@@ -263,13 +271,15 @@ def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[st
     If it names no existing file, return the existing default files.
     """
     named = _key_files(answers, "identityfile", tokens)
-    defaults = map(_path, DEFAULT_IDENTITIES)
+    defaults = map(_absolute_path, DEFAULT_IDENTITIES)
     return tuple(filter(os.path.exists, named)) or tuple(filter(os.path.exists, defaults))
 
 
 def _key_files(answers: ssh_config.Answers, key: str, tokens: dict[str, str]) -> tuple[str, ...]:
     """Return the paths that ssh's configuration gives for `key`, with %-tokens replaced."""
-    return tuple(_path(_expand_tokens(name, tokens)) for name in _configured_values(answers, key))
+    return tuple(
+        _absolute_path(_expand_tokens(name, tokens)) for name in _configured_values(answers, key)
+    )
 
 
 def _configured_values(answers: ssh_config.Answers, key: str) -> list[str]:
@@ -289,7 +299,9 @@ def _paths(answers: ssh_config.Answers, key: str, defaults: tuple[str, ...]) -> 
         if configured and configured != ssh_config.in_own_home(defaults)
         else defaults
     )
-    return tuple(_path(path) for path in paths if path.lower() not in ("none", "/dev/null"))
+    return tuple(
+        _absolute_path(path) for path in paths if path.lower() not in ("none", "/dev/null")
+    )
 
 
 def _canonical_address(hostname: str) -> str:
@@ -304,12 +316,12 @@ def _canonical_address(hostname: str) -> str:
         return hostname
 
 
-def _alias(answers: ssh_config.Answers) -> str | None:
+def _host_key_alias(answers: ssh_config.Answers) -> str | None:
     alias = _last_value(answers, "hostkeyalias", "")
-    return _checked(ALIAS, alias, "HostKeyAlias", ssh_config.user_config()) if alias else None
+    return _check_pattern(ALIAS, alias, "HostKeyAlias", ssh_config.user_config()) if alias else None
 
 
-def _path(text: str) -> str:
+def _absolute_path(text: str) -> str:
     return os.path.abspath(os.path.expanduser(text))
 
 
@@ -317,14 +329,14 @@ def _last_value(answers: ssh_config.Answers, key: str, default: str) -> str:
     return answers.get(key, (default,))[-1]
 
 
-def _checked(pattern: re.Pattern[str], text: str, kind: str, source: str) -> str:
+def _check_pattern(pattern: re.Pattern[str], text: str, kind: str, source: str) -> str:
     """Return the text if it matches the pattern. Otherwise raise ConfigError."""
     if not pattern.match(text):
         raise ConfigError(f"{kind} {text[:80]!r} holds characters that no {kind} has", where=source)
     return text
 
 
-def _login() -> str:
+def _login_name() -> str:
     """Return the login name of the local user. Raises ConfigError if there is none."""
     try:
         return getpass.getuser()

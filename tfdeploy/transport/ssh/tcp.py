@@ -144,11 +144,11 @@ class Link:
         if self._process is not None:
             _end_process(self._process)
             if self.ended and self._process.returncode > 0:
-                self.proxy_failure = _failure(self._process)
+                self.proxy_failure = _describe_failure(self._process)
             self._process.stderr.close()
 
 
-def _failure(process: Any) -> str:
+def _describe_failure(process: Any) -> str:
     """Return the exit code of a proxy command, and the last line of its standard error."""
     process.stderr.seek(0)
     last = process.stderr.read(4096).decode(errors="replace").strip().rpartition("\n")[2]
@@ -162,7 +162,7 @@ def dial(target: Target, wait: Wait) -> Link:
     Raises OSError (gaierror, TimeoutError, ...).
     """
     if target.proxy_command is not None:
-        return _spawn(target.proxy_command)
+        return _run_proxy_command(target.proxy_command)
     failed: OSError | None = None
     candidates = socket.getaddrinfo(target.hostname, target.port, type=socket.SOCK_STREAM)
     for number, (family, kind, protocol, _, address) in enumerate(candidates):
@@ -231,7 +231,7 @@ def _connect(
             sock.close()
 
 
-def _spawn(command: str) -> Link:
+def _run_proxy_command(command: str) -> Link:
     """Run a ProxyCommand with /bin/sh, as ssh does, and return a link to the command."""
     ours, theirs = socket.socketpair()
     complaints = tempfile.TemporaryFile()  # noqa: SIM115 - Link.close closes it

@@ -86,7 +86,7 @@ class LoopbackTunnel:
         self._lock = threading.Lock()
         self._open: set[_Connection] = set()
         self._closed = False
-        self._server = _listen(local_ports)
+        self._server = _listen_on_free_port(local_ports)
         self.port = int(self._server.getsockname()[1])
         start_thread(self._accept, name=f"tunnel-{host}")
 
@@ -134,7 +134,7 @@ class LoopbackTunnel:
             self._free.release()
 
 
-def _listen(ports: tuple[int, ...]) -> socket.socket:
+def _listen_on_free_port(ports: tuple[int, ...]) -> socket.socket:
     """Listen on the first of `ports` that is free. Raises Refused if none is free."""
     for port in ports:
         with contextlib.suppress(OSError):

@@ -22,7 +22,7 @@ from tfdeploy.model.answers.files import Missing
 from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent import stream
 from tfdeploy.transport.agent.frames import Frame, Frames
-from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, VerbStream, checked_frame
+from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, VerbStream, read_field
 
 LONG = [f"folder/{number:06}" for number in range(100_000)]
 
@@ -40,14 +40,14 @@ def test_a_long_value_comes_through() -> None:
         and not frame.holds("item")
     )
     assert len(frame.blob) < 1 << 20 and frame.own_blob == b""
-    assert checked_frame(frame, "value", Missing, "release.begin", "n1").missing == LONG
+    assert read_field(frame, "value", Missing, "release.begin", "n1").missing == LONG
 
 
 @pytest.mark.fault("18 a name that is not UTF-8 among very many")
 def test_a_long_value_comes_through_with_names_that_are_not_utf8() -> None:
     names = [*LONG, os.fsdecode(b"odd\xff\xfe"), "\U0001f600"]
     assert (
-        checked_frame(
+        read_field(
             taken({"id": 7, "value": {"missing": names}}), "value", Missing, "release.begin", "n1"
         ).missing
         == names
@@ -57,7 +57,7 @@ def test_a_long_value_comes_through_with_names_that_are_not_utf8() -> None:
 def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
     frame = taken({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
     assert (frame.header, frame.own_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
-    assert checked_frame(frame, "item", Missing, "release.begin", "n1").missing == ["a"]
+    assert read_field(frame, "item", Missing, "release.begin", "n1").missing == ["a"]
 
 
 @pytest.mark.fault("59 a packed answer that is endless, half, or of another shape")
@@ -76,7 +76,7 @@ def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
 )
 def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
     with pytest.raises(BadAnswer, match="makes no sense"):
-        checked_frame(
+        read_field(
             Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1"
         )
 
@@ -85,7 +85,7 @@ def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
 def test_what_would_take_much_more_memory_than_its_text_is_not_read() -> None:
     blob = frames.compress(b'{"missing": [' + b'"",' * 5_000_000 + b'""]}')
     with pytest.raises(BadAnswer, match="MiB of memory"):
-        checked_frame(Frame({"packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
+        read_field(Frame({"packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
 
 
 @pytest.mark.fault("59 a gigabyte in a packed answer")
@@ -95,9 +95,7 @@ def test_a_gigabyte_is_not_unpacked() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadAnswer, match="more than"):
-            checked_frame(
-                Frame({"packed": "value"}, bomb, 0), "value", Missing, "release.begin", "n1"
-            )
+            read_field(Frame({"packed": "value"}, bomb, 0), "value", Missing, "release.begin", "n1")
         assert tracemalloc.get_traced_memory()[1] < 3 * MOST_PACKED_BYTES
     finally:
         tracemalloc.stop()

@@ -71,7 +71,7 @@ def test_a_confined_program_reaches_its_folder_and_the_system_s_programs_alone(
     for name in ("here", "outside"):
         (tmp_path / name).mkdir()
     (tmp_path / "outside/key").write_text("secret")
-    words = confinement.argv(str(tmp_path / "here"))
+    words = confinement.confining_command(str(tmp_path / "here"))
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as agent:
         agent.bind(str(tmp_path / "outside/agent"))
         agent.listen()
@@ -81,5 +81,5 @@ def test_a_confined_program_reaches_its_folder_and_the_system_s_programs_alone(
 
 
 def test_this_machine_can_confine_rsync() -> None:
-    assert confinement.works()
-    assert confinement.missing() is None
+    assert confinement.can_confine()
+    assert confinement.describe_gap() is None

@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.transport.ssh import connect_timeout
-from tfdeploy.transport.ssh.connect_timeout import Slots, Wait, waiting
+from tfdeploy.transport.ssh.connect_timeout import Slots, Wait, time_limit
 
 
 class Talk:
@@ -43,7 +43,7 @@ def test_a_silent_host_is_given_up_and_one_that_talks_has_longer() -> None:
 def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     link = Talk()
-    with waiting(0.1) as wait:
+    with time_limit(0.1) as wait:
         wait.link = link
         wait_for(lambda: link.closed, 10, "the silent link is closed")
     assert wait.over
@@ -52,11 +52,11 @@ def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     places, turns = Slots(1), []
-    with waiting(60.0) as first, places.slot(first):
+    with time_limit(60.0) as first, places.slot(first):
         first.link = Talk()
 
         def second() -> None:
-            with waiting(0.2) as wait, places.slot(wait):
+            with time_limit(0.2) as wait, places.slot(wait):
                 turns.append(wait.over)
 
         thread = threading.Thread(daemon=True, target=second)
@@ -77,15 +77,15 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
     places, through = Slots(1), threading.Event()
 
     def second() -> None:
-        with waiting(60.0) as wait, places.slot(wait):
+        with time_limit(60.0) as wait, places.slot(wait):
             through.set()
 
-    with waiting(60.0) as first, places.slot(first):
+    with time_limit(60.0) as first, places.slot(first):
         threading.Thread(daemon=True, target=second).start()
         assert through.wait(120)
     # Only one slot is free again: its release was not counted twice.
     for _ in range(2):
-        with waiting(60.0) as wait, places.slot(wait):
+        with time_limit(60.0) as wait, places.slot(wait):
             assert not places._free.acquire(blocking=False)
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.ssh import early
-from tfdeploy.transport.ssh.connect_timeout import waiting
+from tfdeploy.transport.ssh.connect_timeout import time_limit
 from tfdeploy.transport.ssh.target import resolve
 from tfdeploy.transport.ssh.tcp import dial
 
@@ -32,9 +32,9 @@ def host_at(port: int, **more: str) -> Host:
 
 def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
     host = host_at(listener.getsockname()[1])
-    early.begin((host, host))
+    early.start_connections((host, host))
     accepted, _ = listener.accept()
-    with accepted, waiting(5.0) as wait:
+    with accepted, time_limit(5.0) as wait:
         link = dial(resolve(host), wait)
         accepted.sendall(b"SSH-2.0-here\r\n")
         link.wait_for_greeting(5.0)
@@ -49,14 +49,14 @@ def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
 def test_one_that_was_refused_is_an_error_of_the_dial(listener: socket.socket) -> None:
     host = host_at(listener.getsockname()[1])
     listener.close()
-    early.begin((host,))
-    with waiting(5.0) as wait, pytest.raises(ConnectionRefusedError):
+    early.start_connections((host,))
+    with time_limit(5.0) as wait, pytest.raises(ConnectionRefusedError):
         dial(resolve(host), wait)
 
 
 def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
-    early.begin(
+    early.start_connections(
         (
             host_at(port, address="localhost"),
             host_at(port, jump="127.0.0.1"),
@@ -71,7 +71,7 @@ def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: sock
 
 
 def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
-    early.begin((host_at(listener.getsockname()[1]),))
+    early.start_connections((host_at(listener.getsockname()[1]),))
     accepted, _ = listener.accept()
     with accepted:
         accepted.settimeout(5)
@@ -84,5 +84,5 @@ def test_they_leave_descriptors_for_the_dialling(
 ) -> None:
     monkeypatch.setattr(early.descriptors, "free", lambda: 2 * early.descriptors.PER_DIAL)
     here, there = host_at(listener.getsockname()[1]), host_at(1)
-    early.begin((here, there))
+    early.start_connections((here, there))
     assert early.take_early_connection("127.0.0.1", 1) is None

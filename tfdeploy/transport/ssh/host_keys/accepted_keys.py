@@ -77,7 +77,7 @@ def algorithms(target: Target) -> tuple[str, ...]:
     Algorithms for which known_hosts has a key come first. If the first of ALGORITHMS has a key, the
     order is that of ALGORITHMS, as in OpenSSH.
     """
-    kinds = _kinds(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
+    kinds = _keytypes(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
         return ALGORITHMS
     return tuple(sorted(ALGORITHMS, key=lambda name: _keytype(name) not in kinds))
@@ -93,7 +93,7 @@ def _state(entries: list[KnownKey], key: bytes) -> str:
     return "changed" if host_keys else "new"
 
 
-def _kinds(keys: Iterable[KnownKey]) -> set[str]:
+def _keytypes(keys: Iterable[KnownKey]) -> set[str]:
     """Return the types of these keys.
 
     As in OpenSSH, a type is left out if the first key of this type is revoked.

@@ -141,15 +141,17 @@ def find(paths: Iterable[str], name: str, *, authorities: bool = True) -> list[K
     once for each name. Missing and unreadable files count as empty. Raises HostUnreachable if
     ssh-keygen is needed but fails.
     """
-    return [key for path in paths for key in _find_once(path, name, authorities, *_version(path))]
+    return [
+        key for path in paths for key in _find_once(path, name, authorities, *_file_version(path))
+    ]
 
 
 def has_hashed(path: str) -> bool:
     """True if the file has a line with a hashed name."""
-    return _load_once(path, *_version(path)).has_hashed
+    return _load_once(path, *_file_version(path)).has_hashed
 
 
-def _version(path: str) -> tuple[int, ...]:
+def _file_version(path: str) -> tuple[int, ...]:
     """Return numbers that change whenever the file's content changes; () if there is no file."""
     try:
         file_stat = os.stat(path)

@@ -38,7 +38,7 @@ def key_line(name: str, keytype: str, key: bytes, *, hashed: bool) -> bytes:
     return f"{shown} {keytype} {base64.b64encode(key).decode()}\n".encode()
 
 
-def append(path: str, name: str, line: bytes) -> None:
+def append_key(path: str, name: str, line: bytes) -> None:
     """Append the line under a lock. A missing file (0600) and its folder (0700) are created.
 
     Raises HostFailed (for this machine) if the file cannot be written, or if another program has
@@ -53,7 +53,7 @@ def append(path: str, name: str, line: bytes) -> None:
         os.fsync(handle)
 
 
-def replace(paths: Sequence[str], name: str, line: bytes, accepted: Collection[bytes]) -> None:
+def replace_key(paths: Sequence[str], name: str, line: bytes, accepted: Collection[bytes]) -> None:
     """Put `line` in place of the first line with a key of `name`. Remove all other keys of `name`.
 
     `accepted`: the keys that the operator agreed to replace. Any other key of `name` is an error.
@@ -68,11 +68,11 @@ def replace(paths: Sequence[str], name: str, line: bytes, accepted: Collection[b
             _rewrite(
                 path,
                 handle,
-                replaced(Path(path).read_bytes(), name, line if path == first else b""),
+                replace_in_text(Path(path).read_bytes(), name, line if path == first else b""),
             )
 
 
-def replaced(text: bytes, name: str, line: bytes) -> bytes:
+def replace_in_text(text: bytes, name: str, line: bytes) -> bytes:
     """Return the text with `line` in place of the first line that has a key of `name`.
 
     `name` is removed from all other lines. If no line has a key of `name`, `line` is added at the

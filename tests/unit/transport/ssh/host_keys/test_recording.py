@@ -60,13 +60,13 @@ NEW_LINE = f"n1 {NEW}"
     ],
 )
 def test_only_the_names_of_the_host_give_way(before: str, after: str) -> None:
-    made = recording.replaced(before.encode("latin-1"), "n1", f"{NEW_LINE}\n".encode())
+    made = recording.replace_in_text(before.encode("latin-1"), "n1", f"{NEW_LINE}\n".encode())
     assert made == after.encode("latin-1")
 
 
 def test_a_line_with_a_port_keeps_the_others_and_a_pattern_leaves_it_out() -> None:
     text = f"[n1]:2200,[n2]:2200 {OLD}\n[n*]:2200 {ALSO}\n".encode()
-    made = recording.replaced(text, "[n1]:2200", b"new\n")
+    made = recording.replace_in_text(text, "[n1]:2200", b"new\n")
     assert made == f"[n2]:2200 {OLD}\nnew\n[n*]:2200,![n1]:2200 {ALSO}\n".encode()
     read = known_hosts.KnownFile(made, "f")
     assert not read.find("[n1]:2200") and len(read.find("[n2]:2200")) == 2
@@ -74,7 +74,7 @@ def test_a_line_with_a_port_keeps_the_others_and_a_pattern_leaves_it_out() -> No
 
 def replace(*paths: Path, seen: str = "oa") -> None:
     line = recording.key_line("n1", "ssh-ed25519", key_of("n"), hashed=False)
-    recording.replace(
+    recording.replace_key(
         [str(path) for path in paths], "n1", line, [key_of(letter) for letter in seen]
     )
 
@@ -153,11 +153,11 @@ def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
         line = recording.key_line(
             f"[n{number}]:2200", "ssh-ed25519", key_of("k"), hashed=number % 2 == 0
         )
-        recording.append(str(path), f"[n{number}]:2200", line)
+        recording.append_key(str(path), f"[n{number}]:2200", line)
         renewed = recording.key_line(f"r{number}", "ssh-ed25519", key_of("n"), hashed=False)
         while True:
             try:
-                return recording.replace([str(path)], f"r{number}", renewed, [key_of("o")])
+                return recording.replace_key([str(path)], f"r{number}", renewed, [key_of("o")])
             except HostFailed as error:
                 assert "another program" in error.what
 
@@ -171,20 +171,20 @@ def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
 
 def test_a_missing_file_is_made_private_and_a_folder_in_the_way_is_named(tmp_path: Path) -> None:
     path = tmp_path / ".ssh" / "known_hosts"
-    recording.append(str(path), "n1", f"{NEW_LINE}\n".encode())
+    recording.append_key(str(path), "n1", f"{NEW_LINE}\n".encode())
     assert path.stat().st_mode & 0o777 == 0o600
     assert path.parent.stat().st_mode & 0o777 == 0o700
     with pytest.raises(HostFailed) as caught:
-        recording.append(str(tmp_path), "n1", f"{NEW_LINE}\n".encode())
+        recording.append_key(str(tmp_path), "n1", f"{NEW_LINE}\n".encode())
     assert caught.value.where == str(tmp_path)
 
 
 def test_a_host_that_got_another_key_since_the_look_gets_no_second_one(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     for _ in range(2):
-        recording.append(str(path), "n1", f"{NEW_LINE}\n".encode())
+        recording.append_key(str(path), "n1", f"{NEW_LINE}\n".encode())
     with pytest.raises(HostFailed, match="another key of n1 meanwhile"):
-        recording.append(str(path), "n1", f"n1 {OLD}\n".encode())
+        recording.append_key(str(path), "n1", f"n1 {OLD}\n".encode())
     assert {key.key for key in known_hosts.find([str(path)], "n1")} == {key_of("n")}
 
 
