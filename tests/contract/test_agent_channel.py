@@ -233,7 +233,7 @@ def test_heartbeat_detects_frozen_agent(
     )
     agent = fleet.session(yard.host("n1").host).agent()
     if hurried:
-        agent.hurry()
+        agent.shorten_timeouts()
     agent.call(PING)
     monkeypatch.setattr(channel, "HURRIED_DEAD_AFTER_S" if hurried else "DEAD_AFTER_S", 0.6)
     os.kill(agent.hello.pid, signal.SIGSTOP)

@@ -103,7 +103,7 @@ def test_follower_relays_end_of_run(
     end_relay = Relay(watch)
 
     def view() -> Any:
-        watch.ask()
+        watch.poll()
         end_relay.relay_if_due()
         return watch.view()
 

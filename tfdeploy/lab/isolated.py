@@ -43,7 +43,7 @@ class IsolatedLab(Lab):
             hosts.append(HostState(f"n{number}", address, 22, site=site))
         return hosts
 
-    def prepare(self) -> None:
+    def write_files(self) -> None:
         folder.make_keys(self.root, self.state)
         shared = self.root / "shared"
         folder.make_layers(
@@ -60,7 +60,7 @@ class IsolatedLab(Lab):
             _give_to_user(shared)
         folder.write_inventory(self.root, self.state, USER, None)
 
-    def ensure(self) -> None:
+    def start_hosts(self) -> None:
         """Start every host that does not run.
 
         If the network's processes have ended, start the network and all hosts again.

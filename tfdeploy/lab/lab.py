@@ -116,11 +116,11 @@ class Lab(ABC):
         ]
 
     @abstractmethod
-    def prepare(self) -> None:
+    def write_files(self) -> None:
         """Write all files of the lab. A second call does no harm."""
 
     @abstractmethod
-    def ensure(self) -> None:
+    def start_hosts(self) -> None:
         """Start every host that does not run."""
 
     @abstractmethod

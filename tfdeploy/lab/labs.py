@@ -156,8 +156,8 @@ def up(
             lab_state = _create(root, wanted, count)
             state.save(root, lab_state)
         lab = _open_lab(root, lab_state)
-        lab.prepare()
-        lab.ensure()
+        lab.write_files()
+        lab.start_hosts()
     return lab
 
 

@@ -92,7 +92,7 @@ def plan_hosts(root: Path, count: int) -> list[HostState]:
 class LoopbackLab(Lab):
     """A lab whose hosts are unprivileged sshds on 127.0.0.1."""
 
-    def prepare(self) -> None:
+    def write_files(self) -> None:
         sshd.make_privilege_folder()
         folder.make_keys(self.root, self.state)
         for host in self.state.hosts:
@@ -107,7 +107,7 @@ class LoopbackLab(Lab):
             self.root, self.state, user, str(shared) if self.state.shared_workdir else None
         )
 
-    def ensure(self) -> None:
+    def start_hosts(self) -> None:
         self._end_strays()
         self._start([host for host in self.state.hosts if not self._is_up(host)])
 

@@ -109,7 +109,7 @@ def _read_last_stored(
             )
             task_logs[task.task] = log
         except TfdeployError:
-            filters[task.task].forget()
+            filters[task.task].reset()
     for batch in heapq.merge(
         *([batch for batch in batches if batch] for batches in blocks),
         key=lambda batch: batch[0].time,

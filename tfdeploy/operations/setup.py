@@ -80,8 +80,8 @@ def setup_job(
 ) -> Outcomes[Environment]:
     """Make the job's environment on all hosts, and return every host's outcome.
 
-    `inventory_hosts` are all hosts of the inventory. Their private keys must not be sent. Raises UsageError
-    for a job without `setup`.
+    `inventory_hosts` are all hosts of the inventory. Their private keys must not be sent. Raises
+    UsageError for a job without `setup`.
     """
     recipe = recipe_of(job, cache, withheld_files(job, inventory_hosts or hosts))
     if recipe is None:
@@ -91,14 +91,14 @@ def setup_job(
             next="write `setup: {requirements: requirements.txt}` in the job file",
         )
     setup = _Setup(fleet, job, recipe, emit)
-    results = fleet.each(hosts, setup.find)
+    results = fleet.each(hosts, setup.find_environment)
     outcomes = {host: each for host, each in results.items() if each is not None}
     without_environment = hosts_except(hosts, outcomes)
     if without_environment:
         pins = common_versions(split_outcomes(outcomes)[0].values())
         lock = HostLocks(fleet, without_environment, job.name, "setup", holder, emit)
         with lock.held_where_possible() as failed:
-            outcomes.update({**failed, **setup.make(lock, pins)})
+            outcomes.update({**failed, **setup.make_environments(lock, pins)})
     return {host.name: outcomes[host.name] for host in hosts}
 
 
@@ -111,13 +111,15 @@ class _Setup:
     recipe: Recipe
     emit: Emit
 
-    def find(self, session: Session) -> Environment | None:
+    def find_environment(self, session: Session) -> Environment | None:
         """Return the host's environment; None if it does not exist yet."""
         began = time.monotonic()
-        state = self._state(session)
+        state = self._read_state(session)
         return _to_environment(state, seconds=time.monotonic() - began) if state.ready else None
 
-    def make(self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]) -> Outcomes[Environment]:
+    def make_environments(
+        self, lock: HostLocks, pins: Mapping[str, Mapping[str, str]]
+    ) -> Outcomes[Environment]:
         """Make the environment on the locked hosts.
 
         `pins` is {Python version: {package: the version that the environment must have}}.
@@ -126,7 +128,7 @@ class _Setup:
         sent, lost = split_outcomes(self._send_wheels(lock.hosts))
 
         def make_on_host(session: Session) -> Environment:
-            state = self._state(session)
+            state = self._read_state(session)
             # Another setup may have made the environment while this setup waited for the lock.
             made = not state.ready
             if made:
@@ -144,11 +146,11 @@ class _Setup:
             **self.fleet.each(hosts_named(lock.hosts, sent), make_on_host),
         }
 
-    def _args(self, host: Host) -> Args:
+    def _env_args(self, host: Host) -> Args:
         return {"job": self.job.name, "python": host.python, "digest": self.recipe.digest}
 
-    def _state(self, session: Session) -> EnvState:
-        return session.agent().call(ENV_STATE, self._args(session.host))
+    def _read_state(self, session: Session) -> EnvState:
+        return session.agent().call(ENV_STATE, self._env_args(session.host))
 
     def _send_wheels(self, hosts: Hosts) -> dict[str, Outcome]:
         if self.recipe.wheels is None:
@@ -163,7 +165,7 @@ class _Setup:
         emit_note(self.emit, "making the environment", host=host)
         wheels = WHEELS if recipe.wheels else None
         args = {
-            **self._args(session.host),
+            **self._env_args(session.host),
             "files": recipe.files,
             "main": recipe.main,
             "wheels": wheels,

@@ -44,7 +44,7 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
     Hosts without an answer are in `errors`.
     """
     watch = Watch(fleet, plan, lambda event: None, only)
-    watch.ask()
+    watch.poll()
     run_status = collect_measures(fleet, plan, watch)
     order = [*DEFAULT_METRICS, *plan.metrics]
     metrics = {task: _sorted_values(measures, order) for task, measures in run_status.items()}
@@ -82,7 +82,7 @@ def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:
         time.sleep(SETTLE_S)
-        watch.ask()
+        watch.poll()
         uninformed_hosts = _uninformed(watch)
     return uninformed_hosts
 

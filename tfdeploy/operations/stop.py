@@ -58,5 +58,5 @@ def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str
     outcomes = [each for each in results.values() if each is not None]
     if not outcomes or not all(isinstance(each, RunEnded) and each.had_ended for each in outcomes):
         return None
-    view = Watch(fleet, plan, lambda event: None).ask()
+    view = Watch(fleet, plan, lambda event: None).poll()
     return f"failed ({view.cause})" if view.state == "failed" else view.state

@@ -85,7 +85,7 @@ class AgentChannel(Protocol):
         came for `silence_s` seconds.
         """
 
-    def hurry(self) -> None:
+    def shorten_timeouts(self) -> None:
         """Detect a lost connection sooner. Callers that reconnect by themselves use this.
 
         From now on the session ends if the network is silent for 4 s (otherwise 15 s), or if the

@@ -70,7 +70,7 @@ class SshSession:
                     channel, self.host.name, self.fences, by, self.host.bwlimit or 0
                 )
                 try:
-                    with self._translated():
+                    with self._translate_errors():
                         agent.open(self.host.workdir, self.host.python)
                 except TfdeployError:
                     channel.close()
@@ -82,10 +82,10 @@ class SshSession:
         began = time.monotonic()
         limit_s = threading.TIMEOUT_MAX if timeout_s is None else timeout_s
         channel = self._open_session()
-        with contextlib.closing(channel), self._translated():
+        with contextlib.closing(channel), self._translate_errors():
             start_command(channel, command_line(argv), self.host.name)
             channel.shutdown_write()
-            output = self._collect(channel, began + limit_s)
+            output = self._read_output(channel, began + limit_s)
             left_s = max(0.0, began + limit_s - time.monotonic())
             if output is None or not channel.status_event.wait(left_s):
                 raise HostFailed(
@@ -101,13 +101,13 @@ class SshSession:
 
     def start(self, line: str) -> ChannelCommand:
         channel = self._open_session()
-        with self._translated():
+        with self._translate_errors():
             start_command(channel, line, self.host.name)
         return ChannelCommand(channel)
 
     def tunnel(self, port: int, local_ports: tuple[int, ...] = (0,)) -> Tunnel:
         self._tunnels = True
-        return LoopbackTunnel(lambda: self._dial(port), self.host.name, local_ports)
+        return LoopbackTunnel(lambda: self._open_forwarding(port), self.host.name, local_ports)
 
     def close(self) -> None:
         agent = self._agent
@@ -116,7 +116,7 @@ class SshSession:
         with contextlib.suppress(*BROKEN):
             self.connection.close()
 
-    def _dial(self, port: int) -> paramiko.Channel:
+    def _open_forwarding(self, port: int) -> paramiko.Channel:
         """Open a connection from the host to a port of the host's own loopback.
 
         Raises HostFailed if nothing listens on the port or sshd does not allow forwarding, and
@@ -146,12 +146,14 @@ class SshSession:
 
         Raises ChannelException if sshd refuses the channel, and HostUnreachable.
         """
-        with self._translated():
+        with self._translate_errors():
             transport = self.connection.transport
             channel: paramiko.Channel = transport.open_channel(kind, *addresses, timeout=CONNECT_S)
             return channel
 
-    def _collect(self, channel: paramiko.Channel, deadline: float) -> tuple[bytes, bytes] | None:
+    def _read_output(
+        self, channel: paramiko.Channel, deadline: float
+    ) -> tuple[bytes, bytes] | None:
         """Return (stdout, stderr) of a command, or None if they have not ended by the deadline.
 
         `deadline`: monotonic seconds. Raises HostFailed if there are more than MAX_OUTPUT_BYTES.
@@ -172,7 +174,7 @@ class SshSession:
         return None
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _translate_errors(self) -> Iterator[None]:
         """Raise HostUnreachable if the connection ends within the `with` block."""
         try:
             yield

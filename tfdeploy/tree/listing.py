@@ -72,7 +72,7 @@ def _is_tracked(root: str, path: str) -> bool:
     """True if git tracks the path in the innermost repository that contains it."""
     parent, name = os.path.split(os.path.join(root, path))
     return _is_in_checkout(parent, inner=False) and bool(
-        _Git(parent, True, []).listed("-c", "--", f":(literal){name}")
+        _Git(parent, True, []).list_files("-c", "--", f":(literal){name}")
     )
 
 
@@ -84,16 +84,16 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     `warnings`.
     """
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
-    listed_paths = git.listed("-c", "-o", "--exclude-standard") if git.in_checkout else set()
+    listed_paths = git.list_files("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not listed_paths:
         # Either the folder is in no checkout, or its checkout ignores it, as for a home folder in
         # git.
         git.in_checkout = False
-        listed_paths = git.listed("-o", "--exclude-standard")
+        listed_paths = git.list_files("-o", "--exclude-standard")
     if any(os.path.basename(path) == IGNORE_FILE for path in listed_paths) or os.path.exists(
         os.path.join(folder, IGNORE_FILE)
     ):
-        listed_paths -= git.listed(
+        listed_paths -= git.list_files(
             *(("-c",) if git.in_checkout else ()),
             "-o",
             "-i",
@@ -148,7 +148,7 @@ class _Git:
         self.env = {key: value for key, value in os.environ.items() if key not in _LOCAL_VARIABLES}
         self.env |= {"LC_ALL": "C", "GIT_OPTIONAL_LOCKS": "0", "GIT_NO_LAZY_FETCH": "1"}
 
-    def listed(self, *options: str) -> set[str]:
+    def list_files(self, *options: str) -> set[str]:
         """Return the paths that `git ls-files` prints with these options. Raises Refused."""
         if self.in_checkout:
             return self._run([], options)

@@ -324,7 +324,7 @@ class LyingChannel(FramedChannel):
         )
         return super().stream(flow, args, silence_s=limit_s)
 
-    def hurry(self) -> None:
+    def shorten_timeouts(self) -> None:
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:

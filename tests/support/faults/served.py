@@ -78,7 +78,7 @@ class ServedChannel(FramedChannel):
         self._listener = threading.Thread(target=self._listen, daemon=True)
         self._listener.start()
 
-    def hurry(self) -> None:
+    def shorten_timeouts(self) -> None:
         return None
 
     def close(self) -> None:

@@ -211,7 +211,7 @@ class MemberSession:
         """Shorten the session's timeouts if the member is silent, because others wait for it."""
         if self._received.still_s > SILENT_S:
             with contextlib.suppress(TfdeployError):
-                self.session.agent().hurry()
+                self.session.agent().shorten_timeouts()
 
     def record(self, report: MemberReport) -> None:
         """Record a report of the member.

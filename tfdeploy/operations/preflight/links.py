@@ -73,8 +73,8 @@ def try_links(
         )
         links = tuple(link for answer in connected.values() for link in answer)
         links = trial.measure_links(links) if deep else links
-    taken = {name: each.taken for name, each in listening.items() if each.taken}
-    return Reached(links, {**errors, **connect_errors}, taken)
+    taken_ports = {name: each.taken for name, each in listening.items() if each.taken}
+    return Reached(links, {**errors, **connect_errors}, taken_ports)
 
 
 def _listen(

@@ -45,9 +45,9 @@ class FetchedLogs:
         if not files:
             return None
         self.used[host] = error
-        return self._lines(task, host, files)
+        return self._read_lines(task, host, files)
 
-    def _lines(self, task: str, host: str, files: list[tuple[int, str]]) -> Iterator[Batch]:
+    def _read_lines(self, task: str, host: str, files: list[tuple[int, str]]) -> Iterator[Batch]:
         splitter = LineSplitter(task, host)
         times = _Times(self.folder / times_name(task, host))
         for base, name in files:

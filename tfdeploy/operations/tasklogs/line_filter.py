@@ -1,8 +1,8 @@
 """Select the lines of one task that a LogQuery wants, and context lines around matches.
 
-A query selects by time, attempt, stream, errors and regular expressions. A slow expression blocks the whole
-interpreter, and Ctrl-C interrupts it only in the main thread. So call filters only in the main
-thread. In a long line, `re` may search for a long time before it checks for Ctrl-C: see
+A query selects by time, attempt, stream, errors and regular expressions. A slow expression blocks
+the whole interpreter, and Ctrl-C interrupts it only in the main thread. So call filters only in the
+main thread. In a long line, `re` may search for a long time before it checks for Ctrl-C: see
 model/text/patterns.py.
 """
 
@@ -50,22 +50,22 @@ class LineFilter:
         self._attempt = None if query.attempts is None else query.attempts.get(task)
         self._matches_grep = _any_match(query.grep) if query.grep else None
         self._excluded = _any_match(query.exclude) if query.exclude else None
-        self.forget()
+        self.reset()
 
     def __call__(self, batch: list[LogLine]) -> list[LogLine]:
         if not batch or not self._is_wanted(batch[0]):
             return []
         if not (self._matches_grep or self._excluded or self._query.errors):
             return batch
-        return interruptible(max(map(len, map(_BYTES, batch))), lambda: self._wanted(batch))
+        return interruptible(max(map(len, map(_BYTES, batch))), lambda: self._select(batch))
 
-    def _wanted(self, batch: list[LogLine]) -> list[LogLine]:
+    def _select(self, batch: list[LogLine]) -> list[LogLine]:
         if self._matches is not None:
             return self._matches.matching_lines(batch)
         excluded = self._excluded
         return [line for line in batch if not (excluded and excluded(line.line))]
 
-    def forget(self) -> None:
+    def reset(self) -> None:
         """Reset the filter before the log is read from its beginning again."""
         query = self._query
         self._matches = None
@@ -109,7 +109,7 @@ class _Matches:
         selector, shown = self._selector, list[LogLine]()
         if not self._count and selector.is_without_tracebacks(batch):
             return [line for line in batch if selector.selects(line.line)]
-        for line, selected, begins in chain.from_iterable(map(selector.judged, batch)):
+        for line, selected, begins in chain.from_iterable(map(selector.decide, batch)):
             if selected:
                 group = [*self._before, line]
                 if self._gaps and self._begins_group(begins=begins):
@@ -133,7 +133,7 @@ class _Matches:
                 self._after -= 1
                 shown.append(line)
             else:
-                self._keep(line)
+                self._keep_as_context(line)
         return shown
 
     def _begins_group(self, *, begins: bool) -> bool:
@@ -141,7 +141,7 @@ class _Matches:
             return begins or self._skipped or not self._shown
         return self._count > 0 and self._skipped and self._shown
 
-    def _keep(self, line: LogLine) -> None:
+    def _keep_as_context(self, line: LogLine) -> None:
         self._before.append(line)
         self._before_bytes += len(line.line)
         while len(self._before) > self._count or self._before_bytes > _MOST_CONTEXT_BYTES:

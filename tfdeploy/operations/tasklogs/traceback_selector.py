@@ -51,7 +51,7 @@ class TracebackSelector:
         """Return True if each line of the batch can be selected by itself."""
         return not (self._errors or self._units or any(HEAD in each.line for each in batch))
 
-    def judged(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
+    def decide(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
         """Yield (line, whether it is selected, whether it begins a traceback) for each line that
         is decided now. Lines of a traceback are held back until something is found in it."""
         unit = self._units.get(line.stream)

@@ -44,7 +44,7 @@ def follow(
     follower = None
     if take_lines is not None:
         query = LogQuery(
-            tasks=tuple(task.task for task in plan.tasks if task.host in watch.asked), last=last
+            tasks=tuple(task.task for task in plan.tasks if task.host in watch.watched), last=last
         )
         follower = Follower(fleet, plan, query, take_lines, stop=stop)
         follower.start()

@@ -81,7 +81,7 @@ class Follower:
         while not self.stop.is_set() and not log.ended:
             try:
                 agent = session_of(self.fleet, host).agent()
-                agent.hurry()
+                agent.shorten_timeouts()
                 reached = True
                 for batch in log.pull(agent):
                     self.deliver(batch)

@@ -26,7 +26,7 @@ AGAIN_S = 0.5
 
 def listen(watch: Watch, stop: threading.Event) -> None:
     """Start a thread per host. It passes reports to `watch` until the run ends or `stop` is set."""
-    for host in hosts_of(watch.plan, watch.asked):
+    for host in hosts_of(watch.plan, watch.watched):
         start_thread(_listen_to, watch, host, stop, name=f"watch {host.name}")
 
 
@@ -53,7 +53,7 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
 def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive reports until the run has ended there. Raise the error if the connection is lost."""
     agent = session_of(watch.fleet, host).agent()
-    agent.hurry()
+    agent.shorten_timeouts()
     with closing(agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})) as stream:
         for item, _ in stream:
             watch.receive(host.name, item)

@@ -36,8 +36,8 @@ class Watch:
     ) -> None:
         """Watch all hosts of the run, or `only` these."""
         self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
-        self.asked = tuple(host.host for host in plan.hosts if only is None or host.host in only)
-        self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
+        self.watched = tuple(host.host for host in plan.hosts if only is None or host.host in only)
+        self.unwatched = frozenset(host.host for host in plan.hosts) - frozenset(self.watched)
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.samples: dict[str, TaskSample] = {}  # the newest sample of each task
@@ -54,11 +54,11 @@ class Watch:
 
     def refresh(self) -> RunView:
         """Ask all hosts once, and emit all changes."""
-        view = self.ask()
+        view = self.poll()
         self.emit_run(view)
         return view
 
-    def ask(self) -> RunView:
+    def poll(self) -> RunView:
         """Ask all hosts once. Emit changes of hosts and tasks, but not of the run."""
         for host, answer in call_all(
             self.fleet, self.plan, RUN_STATUS, retry=False, timeout_s=15.0, only=self.only
@@ -93,7 +93,7 @@ class Watch:
                 self.states,
                 self.tasks,
                 unreachable=set(self.errors),
-                unasked=self.unasked,
+                unasked=self.unwatched,
                 **figures,
             )
 
@@ -104,7 +104,7 @@ class Watch:
 
     def all_answered(self) -> bool:
         """Return whether every host has answered or is known to be unreachable."""
-        return all(host in self.states or host in self.errors for host in self.asked)
+        return all(host in self.states or host in self.errors for host in self.watched)
 
     def has_ended(self, host: str) -> bool:
         """Return whether the host's last report says that the run has ended there or is unknown."""
@@ -117,7 +117,7 @@ class Watch:
 
     def all_settled(self) -> bool:
         """Return whether no reachable host will report anything more."""
-        return all(host in self._settled or host in self.errors for host in self.asked)
+        return all(host in self._settled or host in self.errors for host in self.watched)
 
     def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
         """Record one host's report, and emit what has changed. Thread-safe.
@@ -129,7 +129,7 @@ class Watch:
             if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
                 self.states[host] = None
                 self.errors.pop(host, None)
-                self._forget(host, answer.what)
+                self._mark_lost(host, answer.what)
             elif isinstance(answer, TfdeployError):
                 if host not in self.errors:
                     emit_host(self.emit, host, "unreachable", answer.what, run=self.plan.run)
@@ -158,7 +158,7 @@ class Watch:
                     f"it answers for {status.task} on {status.host}, run {status.run}", where=host
                 )
 
-    def _forget(self, host: str, why: str) -> None:
+    def _mark_lost(self, host: str, why: str) -> None:
         """Mark the host's unfinished tasks as lost, because the run's folder was removed there."""
         for task in [
             task

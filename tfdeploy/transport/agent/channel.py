@@ -34,8 +34,8 @@ from tfdeploy.transport.ssh.tcp import Link
 
 DEAD_AFTER_S = 18.0  # a channel is lost if a ping stays unanswered for this many seconds
 SLICE_BYTES = 64 << 10  # most bytes of one `sendall`
-# After `hurry`: seconds between two pings, and seconds after which an unanswered ping means that
-# the channel is lost.
+# After `shorten_timeouts`: seconds between two pings, and seconds after which an unanswered ping
+# means that the channel is lost.
 HURRIED_PING_S, HURRIED_DEAD_AFTER_S = 2.0, 10.0
 V = TypeVar("V")
 I = TypeVar("I")  # noqa: E741 - an item
@@ -136,13 +136,13 @@ class FramedChannel:
         self._send({"id": request_id, "verb": flow.name, "args": self._with_common_args(args)})
         return VerbStream(answer, flow, lambda: self._cancel(request_id), silence_s)
 
-    def hurry(self) -> None:
+    def shorten_timeouts(self) -> None:
         if self._hurried:
             return
         self._hurried = True
         link = self._channel.get_transport().sock
         if isinstance(link, Link):
-            link.hurry()
+            link.shorten_timeouts()
 
     def close(self) -> None:
         self._fail_all(self._unreachable("the session was closed"))
@@ -325,7 +325,7 @@ class FramedChannel:
             return
         with self._lock:
             answer = self._answers.get(request_id)
-            if not frame.holds("item"):
+            if not frame.has_field("item"):
                 self._answers.pop(request_id, None)
         if answer is not None:
             answer.put(frame)

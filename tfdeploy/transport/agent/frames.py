@@ -23,7 +23,7 @@ class Frame(NamedTuple):
     blob: bytes
     weight_bytes: int
 
-    def holds(self, field: str) -> bool:
+    def has_field(self, field: str) -> bool:
         """True if the frame has the field `field`, in the header or packed in the blob."""
         return field in self.header or self.header.get("packed") == field
 

@@ -58,7 +58,7 @@ class Reply:
         with self._changed:
             if self._last_frame is not None:
                 return
-            if not frame.holds("item"):
+            if not frame.has_field("item"):
                 self._last_frame = frame
             elif not self.dropping:
                 self._items.append(frame)
@@ -70,8 +70,8 @@ class Reply:
                         where=self.host,
                     )
             self._changed.notify_all()
-        if self._full():
-            self._wait_for_room(self._full)
+        if self._is_full():
+            self._wait_for_room(self._is_full)
 
     def _drop_items(self) -> None:
         self._items.clear()
@@ -93,7 +93,7 @@ class Reply:
                 raise HostUnreachable(
                     f"no answer to {verb} within {timeout_s:g} s", where=self.host
                 )
-        return self.returned(verb)
+        return self.last_answer(verb)
 
     def next(self, verb: str, silence_s: float | None) -> Frame | None:
         """Wait for the next item and return it, or None if the answer has ended.
@@ -113,7 +113,7 @@ class Reply:
                 return frame
         return None
 
-    def returned(self, verb: str) -> Frame:
+    def last_answer(self, verb: str) -> Frame:
         """Return the last frame of the answer. The answer must have ended.
 
         Raises AgentError, BadAnswer, HostUnreachable.
@@ -122,7 +122,7 @@ class Reply:
         if isinstance(last_frame, TfdeployError):
             raise copy_error(last_frame)
         assert last_frame is not None  # the caller has waited for the end
-        if last_frame.holds("error"):
+        if last_frame.has_field("error"):
             raise agent_error(read_field(last_frame, "error", Failure, verb, self.host), self.host)
         return last_frame
 
@@ -134,7 +134,7 @@ class Reply:
             self._last_frame = self._last_frame or Frame({"value": None}, b"", 0)
             self._changed.notify_all()
 
-    def _full(self) -> bool:
+    def _is_full(self) -> bool:
         return self._weight > BACKLOG_BYTES
 
 
@@ -163,7 +163,7 @@ class VerbStream(Generic[I, V]):
             raise
         if not self.answer.dropping:
             self.value = read_field(
-                self.answer.returned(name), "value", self.flow.value, name, host
+                self.answer.last_answer(name), "value", self.flow.value, name, host
             )
 
     def _next(self, name: str) -> Frame | None:

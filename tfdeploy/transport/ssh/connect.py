@@ -62,7 +62,7 @@ class _Transport(paramiko.Transport):
     """paramiko's transport with the settings of tfdeploy."""
 
     login_key = ""  # fingerprint of the accepted key
-    parting = ""  # text of the message with which the server disconnected
+    disconnect_text = ""  # text of the message with which the server disconnected
     # Seconds between two checks of a waiting thread. By default, paramiko checks 10 times a second.
     # When a Link is closed, the thread that reads from it wakes up, so rare checks suffice.
     _active_check_timeout = 2.0
@@ -76,7 +76,7 @@ class _Transport(paramiko.Transport):
 
     def _parse_disconnect(self, m: paramiko.Message) -> None:
         m.get_int()  # skips the reason code
-        self.parting = errors.printable_line(m.get_binary())
+        self.disconnect_text = errors.printable_line(m.get_binary())
 
 
 class Connector:

@@ -49,31 +49,35 @@ class Attempt:
         return self.link.greeting if self.link is not None else b""
 
     @property
-    def agreed(self) -> bool:
+    def key_exchange_done(self) -> bool:
         """True if the key exchange is complete. The server has then proved its host key."""
         return bool(self.transport is not None and self.transport.initial_kex_done)
 
     @property
-    def parting(self) -> str:
+    def disconnect_text(self) -> str:
         """Return the text of the server's disconnect message, or "" if there is none."""
-        return getattr(self.transport, "parting", "")
+        return getattr(self.transport, "disconnect_text", "")
 
     @property
     def closing(self) -> Closing | None:
         """Return in which way sshd closed the connection before login, or None if it did not."""
         if self.link is None or self.timed_out:
             return None
-        if not self.agreed:
+        if not self.key_exchange_done:
             if failure := self.link.proxy_failure:
                 return closings.PROXY_MISSING if " 127:" in failure else closings.PROXY_FAILED
             return closings.before_login(self.greeting)
         offered = self.offer is not None and self.offer.tried and not self.offer.answered
-        return closings.UNANSWERED if offered and self.link.ended and not self.parting else None
+        return (
+            closings.UNANSWERED
+            if offered and self.link.ended and not self.disconnect_text
+            else None
+        )
 
     @property
     def refused(self) -> bool:
         """True if the host key or the login was refused after the key exchange."""
-        return self.agreed and not self.timed_out and self.closing is None
+        return self.key_exchange_done and not self.timed_out and self.closing is None
 
 
 class HostKeyRefused(paramiko.SSHException):
@@ -184,7 +188,7 @@ def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None
         what = f"the name {target.hostname} cannot be resolved: {error.strerror}"
         return what, f"correct {target.address_setting}; {_exclude_hint(attempt)}"
     is_login_error = isinstance(error, paramiko.AuthenticationException)
-    if attempt.agreed and (is_login_error or attempt.timed_out):
+    if attempt.key_exchange_done and (is_login_error or attempt.timed_out):
         return _login_cause(attempt)
     if attempt.timed_out or isinstance(error, TimeoutError):
         return _timeout_cause(attempt)
@@ -193,7 +197,7 @@ def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None
         setting = target.address_setting
         remedy = f"check {setting} and `port:`, and that sshd runs; {_exclude_hint(attempt)}"
         return what, remedy
-    if attempt.link is not None and not attempt.agreed and attempt.closing is None:
+    if attempt.link is not None and not attempt.key_exchange_done and attempt.closing is None:
         greeting = printable_line(attempt.greeting)
         what = f"what answers on {address} is not an SSH server: it said {greeting!r}"
         return what, "check `port:`"
@@ -260,7 +264,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what += "tfdeploy answers no questions"
         remedy = f"let {target.user} in with the key alone there: Match User {target.user} and "
         return what, f"{remedy}AuthenticationMethods publickey in its sshd_config"
-    parting = (attempt.parting,) if attempt.parting else ()
+    parting = (attempt.disconnect_text,) if attempt.disconnect_text else ()
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
     if not offer.tried:
         what = f"{target.where} takes no key that there is{notes}"

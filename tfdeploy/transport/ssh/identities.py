@@ -55,7 +55,7 @@ class Offer(AuthStrategy):
         defaults = (f"{path}-cert.pub" for path in target.identity_files)
         paths = (*target.certificates, *filter(os.path.exists, defaults))
         self._certificates = dict(pair for path in paths for pair in self._load_certificate(path))
-        self._keys = [key for path in target.identity_files for key in self._load(path)]
+        self._keys = [key for path in target.identity_files for key in self._load_key(path)]
         for setting in target.unused:
             note = "of ssh's configuration has no effect here: ssh-add can load its keys"
             self.notes.append(f"{setting} {note}")
@@ -85,7 +85,7 @@ class Offer(AuthStrategy):
                 continue
             self.tried += 1
             methods = self.required_methods
-            for form in self._forms(key):
+            for form in self._with_certificate(key):
                 # If the server has accepted the certificate and requires a further method, the key
                 # without the certificate is not offered.
                 if self.required_methods == methods:
@@ -117,7 +117,7 @@ class Offer(AuthStrategy):
         if self._agent is not None:
             self._agent.close()
 
-    def _load(self, path: str) -> list[paramiko.PKey]:
+    def _load_key(self, path: str) -> list[paramiko.PKey]:
         """Return [key of the file]. If the key cannot be used, add a note and return []."""
         try:
             key, public, problem = load_key_file(path, Path(path).stat().st_mtime_ns)
@@ -149,7 +149,7 @@ class Offer(AuthStrategy):
             self.notes.append(f"certificate {path} cannot be read: {reason}")
             return []
 
-    def _forms(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
+    def _with_certificate(self, key: paramiko.PKey) -> Iterator[paramiko.PKey]:
         """Yield the key with its certificate, if there is one, and then without it, as ssh does."""
         blob = self._certificates.get(key.asbytes())
         if blob is not None and isinstance(key, paramiko.AgentKey):

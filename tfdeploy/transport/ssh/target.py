@@ -246,7 +246,7 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
     Raises ConfigError for an unknown token.
     """
 
-    def word(match: re.Match[str]) -> str:
+    def expand_token(match: re.Match[str]) -> str:
         if match[1] in tokens:
             return tokens[match[1]]
         functions = {
@@ -262,7 +262,7 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
             )
         return functions[match[1]]()
 
-    return re.sub("%(.?)", word, text)
+    return re.sub("%(.?)", expand_token, text)
 
 
 def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:

@@ -25,7 +25,7 @@ from tfdeploy.transport.ssh.target import Target
 
 # Milliseconds. A connection ends if the peer does not acknowledge sent bytes for this time.
 USER_TIMEOUT_MS = 15_000
-HURRIED_TIMEOUT_MS = 4_000  # the same time-out after `hurry`, in milliseconds
+HURRIED_TIMEOUT_MS = 4_000  # the same time-out after `shorten_timeouts`, in milliseconds
 # Not every system has each option.
 _TCP_OPTIONS = {
     "TCP_NODELAY": 1,
@@ -120,7 +120,7 @@ class Link:
         self._set_tcp_option("TCP_QUICKACK", 1)
         return block
 
-    def hurry(self) -> None:
+    def shorten_timeouts(self) -> None:
         """From now on, end the link after 4 s of a silent network, instead of 15 s."""
         self._set_tcp_option("TCP_USER_TIMEOUT", HURRIED_TIMEOUT_MS)
 

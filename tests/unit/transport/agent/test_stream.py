@@ -36,8 +36,8 @@ def test_a_long_value_comes_through() -> None:
     frame = taken({"id": 7, "value": {"missing": LONG}})
     assert (
         frame.header == {"id": 7, "packed": "value"}
-        and frame.holds("value")
-        and not frame.holds("item")
+        and frame.has_field("value")
+        and not frame.has_field("item")
     )
     assert len(frame.blob) < 1 << 20 and frame.own_blob == b""
     assert read_field(frame, "value", Missing, "release.begin", "n1").missing == LONG
@@ -143,7 +143,7 @@ def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
     with pytest.raises(BadAnswer, match="that were not read yet"):
         while answer.next("logs", 1.0):
             pass
-        answer.returned("logs")
+        answer.last_answer("logs")
     answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
     assert answer.next("logs", 1.0) is None
 
