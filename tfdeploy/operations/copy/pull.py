@@ -20,14 +20,14 @@ from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
-from tfdeploy.errors import BadAnswer, HostFailed, Refused
+from tfdeploy.errors import BadAnswer, HostFailed
 from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
 from tfdeploy.model.answers.listing import FoundFile, checked
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.place import Placed, put_in_place
-from tfdeploy.operations.copy.safe_folder import SafeFolder
+from tfdeploy.operations.copy.safe_folder import SafeFolder, refuse_unwritable
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 from tfdeploy.transport.rsync.transfer import pull
@@ -137,7 +137,7 @@ def fetch_folder(
     """
     within = within or destination.parent
     *folders, name = destination.relative_to(within).parts
-    try:
+    with refuse_unwritable(destination):
         within.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
             SafeFolder(within.resolve()) as top,
@@ -155,12 +155,6 @@ def fetch_folder(
                 fetch.changing,
                 overwrite=overwrite,
             )
-    except OSError as error:
-        raise Refused(
-            f"cannot write here: {error.strerror}",
-            where=str(error.filename or destination),
-            next="name another with --to DIR",
-        ) from error
     fetched = HostFetch(bytes_received=fetch.received)
     fetched.add(placed)
     if fetch.changing:

@@ -14,14 +14,14 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdeploy.errors import BadAnswer, HostFailed, HostUnreachable, Refused
+from tfdeploy.errors import BadAnswer, HostFailed, HostUnreachable
 from tfdeploy.model.answers.files import FETCH_LOG_SUM
 from tfdeploy.model.answers.runs import LOGS, RUN_STATUS
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
 from tfdeploy.operations.copy.pull import HostFetch
-from tfdeploy.operations.copy.safe_folder import SafeFolder
+from tfdeploy.operations.copy.safe_folder import SafeFolder, refuse_unwritable
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.operations.tasklogs.log_times import log_files, log_stem, pack_records, times_name
 from tfdeploy.transport.protocols import AgentChannel, Session
@@ -56,15 +56,8 @@ def fetch_logs(
     Raises AgentError (unknown_run), HostFailed (a hash differs, too many bytes), HostUnreachable,
     and Refused (`folder` cannot be written).
     """
-    try:
-        with SafeFolder(folder) as local_folder:
-            return _fetch_all(session, plan, local_folder, emit, budget)
-    except OSError as error:
-        raise Refused(
-            f"cannot write here: {error.strerror}",
-            where=str(error.filename or folder),
-            next="name another with --to DIR",
-        ) from error
+    with refuse_unwritable(folder), SafeFolder(folder) as local_folder:
+        return _fetch_all(session, plan, local_folder, emit, budget)
 
 
 def _fetch_all(

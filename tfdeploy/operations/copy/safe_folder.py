@@ -128,6 +128,19 @@ class SafeFolder:
                 raise _link_error(self.path / path)
 
 
+@contextlib.contextmanager
+def refuse_unwritable(path: Path) -> Iterator[None]:
+    """Turn an OSError in the `with` block into Refused. It names its file, or else `path`."""
+    try:
+        yield
+    except OSError as error:
+        raise Refused(
+            f"cannot write here: {error.strerror}",
+            where=str(error.filename or path),
+            next="name another with --to DIR",
+        ) from error
+
+
 def _check_path(path: str) -> str:
     if not is_inside(path):
         raise Refused(f"{path!r} leads out of its folder")
