@@ -40,7 +40,7 @@ from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.sending.deletions import Confirm, never_confirm
 from tfdeploy.operations.sending.host_data import with_origins, with_parts

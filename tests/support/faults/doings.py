@@ -41,7 +41,7 @@ from tfdeploy.operations.launching.reachability import check_links
 from tfdeploy.operations.launching.rollback import Prepared
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import find_runs, hosts_of
 from tfdeploy.operations.runs import list_runs
 from tfdeploy.operations.samples import samples

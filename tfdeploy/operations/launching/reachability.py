@@ -18,7 +18,7 @@ from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
 from tfdeploy.operations.outcomes import values_or_error
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 

@@ -17,7 +17,7 @@ from tfdeploy.model.answers.runs import RUN_RENEW
 from tfdeploy.model.answers.verb import Nothing
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Fleet, Outcomes
 
 EVERY_S = 15.0  # interval of renewals; a host ends the run after 60 s without renewal

@@ -11,7 +11,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.emit import emit_warning, step
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Fleet
 
 

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from tfdeploy.model.answers.runs import RUN_STATUS
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
 

@@ -14,7 +14,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.uninformed import uninformed
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.operations.emit import emit_warning
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 

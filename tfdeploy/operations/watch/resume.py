@@ -16,7 +16,7 @@ from tfdeploy.model.answers.runs import RUN_ABORT, RUN_RESUME, RUN_STATUS, RUN_S
 from tfdeploy.model.answers.verb import Verb
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import session_of, split_outcomes
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 

@@ -21,7 +21,7 @@ from tfdeploy.model.status.attempts import attempt_of_host, event_of
 from tfdeploy.model.status.run_status import RunView, run_view
 from tfdeploy.model.text.words import unread_words
 from tfdeploy.operations.emit import emit_host, emit_warning
-from tfdeploy.operations.run_lookup.ask import call_all
+from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
 # An event of a task is emitted if any of these fields changes.
