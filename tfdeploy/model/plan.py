@@ -136,6 +136,11 @@ class Plan:
         return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
 
     @property
+    def run_args(self) -> dict[str, str]:
+        """Return the arguments that tell a verb of an agent which run is meant."""
+        return {"run": self.run, "job": self.job}
+
+    @property
     def versions(self) -> dict[str, dict[str, str]]:
         """Return host -> program -> version. A host is missing if an older tfdeploy launched the
         run."""

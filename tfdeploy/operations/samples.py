@@ -49,9 +49,7 @@ def _read_host_samples(
 ) -> tuple[dict[str, list[TaskSample]], list[HostSample], SampledHost]:
     name = session.host.name
     own_tasks = {task.task for task in plan.tasks if task.host == name}
-    stream = session.agent().stream(
-        SAMPLES, {"run": plan.run, "job": plan.job}, silence_s=SILENCE_S
-    )
+    stream = session.agent().stream(SAMPLES, plan.run_args, silence_s=SILENCE_S)
     tasks: dict[str, list[TaskSample]] = {}
     host_samples: list[HostSample] = []
     for item, blob in stream:

@@ -31,7 +31,7 @@ def stop(
     """
 
     def stop_on_host(session: Session) -> RunEnded | None:
-        args = {"run": plan.run, "job": plan.job, "grace_s": grace_s}
+        args = {**plan.run_args, "grace_s": grace_s}
         try:
             return session.agent().call(RUN_STOP, args, timeout_s=grace_s + SLACK_S)
         except AgentError as error:

@@ -57,9 +57,7 @@ def tensorboard(
     session = session_of(fleet, _choose_host(plan, host))
     # If `python` is "", the host reads the path from its own plan.
     python = plan.host(session.host.name).python
-    stream = session.agent().stream(
-        TENSORBOARD, {"run": plan.run, "job": plan.job, "python": python}
-    )
+    stream = session.agent().stream(TENSORBOARD, {**plan.run_args, "python": python})
     try:
         board = _wait_until_up(stream, session.host.name)
         tunnel = session.tunnel(board.port, (port,) if port else (USUAL_PORT, 0))

@@ -115,7 +115,7 @@ class _Progress:
 
 def _log_sizes(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     """Return {task: size of its log in bytes}, for the tasks of the host."""
-    answer = agent.call(RUN_STATUS, {"run": plan.run, "job": plan.job})
+    answer = agent.call(RUN_STATUS, plan.run_args)
     planned_tasks = {task.task for task in plan.tasks}
     return {
         status.task: status.log_bytes for status in answer.tasks if status.task in planned_tasks
@@ -141,8 +141,7 @@ def _append_new(
 ) -> int:
     """Append the bytes that were written since the last fetch, and return their number."""
     args = {
-        "run": plan.run,
-        "job": plan.job,
+        **plan.run_args,
         "tasks": [task],
         "cursors": {task: local_log.end},
         "follow": False,
@@ -192,8 +191,7 @@ def _check_hash(
 ) -> None:
     """Raise HostFailed if the local bytes differ from the bytes on the host."""
     args = {
-        "run": plan.run,
-        "job": plan.job,
+        **plan.run_args,
         "task": task,
         "first": local_log.base,
         "end": local_log.end,

@@ -30,9 +30,7 @@ def set_aside_elsewhere(
         return {}
 
     def set_aside(session: Session) -> None:
-        session.agent().call(
-            KEEP_ASIDE, {"job": plan.job, "run": plan.run, "keep": list(plan.keep)}
-        )
+        session.agent().call(KEEP_ASIDE, {**plan.run_args, "keep": list(plan.keep)})
 
     lock = HostLocks(fleet, unused_hosts, plan.job, "launch", holder, emit)
     with lock.held_where_possible() as failed:

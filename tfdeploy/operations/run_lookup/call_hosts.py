@@ -38,7 +38,7 @@ def call_all(
     """
 
     def ask(session: Session) -> V:
-        call_args = {"run": plan.run, "job": plan.job, **args}
+        call_args = {**plan.run_args, **args}
         return session.agent().call(
             verb, call_args, blob=blob(session.host.name) if blob else b"", timeout_s=timeout_s
         )

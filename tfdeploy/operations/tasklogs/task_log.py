@@ -84,8 +84,7 @@ class TaskLog:
     def request_piece(self, agent: AgentChannel, *, follow: bool) -> LogStream:
         """Request the next piece."""
         args: dict[str, object] = {
-            "run": self.plan.run,
-            "job": self.plan.job,
+            **self.plan.run_args,
             "tasks": [self.task],
             "follow": follow,
             "limit_bytes": PULL_BYTES,

@@ -54,7 +54,7 @@ def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
     """Receive reports until the run has ended there. Raise the error if the connection is lost."""
     agent = session_of(watch.fleet, host).agent()
     agent.shorten_timeouts()
-    with closing(agent.stream(RUN_WATCH, {"run": watch.plan.run, "job": watch.plan.job})) as stream:
+    with closing(agent.stream(RUN_WATCH, watch.plan.run_args)) as stream:
         for item, _ in stream:
             watch.receive(host.name, item)
             if stop.is_set():

@@ -42,9 +42,7 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     verb, verb_args = VERBS[state]
     (plan_host,) = hosts_of(plan, {host})
     try:
-        session_of(fleet, plan_host).agent().call(
-            verb, {"run": plan.run, "job": plan.job, **verb_args}
-        )
+        session_of(fleet, plan_host).agent().call(verb, {**plan.run_args, **verb_args})
     except AgentError as error:
         if error.code in NEVER:
             return False
