@@ -68,7 +68,9 @@ def send(bench: BenchLab, files: Sequence[Path]) -> Spent:
                 rows[number - 1],
                 [behind["address"] for behind in rows[number : number + 1]],
             )
-            words = network.command_in_network(row["pid"] or 0, _relay(_kept(bench, row["host"]), following))
+            words = network.command_in_network(
+                row["pid"] or 0, _relay(_kept(bench, row["host"]), following)
+            )
             relays.append(stack.enter_context(subprocess.Popen(words)))
             stack.callback(relays[-1].kill)
             _wait_until_it_listens(row["pid"] or 0)

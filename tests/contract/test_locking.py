@@ -150,7 +150,14 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
         agent = anna.session(host).agent()
         agent.call(DATA_BEGIN, where)
         os.kill(agent.hello.pid, signal.SIGKILL)
-        with locked(bert, (host,), "job", "sync", BERT, lambda event: None):
+        with HostLocks(
+            fleet=bert,
+            hosts=(host,),
+            job="job",
+            operation="sync",
+            holder=BERT,
+            emit=lambda event: None,
+        ).held():
             new_agent = lost_for(anna, host, agent)
             error = refused(new_agent, where)
             bert.session(host).agent().call(DATA_BEGIN, where)
@@ -163,7 +170,9 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
         )
         # A call that ends a run needs no lock.
         assert new_agent.call(RUN_ABORT, {"job": "job", "run": "r1"}) is not None
-    with locked(anna, (host,), "job", "sync", ANNA, lambda event: None):
+    with HostLocks(
+        fleet=anna, hosts=(host,), job="job", operation="sync", holder=ANNA, emit=lambda event: None
+    ).held():
         anna.session(host).agent().call(DATA_BEGIN, where)
 
 

@@ -184,7 +184,7 @@ def test_host_that_sends_too_slowly_is_given_up(
     assert not (local_folder / "big").exists()
 
 
-@pytest.mark.skipif(not confinement.works(), reason="needs Landlock")
+@pytest.mark.skipif(not confinement.can_confine(), reason="needs Landlock")
 def test_local_rsync_is_confined_and_its_ssh_is_not(
     yard: Any, remote_tree: Path, local_folder: Path, way: Any
 ) -> None:

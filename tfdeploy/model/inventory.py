@@ -51,6 +51,7 @@ class Host:
         return f"`{key}:` ({place})" if place else f"`{key}:`"
 
 
+Hosts = tuple[Host, ...]
 HostsByName = Mapping[str, Host]
 
 

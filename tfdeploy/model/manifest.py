@@ -16,7 +16,7 @@ class Entry:
     size: int = 0
     sha256: str = ""  # of the file's content; "" for a link
     target: str = ""  # of the link; "" for a file
-    # the stamp of a file (size, times, ...) as tree/hash_cache.stamp returns it
+    # the stamp of a file (size, times, ...) as tree/hash_cache.make_stamp returns it
     stamp: tuple[int, ...] = field(default=(), compare=False)
 
 

@@ -24,7 +24,7 @@ from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.report import Report
 from tfdeploy.operations.broadcast.source import Source, SourceChanged
 from tfdeploy.operations.broadcast.stalled_hosts import StalledHosts
-from tfdeploy.operations.emit import emit_note, emit_transfer, emit_warning
+from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.planning.broadcast.feeds import Feed, FeedPlan
 from tfdeploy.planning.broadcast.first_plan import first_plan

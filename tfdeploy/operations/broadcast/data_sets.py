@@ -418,7 +418,7 @@ class _Sending:
             emit_transfer(self._emit, host, self._what, "failed", 0, lacking)
         elif self._data.origin is not None and host == self._data.origin.name:
             how = "copied there"
-            emit_transfer(self._emit, host, self._what, "done", lacking, lacking, done=how)
+            emit_transfer(self._emit, host, self._what, "done", lacking, lacking, end_word=how)
         else:
             # Holes of sparse files, and files that the host had already, do not count as received.
             received = outcome.received_bytes if outcome else 0

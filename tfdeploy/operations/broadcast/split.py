@@ -13,7 +13,7 @@ from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import Listing
 from tfdeploy.errors import UsageError
 from tfdeploy.model.answers.broadcast import DATA_HELD
-from tfdeploy.model.inventory import Host, hosts_named
+from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, wanted_part

@@ -13,7 +13,7 @@ from typing import Any
 
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
-from tfdeploy.model.inventory import Host, HostsByName
+from tfdeploy.model.inventory import Hosts, HostsByName, hosts_named
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow

@@ -87,6 +87,7 @@ def test_a_log_that_grows_while_it_is_read_has_an_end(grows: int, says_ends: boo
     fleet: Any = SimpleNamespace(connect=lambda hosts: {"n1": growing})
     plan: Any = SimpleNamespace(
         run="r1",
+        run_args={"run": "r1", "job": "j"},
         job="job",
         logs_max_bytes=1 << 30,
         tasks=[SimpleNamespace(task="worker:0", host="n1")],

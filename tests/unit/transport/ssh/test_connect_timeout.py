@@ -91,8 +91,8 @@ def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
 
 STOPPED = """
 import time
-from tfdeploy.transport.ssh.connect_timeout import waiting
-with waiting(1.0) as wait:
+from tfdeploy.transport.ssh.connect_timeout import time_limit
+with time_limit(1.0) as wait:
     began = time.monotonic()
     print("waits", flush=True)
     while time.monotonic() - began < 2.0:  # which goes by while we are stopped

@@ -82,7 +82,7 @@ def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
 def test_they_leave_descriptors_for_the_dialling(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(early.descriptors, "free", lambda: 2 * early.descriptors.PER_DIAL)
+    monkeypatch.setattr(early.descriptors, "count_free", lambda: 2 * early.descriptors.PER_DIAL)
     here, there = host_at(listener.getsockname()[1]), host_at(1)
     early.start_connections((here, there))
     assert early.take_early_connection("127.0.0.1", 1) is None

@@ -139,7 +139,9 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new_path)  # a tfdeploy that was killed may have left it
     try:
-        with os.fdopen(os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+        with os.fdopen(
+            os.open(new_path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb"
+        ) as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())
