@@ -50,7 +50,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     monkeypatch.setattr(folder, "AGENT_DIR", agent_dir)
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: make_certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
-    monkeypatch.setattr(prepare_blobs, "certificates", lambda run, hosts: each_its_own)
+    monkeypatch.setattr(prepare_blobs, "make_certificates", lambda run, hosts: each_its_own)
     # The launch must not check the connections between the hosts, or it would be refused.
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)
     near_fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")

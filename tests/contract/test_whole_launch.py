@@ -133,7 +133,7 @@ def test_host_that_gave_up_before_start_fails_launch(
     operator.limits(1.0)
     # Without certificates, the hosts of the run cannot connect to each other.
     monkeypatch.setattr(
-        prepare_blobs, "certificates", lambda run, parts: {host: {} for host in parts}
+        prepare_blobs, "make_certificates", lambda run, parts: {host: {} for host in parts}
     )
     monkeypatch.setattr(readiness, "SLACK_S", 5.0)
 

@@ -66,7 +66,7 @@ def _check(wanted: LabState, count: int) -> None:
         (
             not 1 <= count <= most,
             f"a lab has 1 to {most} hosts, not {count}",
-            "`tfdeploy lab up N`",
+            "lab up N",
             "`tfdeploy lab up 3`",
         ),
         (
