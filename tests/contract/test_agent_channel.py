@@ -116,7 +116,7 @@ def test_output_of_login_shell_is_ignored(yard: Any, fleet: SshFleet, noise: str
     [
         ("/bin/false", HostFailed, "ended with exit code 1"),
         ("echo This account is closed.; exit 0", HostFailed, "This account is closed."),
-        ("yes", HostFailed, "without end"),
+        ("yes", HostFailed, "prints too much"),
         ('PATH=/nowhere; export PATH; eval "$SSH_ORIGINAL_COMMAND"', Refused, "no Python"),
     ],
 )

@@ -223,7 +223,7 @@ def test_interrupted_pull_is_resumed(
 
     def stop() -> None:
         assert started.wait(120)
-        running.end({target})
+        running.end_transfers({target})
 
     stopper = threading.Thread(daemon=True, target=stop)
     stopper.start()

@@ -164,7 +164,7 @@ def test_interrupted_push_is_resumed(yard: Any, tree: Path, way: Any) -> None:
 
     def stop() -> None:
         assert started.wait(120)
-        running.end({target})
+        running.end_transfers({target})
 
     stopper = threading.Thread(daemon=True, target=stop)
     stopper.start()

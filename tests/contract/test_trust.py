@@ -34,7 +34,7 @@ def test_new_keys_are_recorded_once_and_then_known(yard: Any) -> None:
         ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
     ).stdout.split()[1]
     assert scanned[0].outcome.fingerprint == shown
-    assert [recorded.host for recorded in trust.record([*scanned, *scanned])] == ["n1"]
+    assert [recorded.host for recorded in trust.record_new_keys([*scanned, *scanned])] == ["n1"]
     assert [scanned_host.state for scanned_host in trust.scan((new.host,))] == ["known"]
     with SshFleet() as fleet:
         assert fleet.session(new.host).run(("true",)).exit_code == 0
@@ -59,10 +59,10 @@ def test_unknown_jump_host_is_recorded_before_hosts_behind_it(yard: Any) -> None
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     first = trust.scan((host,))
     assert [scanned_host.state for scanned_host in first] == ["new", "unreachable"]
-    trust.record(first)
+    trust.record_new_keys(first)
     second = trust.scan((host,))
     assert [scanned_host.state for scanned_host in second] == ["known", "new"]
-    trust.record(second)
+    trust.record_new_keys(second)
     assert [scanned_host.state for scanned_host in trust.scan((host,))] == ["known", "known"]
 
 
@@ -129,7 +129,7 @@ def test_key_that_user_saw_is_recorded_if_host_changes_keys(
 ) -> None:
     sshds = [yard.host(f"n{i}", known=False) for i in range(3)]
     host = replace(sshds[0].host, port=start_proxy(*(sshd.port for sshd in sshds)))
-    trust.record(trust.scan((host,)))
+    trust.record_new_keys(trust.scan((host,)))
     changed = trust.find_machine((host,), "n0")
     assert changed is not None and changed.state == "changed"
     trust.replace_key(changed)
@@ -166,16 +166,16 @@ def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
     # The configuration of some systems sets HashKnownHosts. In this test it is not set.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
-    trust.record(trust.scan((first.host,)))
+    trust.record_new_keys(trust.scan((first.host,)))
     assert f"[127.0.0.1]:{first.port} " in yard.known.read_text()
     subprocess.run(
         ["ssh-keygen", "-q", "-H", "-f", str(yard.known)], check=True, capture_output=True
     )
-    trust.record(trust.scan((second.host,)))
+    trust.record_new_keys(trust.scan((second.host,)))
     assert str(second.port) not in yard.known.read_text()
     yard.known.write_text("")
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: True)
-    trust.record(trust.scan((first.host, second.host)))
+    trust.record_new_keys(trust.scan((first.host, second.host)))
     assert "127.0.0.1" not in yard.known.read_text()
     assert [scanned.state for scanned in trust.scan((first.host, second.host))] == [
         "known",
