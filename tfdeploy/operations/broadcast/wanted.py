@@ -68,8 +68,8 @@ class Wanted:
         `rows` are row numbers of the whole data set.
         """
         # If both numberings are equal, visit only `rows`, not all rows of a large data set.
-        same = isinstance(self.places, range)
-        own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
+        is_whole = isinstance(self.places, range)
+        own = rows if is_whole else (own for own, place in enumerate(self.places) if place in rows)
         return bytes(make_bitmap(own, len(self.rows)))
 
 
@@ -104,10 +104,10 @@ def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
     A hard link is in the same part as its file.
     """
     owner_of_row = array("H", [NO_PART]) * len(listing)
-    given = iter(owners)
+    remaining_owners = iter(owners)
     for index, row in enumerate(listing):
         if row.kind == FILE:
             owner_of_row[index] = (
-                next(given) if row.same_as == NOT_LINKED else owner_of_row[row.same_as]
+                next(remaining_owners) if row.same_as == NOT_LINKED else owner_of_row[row.same_as]
             )
     return owner_of_row

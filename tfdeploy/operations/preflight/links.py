@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 
 from tfdeploy.errors import BadAnswer, TfdeployError
-from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
+from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkMeasurement
 from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
@@ -140,7 +140,7 @@ class _Trial:
                 if pair in good or pair[::-1] in good
             )
 
-            def measure(session: Session, targets: Mapping[str, str] = targets) -> Measured:
+            def measure(session: Session, targets: Mapping[str, str] = targets) -> LinkMeasurement:
                 host, to = session.host.name, targets[session.host.name]
                 args = {"link": self._target(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)

@@ -32,16 +32,16 @@ def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
         for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items()
         if len(parents) > 1
     }
-    left = [doubt for doubt in doubts if doubt.child not in slow]
+    remaining = [doubt for doubt in doubts if doubt.child not in slow]
     across = [
         doubt
-        for doubt in left
+        for doubt in remaining
         if doubt.parent != HERE and members[doubt.child].site != members[doubt.parent].site
     ]
     entered = _grouped((members[doubt.child].site, doubt.child) for doubt in across)
     thin = {site for site, children in entered.items() if len(children) > 1}
     slow |= {child for children in entered.values() if len(children) == 1 for child in children}
-    near = _grouped((doubt.parent, doubt.child) for doubt in left if doubt not in across)
+    near = _grouped((doubt.parent, doubt.child) for doubt in remaining if doubt not in across)
     for parent, children in near.items():
         slow |= children if len(children) == 1 else {parent} - {HERE}
     return Blame(frozenset(slow), frozenset(thin))
@@ -49,6 +49,6 @@ def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     groups: dict[str, set[str]] = {}
-    for one, other in pairs:
-        groups.setdefault(one, set()).add(other)
+    for key, value in pairs:
+        groups.setdefault(key, set()).add(value)
     return groups

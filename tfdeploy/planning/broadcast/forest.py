@@ -58,12 +58,12 @@ class Forest:
 
     def ancestors(self, child: str, stripe: int) -> list[str]:
         """Return the child's former parent, the former parent of that host, and so on."""
-        above: list[str] = []
+        ancestors: list[str] = []
         parent = self.before[stripe].get(child)
-        while parent is not None and parent not in above:
-            above.append(parent)
+        while parent is not None and parent not in ancestors:
+            ancestors.append(parent)
             parent = self.before[stripe].get(parent)
-        return above
+        return ancestors
 
     def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
         """Return host -> number of hosts below it in the tree, for `tops` and all hosts below."""

@@ -53,21 +53,23 @@ class Verdict:
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     """Return the connections of the plan that deliver too little, and the hosts to blame."""
-    known = {*forest.members, HERE}
+    known_names = {*forest.members, HERE}
     doubts = {
-        doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known
+        doubt: None
+        for doubt in plan.doubts
+        if doubt.child in known_names and doubt.parent in known_names
     }
-    court = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
+    evaluator = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
     starved, fruitless = set(), set()
     for stripe in range(plan.stripes):
-        for child, parent in court.starved(stripe):
+        for child, parent in evaluator.starved(stripe):
             starved.add((child, stripe))
-            if Doubt(child, parent) in doubts or court.feeds_nobody(child):
+            if Doubt(child, parent) in doubts or evaluator.feeds_nobody(child):
                 fruitless.add((child, stripe))
             doubts[Doubt(child, parent)] = None
-        doubts |= {Doubt(child, parent): None for child, parent in court.slow(stripe)}
+        doubts |= {Doubt(child, parent): None for child, parent in evaluator.slow(stripe)}
     if plan.stripes == 1:
-        doubts |= dict.fromkeys(court.tried(list(doubts)))
+        doubts |= dict.fromkeys(evaluator.tried(list(doubts)))
     return Verdict(
         doubts=tuple(doubts),
         blame=blame(doubts, forest.members),
@@ -116,10 +118,10 @@ class _FeedEvaluator:
         The parent must have received without a break for `patience_s` seconds, or be many bytes
         ahead.
         """
-        above = self._intake(parent, stripe)
-        ahead = above.have_bytes - intake.have_bytes
-        is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
-        return above.starved_s <= FED_S and ahead > 0 and is_long
+        parent_intake = self._intake(parent, stripe)
+        ahead = parent_intake.have_bytes - intake.have_bytes
+        is_long = parent_intake.flowing_s >= patience_s or ahead >= BEHIND_BYTES
+        return parent_intake.starved_s <= FED_S and ahead > 0 and is_long
 
     def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
         """Yield (child, parent) if the child has been far behind its parent for some time."""
@@ -157,9 +159,9 @@ class _FeedEvaluator:
                 and first != heads[0]
                 and [doubt.child for doubt in doubts].count(first) == 1
             ):
-                above = self._rate(parent, 0)
-                if self._rate(first, 0) >= SLOWER * above > 0 and self._is_settled(
-                    first, parent, 0, above
+                parent_rate = self._rate(parent, 0)
+                if self._rate(first, 0) >= SLOWER * parent_rate > 0 and self._is_settled(
+                    first, parent, 0, parent_rate
                 ):
                     yield Doubt(heads[0], HERE)
             return

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
+from tfdeploy.planning.broadcast.choose_parents import choose_parents
 from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, Move, move
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict, judge
-from tfdeploy.planning.broadcast.place import place_children
 
 
 def next_plan(
@@ -25,17 +25,17 @@ def next_plan(
     `shut`: (child, parent) pairs that could not connect. `out`: members that died or sent wrong
     pieces; they neither send nor receive any more.
     """
-    known = {member.name: member for member in members if member.name not in out}
-    forest = Forest(plan.feeds, plan.stripes, known, shut)
+    members_by_name = {member.name: member for member in members if member.name not in out}
+    forest = Forest(plan.feeds, plan.stripes, members_by_name, shut)
     verdict = judge(plan, forest)
     _cut(forest, verdict)
-    lone = [
+    without_parent = [
         (name, stripe)
         for stripe, parents in enumerate(forest.parents)
-        for name, member in known.items()
+        for name, member in members_by_name.items()
         if not member.is_complete and name not in parents
     ]
-    place_children(forest, verdict, lone)
+    choose_parents(forest, verdict, without_parent)
     fed = sum(len(parents) for parents in forest.parents)
     if (
         forest.parents == forest.before
@@ -66,10 +66,10 @@ def _cut(forest: Forest, verdict: Verdict) -> None:
 def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
     if parent in verdict.blame.slow or not forest.may_feed(parent, child):
         return False
-    above, site = forest.members[parent], forest.members[child].site
-    is_thin = above.site in verdict.blame.thin and not above.is_complete
+    parent_member, site = forest.members[parent], forest.members[child].site
+    is_thin = parent_member.site in verdict.blame.thin and not parent_member.is_complete
     # A slow host must not be the one through which data enters its site.
-    return above.site == site or not (is_thin or child in verdict.blame.slow)
+    return parent_member.site == site or not (is_thin or child in verdict.blame.slow)
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
