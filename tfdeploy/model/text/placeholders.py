@@ -76,10 +76,14 @@ def _alone(brace: str, text: str) -> UsageError:
 
 
 def _unknown(name: str, text: str, known: tuple[str, ...]) -> UsageError:
-    listed = " ".join(f"{{{other}}}" for other in known)
     near = similar(name, known, 0.7)
-    hint = near and f"did you mean {{{near}}}? "
+    data = name.partition("data.")[2]
+    if data and not near:
+        remedy = f"define the data set in the job file, as in data: {{{data}: ./{data}}}"
+    else:
+        hint = near and f"did you mean {{{near}}}? "
+        remedy = f"{hint}use one of {' '.join(f'{{{other}}}' for other in known)}"
     return UsageError(
         f"unknown placeholder {{{name}}} in {text!r}",
-        next=f"{hint}use one of {listed}, or write {{{{{name}}}}} for plain braces",
+        next=f"{remedy}, or write {{{{{name}}}}} for plain braces",
     )

@@ -72,3 +72,9 @@ def test_each_placeholder_is_replaced_separately(parts):
     )
     expected = "".join(f"<{part}>" if is_name else part for is_name, part in parts)
     assert fill(text, {name: f"<{name}>" for name in NAMES}) == expected
+
+
+def test_a_data_set_that_the_job_lacks_is_to_be_defined():
+    with pytest.raises(UsageError) as caught:
+        check("--data={data.digits}", ("job_name", "data.wheels"))
+    assert "data: {digits: ./digits}" in caught.value.next
