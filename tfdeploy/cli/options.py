@@ -87,6 +87,8 @@ class Parser(argparse.ArgumentParser):
             if near_flag
             else f"`{self.prog} --help`"
         )
+        if self.prog.split()[-1] == "init" and not flag.startswith("-"):
+            hint = f"write several hosts with commas, as in --hosts n1,n2,n3; {hint}"
         if self.prog.split()[-1] == "launch":
             command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
             program_hint = (

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tfdeploy import config
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store, remember_inventory
+from tfdeploy.config.job import FILE
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.selection import select
@@ -38,6 +39,10 @@ def load_job(flags: CommonFlags) -> Job:
 def _with_last_project(error: ConfigError) -> ConfigError:
     """Return the error. If nothing was found, it names the folder of the last run first."""
     if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
+        below = next(Path.cwd().glob(f"*/{FILE}"), None)
+        if below:
+            error.next = f"`cd {shlex.quote(below.parent.name)}`; otherwise {error.next}"
+            return error
         folder = None
         with contextlib.suppress(Refused):  # a state folder that others can change
             folder = open_run_store().last_code()

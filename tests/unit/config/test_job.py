@@ -207,7 +207,11 @@ REFUSED = {
     "command: [python, ~]": ("must be a word", "command[1]", "quotes"),
     'command: [python, "a\\0b"]': ("NUL", "command[1]", "remove"),
     'command: [python, "{jobname}"]': ("unknown placeholder {jobname}", "command[1]", "{job_name}"),
-    'command: [python, "{data.x}"]': ("unknown placeholder {data.x}", "command[1]", "data: {x: ./x}"),
+    'command: [python, "{data.x}"]': (
+        "unknown placeholder {data.x}",
+        "command[1]",
+        "data: {x: ./x}",
+    ),
     'command: [python, "{x"]': ("unclosed brace", "command[1]", "{{"),
     "flags: all": ("flags must be auto | classic | none", "flags", "one of"),
     "data: [a]": ("data must be a mapping", "data", None),

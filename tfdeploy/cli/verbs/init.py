@@ -42,6 +42,7 @@ _SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
 _HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
+_FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")  # of no host's name
 _CLEAR_NAMES = ("train.py", "main.py")  # a program of this name is taken without a question
 _MOST_SOURCES = 500
 _MAX_SOURCE_BYTES = 1 << 20
@@ -212,6 +213,8 @@ def _make_inventory_text(text: str) -> str:
     `text`: a list of hosts, or the path of an inventory. Raises UsageError.
     """
     is_file = os.path.isfile(text)
+    if not is_file and text.endswith(_FILE_ENDINGS):
+        raise UsageError("no such file", where=text, next=_HOSTS_FORM)
     source = text if is_file or is_host_list(text) else f"{text},"
     if not (is_file or is_host_list(source)):
         raise UsageError(f"{text!r} is not a list of hosts", where="--hosts", next=_HOSTS_FORM)
