@@ -66,7 +66,7 @@ class Broadcast:
     put_in_place: Callable[[MemberSession], None]
     reconnect: Callable[[MemberSession], Session] | None
     id: str
-    own_sent_bytes: int = 0  # bytes that this machine itself has sent
+    control_sent_bytes: int = 0  # bytes that this machine itself has sent
     _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -420,7 +420,7 @@ class Broadcast:
             name: (each.address or "", each.port or 0) for name, each in self.members.items()
         }
         member.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
-        self._feed_from_here(member, feeds, report)
+        self._feed_from_control(member, feeds, report)
         member.send_roots(self.id, list(self._roots))
 
     def _try_to_send_changes(
@@ -435,16 +435,16 @@ class Broadcast:
             member.busy = False
             self._wake()  # the plan may have changed during the call
 
-    def _feed_from_here(
+    def _feed_from_control(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
         """If this machine has to send other stripes, start a new feeder for the member."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
-        if stripes == member.stripes_from_here:
+        if stripes == member.stripes_from_control:
             return
         if member.feeder is not None:
             member.feeder.close()
-        member.stripes_from_here, member.feeder = stripes, None
+        member.stripes_from_control, member.feeder = stripes, None
         if stripes:
             failed = self._source_callback(report)
             member.feeder = Feeder(
@@ -452,7 +452,7 @@ class Broadcast:
             )
 
     def _count_sent(self, count: int) -> None:
-        self.own_sent_bytes += count
+        self.control_sent_bytes += count
 
     def _hash_source(self) -> None:
         """Hash the source, at most SEGMENTS_AHEAD segments ahead of the fastest member."""

@@ -21,7 +21,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
-from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
+from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
@@ -206,13 +206,15 @@ class _Sending:
         """Ask the host which files it lacks, by their row numbers in the listing."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
-        answer = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
+        answer = session.agent().call(
+            DATA_LACK, args, blob=wanted.packed, timeout_s=LISTING_TIMEOUT_S
+        )
         name = f"{wanted.digest} {answer.lacking}"
         with self._lock:
             if name not in self._rows:
                 own_rows = bitmaps.rows_of(answer.lacking, wanted.rows, session.host.name)
                 self._rows[name] = NamedRows(
-                    name, array("I", (wanted.places[row] for row in own_rows))
+                    name, array("I", (wanted.whole_rows[row] for row in own_rows))
                 )
         return _MissingRows(
             session, wanted, self._rows[name], answer.lacking_bytes, answer.folder_id
@@ -225,7 +227,7 @@ class _Sending:
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
             {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
-            {name: lack.wanted.places for name, lack in lacks.items()},
+            {name: lack.wanted.whole_rows for name, lack in lacks.items()},
             self._complete,
         )
         for name, lack in lacks.items():
@@ -335,7 +337,7 @@ class _Sending:
             lambda host, arrived, _: self._emit_progress(number, host, arrived, lacks),
             shown=self._what if is_only else "",
         )
-        broadcast.report.emit_end(broadcast.own_sent_bytes)
+        broadcast.report.emit_end(broadcast.control_sent_bytes)
         return outcomes
 
     def _make_members(
@@ -388,7 +390,7 @@ class _Sending:
         root = self._data.listing.root if origin else ""
         args = {**self._where, "id": id_, "root": root}
         listed, _ = self._data.listing.rows.select_files(self._whole.bitmap(rows))
-        session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
+        session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LISTING_TIMEOUT_S)
         return MemberSession(session, 0, total, lends=True)
 
     def _commit(self, session: Session) -> None:
@@ -396,7 +398,7 @@ class _Sending:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "staged": True, "parts": wanted.parts}
         blob = wanted.parts_packed if wanted.parts else b""
-        if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
+        if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LISTING_TIMEOUT_S).ok:
             raise HostFailed(
                 f"data {self._name} is incomplete after the transfer",
                 where=session.host.name,

@@ -62,7 +62,9 @@ class MemberSession:
     # host, that is ignored.
     parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
-    stripes_from_here: frozenset[int] = frozenset()  # stripes that this machine sends to the member
+    stripes_from_control: frozenset[int] = (
+        frozenset()
+    )  # stripes that this machine sends to the member
     reconnects: int = 0
     why_lost: TfdeployError | None = None  # the error that ended the last connection
     _received_before: int = 0  # bytes received over earlier connections
@@ -207,7 +209,12 @@ class MemberSession:
         self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
         self.have_bytes, self.source_seen, self.placing = 0, False, False
         self._proved_bytes, self._proved_at = 0, time.monotonic()
-        self.feeder, self.stripes_from_here, self._feeds, self._roots = None, frozenset(), None, 0
+        self.feeder, self.stripes_from_control, self._feeds, self._roots = (
+            None,
+            frozenset(),
+            None,
+            0,
+        )
 
     def hurry_if_silent(self) -> None:
         """Shorten the session's timeouts if the member is silent, because others wait for it."""

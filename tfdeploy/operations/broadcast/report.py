@@ -77,7 +77,7 @@ class Report:
             for child, each in self.fed.items()
             for stripe, parent in sorted(each.items())
         ]
-        stripes, slow = (plan.stripes, sorted(plan.slow)) if plan else (1, [])
+        stripes, slow = (plan.stripes, sorted(plan.slow_hosts)) if plan else (1, [])
         return {
             "what": self.what,
             "state": state,

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from statistics import median
 
-from tfdeploy.planning.broadcast.feeds import HERE
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
@@ -44,10 +44,10 @@ class _ParentChooser:
         self._relays = {
             name
             for name, member in forest.members.items()
-            if member.serves and name not in verdict.blame.slow
+            if member.serves and name not in verdict.blame.slow_hosts
         }
         self._sources = [
-            HERE,
+            CONTROL_MACHINE,
             *(name for name, member in forest.members.items() if member.is_complete),
         ]
         self._number = {name: number for number, name in enumerate(forest.members)}
@@ -122,7 +122,7 @@ class _ParentChooser:
 
         For a slow child, it is the child's rate divided by the usual rate.
         """
-        if child not in self._verdict.blame.slow or not self._usual[stripe]:
+        if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0
         return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
 
@@ -139,7 +139,7 @@ class _ParentChooser:
 
     def _parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
         if self._forest.reaches_nobody(child):
-            return HERE
+            return CONTROL_MACHINE
         able = [name for name in rooted if self._may(name, child, stripe)]
         ancestor_ranks = {
             name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))
@@ -147,20 +147,20 @@ class _ParentChooser:
         return (
             min(able, key=lambda name: self._rank(name, child, stripe, ancestor_ranks))
             if able
-            else HERE
+            else CONTROL_MACHINE
         )
 
     def _may(self, parent: str, child: str, stripe: int) -> bool:
         if parent not in self._relays or not self._forest.may_feed(parent, child):
             return False
         before = self._forest.before[stripe].get(child)
-        if parent == before and (child, stripe) in self._verdict.fruitless:
+        if parent == before and (child, stripe) in self._verdict.needs_new_parent:
             return False
         parent_member, site = self._members[parent], self._members[child].site
         return (
             parent_member.site == site
             or parent_member.is_complete
-            or parent_member.site not in self._verdict.blame.thin
+            or parent_member.site not in self._verdict.blame.slow_sites
         )
 
     def _rank(

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-HERE = ""  # in place of a host's name: the control machine is the sender
+CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
 
 
 @dataclass(frozen=True)
@@ -57,7 +57,7 @@ class Feed:
     A stripe is a share of the pieces that is distributed separately.
     """
 
-    parent: str  # HERE is the control machine
+    parent: str  # CONTROL_MACHINE is the control machine
     child: str
     stripe: int = 0
 
@@ -91,11 +91,11 @@ class FeedPlan:
     # Each incomplete host has exactly one connection for each stripe. No stripe contains a cycle.
     feeds: tuple[Feed, ...]
     # Hosts that received or sent far too little. They send to nobody.
-    slow: frozenset[str] = frozenset()
-    thin: frozenset[str] = frozenset()  # sites with a slow network link; they send to no other site
-    doubts: tuple[
-        Doubt, ...
-    ] = ()  # the slow connections that are the evidence for `slow` and `thin`
+    slow_hosts: frozenset[str] = frozenset()
+    # Sites with a slow network link. They send to no other site.
+    slow_sites: frozenset[str] = frozenset()
+    # The slow connections that are the evidence for `slow_hosts` and `slow_sites`.
+    doubts: tuple[Doubt, ...] = ()
     moves: tuple[Move, ...] = ()
 
     @cached_property

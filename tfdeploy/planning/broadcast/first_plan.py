@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.planning.broadcast.feeds import (
-    HERE,
+    CONTROL_MACHINE,
     Feed,
     FeedPlan,
     Member,
@@ -75,14 +75,18 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
         order = [*sources, *relays, *leaves]
         able = len(sources) + len(relays)
         if order and not sources:
-            feeds.append(Feed(earlier_relays[-1] if earlier_relays else HERE, order[0], stripe))
+            feeds.append(
+                Feed(earlier_relays[-1] if earlier_relays else CONTROL_MACHINE, order[0], stripe)
+            )
         heads = max(len(sources), 1)
         for position in range(heads, len(order)):
             if able:
                 parent = order[_parent(position - heads, able, stripes)]
             else:
                 parent = (
-                    earlier_relays[-1 - position % len(earlier_relays)] if earlier_relays else HERE
+                    earlier_relays[-1 - position % len(earlier_relays)]
+                    if earlier_relays
+                    else CONTROL_MACHINE
                 )
             feeds.append(Feed(parent, order[position], stripe))
         if able:
