@@ -46,9 +46,7 @@ def _read_flags(argv: list[str]) -> CommonFlags | None:
     before_dashes, after = _split_at_dashes(argv)
     args, unknown = parser.parse_known_args(before_dashes)
     if unknown:
-        verbs.choices[verb].refuse_unknown(
-            unknown, after
-        ) if verb in verbs.choices else parser.refuse_unknown(unknown)
+        verbs.choices.get(verb, parser).refuse_unknown(unknown, after)
     if getattr(args, "read", None):
         flags: CommonFlags = args.read(args, after)
         return flags
@@ -116,12 +114,9 @@ def show_command_error(argv: list[str], error: TfdeployError) -> int:
     before_dashes = _split_at_dashes(argv)[0]
     flags = read_common_flags(before_dashes)
     error.next = flags.full_command(error.next) if error.next else None
-    show_error(error, as_json=_wants_json(before_dashes), color=flags.color)
+    as_json = bool(_JSON_FLAG.search("\0".join(before_dashes))) or is_env_true("json")
+    show_error(error, as_json=as_json, color=flags.color)
     return error.exit_code
-
-
-def _wants_json(argv: list[str]) -> bool:
-    return bool(_JSON_FLAG.search("\0".join(argv))) or is_env_true("json")
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -18,7 +18,6 @@ import termios
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.events import Event, LineFields, event_to_json
@@ -72,17 +71,6 @@ class EventsFile:
     def close(self) -> None:
         with self._lock:
             self._file.close()
-
-    def __enter__(self) -> EventsFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _write(self, line: bytes) -> None:
         left = memoryview(line)

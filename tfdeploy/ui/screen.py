@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment, Segments
@@ -53,12 +52,7 @@ class Screen:
         self.console.show_cursor(False)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.console.set_alt_screen(False)
             self.console.show_cursor(True)

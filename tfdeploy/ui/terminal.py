@@ -60,6 +60,10 @@ class Terminal:
         self.stream.write(text.encode(encoding, "replace").decode(encoding))
         self.stream.flush()
 
+    def write_line(self, text: str, style: str = "") -> None:
+        """Write the text in this style and a line break, as `write` does."""
+        self.write(self.paint(text, style) + "\n")
+
     def paint(self, text: str, style: str) -> str:
         """Return `text` in a style whose words are in NAMED ("bold red"). Return `text` unchanged
         if no colours are wanted."""

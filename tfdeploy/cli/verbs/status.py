@@ -74,7 +74,7 @@ def unreachable_code(
     of some host. Otherwise `status` succeeds although some hosts do not answer.
     """
     asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
-    lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
+    lacking = any(host.ssh and not host.ssh.get("address") for host in asked)
     return 4 if errors and (lacking or len(errors) == len(asked)) else 0
 
 
@@ -86,7 +86,7 @@ def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     can_resume = False
     for host in hosts:
         try:
-            can_resume = resume(fleet, plan, host) or can_resume
+            can_resume |= resume(fleet, plan, host)
         except TfdeployError as error:
             print_message(f"[{host}] the run cannot be resumed on this host: {clean(error.what)}")
             can_resume = True  # the next round of --watch tries again

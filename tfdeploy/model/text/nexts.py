@@ -48,7 +48,7 @@ def without_name(text: str, host: str, mark: str = _NAME) -> str:
     """Return the text in which the host's name after `--limit`, `--exclude` or `as root on` is
     replaced by `mark`."""
     return _BOUND.sub(
-        lambda found: found[1] + mark if found[2] == host else found[0], text.replace(mark, "")
+        lambda match: match[1] + mark if match[2] == host else match[0], text.replace(mark, "")
     )
 
 
@@ -70,9 +70,8 @@ def similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     import difflib  # imported here because a hint is rare
 
     existing, meant = list(known), alias(word)
-    if meant in existing:
-        return meant
-    return next(iter(difflib.get_close_matches(word, existing, 1, cutoff)), "")
+    near = difflib.get_close_matches(word, existing, 1, cutoff)
+    return meant if meant in existing else "".join(near)
 
 
 def alias(word: str) -> str:

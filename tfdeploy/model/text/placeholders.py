@@ -41,13 +41,11 @@ def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str
 def names(text: str) -> tuple[str, ...]:
     """Return the names of the placeholders in the text, in order and with repetitions. Raises
     UsageError for an unpaired brace."""
-    used_names = []
-    for token in _TOKEN.finditer(text):
-        if token[1] is not None:
-            used_names.append(token[1])
-        elif len(token[0]) == 1:
+    tokens = list(_TOKEN.finditer(text))
+    for token in tokens:
+        if token[0] in ("{", "}"):
             raise _alone(token[0], text)
-    return tuple(used_names)
+    return tuple(token[1] for token in tokens if token[1] is not None)
 
 
 def check(text: str, known: Iterable[str]) -> None:

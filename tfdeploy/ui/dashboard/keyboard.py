@@ -8,7 +8,6 @@ import os
 import re
 import select
 import termios
-from types import TracebackType
 
 _NAMES = {
     b"A": "up",
@@ -114,12 +113,7 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fd is not None and self._before is not None:
             timing = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
             try:

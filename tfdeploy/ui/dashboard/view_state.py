@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
@@ -18,7 +18,7 @@ Aside = Literal["stop", "shell", "fetch", "copy"]
 # Scrolling by this many screens reaches either end of the log.
 _FAR = 1 << 20
 # The fields that `go_on_from` copies.
-_CHOICES = (
+_CHOICES = [
     "page",
     "offset",
     "selected",
@@ -29,11 +29,10 @@ _CHOICES = (
     "fold",
     "open",
     "wrap",
-)
+]
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """An action that starts once the operator answers y. `text`: the question. `host`: the host of
     the selected row."""
 
@@ -135,10 +134,9 @@ class ViewState:
     def refresh(self) -> None:
         """Apply a change of the filter or of the followed task to the log. If the log is paused,
         take a new snapshot, else show the newest lines."""
+        self.snapshot = None
         if self.paused:
             self._take_snapshot()
-        else:
-            self.snapshot = None
 
     def _take_snapshot(self) -> list[BufferedLine]:
         self.snapshot = lines = self.ring.everything(self.followed)
@@ -182,11 +180,11 @@ class ViewState:
             self._follow(self.selected)
 
     def _toggle_follow(self) -> None:
-        if self.followed is not None:
-            self._follow(None)
-        elif self.items:
+        if self.followed is None and self.items:
             self.selected = self.selected or self.items[0].tasks[0]
             self._follow(self.selected)
+        elif self.followed is not None:
+            self._follow(None)
 
     def _follow(self, task: str | None) -> None:
         self.followed = task
@@ -228,10 +226,8 @@ class ViewState:
 
     def _pause(self) -> None:
         self.paused = not self.paused
-        if not self.paused:
-            self.snapshot = None
-        elif self.snapshot is None:
-            self._take_snapshot()
+        if not self.paused or self.snapshot is None:
+            self.refresh()
 
     def _escape(self) -> None:
         """Clear the filter and the selection, and show the newest lines of all tasks."""
@@ -242,8 +238,9 @@ class ViewState:
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
     def _fold(self) -> None:
-        folded = self.fold if self.fold is not None else any(item.folded for item in self.items)
-        self.fold, self.open = not folded, None
+        if self.fold is None:
+            self.fold = any(item.folded for item in self.items)
+        self.fold, self.open = not self.fold, None
 
     def _wrap(self) -> None:
         self.wrap = not self.wrap

@@ -47,7 +47,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
 
 
 def drawn(dashboard: Dashboard, width: int, height: int) -> list[str]:
-    rows = compose(dashboard.scene, width, height, (dashboard.progress.now or 0) + 1)
+    rows = compose(dashboard.scene, width, height, (dashboard.progress.latest or 0) + 1)
     texts = [row_text(row) for row in rows]
     assert len(texts) == height
     assert all(cells(text) == width and text.isprintable() for text in texts)
@@ -268,7 +268,9 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     assert "metrics" not in drawn(dashboard, 60, 24)[1]
     out = io.StringIO()
     dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
-    show_summary(Terminal(out, None, False), dashboard.progress)
+    show_summary(
+        Terminal(out, None, False), dashboard.progress, now=dashboard.progress.latest or 0.0
+    )
     assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
 
 
