@@ -355,9 +355,13 @@ class Run:
         flags = _make_flags(stop_flags.Flags, locals())
         results = stop_run(self._fleet, self._plan, grace_s=choose_grace(flags, self._plan))
         answer = stop_as_json(self.name, make_rows(results))
-        left = {row["host"]: row["survivors"] for row in answer["hosts"] if row["survivors"]}
-        if left:
-            raise SurvivorsLeft(f"processes are left: {left}", where=", ".join(left))
+        survivors_by_host = {
+            row["host"]: row["survivors"] for row in answer["hosts"] if row["survivors"]
+        }
+        if survivors_by_host:
+            raise SurvivorsLeft(
+                f"processes are left: {survivors_by_host}", where=", ".join(survivors_by_host)
+            )
         self._raise_errors("stop", split_outcomes(results)[1])
         return answer
 

@@ -99,10 +99,13 @@ def _suggested(meant: str, arguments: list[str]) -> str:
     command = meant.split()
     asks_for_help = {"-h", "--help"} & {*arguments}
     given = arguments[:1] and not arguments[0].startswith("-")
-    for words in ([*command, *arguments], [*command, "--", *arguments] if given else command):
+    for command_line in (
+        [*command, *arguments],
+        [*command, "--", *arguments] if given else command,
+    ):
         with suppress(UsageError):
-            if command[0] in VERBS and (asks_for_help or _read_flags(words)):
-                return f"`{shlex.join(('tfdeploy', *words))}`"
+            if command[0] in VERBS and (asks_for_help or _read_flags(command_line)):
+                return f"`{shlex.join(('tfdeploy', *command_line))}`"
     return f"`tfdeploy {meant if command[0] in VERBS else '--help'}`"
 
 

@@ -55,9 +55,9 @@ def show_comparison(
 
 
 def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
-    left = MOST_LINES
+    free_lines = MOST_LINES
     for file in files:
-        if not left:
+        if not free_lines:
             break
         terminal.write("\n")
         terminal.write_line(
@@ -65,12 +65,12 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
         )
         if file["why"]:
             terminal.write(f"  {clean(file['why'])}\n")
-        shown = (file["diff"] or [])[:left]
-        left -= len(shown)
+        shown = (file["diff"] or [])[:free_lines]
+        free_lines -= len(shown)
         for line in shown:
             terminal.write("  ")
             terminal.write_line(clean(line), _STYLES.get(line[:1], ""))
-    unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - left)
+    unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - free_lines)
     if unshown:
         terminal.write(f"\nand {unshown:,} more lines; --to FILE has them\n")
 
@@ -78,5 +78,7 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
 def _value(row: Final | None) -> str:
     if row is None:
         return "-"
-    at = f" at step {row['step']:,}" if row["step"] is not None and row["metric"] != "step" else ""
-    return figure(row["value"]) + at
+    step_text = (
+        f" at step {row['step']:,}" if row["step"] is not None and row["metric"] != "step" else ""
+    )
+    return figure(row["value"]) + step_text

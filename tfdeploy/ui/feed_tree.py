@@ -114,7 +114,7 @@ def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]
 def _folded(shown_names: list[str], keep: Collection[int]) -> list[str]:
     lines: list[str] = []
     for is_kept, run in groupby(enumerate(shown_names), key=lambda each: each[0] in keep):
-        names = [word for _, word in run]
+        names = [name for _, name in run]
         lines += names if is_kept else [_counted(len(names))]
     return lines
 

@@ -73,9 +73,9 @@ class EventsFile:
             self._file.close()
 
     def _write(self, line: bytes) -> None:
-        left = memoryview(line)
-        while left:
-            left = left[self._file.write(left) or 0 :]
+        unwritten = memoryview(line)
+        while unwritten:
+            unwritten = unwritten[self._file.write(unwritten) or 0 :]
         if self._fifo:
             self._wait_until_read()
 
@@ -88,7 +88,7 @@ class EventsFile:
     def _reader_gone(self) -> bool:
         poll = select.poll()
         poll.register(self._file.fileno(), 0)
-        return any(what & select.POLLERR for _, what in poll.poll(0))
+        return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def unread_bytes(fd: int) -> int:

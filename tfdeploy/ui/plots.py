@@ -52,8 +52,8 @@ def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
     bars = _BARS if unicode else _ASCII_BARS
     count = min(width, len(values))
     means = []
-    for at in range(count):
-        part = values[at * len(values) // count : (at + 1) * len(values) // count]
+    for bar in range(count):
+        part = values[bar * len(values) // count : (bar + 1) * len(values) // count]
         means.append(math.fsum(part) / len(part))
     low, high = min(means), max(means)
     if not high > low:
@@ -79,7 +79,7 @@ def plot(
     points = [point for curve in curves for point in curve.points]
     rows, columns = height - 1, width - _LABEL - 1
     if len(points) < 2 or rows < 1 or columns < 2:
-        return [[Span("no points yet" if at == 0 else "", "dim")] for at in range(max(0, height))]
+        return [[Span("no points yet" if row == 0 else "", "dim")] for row in range(max(0, height))]
     times, values = zip(*points, strict=True)
     begin, end, low, high = min(times), max(times), min(values), max(values)
     if unit in ("%", "bytes", "cores"):
@@ -102,8 +102,8 @@ def plot(
         labels[(rows - 1) // 2] = value_words((high + low) / 2, unit)
     bar = "│" if unicode else "|"
     drawn = [
-        [Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)]
-        for at in range(rows)
+        [Span(f"{labels.get(row, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(row)]
+        for row in range(rows)
     ]
     axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
     return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
@@ -125,8 +125,8 @@ class _Grid:
         last: tuple[int, int] | None = None
         for x, y in points:
             dot = round(x * most_x), round((1 - y) * most_y)
-            for at in _between(last or dot, dot):
-                self._dot(*at, style)
+            for position in _between(last or dot, dot):
+                self._dot(*position, style)
             last = dot
 
     def row(self, at: int) -> Row:

@@ -57,8 +57,8 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
     """Return the text as one printable line of at most `limit` characters. If the text is a
     progress bar drawn with carriage returns, only its last state remains."""
     if isinstance(text, bytes):
-        seen = text if b"\r" in text else text[: 8 * limit + 8]
-        text = seen.decode("utf-8", "replace")
+        start = text if b"\r" in text else text[: 8 * limit + 8]
+        text = start.decode("utf-8", "replace")
     if text.isascii() and text.isprintable():
         return text if len(text) <= limit else _cut(text, limit)
     text = _SEQUENCE.sub("", last_bar_state(text)[: 8 * limit])

@@ -118,9 +118,9 @@ def _blocks(
     headers: Sequence[str], body: list[list[str]], width: int, paint: Style, paint_header: Style
 ) -> list[str]:
     lines = []
-    for first, *rest in body:
+    for first, *others in body:
         lines.append(paint(cut(first, width)))
-        for header, text in zip(headers[1:], rest, strict=True):
+        for header, text in zip(headers[1:], others, strict=True):
             if text:
                 label = cut(f" {header} ", width)
                 lines.append(paint_header(label) + paint(cut(text, width - cells(label))))

@@ -47,5 +47,5 @@ def _make_row(host: str, result: Completed | TfdeployError) -> ExecRow:
         return copy_fields(ExecRow, host=host, stdout="", stderr="", error=result.what)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
     seconds = round(result.seconds, 3)
-    own = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
-    return copy_fields(ExecRow, result, **own, error=None)
+    fields = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
+    return copy_fields(ExecRow, result, **fields, error=None)

@@ -121,12 +121,12 @@ def _is_new_or_empty(folder: Path) -> bool:
 
 
 def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
-    own: dict[str, Any] = {"ok": False, "seconds": None, "error": None}
+    fields: dict[str, Any] = {"ok": False, "seconds": None, "error": None}
     if isinstance(result, TfdeployError):
-        own["error"], result = result.what, HostFetch()
+        fields["error"], result = result.what, HostFetch()
     else:
-        own |= {"ok": not result.newer_here, "seconds": round(result.seconds, 3)}
-    return copy_fields(FetchRow, result, host=host, **own)
+        fields |= {"ok": not result.newer_here, "seconds": round(result.seconds, 3)}
+    return copy_fields(FetchRow, result, host=host, **fields)
 
 
 def _show_fetched(
@@ -135,15 +135,15 @@ def _show_fetched(
     terminal = flags.err
     if not flags.quiet or not all(row["ok"] for row in rows):
         show_fetch(terminal, rows)
-    asked = "keep" in _selected_parts(flags) and not flags.quiet
-    if asked and fetched.keep_from is not None:
+    shows_keep = "keep" in _selected_parts(flags) and not flags.quiet
+    if shows_keep and fetched.keep_from is not None:
         text = f"keep is from {fetched.keep_from}, the newest"
         if flags.selects_hosts:
             text += " of the hosts that were asked"
         if others := ", ".join(fetched.others):
             text += f"; other kept files are on {others} (--keep --limit HOST --to DIR)"
         terminal.write(f"{clean(text)}\n")
-    elif asked and plan.keep:
+    elif shows_keep and plan.keep:
         terminal.write("keep is still empty\n")
     if any(row["newer_here"] for row in rows):
         terminal.write("  next: --overwrite to replace them, or --to another folder\n")

@@ -94,14 +94,16 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     name = folder.resolve().name
     name = name if NAME.match(name) else "job"
     keep = program.keep if program else ()
-    data, words = _describe_data(program)
+    data, data_arguments = _describe_data(program)
 
     def read_command(line: str) -> str:
         sets = {name: path for name, path in data.items() if f"{{data.{name}}}" in line}
         text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=sets)
         return _check_file_text(JOB_FILE, text, "--command")
 
-    guess = shlex.join(["python", program.path if program else _guess_program(folder), *words])
+    guess = shlex.join(
+        ["python", program.path if program else _guess_program(folder), *data_arguments]
+    )
     is_clear = program is not None and (
         program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
     )

@@ -81,10 +81,10 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
     lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []
     lines.append("hosts:")
     for name, settings in stated.items():
-        own = ", ".join(
+        listed_settings = ", ".join(
             f"{key}: {text}" for key, text in settings.items() if (key, text) not in shared
         )
-        lines.append(f"  {quoted(name)}: {{{own}}}")
+        lines.append(f"  {quoted(name)}: {{{listed_settings}}}")
     lines += [roles_text(inventory.roles)] if inventory.roles else []
     return "\n".join(lines) + "\n"
 

@@ -44,8 +44,8 @@ def run(flags: LabFlags) -> int:
         lab.down(flags.name)
         print_message(f"lab {flags.name} is removed")
         if flags.json:
-            gone: LabDownAnswer = {"lab": flags.name, "ok": True}
-            print_json(gone)
+            answer: LabDownAnswer = {"lab": flags.name, "ok": True}
+            print_json(answer)
         return 0
     return _run_on_existing_lab(flags, lab.load(flags.name))
 

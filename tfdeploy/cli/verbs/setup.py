@@ -48,5 +48,5 @@ def _make_row(host: str, result: Environment | TfdeployError) -> SetupRow:
     if isinstance(result, TfdeployError):
         nothing: dict[str, Any] = {"packages": {}, "made": False, "bytes_sent": 0}
         return copy_fields(SetupRow, host=host, ok=False, **nothing, error=result.what)
-    own = {"environment": result.folder, "seconds": round(result.seconds, 3)}
-    return copy_fields(SetupRow, result, host=host, ok=True, **own, error=None)
+    fields = {"environment": result.folder, "seconds": round(result.seconds, 3)}
+    return copy_fields(SetupRow, result, host=host, ok=True, **fields, error=None)

@@ -73,9 +73,9 @@ def unreachable_code(
     The status is unusable if all hosts failed, or if a host failed and the plan lacks the address
     of some host. Otherwise `status` succeeds although some hosts do not answer.
     """
-    asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
-    lacking = any(host.ssh and not host.ssh.get("address") for host in asked)
-    return 4 if errors and (lacking or len(errors) == len(asked)) else 0
+    asked_hosts = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
+    lacking = any(host.ssh and not host.ssh.get("address") for host in asked_hosts)
+    return 4 if errors and (lacking or len(errors) == len(asked_hosts)) else 0
 
 
 def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:

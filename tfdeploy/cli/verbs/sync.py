@@ -106,8 +106,8 @@ def _make_row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
         return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
     seconds = None if result.seconds is None else round(result.seconds, 3)
-    own: dict[str, Any] = {"from": result.source or "control", "seconds": seconds}
-    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **own)
+    fields: dict[str, Any] = {"from": result.source or "control", "seconds": seconds}
+    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **fields)
 
 
 def _make_broadcast_row(fields: BroadcastFields) -> BroadcastRow:

@@ -80,7 +80,7 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
     """Return the tasks that compute much more than the others, by the use of their GPUs, or of
     their CPUs if they have no GPUs. All tasks make each step together, so such a task keeps the
     others waiting."""
-    for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
+    for use, label in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean
             for task in trainers
@@ -92,7 +92,7 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
             reason = "likely slowest: uses"
             return {
                 task: Slow(
-                    times, f"{times:.1f}x {words}", f"{reason} {times:.1f}x the median's {words}"
+                    times, f"{times:.1f}x {label}", f"{reason} {times:.1f}x the median's {label}"
                 )
                 for task, times in factors.items()
                 if times >= SLOW

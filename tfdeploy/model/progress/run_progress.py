@@ -222,8 +222,10 @@ class RunProgress:
         not stalled. `now`: UTC seconds; if given, the text says for how long."""
         if task.state == "ended":
             return None
-        gone = self.health(task) == "unreachable"
-        return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
+        is_unreachable = self.health(task) == "unreachable"
+        return stall_words(
+            task.health_reason, task.health_since, last_known=is_unreachable, now=now
+        )
 
     def _task(self, name: str, host: str | None) -> TaskProgress:
         """Return the task of that name. A new task is added."""

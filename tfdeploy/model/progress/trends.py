@@ -64,20 +64,20 @@ class Trend:
     def slope(self, over_s: float) -> float | None:
         """Return the change per second over the last `over_s` seconds; None if there are fewer than
         two points. If the value fell, only the points after the last fall count."""
-        at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
-        for index in range(len(self.values) - 1, at, -1):
+        first = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
+        for index in range(len(self.values) - 1, first, -1):
             if self.values[index] < self.values[index - 1]:
-                at = index
+                first = index
                 break
-        if len(self.times) - at < 2:
+        if len(self.times) - first < 2:
             return None
-        return (self.values[-1] - self.values[at]) / (self.times[-1] - self.times[at])
+        return (self.values[-1] - self.values[first]) / (self.times[-1] - self.times[first])
 
     def mean(self, over_s: float) -> float | None:
         """Return the mean of the points of the last `over_s` seconds; None if there are no
         points."""
-        at = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
-        return sum(self.values[at:]) / len(self.values[at:]) if self.times else None
+        first = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
+        return sum(self.values[first:]) / len(self.values[first:]) if self.times else None
 
 
 class Trends:
@@ -109,23 +109,23 @@ class Trends:
         for name, samples in recorded.tasks.items():
             if task := run.tasks.get(name):
                 self._begin(name, samples, recorded.hosts.get(task.host, []), task.gpus)
-        of_lead = recorded.tasks.get(run.lead.task, []) if run.lead else []
+        lead_samples = recorded.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
-            _trend(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
+            _trend(self.printed, RUN, metric).begin_with(_printed(lead_samples, metric))
 
     def _begin(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
             _trend(self.printed, name, metric).begin_with(_printed(samples, metric))
-        own = [(each.time, each.cpu, each.memory) for each in samples]
-        of_gpus = []
+        task_rows = [(each.time, each.cpu, each.memory) for each in samples]
+        gpu_rows = []
         for each in host:
             used = ((gpu.busy, gpu.used_bytes) for gpu in each.gpus if gpu.number in gpus)
-            of_gpus.append((each.time, *gpu_use(used)))
-        for rows, uses in ((own, USES[:2]), (of_gpus, USES[2:])):
-            for at, use in enumerate(uses, 1):
-                values = ((row[0], row[at]) for row in rows)
+            gpu_rows.append((each.time, *gpu_use(used)))
+        for rows, uses in ((task_rows, USES[:2]), (gpu_rows, USES[2:])):
+            for column, use in enumerate(uses, 1):
+                values = ((row[0], row[column]) for row in rows)
                 points = [(time, float(value)) for time, value in values if value is not None]
                 if points:
                     _trend(self.used, name, use).begin_with(points)

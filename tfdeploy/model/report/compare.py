@@ -90,11 +90,11 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
         "plan": list(map(_plan, plans)),
         "versions": [_counted_by_name(plan.versions.values()) for plan in plans],
     }
-    for what, values_by_run in subjects.items():
+    for subject, values_by_run in subjects.items():
         for key in dict.fromkeys(chain.from_iterable(values_by_run)):
             values = [each.get(key) for each in values_by_run]
             if len(set(values)) > 1:
-                differing.append({"what": what, "key": key, "values": values})
+                differing.append({"what": subject, "key": key, "values": values})
     return differing
 
 
@@ -123,8 +123,10 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
             step = int(row.printed["step"]) if "step" in row.printed else step
             last.update({name: (value, step) for name, value in row.printed.items()})
         for metric in _compared_metrics(last, run):
-            value, at = last[metric]
-            final_values.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
+            value, last_step = last[metric]
+            final_values.append(
+                {"run": run.plan.run, "metric": metric, "value": value, "step": last_step}
+            )
     return final_values
 
 
@@ -160,11 +162,11 @@ def _command(plan: Plan) -> dict[str, str]:
     positional: list[str] = []
     following = deque(plan.command)
     while following:
-        word = following.popleft()
-        if not word.startswith("--") or word == "--":
-            positional.append(word)
+        argument = following.popleft()
+        if not argument.startswith("--") or argument == "--":
+            positional.append(argument)
             continue
-        name, equals, value = word.partition("=")
+        name, equals, value = argument.partition("=")
         if not equals and following and not following[0].startswith("-"):
             value = following.popleft()
         flags.append((name, value))

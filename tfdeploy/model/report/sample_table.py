@@ -34,9 +34,9 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
         host_samples = report.hosts.get(task.host, [])
         times = [sample.time for sample in host_samples]
         for row in report.tasks.get(task.task, []):
-            at = bisect_right(times, row.time) - 1
-            is_fresh = at >= 0 and row.time - times[at] <= OLDEST_GPU_S
-            newest = host_samples[at].gpus if is_fresh else []
+            index = bisect_right(times, row.time) - 1
+            is_fresh = index >= 0 and row.time - times[index] <= OLDEST_GPU_S
+            newest = host_samples[index].gpus if is_fresh else []
             gpus = gpu_use((gpu.busy, gpu.used_bytes) for gpu in newest if gpu.number in task.gpus)
             cells = [
                 iso_z(row.time),

@@ -38,10 +38,13 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
     shown = groups if len(groups) <= MOST else groups[: MOST - 1]
     lines = []
     for (names, text), *others in (each for each, _ in shown):
-        rest = fold_names(name for more, _ in others for name in more)
-        lines.append(with_names(text, names) + (f"; and the like for {rest}" if rest else ""))
-    left = [name for _, names in groups[len(shown) :] for name in names]
-    return [*lines, f"and the like for {fold_names(left)}"] if left else lines
+        similar_hosts = fold_names(name for more, _ in others for name in more)
+        lines.append(
+            with_names(text, names)
+            + (f"; and the like for {similar_hosts}" if similar_hosts else "")
+        )
+    unshown_hosts = [name for _, names in groups[len(shown) :] for name in names]
+    return [*lines, f"and the like for {fold_names(unshown_hosts)}"] if unshown_hosts else lines
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:

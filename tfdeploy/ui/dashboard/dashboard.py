@@ -235,7 +235,7 @@ class Dashboard:
         for name, task in self.progress.tasks.items():
             text = f"{name}: {unread_words(task.measures.stopped)}"
             if task.measures.stopped and text not in self._unread_notes:
-                if all(text != noted for _, _, noted in self.progress.notes):
+                if all(text != known_text for _, _, known_text in self.progress.notes):
                     data = {"level": "warning", "text": text}
                     self._apply(Event("note", self._now(), self.progress.run, data=data))
                 self._unread_notes.add(text)
@@ -259,9 +259,9 @@ class Dashboard:
                     return "left"
             if how != "aside":
                 return how
-            asked, self.view.aside = self.view.aside, None
-            if asked is not None:
-                self._step_aside(asked, in_fd)
+            action, self.view.aside = self.view.aside, None
+            if action is not None:
+                self._step_aside(action, in_fd)
 
     def _step_aside(self, asked: Question, in_fd: int) -> None:
         """Leave the dashboard for the ordinary screen, and write the log there as plain text or run

@@ -51,21 +51,21 @@ class KeyParser:
     def feed(self, data: bytes) -> list[str]:
         data, self._rest = self._rest + data, b""
         keys: list[str] = []
-        at = 0
-        while at < len(data):
-            if data[at] != 0x1B:
-                keys += self._plain(data[at : at + 1])
-                at += 1
-            elif match := _SEQUENCE.match(data, at):
+        position = 0
+        while position < len(data):
+            if data[position] != 0x1B:
+                keys += self._plain(data[position : position + 1])
+                position += 1
+            elif match := _SEQUENCE.match(data, position):
                 name = _NAMES.get(match[1] or match[2])
                 keys += [name] if name else []
-                at = match.end()
-            elif _UNFINISHED.match(data, at) and len(data) - at < 32:
-                self._rest = data[at:]
+                position = match.end()
+            elif _UNFINISHED.match(data, position) and len(data) - position < 32:
+                self._rest = data[position:]
                 break
             else:
                 keys.append("esc")
-                at += 1
+                position += 1
         return keys
 
     def pause(self) -> list[str]:

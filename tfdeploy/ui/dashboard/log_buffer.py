@@ -144,9 +144,9 @@ class LogBuffer:
         chosen = self.chosen
         if chosen is None:
             return list(self._matching.values())
-        own = (line for line in self._matching.get(OURS, ()) if line.about in chosen)
+        own_messages = (line for line in self._matching.get(OURS, ()) if line.about in chosen)
         rings = [ring for task, ring in self._matching.items() if task in chosen]
-        return [*rings, deque(own)]
+        return [*rings, deque(own_messages)]
 
     def _shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
         since = self._ticks[0][1] if self._ticks else 0

@@ -162,7 +162,7 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
     drawn = [box(column_width) for box in boxes]
     pairs = zip_longest(drawn[::2], drawn[1::2], fillvalue=_NOTHING)
     lines = [line for pair in pairs for line in zip_longest(*pair, fillvalue=_NOTHING)]
-    return [[*fit(left, column_width), Span("  "), *right] for left, right in lines]
+    return [[*fit(first, column_width), Span("  "), *second] for first, second in lines]
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:

@@ -189,11 +189,11 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     for name in _FALL_FIRST:
         if sum(wide[n] + 1 for n in names) - 1 > width and name in names:
             names.remove(name)
-    left = max(0, width + 1 - sum(wide[name] + 1 for name in names))
+    free_columns = max(0, width + 1 - sum(wide[name] + 1 for name in names))
     if METRICS in names:
-        more = min(left, need - wide[METRICS])
-        wide[METRICS], left = wide[METRICS] + more, left - more
-    wide[LAST_LINE] += left
+        more = min(free_columns, need - wide[METRICS])
+        wide[METRICS], free_columns = wide[METRICS] + more, free_columns - more
+    wide[LAST_LINE] += free_columns
     return [Column(name, wide[name]) for name in names]
 
 
@@ -351,10 +351,10 @@ def _why_row(
     numbers stay, and the reason follows them if there is room."""
     runs_again = mark.state == RESTARTED
     head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]
-    left = width - sum(each.width + 1 for each in head)
-    if runs_again and left < _LAST_LINE_WIDTH:
+    free_columns = width - sum(each.width + 1 for each in head)
+    if runs_again and free_columns < _LAST_LINE_WIDTH:
         return _row(shown, texts, styles)
-    why = column(clean(mark.why), max(0, left))
+    why = column(clean(mark.why), max(0, free_columns))
     return [*_row(head, texts, styles), Span(" "), Span(why, styles[LAST_LINE])]
 
 

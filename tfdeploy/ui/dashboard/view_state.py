@@ -174,8 +174,8 @@ class ViewState:
     def _move(self, step: int) -> None:
         if not self.items:
             return
-        at = self.items.index(self.chosen) if self.chosen else min(0, -step)
-        self.selected = self.items[max(0, min(len(self.items) - 1, at + step))].tasks[0]
+        index = self.items.index(self.chosen) if self.chosen else min(0, -step)
+        self.selected = self.items[max(0, min(len(self.items) - 1, index + step))].tasks[0]
         if self.followed is not None:
             self._follow(self.selected)
 

@@ -136,8 +136,8 @@ class LinePrinter:
             formatted = self._block(batch)
         if formatted is None:
             lines = lines_of(batch)
-            for at in range(0, len(lines), _FEW_LINES):
-                self._take_lines(lines[at : at + _FEW_LINES])
+            for start in range(0, len(lines), _FEW_LINES):
+                self._take_lines(lines[start : start + _FEW_LINES])
             return
         with self._writing:
             self._ready.append(formatted)
@@ -178,11 +178,11 @@ class LinePrinter:
     def _write(self) -> None:
         """Write the formatted text. If writing fails, but not because of a closed pipe, `write`
         raises the error at the end."""
-        left = memoryview(b"".join(self._ready))
+        unwritten = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
-            while left and not self._gone:
-                left = left[os.write(self._fd, left) :]
+            while unwritten and not self._gone:
+                unwritten = unwritten[os.write(self._fd, unwritten) :]
         except BrokenPipeError:
             self._gone = True
         except OSError as error:
@@ -241,14 +241,14 @@ class LinePrinter:
         spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
             return line
-        parts, at = [], 0
+        parts, position = [], 0
         for begin, end in spans:
-            begin = max(begin, at)
+            begin = max(begin, position)
             if end > begin:
-                parts += [text[at:begin], _PAINT, text[begin:end], _UNPAINT]
-                at = end
+                parts += [text[position:begin], _PAINT, text[begin:end], _UNPAINT]
+                position = end
         return _Painted(
-            *line._replace(line="".join([*parts, text[at:]]).encode("utf-8", "replace"))
+            *line._replace(line="".join([*parts, text[position:]]).encode("utf-8", "replace"))
         )
 
     def _spans(self, text: str) -> list[tuple[int, int]]:

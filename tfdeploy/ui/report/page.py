@@ -206,9 +206,9 @@ def _events(events: tuple[Event, ...], began: float) -> str:
             last[about] = text
             kind = _KINDS.get(style.split(" ")[-1], "")
             offset = event.time - began
-            at = f"{'+' if offset >= 0 else '-'}{in_seconds(abs(offset))}"
+            since = f"{'+' if offset >= 0 else '-'}{in_seconds(abs(offset))}"
             rows.append(
-                f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>'
+                f'<tr><td class="n dim">{since}</td><td class="{kind}">{escape(text)}</td></tr>'
             )
     if not rows:
         return ""
