@@ -7,6 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
+from tfdeploy.model.text.folding import group
+
 CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
 
 
@@ -127,9 +129,7 @@ def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return site -> its members. Sites with a complete member come first.
 
     Apart from that, sites have the order in which their first members appear."""
-    sites: dict[str, list[Member]] = {}
-    for member in members:
-        sites.setdefault(member.site, []).append(member)
+    sites = group((member.site, member) for member in members)
     return dict(
         sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1]))
     )
