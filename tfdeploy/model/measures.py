@@ -42,11 +42,6 @@ def patterns_of(plan: Plan) -> Patterns:
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
-def metrics_of(sample: TaskSample) -> dict[str, float]:
-    """Return all metrics of a sample, also those that are not finite."""
-    return {**sample.printed, **{name: float(text) for name, text in sample.not_finite.items()}}
-
-
 NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
 
@@ -90,7 +85,8 @@ class Measures:
     def take_sample(self, sample: TaskSample) -> None:
         """Record the metrics that the task's host read, also from event files. If this machine also
         matches a metric in lines, the value from the lines takes precedence."""
-        metrics = metrics_of(sample)
+        not_finite = {name: float(text) for name, text in sample.not_finite.items()}
+        metrics = {**sample.printed, **not_finite}
         if self._reader is None:
             for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():
                 if sample.step_times[name] > self._counted.get(name, 0.0):

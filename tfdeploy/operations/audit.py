@@ -184,7 +184,7 @@ def _secret_rows(
 
     held = {host: _runs_with_secrets(host, one, good) for host, one in good.items()}
     if (plan := subject.plan) is not None:
-        for host in (each.host for each in plan.hosts if each.host in good or each.host in bad):
+        for host in (name for name in plan.host_names if name in good or name in bad):
             is_held = (plan.job, plan.run) in held.get(host, ())
             for name in plan.secrets:
                 add(

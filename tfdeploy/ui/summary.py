@@ -42,21 +42,16 @@ def show_summary(
         terminal.write(f"{terminal.paint('cause:', 'bold red')} {clean(progress.cause)}\n")
         for line in last_lines[-LAST_LINES:]:
             terminal.write(f"  | {clean(line, 300)}\n")
-    elif progress.state == "succeeded":
-        _write_figures(terminal, progress)
-    show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")
-    for command in _next(progress, run):
-        terminal.write(f"  next: {typed(command)}\n")
-
-
-def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
-    for task in progress.tasks.values():
+    for task in progress.tasks.values() if progress.state == "succeeded" else ():
         if task.deciding and task.step is not None:
             loss = {} if task.loss is None else {"loss": task.loss}
             values = table_metrics.table_values(task.measures.values(), progress.job_metrics)
             figures = [f"{name} {figure(value)}" for name, value in {**loss, **values}.items()]
             line = ", ".join([f"{task.task}@{task.host}: step {task.step}", *figures])
             terminal.write(f"  {clean(line)}\n")
+    show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")
+    for command in _next(progress, run):
+        terminal.write(f"  next: {typed(command)}\n")
 
 
 def _next(progress: RunProgress, run: str) -> list[str]:

@@ -76,19 +76,15 @@ def terminal_of(
 ) -> Terminal:
     """Return what the stream can show. `color`: "auto" means colours if the stream is a terminal,
     unless TERM is "dumb" or NO_COLOR is set."""
-    tty = is_tty(stream)
+    try:
+        tty = stream.isatty()
+    except ValueError:
+        # The stream is closed.
+        tty = False
     wanted = color == "always" or (
         color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
     )
     return Terminal(stream, width_of(stream) if tty else None, wanted)
-
-
-def is_tty(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except ValueError:
-        # The stream is closed.
-        return False
 
 
 def on_terminal() -> bool:

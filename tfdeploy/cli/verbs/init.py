@@ -9,7 +9,7 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -87,10 +87,17 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     if program is not None and program.mode is not None and flags.mode is None:
         mode = program.mode
     else:
-        question, default = f"Mode ({', '.join(MODES)})", _default_mode(program)
+        question, default = f"Mode ({', '.join(MODES)})", "async"
+        if program is not None:
+            default = "local" if program.uses_tensorflow else "plain"
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
-    if not (flags.quiet or flags.json):
-        _print_programs(programs, mode)
+    if program is not None and not (flags.quiet or flags.json):
+        reason = program.reason or f"{program.path} shows none"
+        if program.mode is None:
+            reason += "; --mode changes it"
+        others = ", ".join(each.path for each in programs[1:])
+        also = f"; also there: {others}" if others else ""
+        print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
     name = folder.resolve().name
     name = name if NAME.match(name) else "job"
     keep = program.keep if program else ()
@@ -133,21 +140,6 @@ def _guess_program(folder: Path) -> str:
     """Return the only Python file of the folder, else train.py."""
     files = [path.name for path in folder.glob("*.py")]
     return files[0] if len(files) == 1 else "train.py"
-
-
-def _print_programs(programs: Sequence[FolderProgram], mode: Mode) -> None:
-    if programs:
-        program, *others = programs
-        reason = program.reason or f"{program.path} shows none"
-        if program.mode is None:
-            reason += "; --mode changes it"
-        also = f"; also there: {', '.join(each.path for each in others)}" if others else ""
-        print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
-
-
-def _default_mode(program: FolderProgram | None) -> Mode:
-    """Return the mode for a program that shows none, or for a folder without a program."""
-    return "async" if program is None else "local" if program.uses_tensorflow else "plain"
 
 
 def _describe_data(program: FolderProgram | None) -> tuple[dict[str, str], list[str]]:

@@ -76,7 +76,10 @@ def run(flags: Flags) -> int:
                 remember_plan(plan)
                 if not flags.json:
                     print(plan.run, flush=True)
-                    _print_next_commands(flags, plan.run)
+                if not (flags.json or flags.wait or flags.quiet):
+                    for verb in ("status --watch", "logs -f", "stop"):
+                        command = flags.full_command(f"`tfdeploy {verb} {plan.run}`")
+                        print_message(f"next: {command}")
             from tfdeploy.cli.verbs.waiting import wait_or_leave
 
             return wait_or_leave(flags, fleet, plan, emit, record_lines)
@@ -162,14 +165,3 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
     shown = describe(plan)
     show_plan(flags.out, shown.heading, COLUMNS, shown.rows, shown.commands, shown.notes)
     return 0
-
-
-def _print_next_commands(flags: Flags, run: str) -> None:
-    """Print commands that follow and stop the run, unless this command waits for its end."""
-    if not flags.wait and not flags.quiet:
-        for line in (
-            f"`tfdeploy status --watch {run}`",
-            f"`tfdeploy logs -f {run}`",
-            f"`tfdeploy stop {run}`",
-        ):
-            print_message(f"next: {flags.full_command(line)}")

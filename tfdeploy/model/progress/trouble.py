@@ -66,7 +66,8 @@ def _mark(
             # The host is known, because only its state makes the task unreachable.
             rank, why = CUT, progress.hosts[task.host].text or ""
         return Mark(rank, health, progress.stalled_because(task, now) or why)
-    if task.restarts and _is_recent(task, now):
+    lasted = now - task.started if is_running and now and task.started else 0.0
+    if task.restarts and lasted < _AGAIN_S:
         state = RESTARTED if is_running else task.state
         return Mark(AGAIN, state, why or _again(progress, task, now))
     if slow is not None:
@@ -93,9 +94,3 @@ def _words_before(progress: RunProgress, task: TaskProgress, prefix: str) -> str
     """Return how the attempt before the newest one ended, after `prefix`; "" if it is not known."""
     before = progress.attempts.get((task.task, task.attempt - 1))
     return f"{prefix}{before.describe_end}" if before and before.describe_end else ""
-
-
-def _is_recent(task: TaskProgress, now: float | None) -> bool:
-    if task.state != "running" or task.started is None or now is None:
-        return True
-    return now - task.started < _AGAIN_S

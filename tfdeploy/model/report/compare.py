@@ -21,24 +21,10 @@ from tfdeploy.model.text.folding import group
 What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000  # the most changed files that are listed
 # Variables that tfdeploy sets. They are not compared, because they depend on hosts and ports.
-_OF_THE_PLAN = frozenset(
-    [
-        "TF_CONFIG",
-        "CUDA_VISIBLE_DEVICES",
-        "CUDA_DEVICE_ORDER",
-        "PYTHONUNBUFFERED",
-        "TF_GRPC_REUSE_PORT",
-        "RANK",
-        "WORLD_SIZE",
-        "LOCAL_RANK",
-        "LOCAL_WORLD_SIZE",
-        "MASTER_ADDR",
-        "MASTER_PORT",
-        "no_grpc_proxy",
-        "no_proxy",
-        "NO_PROXY",
-    ]
-)
+_OF_THE_PLAN = """
+    TF_CONFIG CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER PYTHONUNBUFFERED TF_GRPC_REUSE_PORT RANK WORLD_SIZE
+    LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT no_grpc_proxy no_proxy NO_PROXY
+"""
 
 
 class Difference(TypedDict):
@@ -178,10 +164,11 @@ def _env(plan: Plan) -> dict[str, str]:
     """Return the job's environment variables. If the tasks have different values, the text says how
     many tasks have which value."""
     values = _counted_by_name(task.env for task in plan.tasks)
+    job_names = values.keys() - {*_OF_THE_PLAN.split()}
     return {
         name: value
         for name, value in values.items()
-        if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")
+        if name in job_names and not name.startswith("TFDEPLOY_")
     }
 
 

@@ -18,18 +18,7 @@ Aside = Literal["stop", "shell", "fetch", "copy"]
 # Scrolling by this many screens reaches either end of the log.
 _FAR = 1 << 20
 # The fields that `go_on_from` copies.
-_CHOICES = [
-    "page",
-    "offset",
-    "selected",
-    "followed",
-    "filter",
-    "typing",
-    "sort",
-    "fold",
-    "open",
-    "wrap",
-]
+_CHOICES = "page offset selected followed filter typing sort fold open wrap"
 
 
 class Question(NamedTuple):
@@ -88,7 +77,7 @@ class ViewState:
 
     def go_on_from(self, former: ViewState) -> None:
         """Copy the operator's choices from the view of an earlier dashboard."""
-        for name in _CHOICES:
+        for name in _CHOICES.split():
             setattr(self, name, getattr(former, name))
 
     def key(self, name: str) -> None:
