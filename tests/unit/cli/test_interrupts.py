@@ -19,7 +19,7 @@ from support.waiting import wait_for
 VERB = """
 import sys, time
 from pathlib import Path
-from tfdeploy.cli import interrupts, main
+from tfdeploy.cli import command, interrupts, main
 from tfdeploy.model.events import Event
 from tfdeploy.ui.progress import SyncView
 
@@ -45,7 +45,7 @@ def verb(words):
 if "nohup" in sys.argv:
     import signal
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-main._run_verb = verb
+command.run_command = verb
 sys.exit(main.main([]))
 """
 Start = Callable[..., subprocess.Popen[bytes]]

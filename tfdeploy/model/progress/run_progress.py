@@ -52,9 +52,6 @@ class HostProgress:
         self.gpus: dict[int, tuple[float | None, int | None]] = {}
         self.traffic: int | None = None  # bytes received and sent per second
 
-    def transfer(self, what: str) -> Transfer:
-        return self.transfers.setdefault(what, Transfer(what))
-
     @property
     def moving(self) -> list[Transfer]:
         return [transfer for transfer in self.transfers.values() if transfer.active]
@@ -261,7 +258,8 @@ class RunProgress:
         if what == "all":
             host.synced = True
         else:
-            host.transfer(what).apply(event.time, cast("TransferFields", event.data))
+            transfer = host.transfers.setdefault(what, Transfer(what))
+            transfer.apply(event.time, cast("TransferFields", event.data))
 
     def _fold_broadcast(self, event: Event) -> None:
         fields = cast("BroadcastFields", event.data)

@@ -25,7 +25,7 @@ PLAN: Any = SimpleNamespace(
             ("chief:0", "worker"),
         )
     ],
-    hosts=[SimpleNamespace(host=host) for host in ("n1", "n2", "n3", "worker")],
+    host_names=("n1", "n2", "n3", "worker"),
 )
 WORKERS = ("worker:0", "worker:1", "worker:10")
 MEANT: list[tuple[dict[str, Any], tuple[str, ...]]] = [

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from support.recorded import fold_events
@@ -65,4 +63,4 @@ def test_ended_tasks_of_stopped_run_are_no_problem() -> None:
         for name, mark in marks(progress).items()
         if progress.tasks[name].state == "ended"
     )
-    assert replace(marks(progress)["worker:150"]).state == "killed: 9"
+    assert marks(progress)["worker:150"].state == "killed: 9"

@@ -82,7 +82,7 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
 
 def test_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
-    assert rows[0].startswith("running 13 s  digits  async")
+    assert rows[0].startswith("running 33 s  digits  async")
     # The tasks share one step, so only the title has the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert (
@@ -109,7 +109,7 @@ def test_a_death_is_named_at_the_top_with_its_last_line_and_where_to_look() -> N
 
 def test_the_smallest_screen_still_tells_the_cause() -> None:
     assert drawn(dashboard_of(syncing(), training(), dying()), 20, 6) == [
-        "failing 13 s  digits",
+        "failing 35 s  digits",
         "worker:1 on n3 faile",
         "worker:1 failed: 1",
         "worker:1@n3 | ValueE",
