@@ -80,7 +80,7 @@ def select_rows(rows: list[RunRow], states: Collection[str], since: float | None
 
 
 def _make_row(run: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
-    hosts = [host.host for host in plan.hosts] if plan else sorted({*run.states, *run.damaged})
+    hosts = [*plan.host_names] if plan else sorted({*run.states, *run.damaged})
     view = run_view(plan, run.states, run.tasks, unreachable={*hosts} - answered) if plan else None
     now = time.time()
     began = plan.created if plan and plan.created <= now + CLOCK_TOLERANCE_S else run.started

@@ -454,7 +454,7 @@ def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
         (each.task, each.host, each.address) for each in plan.tasks
     ]
     kept = dict(describe.describe(replace(plan, keep=("checkpoints",))).heading)["on a death"]
-    assert kept.endswith("; what starts again goes on from what is in checkpoints")
+    assert kept.endswith("; what starts again continues from what is in checkpoints")
     assert dict(told.heading)["on a death"].endswith(
         "; what starts again has the files of its attempts before, in the run's own folder; "
         "the next launch starts from zero, for the job has no `keep`"

@@ -24,8 +24,7 @@ def set_aside_elsewhere(
 
     Returns the errors by host, and emits a warning for each host that failed.
     """
-    used = {host.host for host in plan.hosts}
-    unused_hosts = hosts_except(hosts, used)
+    unused_hosts = hosts_except(hosts, plan.host_names)
     if not unused_hosts or not plan.keep:
         return {}
 

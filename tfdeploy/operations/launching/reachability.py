@@ -14,7 +14,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import RUN_LINKS, ShutPort
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, group
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
 from tfdeploy.operations.outcomes import values_or_error
@@ -97,10 +97,11 @@ def unreachable_error(
     hosts. `closed_ports`: the ports that each host does not reach. `tries`: how many hosts tried
     each host.
     """
-    pairs: dict[tuple[str, str], list[ShutPort]] = {}
-    for seen_from, ports in closed_ports.items():
-        for each in ports:
-            pairs.setdefault((seen_from, each.host), []).append(each)
+    pairs = group(
+        ((seen_from, each.host), each)
+        for seen_from, ports in closed_ports.items()
+        for each in ports
+    )
     # The ports of a host that are closed for the first host that does not reach it.
     ports_by_target = {to: ports for (_, to), ports in reversed(pairs.items())}
     hosts_by_name = {host.name: host for host in hosts}

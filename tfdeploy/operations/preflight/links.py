@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tfdeploy.errors import BadAnswer
-from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
+from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkMeasurement
 from tfdeploy.model.inventory import Hosts, HostsByName, hosts_named
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
@@ -93,12 +93,11 @@ def _listen(
     first_item = next((item for item, _ in stream), None)
     if first_item is None or not set(first_item.ports) <= set(requested.ports):
         raise BadAnswer("it listens on ports that it was not asked for", where=host)
+    ports = tuple(first_item.ports)
     taken = {
-        port: first_item.taken.get(str(port), "")
-        for port in requested.ports
-        if port not in first_item.ports
+        port: first_item.taken.get(str(port), "") for port in requested.ports if port not in ports
     }
-    return _Listener(requested.address, tuple(first_item.ports), token, taken)
+    return _Listener(requested.address, ports, token, taken)
 
 
 @dataclass(frozen=True)
@@ -155,7 +154,7 @@ class _Trial:
                 if pair in working_links or pair[::-1] in working_links
             )
 
-            def measure(session: Session, targets: Mapping[str, str] = targets) -> Measured:
+            def measure(session: Session, targets: Mapping[str, str] = targets) -> LinkMeasurement:
                 host, to = session.host.name, targets[session.host.name]
                 args = {"link": self._target(to, working_links[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)

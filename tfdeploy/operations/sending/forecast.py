@@ -17,7 +17,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.output.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows
-from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
+from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import check_requested_paths
 from tfdeploy.operations.copy.code_files import LEAST_BROADCAST_BYTES
@@ -206,7 +206,9 @@ def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> 
     assert wanted_data is not None
     if has_data_set(session, data_args, wanted_data):
         return None
-    answer = session.agent().call(DATA_HELD, data_args, blob=wanted_data.packed, timeout_s=LOOK_S)
+    answer = session.agent().call(
+        DATA_HELD, data_args, blob=wanted_data.packed, timeout_s=LISTING_TIMEOUT_S
+    )
     held_rows = {
         row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted_data.rows, host)
     }
@@ -215,5 +217,5 @@ def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> 
         for row in range(len(wanted_data.rows))
         if wanted_data.rows.is_content(row) and row not in held_rows
     ]
-    rows = NamedRows(host, [wanted_data.places[row] for row in lacking])
-    return _MissingRows(rows, wanted_data.places, answer.folder_id or f"only {host}")
+    rows = NamedRows(host, [wanted_data.whole_rows[row] for row in lacking])
+    return _MissingRows(rows, wanted_data.whole_rows, answer.folder_id or f"only {host}")

@@ -36,8 +36,8 @@ class Watch:
     ) -> None:
         """Watch all hosts of the run, or `only` these."""
         self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
-        self.watched = tuple(host.host for host in plan.hosts if only is None or host.host in only)
-        self.unwatched = frozenset(host.host for host in plan.hosts) - frozenset(self.watched)
+        self.watched = tuple(n for n in plan.host_names if only is None or n in only)
+        self.unwatched = frozenset(plan.host_names) - {*self.watched}
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.samples: dict[str, TaskSample] = {}  # the newest sample of each task

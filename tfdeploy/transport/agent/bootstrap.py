@@ -248,4 +248,8 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
             where=host,
             next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )
-    return Refused(f"the agent cannot be put there: {reported}", where=host, next="set `workdir:`")
+    return Refused(
+        f"the agent cannot be put there: {reported}",
+        where=host,
+        next=f"write `workdir:` of {host} in the inventory: a folder that {host} can write to",
+    )

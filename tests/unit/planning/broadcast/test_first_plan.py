@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Feed, FeedPlan, Member
 from tfdeploy.planning.broadcast.first_plan import first_plan, stripes_for
 
 TOTAL = 1 << 30
@@ -82,12 +82,13 @@ def test_in_trees_each_host_feeds_in_one_and_no_more_than_its_uplink_bears(hosts
     plan = first_plan([lacking(f"n{number}") for number in range(hosts)], 1 << 20)
     assert plan.stripes == 2
     feeding = [
-        {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {HERE} for stripe in (0, 1)
+        {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {CONTROL_MACHINE}
+        for stripe in (0, 1)
     ]
     # If the number of hosts is odd, one host sends in both trees.
     assert len(feeding[0] & feeding[1]) <= 1
     children = Counter(feed.parent for feed in plan.feeds)
-    assert children[HERE] == 2
+    assert children[CONTROL_MACHINE] == 2
     assert max(children.values()) <= 2 + hosts % 2
     assert depth(plan, 0) <= 2 + hosts.bit_length()
 
@@ -96,7 +97,7 @@ def depth(plan: FeedPlan, stripe: int) -> int:
     parents = plan.parents(stripe)
 
     def up(name: str) -> int:
-        return 0 if name == HERE else 1 + up(parents[name])
+        return 0 if name == CONTROL_MACHINE else 1 + up(parents[name])
 
     return max(up(name) for name in parents)
 
@@ -119,11 +120,13 @@ def test_in_trees_one_source_feeds_the_first_host_of_each_stripe_and_two_share_t
 ):
     incomplete = [lacking(f"n{number}") for number in range(20)]
     one = first_plan([complete("s"), *incomplete], 1 << 20)
-    assert [feed for feed in one.feeds if feed.parent in (HERE, "s")] == [
+    assert [feed for feed in one.feeds if feed.parent in (CONTROL_MACHINE, "s")] == [
         Feed("s", "n0", 0),
         Feed("s", "n1", 1),
     ]
     two = first_plan([complete("s"), complete("t"), *incomplete], 1 << 20)
     assert {
-        (feed.parent, feed.stripe) for feed in two.feeds if feed.parent in (HERE, "s", "t")
+        (feed.parent, feed.stripe)
+        for feed in two.feeds
+        if feed.parent in (CONTROL_MACHINE, "s", "t")
     } == {("s", 0), ("t", 1)}

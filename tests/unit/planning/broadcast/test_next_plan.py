@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Intake, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Feed, FeedPlan, Intake, Member
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 
@@ -106,7 +106,7 @@ def test_a_host_that_missed_three_is_not_sent_to_a_fourth() -> None:
 def test_one_that_is_far_behind_is_no_better_parent_for_having_room() -> None:
     chain = Broadcast("abcd")
     late = Member(name="z", have_bytes=MIB, wanted_bytes=TOTAL, rate=FAST)
-    chain.plan = replace(chain.plan, feeds=(*chain.plan.feeds, Feed(HERE, "z")))
+    chain.plan = replace(chain.plan, feeds=(*chain.plan.feeds, Feed(CONTROL_MACHINE, "z")))
     chain.members["z"] = late
     assert "a>c" in chain.next(shut=[("c", "b")])
 
@@ -131,7 +131,7 @@ def test_a_stopped_relay_becomes_a_leaf_and_its_child_goes_to_its_parent() -> No
     chain = Broadcast().say("cde", starved_s=3.2, rate=0.0)
     # c may stay below b, because c sends to nobody and so delays no other host.
     assert chain.next() == ">a a>b b>c b>d d>e"
-    assert chain.plan.slow == {"c"}
+    assert chain.plan.slow_hosts == {"c"}
     chain.say("de", starved_s=0.0, rate=FAST, have_bytes=510 * MIB).say("c", starved_s=5.0)
     before = chain.plan
     chain.next()
@@ -170,7 +170,7 @@ def test_a_relay_that_receives_and_does_not_send_is_found_by_its_second_child() 
     assert chain.next() == ">a a>b b>c b>d d>e"
     chain.say("cde", starved_s=6.6).say("b", have_bytes=700 * MIB)
     assert chain.next() == ">a e>b a>c c>d d>e"
-    assert chain.plan.slow == {"b"}
+    assert chain.plan.slow_hosts == {"b"}
 
 
 def test_where_here_sends_nothing_no_host_is_to_blame_for_long() -> None:
@@ -178,7 +178,7 @@ def test_where_here_sends_nothing_no_host_is_to_blame_for_long() -> None:
     assert chain.next() == "e>a >b b>c c>d d>e"
     chain.say("abcde", starved_s=6.6)
     assert chain.next() == "e>a >b b>c c>d d>e"
-    assert chain.plan.slow == set()
+    assert chain.plan.slow_hosts == set()
 
 
 def slow_from(chain: Broadcast, names: str, rate: float = FAST / 10) -> Broadcast:
@@ -189,7 +189,7 @@ def slow_from(chain: Broadcast, names: str, rate: float = FAST / 10) -> Broadcas
 def test_a_straggler_becomes_a_leaf_and_its_child_goes_to_its_parent() -> None:
     chain = slow_from(Broadcast(), "cde")
     assert chain.next() == ">a a>b e>c b>d d>e"
-    assert chain.plan.slow == {"c"}
+    assert chain.plan.slow_hosts == {"c"}
 
 
 def test_one_that_is_slow_only_since_its_last_move_is_not_judged_yet() -> None:
@@ -204,7 +204,7 @@ def test_a_relay_that_sends_slowly_is_found_by_its_second_child() -> None:
     chain.next()
     chain.say("ab", have_bytes=950 * MIB).say("de", have_bytes=150 * MIB)
     assert chain.next() == ">a c>b e>c a>d d>e"
-    assert chain.plan.slow == {"b"}
+    assert chain.plan.slow_hosts == {"b"}
 
 
 def test_less_than_twice_as_slow_is_not_far_slower() -> None:
@@ -220,7 +220,7 @@ def test_who_lacks_little_receives_little_and_is_no_straggler() -> None:
 def test_a_slow_first_host_of_a_site_gives_way_to_another_of_it() -> None:
     chain = slow_from(Broadcast("abxyz", sites="11222"), "xyz")
     assert chain.next() == ">a a>b z>x b>y y>z"
-    assert chain.plan.slow == {"x"}
+    assert chain.plan.slow_hosts == {"x"}
 
 
 def test_a_site_behind_a_thin_line_is_entered_once_and_feeds_no_other() -> None:
@@ -228,7 +228,7 @@ def test_a_site_behind_a_thin_line_is_entered_once_and_feeds_no_other() -> None:
     assert chain.next() == ">a a>b z>p p>q z>x b>y y>z"
     slow_from(chain.say("ab", have_bytes=950 * MIB), "xyzpq")
     chain.next()
-    assert chain.plan.thin == {"2"} and chain.plan.slow == set()
+    assert chain.plan.slow_sites == {"2"} and chain.plan.slow_hosts == set()
     entered = {feed.child: feed.parent for feed in chain.plan.feeds}
     assert entered["y"] == "b" and entered["p"] in "ab" and entered["q"] == "p"
 
@@ -240,7 +240,7 @@ def test_the_first_host_of_a_long_transfer_is_tried_at_the_end_and_is_not_to_bla
     assert chain.next() == "e>a >b b>c c>d d>e"
     chain.say("abcde", have_bytes=200 * MIB)
     assert chain.next() == "e>a >b b>c c>d d>e"
-    assert chain.plan.slow == set()
+    assert chain.plan.slow_hosts == set()
     assert next_plan(chain.plan, chain.members.values()) is chain.plan
 
 
@@ -267,8 +267,8 @@ def test_two_leaves_that_make_room_do_not_feed_each_other() -> None:
         for name in names:
             above = name
             for _ in names:
-                above = parents.get(above, HERE)
-            assert above == HERE
+                above = parents.get(above, CONTROL_MACHINE)
+            assert above == CONTROL_MACHINE
 
 
 def trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
@@ -294,7 +294,7 @@ def test_in_trees_a_stripe_that_comes_slowly_is_seen_though_the_other_comes_quic
     for name in members:
         members[name] = replace(members[name], intakes=(bad if name in fed_by_n2 else good, good))
     after = next_plan(plan, members.values())
-    assert after.slow == {"n2"}
+    assert after.slow_hosts == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
     # For each child of n2 that moves, at most one other host moves to make room.
@@ -306,4 +306,4 @@ def test_in_trees_a_death_costs_each_of_its_children_one_move() -> None:
     orphans = {(feed.child, feed.stripe) for feed in plan.feeds if feed.parent == "n0"}
     after = next_plan(plan, members.values(), out=frozenset({"n0"}))
     assert {(feed.child, feed.stripe) for feed in set(after.feeds) - set(plan.feeds)} == orphans
-    assert sum(feed.parent == HERE for feed in after.feeds) == 2
+    assert sum(feed.parent == CONTROL_MACHINE for feed in after.feeds) == 2

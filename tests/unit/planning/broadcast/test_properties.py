@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, Intake, Member
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 
@@ -70,7 +70,7 @@ def assert_sound(
         feeds = [feed for feed in plan.feeds if feed.stripe == stripe]
         assert sorted(feed.child for feed in feeds) == sorted(fed)
         for feed in feeds:
-            if feed.parent != HERE:
+            if feed.parent != CONTROL_MACHINE:
                 assert (
                     known[feed.parent].serves
                     and feed.parent not in out
@@ -81,7 +81,7 @@ def assert_sound(
             while above in parents:
                 above, steps = parents[above], steps + 1
                 assert steps <= len(members), f"a cycle above {name}"
-            assert above == HERE or known[above].is_complete
+            assert above == CONTROL_MACHINE or known[above].is_complete
 
 
 @given(histories())
