@@ -151,9 +151,9 @@ class StateStore:
             # there is nothing to save.
             self.saved = not os.path.isdir(self.paths.host_dir)
 
-    def journal(self, what: str, **fields: object) -> None:
+    def journal(self, event: str, **fields: object) -> None:
         try:
-            self.paths.journal("", what, fields)
+            self.paths.journal("", event, fields)
         except OSError:
             pass
 
