@@ -50,7 +50,8 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
         peers=peers,
         mesh=hosts,
     )
-    return Mesh(part, certs[name], sockets.bind_exclusively(ports[name]), Knowledge(), lambda: None)
+    listener = sockets.bind_exclusively(ports[name])
+    return Mesh(part, certs[name], listener, Knowledge(), lambda: None, lambda *asked: None, None)
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:

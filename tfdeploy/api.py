@@ -22,7 +22,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import fields, replace
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tfdeploy.cli.arguments import fetch as fetch_flags
@@ -202,8 +201,7 @@ def launch(
         run = Run.__new__(Run)
         with _launching:
             started = launch_run(request, fleet, store, emit)
-        run._begin(flags, started, request.inventory, fleet)
-        run._close_later(stack)
+        run._begin(flags, started, request.inventory, fleet, stack)
     return run
 
 
@@ -239,8 +237,7 @@ class Run:
             fleet = stack.enter_context(open_fleet(flags))
             _log_events(fleet)
             plan = choose_run(flags, fleet, scope=scope).plan
-            self._begin(flags, plan, scope.inventory if scope else None, fleet)
-            self._close_later(stack)
+            self._begin(flags, plan, scope.inventory if scope else None, fleet, stack)
 
     def _begin(
         self,
@@ -248,12 +245,11 @@ class Run:
         plan: Plan,
         inventory: inventory_values.Inventory | None,
         fleet: SshFleet,
+        connections: ExitStack,
     ) -> None:
         self.name, self._plan, self._fleet = plan.run, plan, fleet
         self._parallel = flags.parallel
         self._inventory = inventory or inventory_values.Inventory(())
-
-    def _close_later(self, connections: ExitStack) -> None:
         self._close = weakref.finalize(self, connections.pop_all().close)
 
     def __repr__(self) -> str:
@@ -262,12 +258,7 @@ class Run:
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         """Close the connections. The run goes on."""
         self._close()
 
@@ -364,9 +355,13 @@ class Run:
         flags = _make_flags(stop_flags.Flags, locals())
         results = stop_run(self._fleet, self._plan, grace_s=choose_grace(flags, self._plan))
         answer = stop_as_json(self.name, make_rows(results))
-        left = {row["host"]: row["survivors"] for row in answer["hosts"] if row["survivors"]}
-        if left:
-            raise SurvivorsLeft(f"processes are left: {left}", where=", ".join(left))
+        survivors_by_host = {
+            row["host"]: row["survivors"] for row in answer["hosts"] if row["survivors"]
+        }
+        if survivors_by_host:
+            raise SurvivorsLeft(
+                f"processes are left: {survivors_by_host}", where=", ".join(survivors_by_host)
+            )
         self._raise_errors("stop", split_outcomes(results)[1])
         return answer
 

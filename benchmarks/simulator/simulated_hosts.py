@@ -16,7 +16,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from tfdeploy.operations.broadcast.intake_log import BREAK_S  # noqa: E402
-from tfdeploy.planning.broadcast.feeds import HERE, FeedPlan, Intake, Member  # noqa: E402
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, Intake, Member  # noqa: E402
 from tfdeploy.planning.broadcast.first_plan import first_plan  # noqa: E402
 from tfdeploy.planning.broadcast.next_plan import next_plan  # noqa: E402
 
@@ -106,7 +106,7 @@ class Control:
         self._scenario = scenario
         self._names = [f"n{number + 1}" for number in range(scenario.hosts)]
         self._number = {name: number for number, name in enumerate(self._names)} | {
-            HERE: scenario.hosts
+            CONTROL_MACHINE: scenario.hosts
         }
         self._plan = first_plan(
             [self._member(host, ()) for host in range(scenario.hosts)], scenario.total_bytes

@@ -101,7 +101,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         (broadcast, "JOIN_TIMEOUT_S", CALL_S),
         (member_session, "CALL_S", CALL_S),
         (feeder, "PUT_S", CALL_S),
-        (data_sets, "LOOK_S", LOOK_S),
+        (data_sets, "LISTING_TIMEOUT_S", LOOK_S),
     ):
         monkeypatch.setattr(module, name, seconds)
 

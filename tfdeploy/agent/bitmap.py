@@ -20,12 +20,8 @@ def make_bitmap(numbers: Iterable[int], count: int) -> bytearray:
     """Return a bitmap of `count` bits. The bits whose numbers are in `numbers` are set."""
     bitmap = bytearray((count + 7) // 8)
     for number in numbers:
-        mark(bitmap, number)
+        bitmap[number >> 3] |= 1 << (number & 7)
     return bitmap
-
-
-def mark(bitmap: bytearray, number: int) -> None:
-    bitmap[number >> 3] |= 1 << (number & 7)
 
 
 def is_marked(bitmap: Bitmap, number: int) -> bool:

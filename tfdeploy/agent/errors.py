@@ -11,7 +11,8 @@ _FURTHER = _FIRST | frozenset(".-")
 
 
 def is_name(value: object) -> bool:
-    """Return whether the value is a name that is safe in a path: [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}."""
+    """Return whether the value is a name that is safe in a path:
+    [A-Za-z0-9_][A-Za-z0-9_.-]{0,127}."""
     return (
         isinstance(value, str)
         and 0 < len(value) <= 128

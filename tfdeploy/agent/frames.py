@@ -37,7 +37,7 @@ def encode_frame(header: Mapping[str, object], blob: bytes = b"") -> bytes:
     return b"".join(encode_frame_parts(header, blob))
 
 
-def encode_frame_parts(header: Mapping[str, object], blob: bytes = b"") -> Tuple[bytes, bytes]:
+def encode_frame_parts(header: Mapping[str, object], blob: bytes) -> Tuple[bytes, bytes]:
     """Return one frame in two parts: everything before the blob, and the blob. The blob is not
     copied, because the same blob may be sent to many hosts. Raises WireError if the frame is too
     large."""

@@ -10,30 +10,31 @@ BURST_S = 0.25  # A limit lets the bytes of this many seconds pass without a pau
 
 
 class TokenBucket:
-    """A token bucket that gains `rate` tokens per second and holds at most `capacity`. `now`: the
-    present time in monotonic seconds."""
+    """A token bucket that gains `rate` tokens per second and holds at most `capacity`."""
 
-    def __init__(self, rate: float, capacity: float, now: float) -> None:
-        self._rate, self._capacity, self._tokens, self._at = rate, capacity, capacity, now
+    def __init__(self, rate: float, capacity: float) -> None:
+        self._rate, self._capacity, self._tokens = rate, capacity, capacity
+        self._refilled_at = time.monotonic()
 
-    def try_acquire(self, now: float) -> bool:
+    def try_acquire(self) -> bool:
         """Take one token. Return False if the bucket is empty."""
-        self._refill(now)
+        self._refill()
         if self._tokens < 1.0:
             return False
         self._tokens -= 1.0
         return True
 
-    def acquire_on_credit(self, count: int, now: float) -> float:
+    def acquire_on_credit(self, count: int) -> float:
         """Take `count` tokens, even if the bucket does not contain so many. Return after how many
         seconds it has gained the missing tokens."""
-        self._refill(now)
+        self._refill()
         self._tokens -= count
         return max(0.0, -self._tokens / self._rate)
 
-    def _refill(self, now: float) -> None:
-        self._tokens = min(self._capacity, self._tokens + (now - self._at) * self._rate)
-        self._at = now
+    def _refill(self) -> None:
+        now = time.monotonic()
+        gained = (now - self._refilled_at) * self._rate
+        self._tokens, self._refilled_at = min(self._capacity, self._tokens + gained), now
 
 
 class RateLimit:
@@ -43,13 +44,13 @@ class RateLimit:
     def __init__(self, rate: int) -> None:
         self._rate = rate
         self._lock = threading.Lock()
-        self._bucket = TokenBucket(rate, rate * BURST_S, time.monotonic())
+        self._bucket = TokenBucket(rate, rate * BURST_S)
 
     def wait_for_bytes(self, count: int) -> None:
         """Wait until the limit allows that `count` more bytes pass."""
         if not self._rate:
             return
         with self._lock:
-            wait_s = self._bucket.acquire_on_credit(count, time.monotonic())
+            wait_s = self._bucket.acquire_on_credit(count)
         if wait_s > 0:
             time.sleep(wait_s)

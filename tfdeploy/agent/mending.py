@@ -58,7 +58,8 @@ def _choose_advice(
         # After the user has removed this folder, the next session installs the agent again.
         agent = "/".join([workdir] + within)
         return ("remove_agent", {"agent": agent}) if is_own else _advise_set_aside(agent)
-    if stat.S_ISDIR(about.st_mode) and is_own:
+    # Others need a folder such as /tmp, which has the sticky bit, as it is.
+    if stat.S_ISDIR(about.st_mode) and is_own and not about.st_mode & stat.S_ISVTX:
         return "close_folder", {"path": path}
     if is_above:
         return _OWN_WORKDIR

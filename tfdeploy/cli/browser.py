@@ -50,9 +50,9 @@ def open_secret_url(url: str) -> Iterator[None]:
 
 def _find_private_folder() -> str:
     """Return $XDG_RUNTIME_DIR if only this user can use it, else the folder for temporary files."""
-    runtime_folder = os.environ.get("XDG_RUNTIME_DIR", "")
-    if os.path.isabs(runtime_folder) and os.path.isdir(runtime_folder):
-        status = os.stat(runtime_folder)
+    folder = os.environ.get("XDG_RUNTIME_DIR", "")
+    if os.path.isabs(folder) and os.path.isdir(folder):
+        status = os.stat(folder)
         if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) == 0o700:
-            return runtime_folder
+            return folder
     return tempfile.gettempdir()

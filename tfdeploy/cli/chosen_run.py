@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
 from tfdeploy.cli.messages import show_errors
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
     from tfdeploy.transport.protocols import Fleet
 
 
-@dataclass(frozen=True)
-class LookupScope:
+class LookupScope(NamedTuple):
     """The hosts and the job to which a search for runs is limited.
 
     `inventory`: the whole inventory, regardless of --limit and --exclude. If the inventory cannot
@@ -39,11 +37,9 @@ class LookupScope:
     @property
     def hosts(self) -> tuple[Host, ...]:
         """Return the hosts that --limit and --exclude select, which are asked for runs."""
-        return (
-            select(self.inventory, self.flags.limit, self.flags.exclude).hosts
-            if self.inventory.hosts
-            else ()
-        )
+        if not self.inventory.hosts:
+            return ()
+        return select(self.inventory, self.flags.limit, self.flags.exclude).hosts
 
     @property
     def unasked(self) -> tuple[str, ...]:
@@ -59,30 +55,25 @@ class LookupScope:
         if not self.flags.selects_hosts:
             return None
         chosen = select(_add_run_hosts(plan, self.inventory), self.flags.limit, self.flags.exclude)
-        selected = frozenset(host.name for host in chosen.hosts) & {
-            host.host for host in plan.hosts
-        }
+        selected = frozenset(plan.host_names) & {host.name for host in chosen.hosts}
         if not selected:
-            where = fold_names(host.host for host in plan.hosts)
             raise UsageError(
                 f"--limit and --exclude select no host of {plan.run}",
                 where="--limit/--exclude",
-                next=f"it runs on {where}",
+                next=f"it runs on {fold_names(plan.host_names)}",
             )
         return selected
 
 
 def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
     """Return the inventory with the hosts and roles of the plan added."""
-    known = {host.name for host in inventory.hosts}
-    hosts = (
-        *inventory.hosts,
-        *(Host(host.host, host.address) for host in plan.hosts if host.host not in known),
-    )
-    roles = {role: dict.fromkeys(names) for role, names in inventory.roles.items()}
+    hosts = {host.name: host for host in inventory.hosts}
+    for host in plan.hosts:
+        hosts.setdefault(host.host, Host(host.host, host.address))
+    roles = dict(inventory.roles)
     for task in plan.tasks:
-        roles.setdefault(task.role, {})[task.host] = None
-    return Inventory(hosts, {role: tuple(names) for role, names in roles.items()}, inventory.source)
+        roles[task.role] = (*roles.get(task.role, ()), task.host)
+    return Inventory(tuple(hosts.values()), roles, inventory.source)
 
 
 class ChosenRun(NamedTuple):
@@ -149,13 +140,10 @@ def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> Look
         job_error = error
     try:
         inventory = load_whole_inventory(flags, job)
-    except UsageError:
-        if run_prefix is None or not any(
-            run.startswith(run_prefix) for run in open_run_store().runs()
-        ):
-            if job_error is not None:
-                raise job_error from None
-            raise
+    except UsageError as error:
+        recorded = () if run_prefix is None else open_run_store().runs()
+        if not any(run.startswith(run_prefix or "") for run in recorded):
+            raise (job_error or error) from None
         inventory = Inventory(())
     if job_error is not None:
         print_message(f"the job file is ignored: {job_error.what} ({job_error.where})")

@@ -46,9 +46,7 @@ def _read_flags(argv: list[str]) -> CommonFlags | None:
     before_dashes, after = _split_at_dashes(argv)
     args, unknown = parser.parse_known_args(before_dashes)
     if unknown:
-        verbs.choices[verb].refuse_unknown(
-            unknown, after
-        ) if verb in verbs.choices else parser.refuse_unknown(unknown)
+        verbs.choices.get(verb, parser).refuse_unknown(unknown, after)
     if getattr(args, "read", None):
         flags: CommonFlags = args.read(args, after)
         return flags
@@ -101,10 +99,13 @@ def _suggested(meant: str, arguments: list[str]) -> str:
     command = meant.split()
     asks_for_help = {"-h", "--help"} & {*arguments}
     given = arguments[:1] and not arguments[0].startswith("-")
-    for words in ([*command, *arguments], [*command, "--", *arguments] if given else command):
+    for command_line in (
+        [*command, *arguments],
+        [*command, "--", *arguments] if given else command,
+    ):
         with suppress(UsageError):
-            if command[0] in VERBS and (asks_for_help or _read_flags(words)):
-                return f"`{shlex.join(('tfdeploy', *words))}`"
+            if command[0] in VERBS and (asks_for_help or _read_flags(command_line)):
+                return f"`{shlex.join(('tfdeploy', *command_line))}`"
     return f"`tfdeploy {meant if command[0] in VERBS else '--help'}`"
 
 
@@ -116,12 +117,9 @@ def show_command_error(argv: list[str], error: TfdeployError) -> int:
     before_dashes = _split_at_dashes(argv)[0]
     flags = read_common_flags(before_dashes)
     error.next = flags.full_command(error.next) if error.next else None
-    show_error(error, as_json=_wants_json(before_dashes), color=flags.color)
+    as_json = bool(_JSON_FLAG.search("\0".join(before_dashes))) or is_env_true("json")
+    show_error(error, as_json=as_json, color=flags.color)
     return error.exit_code
-
-
-def _wants_json(argv: list[str]) -> bool:
-    return bool(_JSON_FLAG.search("\0".join(argv))) or is_env_true("json")
 
 
 def _split_at_dashes(argv: list[str]) -> tuple[list[str], list[str] | None]:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from dataclasses import replace
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.state import open_run_store
@@ -49,12 +48,7 @@ class LaunchDashboard:
     def __enter__(self) -> LaunchDashboard:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, kind: object, *_: object) -> None:
         self._stack.close()
         if kind is not None and self.board is not None:
             for event in self._events:
@@ -69,10 +63,7 @@ class LaunchDashboard:
         if self.board is None:
             self.show(event)
             self._events.append(event)
-            if event.kind == "step" and (event.data["step"], event.data["state"]) == (
-                "start",
-                "begin",
-            ):
+            if event.kind == "step" and dict(event.data) == {"step": "start", "state": "begin"}:
                 self._open()
             return
         self.board(event)
@@ -146,12 +137,15 @@ def show_dashboard(
             errors.append(error)
             board.close()
 
+    def load_samples() -> None:
+        # If the hosts do not answer, the curves have only new samples.
+        with suppress(TfdeployError):
+            board.begin_with(samples(fleet, plan, only_hosts))
+
     thread = threading.Thread(target=watch, name="follow", daemon=True)
     thread.start()
     if launch_board is None:
-        threading.Thread(
-            target=_load_samples, args=(board, fleet, plan, only_hosts), name="samples", daemon=True
-        ).start()
+        threading.Thread(target=load_samples, name="samples", daemon=True).start()
     try:
         quit_early = board.run() == "left"
     finally:
@@ -173,20 +167,10 @@ def _run_verb(flags: CommonFlags, argv: Sequence[str]) -> None:
 
 def _show_recorded_events(board: Dashboard, plan: Plan) -> None:
     """Show events that this machine has recorded, such as earlier attempts and deaths of tasks."""
-    hosts = {host.host for host in plan.hosts}
+    hosts = {None, *plan.host_names}
     for event in open_run_store().events(plan.run):
-        if event.kind in _REPLAYED_KINDS and (event.host is None or event.host in hosts):
+        if event.kind in _REPLAYED_KINDS and event.host in hosts:
             board(event)
-
-
-def _load_samples(
-    board: Dashboard, fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None
-) -> None:
-    """Add the samples that the hosts have stored to the curves of the dashboard."""
-    try:
-        board.begin_with(samples(fleet, plan, only_hosts))
-    except TfdeployError:
-        return  # the curves then have only new samples
 
 
 def _restrict_plan(plan: Plan, only_hosts: frozenset[str]) -> Plan:

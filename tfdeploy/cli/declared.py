@@ -29,13 +29,8 @@ def option(
     `more_flags`: {further flag that sets the same field: its options for add_argument}.
     `options`: keyword arguments of add_argument.
     """
-    declared = {
-        "names": names,
-        "env": env,
-        "group": group,
-        "more_flags": dict(more_flags),
-        "options": options,
-    }
+    more = dict(more_flags)
+    declared = {"names": names, "env": env, "group": group, "more_flags": more, "options": options}
     return field(default=default, metadata=declared)
 
 
@@ -58,10 +53,9 @@ def add_declared_arguments(
     for each in sorted(declared, key=lambda each: each.metadata["group"] == last_group):
         group, env = each.metadata["group"], each.metadata["env"]
         if group not in groups:
-            alternatives = group == ALTERNATIVES
             groups[group] = (
                 parser.add_mutually_exclusive_group()
-                if alternatives
+                if group == ALTERNATIVES
                 else parser.add_argument_group(group)
             )
         options = {"default": (env and env(each.name)) or each.default, **each.metadata["options"]}

@@ -28,7 +28,16 @@ from tfdeploy.cli.verb_table import NO_FILES, VERBS
 from tfdeploy.errors import UsageError
 
 if TYPE_CHECKING:
+    # typing has it only from Python 3.11 on.
+    from typing_extensions import dataclass_transform
+
     from tfdeploy.ui.terminal import Terminal
+else:
+
+    def dataclass_transform(**_):
+        """Do nothing: the decorator only tells type checkers about `__init_subclass__`."""
+        return lambda cls: cls
+
 
 _COMMAND_IN_TEXT = re.compile(r"\btfdeploy ([a-z]+)\b(?! --help\b)")
 _COMMON_TITLE = "common options"
@@ -48,11 +57,15 @@ def _default_color(field_name: str) -> str:
     return color
 
 
+@dataclass_transform(kw_only_default=True, frozen_default=True)
 class VerbFlags:
     """The base class of every verb's record: the help texts, and what the verb accepts.
 
-    Each subclass is a dataclass.
+    Each subclass becomes a frozen dataclass whose fields are keywords.
     """
+
+    def __init_subclass__(cls) -> None:
+        dataclass(frozen=True, kw_only=True)(cls)
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
     description: ClassVar[str]
@@ -76,7 +89,6 @@ _NO_COLOR = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
 class CommonFlags(VerbFlags):
     """The flags of all verbs, from the command line or from TFDEPLOY_<FLAG>.
 
@@ -147,36 +159,20 @@ class CommonFlags(VerbFlags):
         command.
         """
         candidates = (("-i", self.inventory, "inventory"), ("-j", self.job, "job"))
-        given = [
-            (flag, value)
-            for flag, value, name in candidates
-            if value and value != env_default(name)
-        ]
-        verbs_with_files = {*VERBS} - {*NO_FILES}
 
         def complete(match: re.Match[str]) -> str:
+            if match[1] not in VERBS or match[1] in NO_FILES:
+                return match[0]
             words = text[match.end() :].partition("`")[0].split()
-            added = [word for flag, value in given if flag not in words for word in (flag, value)]
-            return f"{match[0]} {shlex.join(added)}" if added else match[0]
+            added = [match[0]]
+            for flag, value, name in candidates:
+                if value and value != env_default(name) and flag not in words:
+                    added += [flag, shlex.quote(value)]
+            return " ".join(added)
 
-        return _COMMAND_IN_TEXT.sub(
-            lambda match: complete(match) if match[1] in verbs_with_files else match[0], text
-        )
-
-    def next_commands(self, results: Mapping[str, object]) -> list[str]:
-        """Return the commands to type next, which the errors in `results` suggest."""
-        from tfdeploy.errors import TfdeployError
-        from tfdeploy.model.text.nexts import fold_nexts
-
-        next_by_host = {
-            host: result.next
-            for host, result in results.items()
-            if isinstance(result, TfdeployError)
-        }
-        return [self.full_command(text) for text in fold_nexts(next_by_host)]
+        return _COMMAND_IN_TEXT.sub(complete, text)
 
 
-@dataclass(frozen=True, kw_only=True)
 class OneRunFlags(CommonFlags):
     """The flags of a verb that is about one run.
 
@@ -240,9 +236,9 @@ def make_flags(
     if record.no_selection_reason is not None:
         _refuse_host_selection(record.no_selection_reason, prog, values)
     known_values = {each.name: values[each.name] for each in fields(record) if each.name in values}
-    return record(
-        **{**known_values, "after_dashes": None if after_dashes is None else tuple(after_dashes)}
-    )
+    if after_dashes is not None:
+        known_values["after_dashes"] = tuple(after_dashes)
+    return record(**known_values)
 
 
 def read_common_flags(argv: Sequence[str]) -> CommonFlags:
@@ -278,13 +274,12 @@ def move_verb_first(argv: list[str]) -> list[str]:
     index = 0
     while index < len(argv) and argv[index].startswith("-"):
         flag, equals, _ = argv[index].partition("=")
-        # True for a short flag that has its value in the same argument, such as -iFILE.
-        has_joined_value = (
-            not flag.startswith("--") and takes_value.get(flag[:2], False) and len(argv[index]) > 2
-        )
-        if flag not in takes_value and not has_joined_value:
+        if not flag.startswith("--") and takes_value.get(flag[:2]) and len(argv[index]) > 2:
+            # a short flag with its value in the same argument, such as -iFILE
+            flag, equals = flag[:2], "="
+        if flag not in takes_value:
             return argv
-        index += 1 if equals or has_joined_value or not takes_value[flag] else 2
+        index += 1 if equals or not takes_value[flag] else 2
     return [*argv[index : index + 1], *argv[:index], *argv[index + 1 :]]
 
 
@@ -294,13 +289,13 @@ def _refuse_host_selection(reason: str, prog: str, values: dict[str, object]) ->
     A verb that asks no host ignores the values in the environment.
     """
     for flag in ("limit", "exclude"):
-        exported = env_default(flag)
         value = values.get(flag)
-        if value is None or (value == exported and prog.split()[1] in NO_FILES):
+        if value is None:
             continue
-        name = f"TFDEPLOY_{flag.upper()}" if value == exported else f"--{flag}"
-        raise UsageError(
-            f"{name} is not accepted: {reason}",
-            where=prog,
-            next=f"`env -u {name} {prog}`" if value == exported else f"`{prog}`",
-        )
+        name, command = f"--{flag}", prog
+        if value == env_default(flag):
+            if prog.split()[1] in NO_FILES:
+                continue
+            name = f"TFDEPLOY_{flag.upper()}"
+            command = f"env -u {name} {prog}"
+        raise UsageError(f"{name} is not accepted: {reason}", where=prog, next=f"`{command}`")

@@ -64,10 +64,11 @@ def interruptible_once(second_message: str = ROLLING_BACK) -> Iterator[None]:
         first = first or interrupt
         raise interrupt
 
-    handled_signals = [
-        number for number in _SIGNALS if signal.getsignal(number) not in (signal.SIG_IGN, None)
-    ]
-    old_handlers = {number: signal.signal(number, handle_signal) for number in handled_signals}
+    old_handlers = {
+        number: signal.signal(number, handle_signal)
+        for number in _SIGNALS
+        if signal.getsignal(number) not in (signal.SIG_IGN, None)
+    }
     try:
         yield
         if first is not None:

@@ -55,7 +55,12 @@ def main(argv: Sequence[str] | None = None) -> int:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        return _run_verb(arguments)
+        if arguments in (["--version"], ["version"]):
+            print(f"tfdeploy {__version__}", flush=True)
+            return 0
+        from tfdeploy.cli.command import run_command
+
+        return run_command(arguments)
     except TfdeployError as error:
         from tfdeploy.cli.command import show_command_error
 
@@ -72,11 +77,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             return 1  # the terminal was closed
         if error.errno not in (errno.ENOSPC, errno.EDQUOT):
             return _report_bug()
-        _drop_unwritten_output()
-        print(
-            f"this machine: {error.filename or 'the output'}: {error.strerror}; free some space",
-            file=sys.stderr,
-        )
+        try:
+            sys.stdout.flush()
+        except OSError:
+            _silence_stdout()
+        what = f"{error.filename or 'the output'}: {error.strerror}"
+        print(f"this machine: {what}; free some space", file=sys.stderr)
         return 1
     except Exception:  # noqa: BLE001 - the one place where a bug becomes an exit code
         return _report_bug()
@@ -87,26 +93,6 @@ def _report_bug() -> int:
     sys.excepthook(*sys.exc_info())  # prints the traceback
     print("this is a bug in tfdeploy; the lines above say where", file=sys.stderr)
     return 70
-
-
-def _run_verb(arguments: list[str]) -> int:
-    if arguments in (["--version"], ["version"]):
-        print(f"tfdeploy {__version__}", flush=True)
-        return 0
-    from tfdeploy.cli.command import run_command
-
-    return run_command(arguments)
-
-
-def _drop_unwritten_output() -> None:
-    """Flush stdout. If that fails, drop the rest of the output.
-
-    Otherwise the interpreter would write the rest again at exit and print a second message.
-    """
-    try:
-        sys.stdout.flush()
-    except OSError:
-        _silence_stdout()
 
 
 def _silence_stdout() -> None:

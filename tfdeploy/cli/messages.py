@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.output import print_message
 from tfdeploy.model.text.folding import fold_errors, fold_names
+from tfdeploy.model.text.nexts import fold_nexts
+from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:
@@ -19,8 +21,14 @@ def show_errors(flags: CommonFlags, errors: Mapping[str, TfdeployError], prefix:
     """Print `prefix` and the error of each host, then the commands to type next."""
     for names, what in fold_errors({host: error.what for host, error in errors.items()}).items():
         print_message(f"[{names}] {prefix}{clean(what)}")
-    for text in flags.next_commands(errors):
-        for line in text.splitlines():
+    show_next(flags, errors)
+
+
+def show_next(flags: CommonFlags, results: Mapping[str, object]) -> None:
+    """Print the commands to type next, which the errors in `results` suggest."""
+    errors = split_outcomes(results)[1]
+    for text in fold_nexts({host: error.next for host, error in errors.items()}):
+        for line in flags.full_command(text).splitlines():
             print_message(f"  next: {clean(line)}")
 
 
@@ -29,9 +37,7 @@ def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
 
     The result is empty if `only_hosts` is None, because the verb then asks all hosts.
     """
-    return [
-        host.host for host in plan.hosts if only_hosts is not None and host.host not in only_hosts
-    ]
+    return [] if only_hosts is None else [n for n in plan.host_names if n not in only_hosts]
 
 
 def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Sequence
@@ -18,16 +19,10 @@ V = TypeVar("V")
 # Names with at least this difflib ratio are suggested. The ratio of mdoe and mode is 0.75, and that
 # of deep and mode is 0.5.
 _MIN_SIMILARITY = 0.75
-_CONSENT_FLAGS = (
-    "--everything",
-    "--force",
-    "--fresh",
-    "--ignore-keep",
-    "--now",
-    "--overwrite",
-    "--renew",
-    "--yes",
-    "-y",
+# Flags that answer a question or override a refusal. Error messages never suggest such a flag for a
+# misspelt flag.
+_CONSENT_FLAGS = re.compile(
+    r"--(everything|force|fresh|ignore-keep|now|overwrite|renew|yes|allow-.*)\Z|-y\Z"
 )
 _VERBS_WITH_COMMAND = ("exec", "launch")
 
@@ -65,36 +60,28 @@ class Parser(argparse.ArgumentParser):
 
         The error names the most similar flag. `after_dashes`: the arguments after `--`.
         """
-        if self.prog.split()[-1] in _VERBS_WITH_COMMAND and not unknown_args[0].startswith("-"):
+        verb, listed = self.prog.split()[-1], " ".join(unknown_args)
+        if verb in _VERBS_WITH_COMMAND and not listed.startswith("-"):
             command_line = f"`{self.prog} -- {shlex.join(unknown_args)}`"
             raise UsageError(
-                f"a command must follow --: {' '.join(unknown_args)}",
-                where=self.prog,
-                next=command_line,
+                f"a command must follow --: {listed}", where=self.prog, next=command_line
             )
-        flag = unknown_args[0].split("=")[0]
-        near_flag = closest_name(
-            flag,
-            [
-                flag
-                for action in self._actions
-                for flag in action.option_strings
-                if not is_consent_flag(flag)
-            ],
-        )
-        hint = (
-            f"did you mean {near_flag}? `{self.prog} --help` lists them"
-            if near_flag
-            else f"`{self.prog} --help`"
-        )
-        if self.prog.split()[-1] == "launch":
+        flags = (flag for action in self._actions for flag in action.option_strings)
+        suggested = [flag for flag in flags if not _CONSENT_FLAGS.match(flag)]
+        near_flag = closest_name(unknown_args[0].split("=")[0], suggested)
+        help_command = f"`{self.prog} --help`"
+        hints = [f"did you mean {near_flag}? {help_command} lists them"] if near_flag else []
+        if verb == "init" and not listed.startswith("-"):
+            several = "write several hosts with commas, as in --hosts n1,n2,n3"
+            hints = [several, *(hints or [help_command])]
+        if verb == "launch":
             command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
-            program_hint = (
+            hints.append(
                 "write a flag of the program in `command:`, or with its command after --: "
                 f"`{self.prog} -- {command_line}`"
             )
-            hint = f"{hint}; {program_hint}" if near_flag else program_hint
-        raise UsageError(f"unknown argument {' '.join(unknown_args)}", where=self.prog, next=hint)
+        hint = "; ".join(hints) or help_command
+        raise UsageError(f"unknown argument {listed}", where=self.prog, next=hint)
 
 
 def _help_width() -> int:
@@ -135,14 +122,6 @@ def closest_name(word: str, known: Iterable[str]) -> str | None:
     extensions = [name for name in names if len(bare_word) > 1 and name.startswith(bare_word)]
     matches = similar or (extensions if len(extensions) == 1 else [])
     return names[matches[0]] if matches else None
-
-
-def is_consent_flag(flag: str) -> bool:
-    """True for a flag that answers a question or overrides a refusal.
-
-    Error messages never suggest such a flag for a misspelt flag.
-    """
-    return flag in _CONSENT_FLAGS or flag.startswith("--allow-")
 
 
 def env_default(flag: str) -> str | None:

@@ -14,14 +14,12 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 
 def print_message(text: object) -> None:
-    """Give a message to `message_sink`, which prints it on stderr unless the Python API runs."""
-    message_sink.get()(str(text))
+    """Print a message on stderr. While the Python API runs, give it to `message_sink` instead."""
+    if sink := message_sink.get():
+        sink(str(text))
+    else:
+        print(text, file=sys.stderr)
 
 
-def _print_on_stderr(text: str) -> None:
-    print(text, file=sys.stderr)
-
-
-message_sink: ContextVar[Callable[[str], None]] = ContextVar(
-    "message_sink", default=_print_on_stderr
-)
+# A function that prints a message, in place of stderr.
+message_sink: ContextVar[Callable[[str], None] | None] = ContextVar("message_sink", default=None)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from tfdeploy import config
 from tfdeploy.cli.output import print_message
 from tfdeploy.cli.state import open_run_store, remember_inventory
+from tfdeploy.config.job import FILE
 from tfdeploy.errors import ConfigError, Refused, UsageError
 from tfdeploy.machine.ownership import find_exposure
 from tfdeploy.model.selection import select
@@ -38,6 +39,10 @@ def load_job(flags: CommonFlags) -> Job:
 def _with_last_project(error: ConfigError) -> ConfigError:
     """Return the error. If nothing was found, it names the folder of the last run first."""
     if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
+        below = next(Path.cwd().glob(f"*/{FILE}"), None)
+        if below:
+            error.next = f"`cd {shlex.quote(below.parent.name)}`; otherwise {error.next}"
+            return error
         folder = None
         with contextlib.suppress(Refused):  # a state folder that others can change
             folder = open_run_store().last_code()
@@ -48,27 +53,26 @@ def _with_last_project(error: ConfigError) -> ConfigError:
 
 def load_job_if_any(flags: CommonFlags) -> Job | None:
     """Return the job of the job file, or None if there is no job file."""
-    job_file = (
-        config.find_job(flags.job, Path.cwd())
-        if flags.job is not None
-        else config.find_own_job(Path.cwd())
-    )
+    if flags.job is not None:
+        return load_job(flags)
+    job_file = config.find_own_job(Path.cwd())
     return _load_found_job(flags, job_file) if job_file else None
 
 
 def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
     """Return the job of `job_file`. Print its path if it was found outside the current folder."""
-    if not job_file.named and job_file.path.parent != Path.cwd():
-        _print_file_used(flags, f"job: {os.path.relpath(job_file.path)}")
-    refuse_files_of_others(
-        job_file, f"-j {_quote_relative(job_file.path)}{_suggest_inventory_flag(flags, job_file)}"
-    )
-    return config.load_job(job_file.path, environ=os.environ)
+    path = job_file.path
+    if not job_file.named and path.parent != Path.cwd():
+        _print_file_used(flags, f"job: {os.path.relpath(path)}")
+    inventory_flag = _suggest_inventory_flag(flags, job_file)
+    refuse_files_of_others(job_file, f"-j {_quote_relative(path)}{inventory_flag}")
+    return config.load_job(path, environ=os.environ)
 
 
-def load_selected_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
-    """Return the inventory, with only the hosts that --limit and --exclude select."""
-    return select(load_whole_inventory(flags, job), flags.limit, flags.exclude)
+def load_inventories(flags: CommonFlags, job: Job | None) -> tuple[Inventory, Inventory]:
+    """Return the whole inventory, and the hosts of it that --limit and --exclude select."""
+    whole = load_whole_inventory(flags, job)
+    return whole, select(whole, flags.limit, flags.exclude)
 
 
 def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
@@ -87,7 +91,7 @@ def warn_of_notes(inventory: Inventory) -> Inventory:
 
 def load_project_inventory(flags: CommonFlags) -> Inventory:
     """Return the selected hosts of the inventory. The job file may name the inventory file."""
-    return load_selected_inventory(flags, load_job_if_any(flags))
+    return load_inventories(flags, load_job_if_any(flags))[1]
 
 
 def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
@@ -96,30 +100,22 @@ def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     Prints the path if the file was found outside the current folder, or if another inventory is not
     used. Raises ConfigError and Refused.
     """
-    job_file = config.find_job(flags.job, Path.cwd()) if job else None
+    cwd = Path.cwd()
+    job_file = config.find_job(flags.job, cwd) if job else None
     try:
         file = config.find_inventory(
-            flags.inventory, os.environ, job.inventory if job else None, Path.cwd(), job_file
+            flags.inventory, os.environ, job.inventory if job else None, cwd, job_file
         )
     except ConfigError as error:
         raise _with_last_project(error) from error
-    if file.unused is not None or not (file.named or file.path.parent.parent == Path.cwd()):
-        path = os.path.relpath(file.path)
-        _print_file_used(flags, f"inventory: {path}{_describe_unused_file(file)}")
+    reason = ""
+    if file.unused is not None:
+        origin = "TFDEPLOY_INVENTORY; the project's" if file.named else "next to the job file;"
+        reason = f" ({origin} {os.path.relpath(file.unused)} is not used)"
+    if reason or not (file.named or file.path.parent.parent == cwd):
+        _print_file_used(flags, f"inventory: {os.path.relpath(file.path)}{reason}")
     refuse_files_of_others(file, f"-i {_quote_relative(file.path)}")
     return file.path
-
-
-def _describe_unused_file(file: FoundFile) -> str:
-    """Return a text that names the inventory that is not used. "": there is no such inventory."""
-    if file.unused is None:
-        return ""
-    unused = f"{os.path.relpath(file.unused)} is not used"
-    return (
-        f" (TFDEPLOY_INVENTORY; the project's {unused})"
-        if file.named
-        else f" (next to the job file; {unused})"
-    )
 
 
 def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
@@ -132,16 +128,13 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     if exposure is None:
         return
     itself = Path(exposure.place) == file.path
-    harm = (
-        "and decides what runs as you"
-        if itself
-        else f"so {file.path} may be replaced, and it decides what runs as you"
-    )
+    replaced = "and" if itself else f"so {file.path} may be replaced, and it"
+    what = f"{exposure.what}, {replaced} decides what runs as you"
     if file.named:
-        _print_once(f"warning: {exposure.what}, {harm}: `{exposure.fix}`")
+        _print_once(f"warning: {what}: `{exposure.fix}`")
         return
     remedy = f"`{exposure.fix}`; or, if you trust it, name it: {naming_flags}"
-    raise Refused(f"{exposure.what}, {harm}", where=os.path.relpath(file.path), next=remedy)
+    raise Refused(what, where=os.path.relpath(file.path), next=remedy)
 
 
 def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
@@ -176,7 +169,8 @@ def project_secret_paths(flags: CommonFlags) -> dict[str, dict[str, list[str]]]:
     from tfdeploy.operations.sending.withheld_files import secret_paths
 
     try:
-        job = load_job_if_any(flags)
-        return secret_paths(job, load_whole_inventory(flags, job).hosts) if job is not None else {}
+        if (job := load_job_if_any(flags)) is not None:
+            return secret_paths(job, load_whole_inventory(flags, job).hosts)
     except UsageError:
-        return {}
+        pass
+    return {}

@@ -67,10 +67,9 @@ class _Handler(BaseHTTPRequestHandler):
     server: ServedPage
 
     def do_GET(self) -> None:
-        own = f"127.0.0.1:{self.server.server_port}"
-        if self.headers.get("Host") != own or not secrets.compare_digest(
-            self.path.encode(), self.server.path.encode()
-        ):
+        own_host = f"127.0.0.1:{self.server.server_port}"
+        known_path = secrets.compare_digest(self.path.encode(), self.server.path.encode())
+        if self.headers.get("Host") != own_host or not known_path:
             self.send_error(404)
             return
         try:
@@ -79,13 +78,14 @@ class _Handler(BaseHTTPRequestHandler):
             self.send_error(503, explain=f"the hosts do not answer: {error.what}"[:500])
             return
         self.send_response(200)
-        for name, value in (
-            ("Content-Type", "text/html; charset=utf-8"),
-            ("Content-Length", str(len(text))),
-            ("Cache-Control", "no-store"),
-            ("X-Content-Type-Options", "nosniff"),
-            ("X-Frame-Options", "DENY"),
-        ):
+        headers = {
+            "Content-Type": "text/html; charset=utf-8",
+            "Content-Length": str(len(text)),
+            "Cache-Control": "no-store",
+            "X-Content-Type-Options": "nosniff",
+            "X-Frame-Options": "DENY",
+        }
+        for name, value in headers.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(text)

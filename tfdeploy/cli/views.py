@@ -46,9 +46,8 @@ def make_launch_view(flags: CommonFlags) -> Emit:
 
     def emit(event: Event) -> None:
         if event.kind == "note":
-            event = replace(
-                event, data={**event.data, "text": flags.full_command(event.data["text"])}
-            )
+            text = flags.full_command(event.data["text"])
+            event = replace(event, data={**event.data, "text": text})
         if event.kind == "step" and event.data.get("step") == "sync" and on_terminal:
             if event.data.get("state") == "begin":
                 bars.append(make_transfer_view(flags).__enter__())

@@ -203,11 +203,13 @@ def find_inventory(
             if not os.path.exists(path):
                 if is_host_list(named):
                     return FoundFile(Path(named), named=True)
-                as_host = "" if "/" in named else f"; for a host of that name: -i {named},"
+                instead = _offer(choices)
+                if source == "$TFDEPLOY_INVENTORY":
+                    instead = f"`unset TFDEPLOY_INVENTORY`, or {instead}"
+                if "/" not in named:
+                    instead += f"; for a host of that name: -i {named},"
                 raise ConfigError(
-                    f"no such inventory (named by {source})",
-                    where=shown(path),
-                    next=_offer(choices) + as_host,
+                    f"no such inventory (named by {source})", where=shown(path), next=instead
                 )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
             return FoundFile(path, named=True, unused=_other_file(path, unused))

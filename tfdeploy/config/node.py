@@ -55,6 +55,10 @@ class Node:
         """Return "file:line:key"."""
         return f"{self.location}:{self.path}" if self.path else self.location
 
+    def text_node(self, text: str) -> Node:
+        """Return a text with the file and line of this node."""
+        return Node("text", self.file, self.line, text)
+
     def error(self, what: str, next: str | None = None) -> ConfigError:
         """Return a ConfigError at this node's location.
 

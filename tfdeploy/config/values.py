@@ -128,8 +128,7 @@ _byte_count = whole(0, 1 << 50)
 @accepts("string", "integer", pattern=r"^\d{1,5}(-\d{1,5})?$", minimum=1, maximum=65535)
 def ports(node: Node) -> tuple[int, int]:
     """Return (lowest, highest) of a range of ports, both included."""
-    given = node.scalar("a range of ports")
-    match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", given, re.ASCII)
+    match = re.match(r"(\d{1,5})(?:-(\d{1,5}))?\Z", node.text, re.ASCII)
     low, high = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
     if not 1 <= low <= high <= 65535:
         raise node.wrong(

@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 
-from tfdeploy.model.allowed import PROGRAM, is_host_path, is_run
+from tfdeploy.model.allowed import PROGRAM, is_host_path, is_run, is_text
 
 _WORKDIR = (
     "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
@@ -42,13 +42,11 @@ LINES = {
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
     "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
     "install_venv": "as root on {host}: apt-get install python3-venv; or install uv there",
-    "download_wheels": "on this machine, beside the job file: `pip "
-    "download -d wheels -r requirements.txt` (by "
-    "a pip of the "
-    "hosts' Python version), and write `setup: {requirements: requirements.txt, wheels: ./wheels}`",
-    "install_tensorboard": "add tensorboard to the requirements of "
-    "`setup:`, or: "
-    "`tfdeploy exec --limit {host} -- {path} -m pip install tensorboard`",
+    "download_wheels": "on this machine, beside the job file: `pip download -d wheels -r "
+    "requirements.txt` (by a pip of the hosts' Python version), and write `setup: "
+    "{requirements: requirements.txt, wheels: ./wheels}`",
+    "install_tensorboard": "add tensorboard to the requirements of `setup:`, or: `tfdeploy exec "
+    "--limit {host} -- {path} -m pip install tensorboard`",
     "protect_peers": "write `protect: peers` in the job file, or "
     "give this user nft: docs/protect.md",
     "name_file": "name the file itself: {path}",
@@ -59,9 +57,8 @@ LINES = {
     "./{program} if it is in the code",
     # agent/mending.py sends the names of the following lines:
     "install_agent_again": "any tfdeploy command for this host puts it there again",
-    "mend_mapping": "write `workdir:` of a local disk in the "
-    "inventory, or have the mapping of that mount "
-    "mended",
+    "mend_mapping": "write `workdir:` of a local disk in the inventory, or have the mapping of "
+    "that mount mended",
     "own_workdir": _WORKDIR,
     "real_workdir": "write `workdir: {workdir}` in the inventory",
     "close_folder": "`tfdeploy exec --limit {host} -- chmod go-w {path}`",
@@ -72,21 +69,21 @@ _AGENT_FOLDER = re.compile(r".*/\.agent(/[\w.-]+)?\Z", re.ASCII)
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith("/") and len(text) <= 4096 and text.isprintable()
+    return text.startswith("/") and is_text(text)
 
 
-_KINDS: dict[str, Callable[[str], bool]] = {
+# the kind of a detail -> its check
+_CHECKS: dict[str, Callable[[str], object]] = {
     "host": bool,
     "run": is_run,
-    "pid": lambda text: bool(re.match(r"[1-9][0-9]{0,9}\Z", text, re.ASCII)) and int(text) > 1,
+    # pid 1 is the init process.
+    "pid": re.compile(r"(?!1\Z)[1-9][0-9]{0,9}\Z", re.ASCII).match,
     "path": _is_path,
     "path_aside": _is_path,
-    "file": lambda text: (
-        bool(text) and len(text) <= 4096 and text.isprintable() and not text.startswith("-")
-    ),
-    "program": lambda text: bool(PROGRAM.match(text)),
+    "file": is_text,
+    "program": PROGRAM.match,
     "workdir": is_host_path,
-    "agent": lambda text: _is_path(text) and bool(_AGENT_FOLDER.match(text)),
+    "agent": lambda text: _is_path(text) and _AGENT_FOLDER.match(text),
 }
 _FIELD = re.compile(r"\{(\w+)\}")
 
@@ -98,27 +95,21 @@ def next_of(host: str, advice: str | None, details: Mapping[str, object]) -> str
     if line is None:
         return None
     known = {**details, "host": host}
-    fields = {name: known.get(name) for name in _FIELD.findall(line)}
-    texts = {
-        name: str(value)
-        for name, value in fields.items()
-        if isinstance(value, str) or type(value) is int
-    }
-    if any(name not in texts or not _KINDS[name](texts[name]) for name in fields):
-        return None
-    line = _FIELD.sub(lambda field: shlex.quote(texts[field[1]]), line)
-    return (
-        f"{line}, or launch with another --name"
-        if details.get("or_another_run_name") is True
-        else line
-    )
+    for name in _FIELD.findall(line):
+        value = known.get(name)
+        if type(value) not in (str, int) or not _CHECKS[name](str(value)):
+            return None
+    line = _FIELD.sub(lambda field: shlex.quote(str(known[field[1]])), line)
+    if details.get("or_another_run_name") is True:
+        line += ", or launch with another --name"
+    return line
 
 
 def quoted(host: str, text: str) -> str:
     """Return a host's text with each line marked as the host's, so that no line looks like a
     message of tfdeploy."""
-    first, *more = [line for line in text.replace('"', "'").splitlines() if line.strip()] or [""]
-    return f'{host} says: "' + "\n".join([first, *(f"> {line}" for line in more)]) + '"'
+    lines = filter(str.strip, text.replace('"', "'").splitlines())
+    return f'{host} says: "' + "\n> ".join(lines) + '"'
 
 
 def by_host(host: str, text: str) -> str:

@@ -42,9 +42,8 @@ def is_ip(text: str) -> bool:
 
 
 def is_hostname(text: str) -> bool:
-    if not HOSTNAME.match(text):
-        return False
-    return is_ip(text) if re.match(r"[\d.]+\Z", text) else True
+    """True for a host name or an IPv4 address."""
+    return bool(HOSTNAME.match(text)) and (not re.match(r"[\d.]+\Z", text) or is_ip(text))
 
 
 def is_address(text: str) -> bool:

@@ -5,7 +5,7 @@ The account that the log describes can rewrite the log: docs/audit.md.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfdeploy.model.answers.audit import Entry
 from tfdeploy.model.answers.reading import BadShape, read_text
@@ -16,8 +16,7 @@ MOST_LINE_BYTES = 1 << 15  # a longer line is not an entry
 MOST_FAULTS = 100  # the most faults that are returned for one log
 
 
-@dataclass(frozen=True)
-class AuditLog:
+class AuditLog(NamedTuple):
     """The entries of a log. `faults`: pairs of a line such as "log.jsonl:17" and what is wrong with
     it."""
 
@@ -35,9 +34,8 @@ def read_log(older: bytes, newer: bytes) -> AuditLog:
             entry = _entry(text)
             if entry is not None:
                 entries.append(entry)
-            what = _fault(text, entry)
-            if what:
-                faults.append((f"{name}:{number}", what))
+            if fault := _fault(text, entry):
+                faults.append((f"{name}:{number}", fault))
     return AuditLog(tuple(entries), tuple(faults[:MOST_FAULTS]))
 
 

@@ -45,9 +45,9 @@ def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> se
     """Return (job, run) of the ended runs that the rules keep. `ended`: when each run ended on its
     last host, in UTC seconds."""
     recent = {key for key, when in ended.items() if now - when < rules.older_s}
-    for of_job in {job for job, _ in ended}:
+    for job_name in {job for job, _ in ended}:
         runs = sorted(
-            (key for key in ended if key[0] == of_job), key=ended.__getitem__, reverse=True
+            (key for key in ended if key[0] == job_name), key=ended.__getitem__, reverse=True
         )
         recent.update(runs[: rules.newest])
     return recent
@@ -67,5 +67,5 @@ def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
 def run_of_half(name: str) -> str | None:
     """Return the run in whose folder a partial file lies, from the file's name such as
     "runs/RUN/..."; None if the file is in no run's folder."""
-    words = name.split("/")
-    return words[1] if len(words) == 3 and words[0] == "runs" else None
+    steps = name.split("/")
+    return steps[1] if len(steps) == 3 and steps[0] == "runs" else None

@@ -27,10 +27,5 @@ def cluster_json(cluster: Cluster) -> str:
 def tf_config(cluster: Cluster, role: str, index: int) -> str:
     """Return the TF_CONFIG of one task. An evaluator must not be in `cluster`: no task connects to
     an evaluator, and the chief would hang."""
-    return json.dumps(
-        {
-            "cluster": {name: list(tasks) for name, tasks in cluster.items()},
-            "task": {"type": role, "index": index},
-        },
-        separators=(",", ":"),
-    )
+    task = {"type": role, "index": index}
+    return json.dumps({"cluster": dict(cluster), "task": task}, separators=(",", ":"))

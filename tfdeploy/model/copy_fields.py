@@ -17,6 +17,6 @@ def copy_fields(kind: type[V], value: object = None, **given: Any) -> V:
     """
     names = sorted(kind.__annotations__, key="error".__eq__)
     others = [name for name in names if name not in given]
-    own = {name: None if value is None else getattr(value, name) for name in others}
+    copied = {name: None if value is None else getattr(value, name) for name in others}
     make = cast("Callable[..., V]", kind)
-    return make(**{name: {**own, **given}[name] for name in names})
+    return make(**{name: {**copied, **given}[name] for name in names})

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import chain, filterfalse
 from typing import Annotated
 
 from msgspec import Meta
@@ -211,25 +212,22 @@ class HostFacts:
     version: Line = ""  # the agent's version
 
     def refuse_nonsense(
-        self, ports: tuple[int, int], names: Collection[str], modules: Collection[str] = ()
+        self, ports: tuple[int, int], names: Collection[str], modules: Collection[str]
     ) -> None:
         """Raise ValueError if the facts contradict the request. `ports`: the requested range;
         `names`: the cluster's names; `modules`: the requested Python modules."""
         low, high = ports
+        addresses = chain(self.addresses, *self.resolved.values())
+        for address in filterfalse(is_ip, addresses):
+            raise ValueError(f"{address!r:.200} is no IP address")
         if self.ssh_server_address is not None and not is_ip(self.ssh_server_address):
-            raise ValueError(f"{self.ssh_server_address!r:.200} is no address")
-        if not all(is_ip(address) for address in self.addresses):
-            raise ValueError("addresses that are none")
+            raise ValueError(f"{self.ssh_server_address!r:.200} is no IP address")
         if not all(low <= port <= high for port in self.free_ports):
             raise ValueError(f"free ports outside {low}-{high}")
-        if not set(self.hosts_file_loopback) <= set(names):
-            raise ValueError("loopback names that were not asked for")
-        if not set(self.resolved) <= set(names):
-            raise ValueError("addresses of names that were not asked for")
-        if not all(is_ip(address) for addresses in self.resolved.values() for address in addresses):
-            raise ValueError("addresses of names that are none")
-        if not set(self.modules) <= set(modules):
-            raise ValueError("modules that were not asked for")
+        if not {*self.hosts_file_loopback, *self.resolved} <= {*names}:
+            raise ValueError("names that were not requested")
+        if not self.modules.keys() <= {*modules}:
+            raise ValueError("modules that were not requested")
 
 
 FactsByHost = Mapping[str, HostFacts]

@@ -8,13 +8,16 @@ expressions come from this machine alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, fields, replace
 from functools import cache
+from itertools import chain
 from typing import Annotated, Any, Literal, get_type_hints
 
 import msgspec
 from msgspec import Meta
+from msgspec.structs import asdict
 
 from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
 from tfdeploy.model.answers.bounds import Name, Port, Variable
@@ -94,14 +97,9 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
     plan's own, because matching a hostile regular expression could take forever.
     """
     plan = _read(content)
-    _need(
-        plan.run == run and plan.job == job,
-        "it is the plan of another run",
-        f"{plan.run} of {plan.job}",
-    )
-    _check_hosts(plan.hosts)
-    _check_tasks(plan.tasks, {host.host for host in plan.hosts})
-    _check_names(plan)
+    if (plan.run, plan.job) != (run, job):
+        raise ValueError(f"it is the plan of another run: {plan.run!r:.200} of {plan.job!r:.200}")
+    _check(plan)
     return replace(
         plan,
         tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
@@ -123,9 +121,9 @@ def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -
 
 def _read(content: bytes) -> Plan:
     shown = read_text(content, _shown())
-    tasks = tuple(TaskPlan(**_fields(task), argv=(), env={}) for task in shown.tasks)
-    hosts = tuple(HostPlan(**_fields(host), workdir="", python="") for host in shown.hosts)
-    return Plan(**{**_fields(shown), "tasks": tasks, "hosts": hosts, "command": (), "metrics": {}})
+    tasks = tuple(TaskPlan(**asdict(task), argv=(), env={}) for task in shown.tasks)
+    hosts = tuple(HostPlan(**asdict(host), workdir="", python="") for host in shown.hosts)
+    return Plan(**{**asdict(shown), "tasks": tasks, "hosts": hosts, "command": (), "metrics": {}})
 
 
 @cache
@@ -152,62 +150,32 @@ def _shape(cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]
     return msgspec.defstruct(cls.__name__, made)
 
 
-def _fields(struct: Any) -> dict[str, Any]:
-    return {name: getattr(struct, name) for name in struct.__struct_fields__}
-
-
 def printable(text: str) -> str:
     """Return the text as one printable line of bounded length. Use it for text that is only
     shown."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 
-def _check_hosts(hosts: tuple[HostPlan, ...]) -> None:
-    _need(len({host.host for host in hosts}) == len(hosts), "a host twice", "")
-    _all("no address", is_address, (host.address for host in hosts))
-    _all("no address", is_ip, (address for host in hosts for address in host.addresses))
-
-
-def _check_tasks(tasks: tuple[TaskPlan, ...], hosts: set[str]) -> None:
-    for task in tasks:
-        _need(task.task == f"{task.role}:{task.index}", "no task", task.task)
-        _need(task.host in hosts, f"no host of {task.task}", task.host)
-        _need(
-            not task.address or is_endpoint(task.address),
-            f"no address of {task.task}",
-            task.address,
-        )
-    _need(len({task.task for task in tasks}) == len(tasks), "a task twice", "")
-
-
-def _check_names(plan: Plan) -> None:
-    tasks = {task.task for task in plan.tasks}
-    hosts = {host.host for host in plan.hosts}
+def _check(plan: Plan) -> None:
+    """Raise ValueError unless all names, addresses and paths of the plan are valid."""
+    tasks, hosts = Counter(t.task for t in plan.tasks), Counter(h.host for h in plan.hosts)
     parts = [part for parts in plan.parts.values() for part in parts]
-    _all("no task of the run", tasks.__contains__, (*plan.deciding, *(part.task for part in parts)))
-    _all(
-        "no host of the run",
-        hosts.__contains__,
-        (*plan.protect.hosts, *(part.host for part in parts)),
-    )
-    _need(
-        plan.supply_from is None or plan.supply_from in hosts,
-        "no host of the run",
-        str(plan.supply_from),
-    )
-    _all(
-        "no address",
-        is_endpoint,
-        (each for endpoints in plan.cluster.values() for each in endpoints),
-    )
-    _all("no path inside a folder", is_inside, (*plan.keep, *plan.links, *plan.data.values()))
-
-
-def _all(what: str, good: Callable[[Any], bool], values: Iterable[Any]) -> None:
-    for value in values:
-        _need(good(value), what, str(value))
-
-
-def _need(good: bool, what: str, shown: str) -> None:
-    if not good:
-        raise ValueError(f"{what}: {printable(shown)[:200]!r}" if shown else what)
+    named_tasks = {*plan.deciding, *(part.task for part in parts)}
+    on_hosts = {*(task.host for task in plan.tasks), *(part.host for part in parts)}
+    named_hosts = {*plan.protect.hosts, *on_hosts, plan.supply_from}
+    endpoints = chain(filter(None, (t.address for t in plan.tasks)), *plan.cluster.values())
+    paths = (*plan.keep, *plan.links, *plan.data.values())
+    # a fault -> the values that have it
+    faults: dict[str, Iterable[str | None]] = {
+        "given twice": (name for name, count in (tasks + hosts).items() if count > 1),
+        "no task": (t.task for t in plan.tasks if t.task != f"{t.role}:{t.index}"),
+        "no address": (h.address for h in plan.hosts if not is_address(h.address)),
+        "no IP address": (a for h in plan.hosts for a in h.addresses if not is_ip(a)),
+        "no endpoint": (each for each in endpoints if not is_endpoint(each)),
+        "no task of the run": named_tasks - tasks.keys(),
+        "no host of the run": named_hosts - {*hosts, None},
+        "no path inside a folder": (path for path in paths if not is_inside(path)),
+    }
+    for fault, values in faults.items():
+        for value in values:
+            raise ValueError(f"{fault}: {value!r:.200}")

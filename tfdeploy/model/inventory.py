@@ -47,8 +47,8 @@ class Host:
         A setting of `defaults:` has one place for all hosts, because equal texts of many hosts are
         shown once.
         """
-        place = self.places.get(key) or self.source.rpartition(":")[0]
-        return f"`{key}:` ({place})" if place else f"`{key}:`"
+        location = self.places.get(key) or self.source.rpartition(":")[0]
+        return f"`{key}:` ({location})" if location else f"`{key}:`"
 
 
 HostsByName = Mapping[str, Host]

@@ -45,7 +45,7 @@ class Secret:
     def reveal(self) -> str:
         return self._text
 
-    def is_in(self, text: str, shortest: int = 1) -> bool:
+    def is_in(self, text: str, shortest: int) -> bool:
         """True if `text` contains the value. Always False for a value of less than `shortest`
         characters."""
         return len(self._text) >= shortest and self._text in text

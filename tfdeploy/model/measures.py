@@ -42,11 +42,6 @@ def patterns_of(plan: Plan) -> Patterns:
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
-def metrics_of(sample: TaskSample) -> dict[str, float]:
-    """Return all metrics of a sample, also those that are not finite."""
-    return {**sample.printed, **{name: float(text) for name, text in sample.not_finite.items()}}
-
-
 NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
 
@@ -70,7 +65,7 @@ class Measures:
         self._written: Mapping[str, float] = {}
         # metrics found in the lines of the current quarter of a second; None: these lines are not
         # matched yet
-        self._found: dict[str, float] | None = None
+        self._matched: dict[str, float] | None = None
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
         }
@@ -85,12 +80,13 @@ class Measures:
             self._settle()
             self._bucket = bucket
         self._pending.append(line)
-        self._found = None
+        self._matched = None
 
     def take_sample(self, sample: TaskSample) -> None:
         """Record the metrics that the task's host read, also from event files. If this machine also
         matches a metric in lines, the value from the lines takes precedence."""
-        metrics = metrics_of(sample)
+        not_finite = {name: float(text) for name, text in sample.not_finite.items()}
+        metrics = {**sample.printed, **not_finite}
         if self._reader is None:
             for name in metrics.keys() & sample.step_times.keys() & self._samples.keys():
                 if sample.step_times[name] > self._counted.get(name, 0.0):
@@ -152,7 +148,7 @@ class Measures:
     def _settle(self) -> None:
         matched = self._match()
         self._pending.clear()
-        self._found = {}
+        self._matched = {}
         self._settled.update(matched)
         for name in STEP_COUNTERS:
             if name in matched:
@@ -169,19 +165,14 @@ class Measures:
         return is_possible_step(step, last, self._bucket / _BUCKETS_PER_S - time)
 
     def _match(self) -> dict[str, float]:
-        if self._found is None:
-            self._found = self._read_pending()
-        return self._found
-
-    def _read_pending(self) -> dict[str, float]:
-        if self._reader is None or not self._pending:
-            return {}
-        metrics = self._reader.find_metrics(reversed(self._pending), self._is_possible)
-        if "step" not in metrics and BATCH in metrics:
-            step = keras_step({**self._settled, **metrics})
-            if step is not None:
-                metrics["step"] = step
-        return metrics
+        if self._matched is None and self._reader is not None:
+            metrics = self._reader.find_metrics(reversed(self._pending), self._is_possible)
+            if "step" not in metrics and BATCH in metrics:
+                step = keras_step({**self._settled, **metrics})
+                if step is not None:
+                    metrics["step"] = step
+            self._matched = metrics
+        return self._matched or {}
 
 
 def _sample(samples: deque[tuple[float, float]], time: float, step: float) -> None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Mode
 
 # How the tasks of a role get GPUs. one: each task gets one. all: the tasks of the role on a host
@@ -26,9 +27,9 @@ Trait = Literal[
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one mode. `program`: what it is for. `takes`: the roles that it can use; other roles of the inventory stay
-    idle. `needs`: the roles that it requires. `on_death`: what happens after a death, as text.
-    `serves`: the roles whose tasks never end by themselves."""
+    """The rules of one mode. `program`: the programs that it is for. `takes`: the roles that it can
+    use; other roles of the inventory stay idle. `needs`: the roles that it requires. `on_death`:
+    what happens after a death, as text. `serves`: the roles whose tasks never end by themselves."""
 
     program: str
     takes: tuple[str, ...]
@@ -72,11 +73,10 @@ class Rules:
         return shares.get(role, "one")
 
 
-_BETWEEN = ("ps", "chief", "worker", "evaluator")
 RULES: dict[Mode, Rules] = {
     "async": Rules(
         program="tf.train.Server and replica_device_setter",
-        takes=_BETWEEN,
+        takes=ROLES,
         needs=("worker", "ps"),
         serves=("ps",),
         takes_flags=True,
@@ -88,7 +88,7 @@ RULES: dict[Mode, Rules] = {
     ),
     "sync": Rules(
         program="the same with SyncReplicasOptimizer",
-        takes=_BETWEEN,
+        takes=ROLES,
         needs=("worker", "ps"),
         serves=("ps",),
         takes_flags=True,
@@ -117,7 +117,7 @@ RULES: dict[Mode, Rules] = {
     ),
     "coordinator": Rules(
         program="ParameterServerStrategy with ClusterCoordinator",
-        takes=_BETWEEN,
+        takes=ROLES,
         needs=("worker", "ps"),
         serves=("ps", "worker"),
         lead="chief",
@@ -130,9 +130,8 @@ RULES: dict[Mode, Rules] = {
         # With Keras 3, `fit` fails with "you need to pass this dataset to
         # ClusterCoordinator.create_per_worker_dataset".
         needs_keras_2=("ParameterServerStrategy", "ParameterServerStrategyV2"),
-        on_death="a worker: the chief could go on; a ps: the chief "
-        "ends with an error; the chief: the "
-        "servers wait",
+        on_death="a worker: the chief could go on; a ps: the chief ends with an error; the chief: "
+        "the servers wait",
     ),
     "ingraph": Rules(
         program="one client with a copy of the model for each worker",

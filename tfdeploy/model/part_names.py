@@ -12,14 +12,11 @@ def part_variable(name: str) -> str:
     <NAME> is the data set's name in capitals. Characters that are neither letters nor digits become
     `_`.
     """
-    return f"{BEFORE}{_capitals(name)}_PART"
+    capitals = "".join(char if char.isascii() and char.isalnum() else "_" for char in name).upper()
+    return f"{BEFORE}{capitals}_PART"
 
 
 def parts_variable(name: str) -> str:
     """Return TFDEPLOY_DATA_<NAME>_PARTS, the name of the variable that holds the number of
     parts."""
-    return f"{BEFORE}{_capitals(name)}_PARTS"
-
-
-def _capitals(name: str) -> str:
-    return "".join(char if char.isascii() and char.isalnum() else "_" for char in name).upper()
+    return f"{part_variable(name)}S"

@@ -141,6 +141,10 @@ class Plan:
         run."""
         return {host.host: host.versions for host in self.hosts if host.versions}
 
+    @property
+    def host_names(self) -> tuple[str, ...]:
+        return tuple(host.host for host in self.hosts)
+
     def host(self, name: str) -> HostPlan:
         """Return what the plan says about the host. Raises KeyError for an unknown host."""
         return {host.host: host for host in self.hosts}[name]

@@ -68,13 +68,13 @@ def plan_from_file(content: bytes) -> Plan:
 
 
 def _split(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
-    for at, (number, text) in enumerate(texts):
+    for position, (number, text) in enumerate(texts):
         before, pieces, after = word.partition(text)
         if pieces:
-            rest = texts[at:]
+            remaining_texts = texts[position:]
             return [
-                *(_split(before, rest) if before else ()),
+                *(_split(before, remaining_texts) if before else ()),
                 number,
-                *(_split(after, rest) if after else ()),
+                *(_split(after, remaining_texts) if after else ()),
             ]
     return [word]

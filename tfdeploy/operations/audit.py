@@ -16,7 +16,7 @@ from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.allowed import is_ip, is_name
-from tfdeploy.model.answers.audit import AUDIT, AuditHere, Entry
+from tfdeploy.model.answers.audit import AUDIT, AuditReport, Entry
 from tfdeploy.model.audit_log import AuditLog, read_log
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.inventory import Host
@@ -60,7 +60,7 @@ class HostAudit:
     """The answer of one host: its audit log, its present state, and its programs' versions."""
 
     log: AuditLog
-    here: AuditHere
+    here: AuditReport
     versions: AuditVersionRow
 
 
@@ -184,7 +184,7 @@ def _secret_rows(
 
     held = {host: _runs_with_secrets(host, one, good) for host, one in good.items()}
     if (plan := subject.plan) is not None:
-        for host in (each.host for each in plan.hosts if each.host in good or each.host in bad):
+        for host in (name for name in plan.host_names if name in good or name in bad):
             is_held = (plan.job, plan.run) in held.get(host, ())
             for name in plan.secrets:
                 add(

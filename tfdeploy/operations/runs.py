@@ -76,7 +76,7 @@ def select_rows(
 
 
 def _row(known: FoundRun, plan: Plan | None, answered: set[str]) -> RunRow:
-    hosts = [host.host for host in plan.hosts] if plan else sorted({*known.states, *known.damaged})
+    hosts = [*plan.host_names] if plan else sorted({*known.states, *known.damaged})
     view = (
         run_view(plan, known.states, known.tasks, unreachable={*hosts} - answered) if plan else None
     )

@@ -21,7 +21,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import WHEELS, Job
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, group
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
@@ -225,9 +225,7 @@ def differences(environments: Mapping[str, Environment]) -> Differences:
     names = {name for versions in versions_of.values() for name in versions}
     differing: Differences = {}
     for name in sorted(names, key=lambda name: (name != "Python", name)):
-        versions: dict[str, list[str]] = {}
-        for host, has in versions_of.items():
-            versions.setdefault(has.get(name, ""), []).append(host)
+        versions = group((has.get(name, ""), host) for host, has in versions_of.items())
         if len(versions) > 1:
             differing[name] = versions
     return differing

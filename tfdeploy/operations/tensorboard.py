@@ -78,7 +78,7 @@ def _choose_host(plan: Plan, wanted: str | None) -> Host:
     name = wanted or deciding_host(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)
     if chosen is None:
-        names = ", ".join(host.host for host in plan.hosts[:12])
+        names = ", ".join(plan.host_names[:12])
         raise UsageError(
             f"{name} is no host of {plan.run}", where="--host", next=f"it ran on {names}"
         )

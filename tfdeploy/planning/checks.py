@@ -77,11 +77,16 @@ def roles(inventory: Inventory, job: Job, options: Options, requested: RoleReque
     _check_chief(inventory, requested.get("chief"))
     for name in mode.needs:
         if not role_hosts(inventory, name):
+            # `select` leaves a role without hosts if the file has some.
+            is_left_out = name in inventory.roles
+            why = "--limit or --exclude leaves none" if is_left_out else "no host has that role"
             raise ConfigError(
-                f"mode {job.mode} needs at least one {name}, and no host has that role",
+                f"mode {job.mode} needs at least one {name}, and {why}",
                 where=f"{inventory.source or 'inventory'}: roles.{name}",
-                next=f"write `roles: {{{name}: [HOST, ...]}}` in the inventory (--limit and "
-                "--exclude may have left them out)",
+                next="select a host of that role too: `tfdeploy inventory` lists the roles"
+                if is_left_out
+                else f"write `roles: {{{name}: [HOST, ...]}}` in the inventory, or a group [{name}] in "
+                "one of Ansible",
             )
 
 
@@ -185,6 +190,10 @@ def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByH
     )
     if lacking and name:
         install = f"install it there, or write its whole path, or ./{name} if it is in the code"
+        if " " in name:
+            install = f"write each word by itself: [{', '.join(name.split())}]"
+        elif name.endswith(".py"):
+            install = f"write python {name}"
         raise Refused(
             f"there is no program {name} on PATH of {fold_names(lacking)}",
             where=_command_source(job),

@@ -95,20 +95,17 @@ def _part(
 
 def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
     mode_rules = rules(plan.mode)
-    return wire.TaskSpec(
-        task=task.task,
-        role=task.role,
-        index=task.index,
+    return copy_fields(
+        wire.TaskSpec,
+        task,
         argv=[pack_value(word, texts) for word in task.argv],
         env=pack_values(task.env, texts),
         port=None if mode_rules.ranks else task.port,
         gpus=list(task.gpus),
-        deciding=task.deciding,
         ready_after_s=plan.ready_after_s,
         ready_timeout_s=plan.ready_timeout_s,
         log_max_bytes=plan.logs_max_bytes,
         path_prepend=[posixpath.dirname(host.python)],
-        serves=task.serves,
         traits=list(mode_rules.traits),
         runtime=mode_rules.tensorflow,
         own_port=task.port if mode_rules.ranks else None,

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.hostplan import connection_settings
 from tfdeploy.model.inventory import Host
@@ -45,36 +46,33 @@ class Shared:
 
 def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Return the plan of one task. Raises UsageError for an unknown placeholder."""
-    job = shared.job
+    job, mode, role = shared.job, rules(shared.job.mode), seat.role
     values = {
         **command_line.values(layout, seat, job, shared.run),
         **datasets.placeholders(job, shared.data, facts.workdir),
         **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
     }
-    chosen = {**shared.chosen, **shared.identity.variables(layout.cluster, seat.role, seat.index)}
-    of_data = datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats))
-    program = shared.programs.get(seat.role)
+    chosen = {
+        **shared.chosen,
+        **shared.identity.variables(layout.cluster, role, seat.index),
+        **datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats)),
+    }
+    program = shared.programs.get(role)
     command, flags = (program.of.job, program.flags) if program else (job, ())
-    argv = command_line.argv(command, facts, values, flags, shared.own.get(seat.role, {}))
-    return TaskPlan(
-        task=seat.task,
-        role=seat.role,
-        index=seat.index,
-        host=seat.host,
+    argv = command_line.argv(command, facts, values, flags, shared.own.get(role, {}))
+    if role in shared.served.roles:
+        argv = servers.argv(argv[0], facts, shared.served)
+    return copy_fields(
+        TaskPlan,
+        seat,
         address="" if shared.own_addresses else layout.endpoints.get(seat.task, ""),
         port=None if shared.own_addresses else layout.ports.get(seat.task),
-        gpus=seat.gpus,
-        argv=servers.argv(argv[0], facts, shared.served)
-        if seat.role in shared.served.roles
-        else argv,
-        env=environment.environment(
-            job, seat, layout, values, {**chosen, **of_data}, shared.identity.job_names
-        ),
+        argv=argv,
+        env=environment.environment(job, seat, layout, values, chosen, shared.identity.job_names),
         deciding=seat.task in layout.deciding,
-        why=seat.why,
-        serves=seat.role in rules(job.mode).serves,
-        on_death=restarts.on_death(job, seat.role),
-        gang=restarts.in_gang(job, seat.role),
+        serves=role in mode.serves,
+        on_death=restarts.on_death(job, role),
+        gang=bool(job.restart_max) and role in mode.gang,
     )
 
 

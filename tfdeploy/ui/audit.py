@@ -3,7 +3,7 @@ runs have left behind. The input is the result as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tfdeploy.model.text.folding import fold_names
@@ -20,105 +20,72 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
     """Write each section of the audit that has rows. The last line says whether runs have left
     something behind."""
     _show_entries(terminal, answer["entries"])
-    _show_ports(terminal, answer["ports"])
-    admitted = [(row["host"], row["address"], row["of"]) for row in answer["admitted"]]
-    _section(terminal, ["host", "has admitted", "of"], admitted)
-    _section(
-        terminal, ["secret", "host", "run", "delivered", "forgotten"], _secrets(answer["secrets"])
-    )
-    _section(
-        terminal,
-        ["host", "tfdeploy", "agent", "python", "tensorflow"],
-        _versions(answer["versions"]),
-    )
-    _section(
-        terminal,
-        ["host", "log", "what is wrong with it"],
-        [(f["host"], f["line"], f["what"]) for f in answer["faults"]],
-    )
-    _section(
-        terminal,
-        ["host", "left", "where"],
-        [(r["host"], r["kind"], r["path"]) for r in answer["left"]],
-    )
+    ports = [{**row, "task": row["task"] or "mesh"} for row in answer["ports"]]
+    _section(terminal, {"host": "host", "port": "port", "of": "task", "protect": "protect"}, ports)
+    admitted = {"host": "host", "has admitted": "address", "of": "of"}
+    _section(terminal, admitted, answer["admitted"])
+    _show_secrets(terminal, answer["secrets"])
+    _show_versions(terminal, answer["versions"])
+    faults = {"host": "host", "log": "line", "what is wrong with it": "what"}
+    _section(terminal, faults, answer["faults"])
+    _section(terminal, {"host": "host", "left": "kind", "where": "path"}, answer["left"])
     unasked = [row["host"] for row in answer["errors"]]
     if unasked:
-        terminal.write(
-            terminal.paint(
-                f"not known of {fold_names(map(clean, unasked))}: no answer", "bold yellow"
-            )
-            + "\n"
-        )
+        names = fold_names(map(clean, unasked))
+        terminal.write_line(f"not known of {names}: no answer", "bold yellow")
     if answer["left"]:
-        terminal.write(terminal.paint("something is left", "bold red") + "\n")
+        terminal.write_line("something is left", "bold red")
     elif answer["ok"]:
-        terminal.write("nothing is left\n")
+        terminal.write_line("nothing is left")
 
 
 def _show_entries(terminal: Terminal, entries: Rows) -> None:
     """Write the entries of the hosts' audit logs. A command has an entry on each of its hosts.
     These entries become one row with all these hosts."""
-    folded: dict[tuple[object, ...], list[str]] = {}
+    hosts: dict[tuple[object, ...], dict[str, None]] = {}
     for row in entries:
-        by = (
-            f"{str(row['key'])[:_KEY]}{'' if row['key_by'] == 'sshd' else ' (it says)'}"
-            if row["key"]
-            else ""
-        )
-        second = str(row["time"])[:19].replace("T", " ") + "Z"
-        key = (
-            second,
+        client_key = (row["key"] or "")[:_KEY]
+        if client_key and row["key_by"] != "sshd":
+            client_key += " (it says)"
+        entry = (
+            row["time"][:19].replace("T", " ") + "Z",
             row["operator"] or "?",
             row["from"],
-            by,
+            client_key,
             row["verb"],
             row["run"] or row["job"],
             row["outcome"],
         )
-        folded.setdefault(key, []).append(row["host"])
-    shown = [
-        (time, operator, client, key, verb, run_or_job, outcome, fold_names(dict.fromkeys(hosts)))
-        for (time, operator, client, key, verb, run_or_job, outcome), hosts in folded.items()
-    ]
-    _section(terminal, ["time", "operator", "from", "key", "verb", "of", "outcome", "hosts"], shown)
+        hosts.setdefault(entry, {})[row["host"]] = None
+    headers = ["time", "operator", "from", "key", "verb", "of", "outcome", "hosts"]
+    _show_rows(terminal, headers, [(*entry, fold_names(names)) for entry, names in hosts.items()])
 
 
-def _show_ports(terminal: Terminal, ports: Rows) -> None:
-    _section(
-        terminal,
-        ["host", "port", "of", "protect"],
-        [(p["host"], p["port"], p["task"] or "mesh", p["protect"]) for p in ports],
-    )
+def _show_secrets(terminal: Terminal, secrets: Rows) -> None:
+    texts = {None: "?", True: "yes", False: "no"}
+    keys = ("delivered", "forgotten")
+    rows = [{**row, **{key: texts[row[key]] for key in keys}} for row in secrets]
+    columns = {"secret": "name", **{key: key for key in ("host", "run", *keys)}}
+    _section(terminal, columns, rows)
 
 
-def _secrets(rows: Rows) -> list[tuple[object, ...]]:
-    return [
-        (row["name"], row["host"], row["run"], _word(row["delivered"]), _word(row["forgotten"]))
-        for row in rows
-    ]
+def _show_versions(terminal: Terminal, versions: Mapping[str, Any]) -> None:
+    keys = ("host", "tfdeploy", "agent", "python", "tensorflow")
+    rows = [{**row, "agent": row["agent"][:12]} for row in versions["hosts"]]
+    if rows:
+        rows.insert(0, {"host": "this machine", "tfdeploy": versions["operator"]})
+    _section(terminal, {key: key for key in keys}, rows)
 
 
-def _word(value: bool | None) -> str:
-    return "?" if value is None else "yes" if value else "no"
+def _section(terminal: Terminal, columns: Mapping[str, str], rows: Rows) -> None:
+    """Write a table of the rows. `columns`: header -> key of the rows."""
+    cells = [[row.get(key) for key in columns.values()] for row in rows]
+    _show_rows(terminal, list(columns), cells)
 
 
-def _versions(answer: Mapping[str, Any]) -> list[tuple[object, ...]]:
-    own_row: list[tuple[object, ...]] = [("this machine", answer["operator"], "", "", "")]
-    rows: list[tuple[object, ...]] = [
-        (
-            row["host"],
-            row["tfdeploy"],
-            str(row["agent"])[:12],
-            row["python"],
-            row["tensorflow"] or "",
-        )
-        for row in answer["hosts"]
-    ]
-    return own_row + rows if rows else []
-
-
-def _section(terminal: Terminal, headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
-    listed = list(rows)
-    if listed:
-        show_rows(terminal, headers, listed)
+def _show_rows(
+    terminal: Terminal, headers: Sequence[str], rows: Sequence[Sequence[object]]
+) -> None:
+    if rows:
+        show_rows(terminal, headers, rows)
         terminal.write("\n")

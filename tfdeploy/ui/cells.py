@@ -25,18 +25,18 @@ Row = list[Span]
 def fit(row: Row, width: int) -> Row:
     """Return the row, cut or padded to exactly `width` columns."""
     fitted: Row = []
-    left = width
+    free_columns = width
     for piece in row:
-        taken = cells(piece.text)
-        if taken > left:
-            piece = Span(_crop(piece.text, left), piece.style)
-            taken = cells(piece.text)
+        used_columns = cells(piece.text)
+        if used_columns > free_columns:
+            piece = Span(_crop(piece.text, free_columns), piece.style)
+            used_columns = cells(piece.text)
         fitted.append(piece)
-        left -= taken
-        if left <= 0:
+        free_columns -= used_columns
+        if free_columns <= 0:
             break
-    if left > 0:
-        fitted.append(Span(" " * left))
+    if free_columns > 0:
+        fitted.append(Span(" " * free_columns))
     return fitted
 
 
@@ -74,8 +74,8 @@ def wrap(text: str, width: int, *, indent: int = 0) -> list[str]:
     room = width
     while cells(text) > room:
         piece = _crop(text, room).rstrip() if not text.isascii() else text[:room]
-        taken = piece or text[:1]
-        pieces.append(" " * (indent if pieces else 0) + taken)
-        text = text[len(taken) :]
+        line = piece or text[:1]
+        pieces.append(" " * (indent if pieces else 0) + line)
+        text = text[len(line) :]
         room = max(1, width - indent)
     return [*pieces, " " * (indent if pieces else 0) + text]

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import re
 import shlex
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -43,25 +44,16 @@ def show_checks(
     nothing if there is no problem."""
     problems = _by_problem(hosts)
     for problem, checks_by_host in sorted(problems.items(), key=lambda each: each[0].level):
-        detail = (
-            next(iter(checks_by_host.values()))["detail"]
-            if len(checks_by_host) == 1
-            else problem.detail.replace(_HOST, fold_names(checks_by_host))
-        )
-        _show(
-            terminal,
-            f"{fold_names(checks_by_host)} {problem.check}",
-            problem.level == "error",
-            detail,
-            _fixes(checks_by_host),
-        )
+        first, *others = checks_by_host.values()
+        names = fold_names(checks_by_host)
+        detail = problem.detail.replace(_HOST, names) if others else first["detail"]
+        is_error = problem.level == "error"
+        _show(terminal, f"{names} {problem.check}", is_error, detail, _fixes(checks_by_host))
     groups = group(links)
     for each in groups[:MOST_GROUPS]:
         _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", [each.fix])
-    if len(groups) > MOST_GROUPS:
-        terminal.write(
-            f"and {len(groups) - MOST_GROUPS} more: `tfdeploy check --json` has all links\n"
-        )
+    if (unshown := len(groups) - MOST_GROUPS) > 0:
+        terminal.write(f"and {unshown} more: `tfdeploy check --json` has all links\n")
     if not quiet or problems or groups:
         terminal.write(_summary(terminal, hosts, links, problems))
 
@@ -115,26 +107,16 @@ def _summary(
 ) -> str:
     pairs = {(each["from"], each["to"]) for each in links}
     broken_links = {(each["from"], each["to"]) for each in links if not each["ok"]}
-    errors = sum(
-        len(affected) for problem, affected in problems.items() if problem.level == "error"
-    )
-    warnings = sum(
-        len(affected) for problem, affected in problems.items() if problem.level != "error"
-    )
+    numbers = Counter({"broken link": len(broken_links)})
+    for problem, affected in problems.items():
+        numbers[problem.level] += len(affected)
     counts = [
-        count(number, word)
-        for number, word in (
-            (errors, "error"),
-            (warnings, "warning"),
-            (len(broken_links), "broken link"),
-        )
-        if number
+        count(numbers[word], word) for word in ("error", "warning", "broken link") if numbers[word]
     ]
     slow = any(each["ok"] and each["why"] for each in links)
     verdict = ", ".join(counts) or ("slow links" if slow else "nothing wrong")
-    style = "red" if errors or broken_links else "yellow" if warnings or slow else "green"
-    return (
-        f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: "
-        + terminal.paint(verdict, style)
-        + "\n"
-    )
+    style = "yellow" if counts or slow else "green"
+    if numbers["error"] or broken_links:
+        style = "red"
+    heading = f"{count(len(hosts), 'host')}, {count(len(pairs), 'link')}: "
+    return f"{heading}{terminal.paint(verdict, style)}\n"

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, group
 from tfdeploy.ui.amounts import count, in_bytes, listed
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
@@ -21,13 +21,14 @@ def show_things(
 ) -> None:
     """Write a table of the items that are removed. `things`: host -> items. `local`: run -> bytes
     of the run's record on this machine."""
-    folded: dict[tuple[str, str, str], dict[str, int]] = {}
-    for host, items in things.items():
-        for item in items:
-            folded.setdefault((item.kind, item.job, item.name), {})[host] = item.bytes
-    rows = [
-        (kind, job, name, in_bytes(sum(hosts.values())), fold_names(map(clean, hosts)))
-        for (kind, job, name), hosts in folded.items()
+    sizes = group(
+        ((item.kind, item.job, item.name), (clean(host), item.bytes))
+        for host, items in things.items()
+        for item in items
+    )
+    rows: list[tuple[str, ...]] = [
+        (*item, in_bytes(sum(size for _, size in hosts)), fold_names(host for host, _ in hosts))
+        for item, hosts in sizes.items()
     ]
     if local:
         rows.append(
@@ -39,13 +40,14 @@ def show_things(
 def staying_words(things: Mapping[str, Iterable[CleanItem]]) -> list[str]:
     """Return a line for each item that is not removed, with the reason. `things`: host -> its items
     that are not removed."""
-    folded: dict[tuple[str, str, str], list[str]] = {}
-    for host, items in things.items():
-        for item in items:
-            folded.setdefault((item.kind, item.name, item.stays), []).append(host)
+    hosts_by_item = group(
+        ((item.kind, item.name, item.stays), host)
+        for host, items in things.items()
+        for item in items
+    )
     return [
         f"[{fold_names(hosts)}] {kind} {clean(name)} stays: {clean(why)}"
-        for (kind, name, why), hosts in folded.items()
+        for (kind, name, why), hosts in hosts_by_item.items()
     ]
 
 

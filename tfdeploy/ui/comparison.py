@@ -26,21 +26,22 @@ def show_comparison(
     final: Sequence[Final],
     lines: Sequence[LinesOfFile] = (),
 ) -> None:
-    files = [row for row in differs if row["what"] == "code"]
+    left_out = {
+        row["key"] for row in [row for row in differs if row["what"] == "code"][MOST_FILES:]
+    }
     rows = [
-        (row["what"], row["key"], *(value if value is not None else "-" for value in row["values"]))
+        (row["what"], row["key"], *("-" if value is None else value for value in row["values"]))
         for row in differs
+        if row["what"] != "code" or row["key"] not in left_out
     ]
-    left_out = len(files) - MOST_FILES
-    if left_out > 0:
-        unshown = {row["key"] for row in files[MOST_FILES:]}
-        rows = [row for row in rows if row[0] != "code" or row[1] not in unshown]
     if rows:
         show_rows(terminal, ["differs", "in", *runs], rows)
     else:
         terminal.write("command, env, code, plan and versions are the same\n")
-    if left_out > 0:
-        terminal.write(f"and {count(left_out, 'more file')} of the code; --json has them all\n")
+    if left_out:
+        terminal.write(
+            f"and {count(len(left_out), 'more file')} of the code; --json has them all\n"
+        )
     _show_lines(terminal, lines)
     metrics = list(dict.fromkeys(row["metric"] for row in final))
     if metrics:
@@ -54,23 +55,22 @@ def show_comparison(
 
 
 def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
-    left = MOST_LINES
+    free_lines = MOST_LINES
     for file in files:
-        if not left:
+        if not free_lines:
             break
-        first_run, second_run = map(clean, file["runs"])
-        terminal.write(
-            "\n"
-            + terminal.paint(f"{clean(file['path'])}: {first_run} -> {second_run}", "bold")
-            + "\n"
+        terminal.write("\n")
+        terminal.write_line(
+            f"{clean(file['path'])}: {' -> '.join(map(clean, file['runs']))}", "bold"
         )
         if file["why"]:
             terminal.write(f"  {clean(file['why'])}\n")
-        shown = (file["diff"] or [])[:left]
-        left -= len(shown)
+        shown = (file["diff"] or [])[:free_lines]
+        free_lines -= len(shown)
         for line in shown:
-            terminal.write("  " + terminal.paint(clean(line), _STYLES.get(line[:1], "")) + "\n")
-    unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - left)
+            terminal.write("  ")
+            terminal.write_line(clean(line), _STYLES.get(line[:1], ""))
+    unshown = sum(len(file["diff"] or ()) for file in files) - (MOST_LINES - free_lines)
     if unshown:
         terminal.write(f"\nand {unshown:,} more lines; --to FILE has them\n")
 
@@ -78,5 +78,7 @@ def _show_lines(terminal: Terminal, files: Sequence[LinesOfFile]) -> None:
 def _value(row: Final | None) -> str:
     if row is None:
         return "-"
-    at = f" at step {row['step']:,}" if row["step"] is not None and row["metric"] != "step" else ""
-    return figure(row["value"]) + at
+    step_text = (
+        f" at step {row['step']:,}" if row["step"] is not None and row["metric"] != "step" else ""
+    )
+    return figure(row["value"]) + step_text

@@ -35,20 +35,17 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
     ]
     show_rows(terminal, ["host", "setup", "python", "by", "sent", "took"], rows)
     already_set_up = {
-        host["host"]: _in_words(host) for host in hosts if host["ok"] and not host["made"]
+        host["host"]: f"{count(len(host['packages']), 'package')}, Python {host['python_version']}"
+        for host in hosts
+        if host["ok"] and not host["made"]
     }
     for names, environment in fold_equal(already_set_up):
-        terminal.write(f"{clean(fold_names(names))}: had it already ({clean(environment)})\n")
-    for names, error in fold_equal(
-        {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
-    ):
+        terminal.write_line(f"{clean(fold_names(names))}: had it already ({clean(environment)})")
+    errors = {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
+    for names, error in fold_equal(errors):
         first, *more = error.splitlines() or ["failed"]
-        line = clean(by_host(fold_names(names), first))
-        terminal.write(terminal.paint(line, "red") + "\n")
-        terminal.write("".join(f"{clean(line)}\n" for line in more))
+        terminal.write_line(clean(by_host(fold_names(names), first)), "red")
+        for line in more:
+            terminal.write_line(clean(line))
     for text in differences:
         terminal.write(f"{terminal.paint('differs:', 'yellow')} {clean(text)}\n")
-
-
-def _in_words(host: SetupRow) -> str:
-    return f"{count(len(host['packages']), 'package')}, Python {host['python_version']}"

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from itertools import groupby
 
+from tfdeploy.model.text.folding import group
 from tfdeploy.ui.amounts import count
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
@@ -50,11 +51,9 @@ class _Tree:
     itself."""
 
     def __init__(self, feeds: Iterable[tuple[str, str]]) -> None:
-        self.children: dict[str, list[str]] = {}
-        self.parents: dict[str, str] = {}
-        for parent, child in feeds:
-            self.children.setdefault(parent, []).append(child)
-            self.parents[child] = parent
+        feeds = list(feeds)
+        self.children = group(feeds)
+        self.parents = {child: parent for parent, child in feeds}
         self.tops = [parent for parent in self.children if parent not in self.parents]
         self.depth = dict.fromkeys(self.tops, 0)
         order = list(self.tops)
@@ -115,7 +114,7 @@ def _one_line(row: list[str], end: list[str], width: int, named: Collection[str]
 def _folded(shown_names: list[str], keep: Collection[int]) -> list[str]:
     lines: list[str] = []
     for is_kept, run in groupby(enumerate(shown_names), key=lambda each: each[0] in keep):
-        names = [word for _, word in run]
+        names = [name for _, name in run]
         lines += names if is_kept else [_counted(len(names))]
     return lines
 

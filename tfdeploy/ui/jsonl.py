@@ -18,7 +18,6 @@ import termios
 import threading
 import time
 from pathlib import Path
-from types import TracebackType
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.events import Event, LineFields, event_to_json
@@ -73,21 +72,10 @@ class EventsFile:
         with self._lock:
             self._file.close()
 
-    def __enter__(self) -> EventsFile:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.close()
-
     def _write(self, line: bytes) -> None:
-        left = memoryview(line)
-        while left:
-            left = left[self._file.write(left) or 0 :]
+        unwritten = memoryview(line)
+        while unwritten:
+            unwritten = unwritten[self._file.write(unwritten) or 0 :]
         if self._fifo:
             self._wait_until_read()
 
@@ -100,7 +88,7 @@ class EventsFile:
     def _reader_gone(self) -> bool:
         poll = select.poll()
         poll.register(self._file.fileno(), 0)
-        return any(what & select.POLLERR for _, what in poll.poll(0))
+        return any(events & select.POLLERR for _, events in poll.poll(0))
 
 
 def unread_bytes(fd: int) -> int:

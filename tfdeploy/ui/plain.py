@@ -29,6 +29,8 @@ from tfdeploy.ui.amounts import count, in_bytes, in_seconds
 from tfdeploy.ui.sanitise import clean, clean_line
 from tfdeploy.ui.terminal import Terminal, task_color, terminal_of
 
+_Words = tuple[str, str]  # a line, and its style
+_NOTHING = "", ""
 _LEVEL_STYLE = {"error": "bold red", "warning": "yellow"}
 _STATE_STYLE = {
     "succeeded": "bold green",
@@ -89,135 +91,109 @@ class PlainView:
                 label = f"\x1b[{task_color(task)}m{label}\x1b[0m"
             self._write(self.lines, "".join(f"{label} | {text}\n" for text in texts))
 
-    def _text_and_style(self, event: Event) -> tuple[str, str]:
+    def _text_and_style(self, event: Event) -> _Words:
         """Return the text to print for the event, and its style. Return ("", "") if the event is
         not shown, or if it repeats the last text about the same task or host."""
         text, style = event_words(event, verbose=self.verbose)
         key = f"{event.kind} {event.host} {event.task} {event.data.get('what', '')}"
         if not text or (event.kind != "note" and self._last_text.get(key) == text):
-            return "", ""
+            return _NOTHING
         self._last_text[key] = text
         if self.quiet and "red" not in style and "yellow" not in style:
-            return "", ""
+            return _NOTHING
         return text, style
 
 
-def event_words(event: Event, *, verbose: bool = False) -> tuple[str, str]:
+def event_words(event: Event, *, verbose: bool = False) -> _Words:
     """Return a sanitised line that describes the event, and its style; ("", "") for an event that
     is not shown."""
     where = f"[{clean(event.host, 80)}] " if event.host and event.kind != "task" else ""
-    text, style = (
-        _FORMATTERS[event.kind](event, event.data, verbose)
-        if event.kind in _FORMATTERS
-        else ("", "")
-    )
+    formatter = _FORMATTERS.get(event.kind)
+    text, style = formatter(event, event.data, verbose) if formatter else _NOTHING
     return (where + clean(text) if text else ""), style
 
 
-def _step(event: Event, data: StepFields, verbose: bool) -> tuple[str, str]:
-    state = data.get("state")
+def _step(event: Event, data: StepFields, verbose: bool) -> _Words:
+    step, state = data.get("step"), data.get("state")
     if state == "failed":
-        return f"{data.get('step')} failed", "red"
-    if verbose:
-        return f"{data.get('step')} {'...' if state == 'begin' else state}", "dim"
-    return (f"{data.get('step')} ...", "dim") if state == "begin" else ("", "")
+        return f"{step} failed", "red"
+    if state != "begin" and not verbose:
+        return _NOTHING
+    return f"{step} {'...' if state == 'begin' else state}", "dim"
 
 
-def _host(event: Event, data: HostFields, verbose: bool) -> tuple[str, str]:
+def _host(event: Event, data: HostFields, verbose: bool) -> _Words:
     state, text = data.get("state", ""), data.get("text")
     is_bad = state in ("unreachable", "failed")
     if not (is_bad or verbose or text):
-        return "", ""
+        return _NOTHING
     return (f"{state}: {text}" if text else state), "red" if is_bad else ""
 
 
-def _transfer(event: Event, data: TransferFields, verbose: bool) -> tuple[str, str]:
+def _transfer(event: Event, data: TransferFields, verbose: bool) -> _Words:
     what, state = data.get("what", ""), data.get("state")
     if state == "failed":
         return f"{what} failed", "red"
-    if state != "done":
-        return "", ""
     sent, done = data.get("total_bytes") or data.get("sent_bytes") or 0, data.get("done") or "sent"
+    if state != "done" or (what == "all" and sent):
+        return _NOTHING
     if what == "all":
-        return ("", "") if sent else (f"all there already, nothing {done}", "")
+        return f"all there already, nothing {done}", ""
     return f"{what} {in_bytes(sent)} {done}", ""
 
 
-def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> tuple[str, str]:
+def _broadcast(event: Event, data: BroadcastFields, verbose: bool) -> _Words:
     """Return the line about a finished broadcast: 'data digits: 256 MB to 16 hosts in 45 s (5.7
     MB/s); the slowest link (n3 from n2) allows 5.9 MB/s'."""
     if data["state"] != "done":
-        return "", ""
-    total, seconds, slowest = (
-        data.get("total_bytes", 0),
-        data.get("seconds", 0.0),
-        data.get("slowest"),
-    )
+        return _NOTHING
+    total, seconds = data.get("total_bytes", 0), data.get("seconds", 0.0)
     rate = f" ({in_bytes(total / seconds)}/s)" if seconds else ""
-    text = (
-        f"{data['what']}: {in_bytes(total)} to {count(data.get('hosts', 0), 'host')} in "
-        f"{in_seconds(seconds)}{rate}"
-    )
-    if slowest is not None:
+    hosts = count(data.get("hosts", 0), "host")
+    text = f"{data['what']}: {in_bytes(total)} to {hosts} in {in_seconds(seconds)}{rate}"
+    if slowest := data.get("slowest"):
         parents = " and ".join(parent or "here" for parent in slowest["parents"])
-        text += (
-            f"; the slowest link ({slowest['host']} from {parents}) allows "
-            f"{in_bytes(slowest['rate'])}/s"
-        )
+        link_rate = f"{in_bytes(slowest['rate'])}/s"
+        text += f"; the slowest link ({slowest['host']} from {parents}) allows {link_rate}"
     return text, ""
 
 
-def _task(event: Event, data: TaskFields, verbose: bool) -> tuple[str, str]:
-    state, task, host = (
-        data.get("state"),
-        event.task or data.get("task") or "?",
-        event.host or data.get("host") or "?",
-    )
+def _task(event: Event, data: TaskFields, verbose: bool) -> _Words:
+    state, reason = data.get("state"), data.get("reason")
+    name = f"{event.task or data.get('task') or '?'}@{event.host or data.get('host') or '?'}"
     attempt = f", attempt {event.attempt}" if (event.attempt or 1) > 1 else ""
     if state == "running" and data.get("health"):
-        return f"{task}@{host} {data['health']}: {data.get('health_reason')}{attempt}", "yellow"
+        return f"{name} {data['health']}: {data.get('health_reason')}{attempt}", "yellow"
     if state in ("starting", "running"):
         pid = f" pid {data['pid']}" if data.get("pid") else ""
-        return f"{task}@{host} {state}{pid}{attempt}", ""
+        return f"{name} {state}{pid}{attempt}", ""
     if state in ("ended", "lost"):
         outcome = data.get("outcome") or state
-        reason = f": {data['reason']}" if data.get("reason") else ""
         if outcome in ("succeeded", "stopped"):
-            return (
-                f"{task}@{host} {outcome}{reason}{attempt}",
-                "green" if outcome == "succeeded" else "",
-            )
-        exit_code, signal = data.get("exit_code"), data.get("signal")
-        death = Death(
-            f"{task}@{host}",
-            None,
-            data.get("outcome") or "ended",
-            exit_code,
-            signal,
-            data.get("reason"),
-        )
-        return death.describe + attempt, "red"
-    if state == "pending" and data.get("reason"):
-        return f"{task}@{host} {data['reason']}{attempt}", "yellow"
-    return (f"{task}@{host} {state}", "") if verbose else ("", "")
+            why = f": {reason}" if reason else ""
+            return f"{name} {outcome}{why}{attempt}", "green" if outcome == "succeeded" else ""
+        how = data.get("outcome") or "ended", data.get("exit_code"), data.get("signal"), reason
+        return Death(name, None, *how).describe + attempt, "red"
+    if state == "pending" and reason:
+        return f"{name} {reason}{attempt}", "yellow"
+    return (f"{name} {state}", "") if verbose else _NOTHING
 
 
-def _run(event: Event, data: RunFields, verbose: bool) -> tuple[str, str]:
+def _run(event: Event, data: RunFields, verbose: bool) -> _Words:
     state, cause = data.get("state", ""), data.get("cause")
     text = f"run {event.run} {state}" if event.run else f"run {state}"
     return (f"{text}: {cause}" if cause else text), _STATE_STYLE.get(state, "")
 
 
-def _note_line(event: Event, data: NoteFields, verbose: bool) -> tuple[str, str]:
+def _note_line(event: Event, data: NoteFields, verbose: bool) -> _Words:
     level, text = data.get("level", "info"), data.get("text", "")
     if level == "detail":
-        return (text, "dim") if verbose else ("", "")
+        return (text, "dim") if verbose else _NOTHING
     return (text if level == "info" else f"{level}: {text}"), _LEVEL_STYLE.get(level, "")
 
 
 # The argument of type Any is the event's data, whose type depends on the kind of event.
-_Formatter = Callable[[Event, Any, bool], tuple[str, str]]
-_FORMATTERS: dict[str, _Formatter] = {
+_FORMATTERS: dict[str, Callable[[Event, Any, bool], _Words]] = {
     "step": _step,
     "host": _host,
     "transfer": _transfer,

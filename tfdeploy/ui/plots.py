@@ -21,7 +21,6 @@ _LABEL = 9
 
 TITLES = {
     "cpu": "CPU",
-    "memory": "memory",
     "gpu": "GPU",
     "gpu memory": "GPU memory",
     "steps/s": "steps/s of the run",
@@ -53,8 +52,8 @@ def spark(values: Sequence[float], width: int, *, unicode: bool = True) -> str:
     bars = _BARS if unicode else _ASCII_BARS
     count = min(width, len(values))
     means = []
-    for at in range(count):
-        part = values[at * len(values) // count : (at + 1) * len(values) // count]
+    for bar in range(count):
+        part = values[bar * len(values) // count : (bar + 1) * len(values) // count]
         means.append(math.fsum(part) / len(part))
     low, high = min(means), max(means)
     if not high > low:
@@ -71,22 +70,18 @@ def plot(
     *,
     unit: str = "",
     unicode: bool = True,
-    until: float | None = None,
 ) -> list[Row]:
     """Return a plot of `height` rows and at most `width` columns, with the values at the left and
     the time below.
 
     `unit`: the unit of the values: "", "bytes", "%", "cores", "/s". The time axis begins at the
-    earliest point and ends at the latest, or at `until` if that is later."""
+    earliest point and ends at the latest."""
     points = [point for curve in curves for point in curve.points]
     rows, columns = height - 1, width - _LABEL - 1
     if len(points) < 2 or rows < 1 or columns < 2:
-        return [[Span("no points yet" if at == 0 else "", "dim")] for at in range(max(0, height))]
-    begin, end = (
-        min(time for time, _ in points),
-        max(*(time for time, _ in points), until or -math.inf),
-    )
-    low, high = min(value for _, value in points), max(value for _, value in points)
+        return [[Span("no points yet" if row == 0 else "", "dim")] for row in range(max(0, height))]
+    times, values = zip(*points, strict=True)
+    begin, end, low, high = min(times), max(times), min(values), max(values)
     if unit in ("%", "bytes", "cores"):
         low = min(0.0, low)
     if unit == "%":
@@ -97,20 +92,18 @@ def plot(
         low, high = (low - spread if low or not unit else 0.0), high + spread
     grid = _Grid(columns, rows, unicode)
     for curve in curves:
-        grid.draw(
-            [
-                ((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low))
-                for time, value in curve.points
-            ],
-            curve.style,
-        )
+        dots = [
+            ((time - begin) / max(end - begin, 1e-9), (value - low) / (high - low))
+            for time, value in curve.points
+        ]
+        grid.draw(dots, curve.style)
     labels = {0: value_words(high, unit), rows - 1: value_words(low, unit)}
     if rows >= 5:
         labels[(rows - 1) // 2] = value_words((high + low) / 2, unit)
     bar = "│" if unicode else "|"
     drawn = [
-        [Span(f"{labels.get(at, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(at)]
-        for at in range(rows)
+        [Span(f"{labels.get(row, '')[:_LABEL]:>{_LABEL}}{bar}", "dim"), *grid.row(row)]
+        for row in range(rows)
     ]
     axis = f"0 s{in_seconds(end - begin).rjust(columns - 3)}"
     return [*drawn, [Span(" " * (_LABEL + 1) + axis[:columns], "dim")]]
@@ -132,8 +125,8 @@ class _Grid:
         last: tuple[int, int] | None = None
         for x, y in points:
             dot = round(x * most_x), round((1 - y) * most_y)
-            for at in _between(last or dot, dot):
-                self._dot(*at, style)
+            for position in _between(last or dot, dot):
+                self._dot(*position, style)
             last = dot
 
     def row(self, at: int) -> Row:
@@ -150,16 +143,10 @@ class _Grid:
 
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the dots of the line from `start` to `end`."""
-    steps = max(abs(end[0] - start[0]), abs(end[1] - start[1]))
-    if steps == 0:
-        return [end]
-    return [
-        (
-            round(start[0] + (end[0] - start[0]) * at / steps),
-            round(start[1] + (end[1] - start[1]) * at / steps),
-        )
-        for at in range(steps + 1)
-    ]
+    (x, y), across, down = start, end[0] - start[0], end[1] - start[1]
+    # If both are the same dot, one step leads from it to itself.
+    steps = max(abs(across), abs(down), 1)
+    return [(round(x + across * n / steps), round(y + down * n / steps)) for n in range(steps + 1)]
 
 
 def value_words(value: float, unit: str) -> str:

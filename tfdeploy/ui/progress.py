@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import sys
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import suppress
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from tfdeploy.model.events import Event
@@ -23,7 +22,7 @@ from tfdeploy.ui.amounts import count, in_bytes, transferred
 from tfdeploy.ui.cells import Row, Span, column, fit
 from tfdeploy.ui.feeding import Feeding
 from tfdeploy.ui.plain import PlainView, event_words
-from tfdeploy.ui.question import begin_drawing, end_drawing
+from tfdeploy.ui.question import active
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, terminal_of
 
@@ -89,11 +88,7 @@ class SyncView:
                 rows.append(_counted_row(hosts[len(shown) :], width))
             moving = [transfer for host in hosts for transfer in host.transfers.values()]
             if moving:
-                done_text = (
-                    f"{done} of {len(self.progress.hosts)} hosts done"
-                    if self.progress.hosts
-                    else ""
-                )
+                done_text = f"{done} of {len(self.progress.hosts)} hosts done"
                 rows.append(_bar_row("all", all_of(moving), width, done_text))
             return rows
 
@@ -106,11 +101,8 @@ class SyncView:
         if event.time - self._noted_at < _PLAIN_S:
             return None
         self._noted_at = event.time
-        return Event(
-            "note",
-            event.time,
-            data={"level": "info", "text": ", ".join(self._summary(event.data["what"]))},
-        )
+        text = ", ".join(self._summary(event.data["what"]))
+        return Event("note", event.time, data={"level": "info", "text": text})
 
     def _summary(self, what: str) -> Iterator[str]:
         """Yield the parts of the note about the transfer `what`: 'data digits: 1.2 GB of 4.1 GB on
@@ -119,25 +111,20 @@ class SyncView:
         totals = all_of(host.transfers[what] for host in hosts)
         on_hosts = f" on {count(len(hosts), 'host')}"
         yield f"{what}: {transferred(totals, on_hosts)}"
-        fields = self.progress.broadcasts.get(what)
-        for word, names in (("slow", fields["slow"]), ("stuck", fields["stuck"])) if fields else ():
-            if names:
-                yield f"{word}: {fold_names(names)}"
+        if fields := self.progress.broadcasts.get(what):
+            for word, names in (("slow", fields["slow"]), ("stuck", fields["stuck"])):
+                if names:
+                    yield f"{word}: {fold_names(names)}"
 
     def __enter__(self) -> SyncView:
         if self._bars:
             self._bars.resume()
-            begin_drawing(self._bars)
+            active.append(self._bars)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._bars:
-            end_drawing(self._bars)
+            active.remove(self._bars)
             self._bars.pause()
 
 
@@ -149,10 +136,8 @@ class _Bars:
         from rich.console import Console
 
         self.view = view
-        color = None if view.terminal.color else "never"
-        self.console = Console(
-            file=view.terminal.stream, no_color=color is not None, highlight=False
-        )
+        terminal = view.terminal
+        self.console = Console(file=terminal.stream, no_color=not terminal.color, highlight=False)
         self.live: Live | None = None
         self._lock = threading.Lock()
         self._waiting_lines: list[tuple[str, str]] = []
@@ -200,9 +185,7 @@ class _Bars:
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         from tfdeploy.ui.screen import Picture
 
-        yield from Picture(self.view.rows(options.max_width, console.height)).__rich_console__(
-            console, options
-        )
+        yield Picture(self.view.rows(options.max_width, console.height))
 
 
 def _has_failed(host: HostProgress) -> bool:
@@ -215,22 +198,14 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
     if _has_failed(host):
         word = host.state if host.state == "unreachable" else "failed"
         return fit([Span(column(clean(host.host), 12)), Span(f" {word}", "bold red")], width)
+    name = clean(host.host)
     if not host.moving:
-        return _bar_row(
-            clean(host.host),
-            all_of(host.transfers.values()),
-            width,
-            "done" if host.synced else "checking",
-        )
+        state = "done" if host.synced else "checking"
+        return _bar_row(name, all_of(host.transfers.values()), width, state)
     details = [clean(transfer.what, 40) for transfer in host.moving]
     details += [f"from {parent}" for parent in feeding.parents(host.host)]
-    return _bar_row(
-        clean(host.host),
-        all_of(host.moving),
-        width,
-        ", ".join(details),
-        ", ".join(feeding.marks(host.host)),
-    )
+    mark = ", ".join(feeding.marks(host.host))
+    return _bar_row(name, all_of(host.moving), width, ", ".join(details), mark)
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
@@ -239,19 +214,14 @@ def _counted_row(hosts: list[HostProgress], width: int) -> Row:
     active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []
-    parts += [_span([totals.sent for totals in active], "")] if active else []
-    parts += (
-        [_span(rates, "/s")] if (rates := [totals.rate for totals in active if totals.rate]) else []
-    )
-    return fit(
-        [Span(column(f"{len(hosts):,} more", 12), "bold"), Span(f" {', '.join(parts)}", "dim")],
-        width,
-    )
-
-
-def _span(figures: Sequence[float], unit: str) -> str:
-    least, most = in_bytes(min(figures)) + unit, in_bytes(max(figures)) + unit
-    return least if least == most else f"{least} to {most}"
+    sent = [totals.sent for totals in active]
+    rates = [totals.rate for totals in active if totals.rate]
+    for figures, unit in ((sent, ""), (rates, "/s")):
+        if figures:
+            limits = (f"{in_bytes(limit)}{unit}" for limit in (min(figures), max(figures)))
+            parts.append(" to ".join(dict.fromkeys(limits)))
+    head = Span(column(f"{len(hosts):,} more", 12), "bold")
+    return fit([head, Span(f" {', '.join(parts)}", "dim")], width)
 
 
 def _bar_row(name: str, totals: Totals, width: int, details: str, mark: str = "") -> Row:

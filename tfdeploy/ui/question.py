@@ -17,17 +17,8 @@ class Display(Protocol):
     def resume(self) -> None: ...
 
 
-_active: list[Display] = []
-
-
-def begin_drawing(display: Display) -> None:
-    _active.append(display)
-
-
-def end_drawing(display: Display) -> None:
-    # ValueError: the display was not registered.
-    with suppress(ValueError):
-        _active.remove(display)
+# The views that draw on the terminal now.
+active: list[Display] = []
 
 
 def agrees(question: str) -> bool:
@@ -38,7 +29,7 @@ def agrees(question: str) -> bool:
 def ask(question: str) -> str | None:
     """Ask the question and return the answer; None if the input has ended. The question is written
     to stderr, and only if stdin is a terminal."""
-    displays = tuple(_active)
+    displays = tuple(active)
     for display in displays:
         display.pause()
     try:
@@ -47,7 +38,10 @@ def ask(question: str) -> str | None:
             print(question, end=" ", file=sys.stderr, flush=True)
         answer = ""
         try:
-            answer = _read_line()
+            answer = sys.stdin.readline()
+        except UnicodeDecodeError:
+            # An answer that cannot be decoded counts as an empty answer.
+            answer = "\n"
         finally:
             # After Ctrl-C or Ctrl-D the cursor is still in the line of the question, so a line
             # break is written.
@@ -58,11 +52,3 @@ def ask(question: str) -> str | None:
     finally:
         for display in reversed(displays):
             display.resume()
-
-
-def _read_line() -> str:
-    try:
-        return sys.stdin.readline()
-    except UnicodeDecodeError:
-        # An answer that cannot be decoded counts as an empty answer.
-        return "\n"

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from tfdeploy.model.status.run_status import RunView
     from tfdeploy.model.status.task_status import TaskView
 
+# The columns of the table of tasks that are shown even if they are empty.
+_ALWAYS_SHOWN = ("task", "host", "state")
 # What the result of `tfdeploy stop` says about a host.
 STOPPED = "stopped"
 HAD_ENDED = "had ended before"
@@ -53,22 +55,17 @@ def show_status(
     can type the result. `last_lines`: the last lines of the task that died first. `as_of`: how old
     these lines are."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
-    duration = f"for {lasted}" if not view.final else f"after {lasted}"
-    _write_line(
-        terminal, f"{view.run}  {view.mode}  ", view.state, run_style(view.state), f" {duration}"
-    )
+    duration = f" {'after' if view.final else 'for'} {lasted}"
+    heading = f"{view.run}  {view.mode}  "
+    _write_line(terminal, heading, view.state, run_style(view.state), duration)
     _show_tasks(terminal, view)
     if view.cause:
-        write_wrapped(
-            terminal,
-            "cause: ",
-            view.cause,
-            "red" if view.state in ("failed", "lost", "running") else "",
-        )
+        style = "red" if view.state in ("failed", "lost", "running") else ""
+        write_wrapped(terminal, "cause: ", view.cause, style)
     if last_lines and as_of:
-        _write_line(terminal, "its last lines, ", f"{as_of}:", "")
+        _write_line(terminal, "its last lines, ", f"{as_of}:")
     for line in last_lines:
-        _write_line(terminal, "  | ", line, "")
+        _write_line(terminal, "  | ", line)
     if view.unreachable:
         _write_line(terminal, "cannot be reached: ", fold_names(view.unreachable), "yellow")
     for task in view.tasks:
@@ -76,47 +73,33 @@ def show_status(
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
             _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
-    for tasks, unread in fold_equal(
-        {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
-    ):
-        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", unread, "yellow")
+    unread = {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
+    for tasks, text in fold_equal(unread):
+        write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", text, "yellow")
     show_left_files(terminal, view.left_files, view.cwd)
-    for command in _next_of(view):
-        write_wrapped(terminal, "next: ", typed(command), "")
+    if view.state == "failed":
+        task_flag = f" --task {view.first_death}" if view.first_death else ""
+        write_wrapped(terminal, "next: ", typed(f"`tfdeploy logs {view.run}{task_flag} -n 100`"))
+    elif view.state == "lost" and view.unreachable:
+        hosts = shlex.quote(fold_names(view.unreachable))
+        write_wrapped(terminal, "next: ", typed(f"`tfdeploy check --limit {hosts}`"))
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:
     """Write how ports are protected, if the hosts differ in that or if a port is open. Also write
     which callers the hosts admitted or rejected."""
-    levels = view.protect.by_level()
-    is_open = (
-        view.protect.asked == "auto"
-        and "none" in levels
-        and any(task.address for task in view.tasks)
-    )
+    protect, levels = view.protect, view.protect.by_level()
+    listens = any(task.address for task in view.tasks)
+    is_open = protect.asked == "auto" and "none" in levels and listens
     if len(levels) > 1 or is_open:
-        write_wrapped(terminal, "protect: ", view.protect.levels, "red" if is_open else "")
+        write_wrapped(terminal, "protect: ", protect.levels, "red" if is_open else "")
     for open_port in view.open_ports:
         write_wrapped(terminal, "open: ", open_port, "red")
     for caller in view.admitted:
-        write_wrapped(
-            terminal, "admitted: ", f"{caller.address} of {caller.member}, on {caller.host}", ""
-        )
+        text = f"{caller.address} of {caller.member}, on {caller.host}"
+        write_wrapped(terminal, "admitted: ", text)
     for caller in view.not_admitted:
         write_wrapped(terminal, "not admitted: ", caller.turned_away, "yellow")
-
-
-def _next_of(view: RunView) -> list[str]:
-    """Return the commands to type next for a run that has failed or was lost; [] for any other
-    run."""
-    if view.state == "failed":
-        return [
-            "`tfdeploy logs "
-            f"{view.run}{f' --task {view.first_death}' if view.first_death else ''} -n 100`"
-        ]
-    if view.state == "lost" and view.unreachable:
-        return [f"`tfdeploy check --limit {shlex.quote(fold_names(view.unreachable))}`"]
-    return []
 
 
 def _show_tasks(terminal: Terminal, view: RunView) -> None:
@@ -124,16 +107,12 @@ def _show_tasks(terminal: Terminal, view: RunView) -> None:
     state, the reason is not repeated. If several tasks share a reason, or if the table would be too
     wide, all reasons are written below the table."""
     headers, rows, reasons = task_table(view)
-    if headers[-1] == "reason":
-        widest = max(map(cells, table_lines(headers, rows, None)), default=0)
-        if len(set(reasons.values())) < len(reasons) or (
-            terminal.width is not None and widest > terminal.width
-        ):
-            headers, rows = headers[:-1], [row[:-1] for row in rows]
-        else:
+    if reasons:
+        widest = max(map(cells, table_lines(headers, rows, None)))
+        if len({*reasons.values()}) == len(reasons) and widest <= (terminal.width or widest):
             reasons = {}
-    else:
-        reasons = {}
+        else:
+            headers, rows = headers[:-1], [row[:-1] for row in rows]
     show_rows(terminal, headers, rows)
     for tasks, reason in fold_equal(reasons):
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", reason)
@@ -144,42 +123,25 @@ def task_table(view: RunView) -> tuple[list[str], list[list[str]], dict[str, str
 
     Columns in which all cells are empty are left out.
     """
-    headers = [
-        "task",
-        "host",
-        "state",
-        "pid",
-        "gpus",
-        "attempt",
-        "step",
-        "loss",
-        "metrics",
-        "address",
-        "reason",
-    ]
     reasons = {task.task: reason for task in view.tasks if (reason := _own_reason(view, task))}
-    rows = [[*_task_row(task, view.job_metrics), reasons.get(task.task, "")] for task in view.tasks]
+    table = [_task_row(task, view.job_metrics, reasons.get(task.task, "")) for task in view.tasks]
     kept = [
-        i
-        for i, name in enumerate(headers)
-        if name in ("task", "host", "state") or any(row[i] for row in rows)
+        name
+        for name in (table[0] if table else _ALWAYS_SHOWN)
+        if name in _ALWAYS_SHOWN or any(row[name] for row in table)
     ]
-    return [headers[i] for i in kept], [[row[i] for i in kept] for row in rows], reasons
+    return kept, [[row[name] for name in kept] for row in table], reasons
 
 
 def _own_reason(view: RunView, task: TaskView) -> str | None:
     """Return the reason for the state of a task; None if there is none, or if the cause of the run
-    contains it. If a task was stopped with the run, return why its last attempt began instead."""
-    if not _cause_has(view, task):
+    contains it, because the task died first or was ended for the same cause. If a task was stopped
+    with the run, return why its last attempt began instead."""
+    cause = view.cause or ""
+    is_first = task.task == view.first_death and (task.reason or "") in cause
+    if task.reason != cause and not is_first:
         return task.reason
     return task.began_again if task.outcome == "stopped" else None
-
-
-def _cause_has(view: RunView, task: TaskView) -> bool:
-    """Return True if the cause of the run contains the task's reason, because the task died first
-    or was ended for the same cause."""
-    cause = view.cause or ""
-    return task.reason == cause or (task.task == view.first_death and (task.reason or "") in cause)
 
 
 def task_state(task: TaskView) -> str:
@@ -198,14 +160,10 @@ def show_left_files(
     in which the program started."""
     for host, paths in files_by_host.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
-        _write_line(terminal, f"left on {clean(host)}: ", shown, "")
-    tops = sorted(
-        {clean(_top(path, cwd), 60) for paths in files_by_host.values() for path in paths} - {""}
-    )
-    if tops:
-        _write_line(
-            terminal, "to carry it over to later runs: ", f"keep: [{', '.join(tops)}]", "bold"
-        )
+        _write_line(terminal, f"left on {clean(host)}: ", shown)
+    tops = {clean(_top(path, cwd), 60) for paths in files_by_host.values() for path in paths}
+    if listed_tops := ", ".join(sorted(tops - {""})):
+        _write_line(terminal, "to carry it over to later runs: ", f"keep: [{listed_tops}]", "bold")
 
 
 def _top(path: str, cwd: str) -> str:
@@ -227,32 +185,24 @@ def show_runs(terminal: Terminal, rows: Iterable[RunRow], now: float) -> None:
 
 
 def _times(row: RunRow, now: float) -> tuple[str, str]:
-    began, ended = row["started"], row["ended"]
-    if began is None:
+    if row["started"] is None:
         return "", ""
-    began_s = moment_of(began, now)
-    lasted = run_seconds(began_s, moment_of(ended, now) if ended else None, now)
-    return f"{roughly(now - began_s)} ago", roughly(lasted, parts=2) if ended or row["live"] else ""
+    began, ended = moment_of(row["started"], now), row["ended"]
+    lasted = run_seconds(began, moment_of(ended, now) if ended else None, now)
+    return f"{roughly(now - began)} ago", roughly(lasted, parts=2) if ended or row["live"] else ""
 
 
 def show_sync(terminal: Terminal, hosts: Sequence[SyncRow]) -> None:
     """Write a row for each host that failed or received data, and one line for all hosts that had
     everything already."""
-    same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
+    figures = {h["host"]: (in_bytes(h["bytes_sent"]), in_seconds(h["seconds"] or 0)) for h in hosts}
     rows = [
-        (h["host"], "ok", in_bytes(h["bytes_sent"] or 0), in_seconds(h["seconds"] or 0), "")
-        for h in hosts
-        if h["ok"] and h["host"] not in same
+        (h["host"], "ok", *figures[h["host"]], "") for h in hosts if h["ok"] and h["bytes_sent"]
     ]
-    failed = {h["host"]: h for h in hosts if not h["ok"]}
     for names, error in _errors(hosts):
-        one = failed.get(names)
-        sent = in_bytes(one["bytes_sent"] or 0) if one else ""
-        took = in_seconds(one["seconds"] or 0) if one else ""
-        rows.append((names, "failed", sent, took, error))
+        rows.append((names, "failed", *figures.get(names, ("", "")), error))
     show_rows(terminal, ["host", "sync", "sent", "took", ""], rows)
-    if same:
-        _write_line(terminal, f"{fold_names(same)}: ", "had everything already", "")
+    _write_unchanged(terminal, hosts, "had everything already")
 
 
 def show_forecast(
@@ -263,7 +213,6 @@ def show_forecast(
 ) -> None:
     """Write what a sync would send: a row for each host, then which host would send to which.
     `sent`: host -> name of the code or data set -> bytes."""
-    same = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
     rows = [
         (
             h["host"],
@@ -273,23 +222,25 @@ def show_forecast(
             "",
         )
         for h in hosts
-        if h["ok"] and h["host"] not in same
+        if h["ok"] and h["bytes_sent"]
     ]
     rows += [(names, "failed", "", "", error) for names, error in _errors(hosts)]
     show_rows(terminal, ["host", "would get", "of", "from", ""], rows)
-    if same:
-        _write_line(terminal, f"{fold_names(same)}: ", "would get nothing", "")
+    _write_unchanged(terminal, hosts, "would get nothing")
     for each in broadcasts:
-        _write_line(
-            terminal,
-            f"{clean(each['what'])}: ",
-            f"{in_bytes(each['bytes'])} to {count(each['hosts'], 'host')}",
-            "",
-        )
+        text = f"{in_bytes(each['bytes'])} to {count(each['hosts'], 'host')}"
+        _write_line(terminal, f"{clean(each['what'])}: ", text)
         for stripe in range(each["stripes"]):
             feeds = [(_source(f["from"]), f["to"]) for f in each["feeds"] if f["stripe"] == stripe]
             for line in feed_tree(feeds, width=(terminal.width or 100) - 2, most=MOST_FEED_LINES):
-                _write_line(terminal, "  ", line, "")
+                _write_line(terminal, "  ", line)
+
+
+def _write_unchanged(terminal: Terminal, hosts: Iterable[SyncRow], text: str) -> None:
+    """Write one line for all hosts to which nothing is sent."""
+    unchanged = [h["host"] for h in hosts if h["ok"] and not h["bytes_sent"]]
+    if unchanged:
+        _write_line(terminal, f"{fold_names(unchanged)}: ", text)
 
 
 def _errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
@@ -299,12 +250,8 @@ def _errors(hosts: Sequence[SyncRow]) -> Iterable[tuple[str, str]]:
 def _parts(sent: Mapping[str, int]) -> str:
     """Return what a host would receive: 'code', or for several items 'code 8.0 kB, data digits 3.1
     MB'."""
-    parts = {what: bytes for what, bytes in sent.items() if bytes}
-    return (
-        ", ".join(parts)
-        if len(parts) < 2
-        else ", ".join(f"{what} {in_bytes(bytes)}" for what, bytes in parts.items())
-    )
+    parts = {what: f"{what} {in_bytes(size)}" for what, size in sent.items() if size}
+    return ", ".join(parts if len(parts) < 2 else parts.values())
 
 
 def _source(name: str | None) -> str:
@@ -327,26 +274,21 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
     ]
     show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
     for h in hosts:
-        unchanged = (
+        for paths, why in (
             (h["newer_here"], "changed here, left as they are"),
             (h["left_there"], "links that lead out, not made"),
-        )
-        for paths, why in unchanged:
+        ):
             if paths:
-                shown = listed(paths, _MOST_PATHS)
-                _write_line(terminal, f"{clean(h['host'])}: {why}: ", shown, "yellow")
+                label = f"{clean(h['host'])}: {why}: "
+                _write_line(terminal, label, listed(paths, _MOST_PATHS), "yellow")
 
 
 def show_stop(terminal: Terminal, hosts: Sequence[StopRow]) -> None:
     """Write one line for all hosts with the same result, then a row for each process that is still
     alive."""
     for names, result in fold_equal({h["host"]: _stopped(h) for h in hosts}):
-        _write_line(
-            terminal,
-            f"{fold_names(names)}: ",
-            result,
-            "" if result in (STOPPED, HAD_ENDED) else "bold red",
-        )
+        style = "" if result in (STOPPED, HAD_ENDED) else "bold red"
+        _write_line(terminal, f"{fold_names(names)}: ", result, style)
     rows = [
         (h["host"], each["pid"], each["state"], each["command"])
         for h in hosts
@@ -360,36 +302,19 @@ def show_exec(out: Terminal, err: Terminal, hosts: Sequence[ExecRow]) -> None:
     heading together."""
     errors = {h["host"]: h["error"] or "" for h in hosts}
     results = {
-        h["host"]: (
-            h["exit_code"],
-            h["stdout"] or "",
-            h["stderr"] or "",
-            without_place(errors[h["host"]]),
-        )
+        h["host"]: (h["exit_code"], h["stdout"], h["stderr"], without_place(errors[h["host"]]))
         for h in hosts
     }
     for names, (code, stdout, stderr, folded) in fold_equal(results):
-        error = folded if len(names) > 1 else errors[names[0]]
-        many = f" ({count(len(names), 'host')})" if len(names) > 1 else ""
+        shown, many, error = fold_names(names), "", errors[names[0]]
+        if len(names) > 1:
+            many, error = f" ({count(len(names), 'host')})", folded
         exit_text = "" if code == 0 else f" exit {code}" if code is not None else " no exit code"
-        heading = (
-            cut(f"--- {fold_names(names)}{many}", (out.width or 10_000) - len(exit_text))
-            + exit_text
-        )
-        out.write(out.paint(heading, "bold red" if exit_text or error else "bold") + "\n")
+        heading = cut(f"--- {shown}{many}", (out.width or 10_000) - len(exit_text)) + exit_text
+        out.write_line(heading, "bold red" if exit_text or error else "bold")
         out.write("".join(clean(line) + "\n" for line in stdout.splitlines()))
-        text = [
-            *stderr.splitlines(),
-            *(f"[{fold_names(names)}] {line}" for line in error.splitlines()),
-        ]
-        err.write("".join(err.paint(clean(line), "red") + "\n" for line in text))
-
-
-def show_next(terminal: Terminal, texts: Iterable[str]) -> None:
-    """Write the commands to type next, one line for each command; see model/text/nexts.py."""
-    for text in texts:
-        for line in text.splitlines():
-            terminal.write(f"  next: {clean(line)}\n")
+        lines = (*stderr.splitlines(), *(f"[{shown}] {line}" for line in error.splitlines()))
+        err.write("".join(err.paint(clean(line), "red") + "\n" for line in lines))
 
 
 def show_plan(
@@ -413,34 +338,27 @@ def show_plan(
         terminal.write(f"{terminal.paint('note:', 'yellow')} {clean(text)}\n")
 
 
-def _task_row(task: TaskView, job_metrics: Sequence[str]) -> list[str]:
-    attempt = str(task.attempt) if task.restarts else ""
-    pid = str(task.pid or "") if task.state in ("starting", "running") else ""
-    gpus = ",".join(map(str, task.gpus))
-    step = "" if task.step is None else str(task.step)
+def _task_row(task: TaskView, job_metrics: Sequence[str], reason: str) -> dict[str, str]:
     values = table_metrics.table_values(task.metrics, job_metrics)
-    metrics = ", ".join(f"{name} {figure(value)}" for name, value in values.items())
-    state = task_state(task)
-    return [
-        task.task,
-        task.host,
-        state,
-        pid,
-        gpus,
-        attempt,
-        step,
-        figure(task.loss),
-        metrics,
-        task.address,
-    ]
+    return {
+        "task": task.task,
+        "host": task.host,
+        "state": task_state(task),
+        "pid": str(task.pid or "") if task.state in ("starting", "running") else "",
+        "gpus": ",".join(map(str, task.gpus)),
+        "attempt": str(task.attempt) if task.restarts else "",
+        "step": "" if task.step is None else str(task.step),
+        "loss": figure(task.loss),
+        "metrics": ", ".join(f"{name} {figure(value)}" for name, value in values.items()),
+        "address": task.address,
+        "reason": reason,
+    }
 
 
 def _stopped(host: StopRow) -> str:
     if host["survivors"]:
-        return (
-            f"{count(len(host['survivors']), 'process').replace('processs', 'processes')} still "
-            "alive"
-        )
+        number = len(host["survivors"])
+        return f"{number:,} process{'' if number == 1 else 'es'} still alive"
     if not host["ok"]:
         return host["error"] or "failed"
     return HAD_ENDED if host["had_ended"] else STOPPED
@@ -456,13 +374,14 @@ def write_wrapped(terminal: Terminal, label: str, text: str, style: str = "") ->
         clean(text), width, initial_indent=label, subsequent_indent=indent, break_on_hyphens=False
     )
     for line in lines or [label]:
-        terminal.write(
-            label + terminal.paint(cut(line[len(label) :], width - len(label)), style) + "\n"
-        )
+        body = cut(line[len(label) :], width - len(label))
+        terminal.write(label + terminal.paint(body, style) + "\n")
         label = indent
 
 
-def _write_line(terminal: Terminal, label: str, text: str, style: str, after: str = "") -> None:
+def _write_line(
+    terminal: Terminal, label: str, text: str, style: str = "", after: str = ""
+) -> None:
     """Write one line, cut to the width of the terminal. `style`: the style of `text`. `text` is
     sanitised here; `label` and `after` must already be sanitised."""
     width = terminal.width or 1 << 30

@@ -57,13 +57,12 @@ def clean(text: str | bytes, limit: int = LIMIT) -> str:
     """Return the text as one printable line of at most `limit` characters. If the text is a
     progress bar drawn with carriage returns, only its last state remains."""
     if isinstance(text, bytes):
-        seen = text if b"\r" in text else text[: 8 * limit + 8]
-        text = seen.decode("utf-8", "replace")
-    if text.isascii() and text.isprintable():
-        return text if len(text) <= limit else _cut(text, limit)
-    text = _SEQUENCE.sub("", last_bar_state(text)[: 8 * limit])
-    text = text.expandtabs(8).translate(_TABLE)
-    return text if len(text) <= limit else _cut(text, limit)
+        start = text if b"\r" in text else text[: 8 * limit + 8]
+        text = start.decode("utf-8", "replace")
+    if not (text.isascii() and text.isprintable()):
+        text = _SEQUENCE.sub("", last_bar_state(text)[: 8 * limit])
+        text = text.expandtabs(8).translate(_TABLE)
+    return text if len(text) <= limit else text[: max(0, limit - 3)] + "..."[:limit]
 
 
 def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
@@ -86,7 +85,3 @@ def is_plain(line: bytes) -> bool:
 def are_plain(lines: bytes) -> bool:
     """Return True if each of the lines is printable ASCII."""
     return not lines.translate(None, _PRINTABLE_LINES)
-
-
-def _cut(text: str, limit: int) -> str:
-    return text[: max(0, limit - 3)] + "..."[:limit]

@@ -6,7 +6,6 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
-from types import TracebackType
 
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment, Segments
@@ -53,12 +52,7 @@ class Screen:
         self.console.show_cursor(False)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         try:
             self.console.set_alt_screen(False)
             self.console.show_cursor(True)
@@ -85,14 +79,16 @@ class Screen:
             self._size, self._whole, self._shown = self.console.size, now, []
         before = self._shown
         changed = [
-            (at, line) for at, line in enumerate(lines) if at >= len(before) or before[at] != line
+            (number, line)
+            for number, line in enumerate(lines)
+            if number >= len(before) or before[number] != line
         ]
         self._shown = lines
         if not changed:
             return
         # \x1b[K after a row clears the rest of the row. So no blanks are written, and text that is
         # copied from the terminal has no blanks at the ends of lines.
-        text = "".join(f"\x1b[{at + 1};1H{line}\x1b[K" for at, line in changed)
+        text = "".join(f"\x1b[{number + 1};1H{line}\x1b[K" for number, line in changed)
         stream = self.console.file
         stream.write(text.encode(self.console.encoding, "replace").decode(self.console.encoding))
         stream.flush()
@@ -107,9 +103,9 @@ class Screen:
         while spans and not spans[-1].text.rstrip(" ") and "reverse" not in spans[-1].style:
             spans.pop()
         parts = []
-        for at, (text, style) in enumerate(spans):
+        for index, (text, style) in enumerate(spans):
             before, behind = self._codes.get(style) or self._code(style)
-            shown = text.rstrip(" ") if at == len(spans) - 1 and "reverse" not in style else text
+            shown = text.rstrip(" ") if index == len(spans) - 1 and "reverse" not in style else text
             parts.append(f"{before}{shown}{behind}")
         return "".join(parts)
 

@@ -22,19 +22,18 @@ def show_summary(
     progress: RunProgress,
     last_lines: Sequence[str] = (),
     *,
-    now: float | None = None,
+    now: float,
     typed: Callable[[str], str] = str,
 ) -> None:
     """Write the summary of the run. Write nothing for a run without an id.
 
     `last_lines`: the last lines of the task that died first. `now`: UTC seconds, for the duration
-    of a run that has not ended; None: the time of the last event. `typed`: adds the operator's own
-    options to a command, so that the operator can type the result."""
+    of a run that has not ended. `typed`: adds the operator's own options to a command, so that the
+    operator can type the result."""
     if progress.run is None:
         return
     run = clean(progress.run)
-    until = now if now is not None else progress.now or 0.0
-    lasted = run_seconds(progress.started, progress.ended, until)
+    lasted = run_seconds(progress.started, progress.ended, now)
     after = f" {'after' if progress.final else 'for'} {in_seconds(lasted)}" if lasted > 0 else ""
     terminal.write(
         f"run {run} {terminal.paint(progress.state, run_style(progress.state))}{after}\n"
@@ -43,25 +42,16 @@ def show_summary(
         terminal.write(f"{terminal.paint('cause:', 'bold red')} {clean(progress.cause)}\n")
         for line in last_lines[-LAST_LINES:]:
             terminal.write(f"  | {clean(line, 300)}\n")
-    elif progress.state == "succeeded":
-        _write_figures(terminal, progress)
+    for task in progress.tasks.values() if progress.state == "succeeded" else ():
+        if task.deciding and task.step is not None:
+            loss = {} if task.loss is None else {"loss": task.loss}
+            values = table_metrics.table_values(task.measures.values(), progress.job_metrics)
+            figures = [f"{name} {figure(value)}" for name, value in {**loss, **values}.items()]
+            line = ", ".join([f"{task.task}@{task.host}: step {task.step}", *figures])
+            terminal.write(f"  {clean(line)}\n")
     show_left_files(terminal, progress.left_files, progress.plan.cwd if progress.plan else "")
     for command in _next(progress, run):
         terminal.write(f"  next: {typed(command)}\n")
-
-
-def _write_figures(terminal: Terminal, progress: RunProgress) -> None:
-    for task in progress.tasks.values():
-        if task.deciding and task.step is not None:
-            values = task.measures.values()
-            loss = f", loss {figure(task.loss)}" if task.loss is not None else ""
-            shown = table_metrics.table_values(values, progress.job_metrics)
-            metrics_text = "".join(
-                f", {clean(name)} {figure(value)}" for name, value in shown.items()
-            )
-            terminal.write(
-                f"  {clean(task.task)}@{clean(task.host)}: step {task.step}{loss}{metrics_text}\n"
-            )
 
 
 def _next(progress: RunProgress, run: str) -> list[str]:

@@ -36,13 +36,11 @@ Style = Callable[[str], str]
 def show_rows(terminal: Terminal, headers: Sequence[str], rows: Iterable[Row]) -> None:
     """Write the table, with coloured states if colours are wanted. Write nothing if there are no
     rows."""
-    lines = table_lines(
-        headers,
-        rows,
-        terminal.width,
-        lambda word: _paint(terminal, word),
-        lambda h: terminal.paint(h, "dim"),
-    )
+
+    def paint(text: str) -> str:
+        return terminal.paint(text, _STYLES.get(text.split(":")[0], ""))
+
+    lines = table_lines(headers, rows, terminal.width, paint, lambda h: terminal.paint(h, "dim"))
     if lines:
         terminal.write("\n".join(lines) + "\n")
 
@@ -102,31 +100,25 @@ def _fit(natural: list[int], width: int | None) -> list[int] | None:
 
 
 def _line(row: Sequence[str], widths: list[int], paint: Style) -> str:
-    parts = []
-    for text, width in zip(row, widths, strict=True):
-        shown = cut(text, width)
-        parts.append((shown, paint(shown) + " " * (width - cells(shown))))
-    while parts and not parts[-1][0]:
-        parts.pop()
-    if not parts:
-        return ""
-    last = parts.pop()[0]
-    return _GAP.join([*(padded for _, padded in parts), paint(last)])
+    shown = [cut(text, width) for text, width in zip(row, widths, strict=True)]
+    while shown and not shown[-1]:
+        shown.pop()
+    *others, last = shown or [""]
+    parts = [
+        paint(text) + " " * (width - cells(text))
+        for text, width in zip(others, widths, strict=False)
+    ]
+    return _GAP.join([*parts, paint(last)])
 
 
 def _blocks(
     headers: Sequence[str], body: list[list[str]], width: int, paint: Style, paint_header: Style
 ) -> list[str]:
     lines = []
-    for first, *rest in body:
+    for first, *others in body:
         lines.append(paint(cut(first, width)))
-        for header, text in zip(headers[1:], rest, strict=True):
+        for header, text in zip(headers[1:], others, strict=True):
             if text:
                 label = cut(f" {header} ", width)
                 lines.append(paint_header(label) + paint(cut(text, width - cells(label))))
     return lines
-
-
-def _paint(terminal: Terminal, word: str) -> str:
-    style = _STYLES.get(word.split(":")[0])
-    return terminal.paint(word, style) if style else word

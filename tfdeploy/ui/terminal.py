@@ -60,6 +60,10 @@ class Terminal:
         self.stream.write(text.encode(encoding, "replace").decode(encoding))
         self.stream.flush()
 
+    def write_line(self, text: str, style: str = "") -> None:
+        """Write the text in this style and a line break, as `write` does."""
+        self.write(self.paint(text, style) + "\n")
+
     def paint(self, text: str, style: str) -> str:
         """Return `text` in a style whose words are in NAMED ("bold red"). Return `text` unchanged
         if no colours are wanted."""
@@ -72,19 +76,15 @@ def terminal_of(
 ) -> Terminal:
     """Return what the stream can show. `color`: "auto" means colours if the stream is a terminal,
     unless TERM is "dumb" or NO_COLOR is set."""
-    tty = is_tty(stream)
+    try:
+        tty = stream.isatty()
+    except ValueError:
+        # The stream is closed.
+        tty = False
     wanted = color == "always" or (
         color == "auto" and tty and not env.get("NO_COLOR") and env.get("TERM") != "dumb"
     )
     return Terminal(stream, width_of(stream) if tty else None, wanted)
-
-
-def is_tty(stream: TextIO) -> bool:
-    try:
-        return stream.isatty()
-    except ValueError:
-        # The stream is closed.
-        return False
 
 
 def on_terminal() -> bool:

@@ -55,6 +55,7 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
             Knowledge(),
             lambda: None,
             answer_late,
+            None,
         )
     paths = cluster.hosts["n2"].paths("r1")
     supplier = keep_transfer.KeepFetch(paths, paths.part(), meshes["n2"])

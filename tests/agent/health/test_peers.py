@@ -94,7 +94,9 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
     def member(name: str) -> Mesh:
         own = wire.from_wire(wire.HostPart, {**wire.to_wire(part), "host": name})
-        return Mesh(own, cluster.certs[name], listeners[name], Knowledge(), lambda: None, offer)
+        return Mesh(
+            own, cluster.certs[name], listeners[name], Knowledge(), lambda: None, offer, None
+        )
 
     told: list[peers.PeerSigns] = []
     with contextlib.closing(member("n1")) as mesh, contextlib.closing(member("n3")):

@@ -133,7 +133,7 @@ mesh = [wire.MeshHost(name, "127.0.0.1", port) for name, port in ports.items()]
 peers = [wire.Peer("worker:%d" % n, "worker", name) for n, name in enumerate(ports)]
 one, two = [
     Mesh(wire.HostPart("r1", "j", "async", name, "d", "c", peers=peers, mesh=mesh), certs[name],
-         sockets.bind_exclusively(ports[name]), Knowledge(), lambda: None)
+         sockets.bind_exclusively(ports[name]), Knowledge(), lambda: None, lambda *asked: None, None)
     for name in ports
 ]
 

@@ -225,7 +225,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
         before < written < 42
         and "the audit log has no entry of this stop: " in capsys.readouterr().err
     )
-    assert shown(context).faults == () and context.missed == 42 - written
+    assert shown(context).faults == () and context.unrecorded_acts == 42 - written
     (full_disk / "filler").unlink()
     record(context, run="after")
     ((_, what),) = shown(context).faults
@@ -241,13 +241,13 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
     with pytest.raises(NotOurs):
         audit_log.append_entry(context.workdir, json.loads(json.dumps({"command": None})))
     record(context)
-    assert context.missed == 1 and os.listdir(elsewhere) == []
+    assert context.unrecorded_acts == 1 and os.listdir(elsewhere) == []
     Path(context.workdir, ".audit").unlink()
     log(context).parent.mkdir(mode=0o700, parents=True)
     (tmp_path / "file").write_text("")
     log(context).symlink_to(tmp_path / "file")
     record(context)
-    assert context.missed == 2 and (tmp_path / "file").read_text() == ""
+    assert context.unrecorded_acts == 2 and (tmp_path / "file").read_text() == ""
 
 
 def test_a_held_lock_is_not_waited_for_without_end(
@@ -259,7 +259,7 @@ def test_a_held_lock_is_not_waited_for_without_end(
     assert held.acquire()
     record(context, run="waits")
     held.release()
-    assert context.missed == 1 and len(shown(context).entries) == 1
+    assert context.unrecorded_acts == 1 and len(shown(context).entries) == 1
 
 
 def test_a_hostile_log_is_bounded() -> None:

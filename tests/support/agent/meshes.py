@@ -49,7 +49,7 @@ class Meshes:
         )
         listener = sockets.bind_exclusively(self.hosts[name].mesh_port, 5.0)
         self._made[name] = Mesh(
-            part, self.certs[name], listener, known, lambda: None, None, guarded
+            part, self.certs[name], listener, known, lambda: None, lambda *asked: None, guarded
         )
         return self._made[name]
 

@@ -18,30 +18,30 @@ MIB = 1 << 20
 BOTH = pytest.mark.parametrize("moves", [Pieces, Flow])
 
 
-def run(moves: MakesTransfer, **said: Any) -> tuple[Scenario, Outcome]:
-    scenario = Scenario(**{"hosts": 8, "total_bytes": 64 * MIB, "rate": 12.5e6, **said})
+def run(moves: MakesTransfer, **fields: Any) -> tuple[Scenario, Outcome]:
+    scenario = Scenario(**{"hosts": 8, "total_bytes": 64 * MIB, "rate": 12.5e6, **fields})
     return scenario, Control(scenario, moves).run(400.0)
 
 
-def times(moves: MakesTransfer, **said: Any) -> float:
+def times(moves: MakesTransfer, **fields: Any) -> float:
     """Return when the last host has all data, as a multiple of `Scenario.wire_s` (the time that the
     data needs on one link). Slow hosts are left out.
     """
-    scenario, outcome = run(moves, **said)
+    scenario, outcome = run(moves, **fields)
     assert outcome.lacking == 0
     return (
-        max(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
+        max(time for host, time in outcome.completed.items() if host not in scenario.slow_in)
         / scenario.wire_s
     )
 
 
 @BOTH
-def test_one_host_gets_all_at_the_speed_of_its_link(moves: MakesTransfer) -> None:
+def test_one_host_receives_at_speed_of_link(moves: MakesTransfer) -> None:
     assert times(moves, hosts=1) == pytest.approx(1.0, abs=0.03)
 
 
 @BOTH
-def test_a_chain_is_as_much_later_as_it_has_hops(moves: MakesTransfer) -> None:
+def test_chain_adds_delay_for_each_hop(moves: MakesTransfer) -> None:
     scenario, outcome = run(moves)
     hop_s = 256 * 1024 / scenario.rate + scenario.process_s + scenario.rtt_s / 2
     assert max(outcome.completed.values()) - outcome.completed[0] == pytest.approx(
@@ -50,14 +50,14 @@ def test_a_chain_is_as_much_later_as_it_has_hops(moves: MakesTransfer) -> None:
 
 
 @BOTH
-def test_over_slow_links_nobody_is_moved_for_waiting_long(moves: MakesTransfer) -> None:
+def test_waiting_over_slow_links_moves_no_host(moves: MakesTransfer) -> None:
     scenario, outcome = run(moves, hosts=64, rate=0.5e6)
     assert outcome.lacking == outcome.moves == 0
     assert max(outcome.completed.values()) / scenario.wire_s < 1.1
 
 
 @BOTH
-def test_what_leaves_here_is_one_copy_and_what_crosses_to_another_site_too(
+def test_one_copy_leaves_this_machine_and_one_goes_to_other_site(
     moves: MakesTransfer,
 ) -> None:
     scenario, outcome = run(moves, sites=2)
@@ -66,14 +66,14 @@ def test_what_leaves_here_is_one_copy_and_what_crosses_to_another_site_too(
 
 
 @BOTH
-def test_nobody_is_quicker_than_a_thin_line_or_a_slow_host(moves: MakesTransfer) -> None:
+def test_no_host_is_faster_than_slow_line_or_slow_host(moves: MakesTransfer) -> None:
     assert times(moves, sites=2, line=12.5e6 / 4) == pytest.approx(4.0, abs=0.2)
     scenario, outcome = run(moves, slow_in={3: 0.25})
     assert outcome.completed[3] / scenario.wire_s == pytest.approx(4.0, abs=0.2)
 
 
 @BOTH
-def test_who_dies_gets_nothing_more_and_holds_the_others_up_until_it_is_noticed(
+def test_dead_host_gets_nothing_and_delays_others_until_noticed(
     moves: MakesTransfer,
 ) -> None:
     scenario, outcome = run(moves, deaths={3: 2.5})
@@ -93,20 +93,20 @@ FATES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("fate", ["nothing", "a death"])
-def test_flowing_bytes_are_as_quick_as_pieces(fate: str) -> None:
-    said = {"hosts": 24, "total_bytes": 100 * MIB, **FATES[fate]}
-    assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
+def test_both_models_take_same_time(fate: str) -> None:
+    fields = {"hosts": 24, "total_bytes": 100 * MIB, **FATES[fate]}
+    assert times(Flow, **fields) == pytest.approx(times(Pieces, **fields), rel=0.05)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("fate", FATES)
-def test_with_a_hundred_hosts_too(fate: str) -> None:
+def test_both_models_agree_for_100_hosts(fate: str) -> None:
     """Test that both models agree for 100 hosts that get 500 MB in 1,900 pieces at 100 Mbit/s."""
-    said = {"hosts": 100, "total_bytes": 5 * 10**8, **FATES[fate]}
-    assert times(Flow, **said) == pytest.approx(times(Pieces, **said), rel=0.05)
+    fields = {"hosts": 100, "total_bytes": 5 * 10**8, **FATES[fate]}
+    assert times(Flow, **fields) == pytest.approx(times(Pieces, **fields), rel=0.05)
 
 
-def test_the_command_says_each_figure_once_and_fails_where_a_host_is_not_complete(
+def test_command_prints_each_figure_once_and_fails_if_host_is_incomplete(
     capsys, monkeypatch
 ) -> None:
     monkeypatch.setattr(
@@ -120,7 +120,7 @@ def test_the_command_says_each_figure_once_and_fails_where_a_host_is_not_complet
     assert broadcast_simulator.main() == 1
 
 
-def test_a_plot_names_its_cases_and_is_no_taller_than_it_says() -> None:
+def test_plot_names_cases_and_keeps_to_its_height() -> None:
     row = {"case": "1 % <die>", "crossed": 0, "bytes": 10**10, "mbit_s": 1000.0}
     drawn = plot(
         [{**row, "hosts": hosts, "quick_times": quick} for hosts, quick in ((10, 1.0), (1000, 9.0))]

@@ -8,13 +8,13 @@ import pytest
 from fanout_simulator import THREADS, Costs, News, connects_s
 
 
-def test_connects_take_what_the_client_needs_or_what_the_hosts_need_shared_by_the_threads() -> None:
+def test_connecting_takes_time_of_client_or_of_hosts_divided_by_threads() -> None:
     assert connects_s(1, Costs(client_s=0.01, host_s=0.5)) == pytest.approx(0.51)
     assert connects_s(1000, Costs(client_s=0.01, host_s=0.0)) == pytest.approx(10.0)
     assert connects_s(10 * THREADS, Costs(client_s=0.0, host_s=0.5)) == pytest.approx(5.0)
 
 
-def test_all_minders_hear_of_it_with_a_few_conversations_each_and_the_dead_hold_nobody_up() -> None:
+def test_few_conversations_inform_all_minders_and_dead_ones_delay_none() -> None:
     costs = Costs()
     few = News(6, 0, costs, seed=1)
     assert sorted(few.run()) == list(range(6))

@@ -20,7 +20,7 @@ from tfdeploy.store.names import remember_names
 
 MANY = 2_000
 TIMEOUT_S = 60
-# The first two characters of each name are its own, so that Tab completes the rest.
+# No two names begin with the same two characters, so Tab completes a name after these.
 HARD_RUNS = (
     "a1$(touch executed)",
     "b1;touch executed",
@@ -141,7 +141,7 @@ def offers_of_fish(lines: Sequence[str], tmp_path: Path, path: str = "/nowhere")
     for line in $argv; complete -C $line | string replace -r '\\t.*' ''; echo end of line; end"""
     script = str(write_script("fish", tmp_path))
     shown = "\n".join(run_shell("fish", text, script, *lines, path=path))
-    return [each.strip("\n").splitlines() for each in shown.split("end of line")][:-1]
+    return [offer.strip("\n").splitlines() for offer in shown.split("end of line")][:-1]
 
 
 OFFERS = {"bash": offers_of_bash, "fish": offers_of_fish}
@@ -173,12 +173,12 @@ def typist(tmp_path: Path, work: Path) -> Iterator[Callable[[str], Terminal]]:
         return terminal
 
     yield open_shell
-    for each in opened:
-        each.close()
+    for terminal in opened:
+        terminal.close()
 
 
 @pytest.mark.parametrize("shell", INTERACTIVE)
-def test_tab_inserts_what_the_program_then_gets(
+def test_program_gets_what_tab_inserts(
     shell: str, typist: Callable[[str], Terminal], tmp_path: Path, work: Path
 ) -> None:
     terminal = typist(shell)
@@ -193,7 +193,7 @@ def test_tab_inserts_what_the_program_then_gets(
 
 
 @pytest.mark.needs("fish")
-def test_fish_offers_what_the_other_shells_insert(tmp_path: Path) -> None:
+def test_fish_offers_same_words_as_other_shells(tmp_path: Path) -> None:
     wanted = {keys: args[-1:] for keys, args in TYPED if keys.index("\t") == len(keys) - 1}
     wanted["status m\t"] = []
     lines = [f"tfdeploy {keys[:-1]}" for keys in wanted]
@@ -203,7 +203,7 @@ def test_fish_offers_what_the_other_shells_insert(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("fish")
-def test_fish_escapes_what_it_inserts(tmp_path: Path, work: Path) -> None:
+def test_fish_escapes_inserted_words(tmp_path: Path, work: Path) -> None:
     text = """source $argv[1]
     for each in (complete --escape -C 'tfdeploy status '); eval printf '%s\\\\\\\\n' $each; end"""
     assert set(run_shell("fish", text, str(write_script("fish", tmp_path)))) == set(HARD_RUNS)
@@ -240,7 +240,7 @@ def test_every_verb_flag_and_choice_is_offered(shell: str, tmp_path: Path) -> No
 
 
 @each_shell
-def test_many_hosts_are_offered_by_their_beginning(shell: str, tmp_path: Path, work: Path) -> None:
+def test_hosts_are_offered_by_prefix(shell: str, tmp_path: Path, work: Path) -> None:
     names = [f"node{number:04}" for number in range(MANY)]
     remember_names(tmp_path / "state" / "tfdeploy", work, "hosts", names)
     all_hosts, some = OFFERS[shell](["tfdeploy ssh ", "tfdeploy ssh node19"], tmp_path)
@@ -250,7 +250,7 @@ def test_many_hosts_are_offered_by_their_beginning(shell: str, tmp_path: Path, w
 
 @each_shell
 @pytest.mark.parametrize("content", [b"", b"\0\xff\xfe\n\x1b[2J\n", b"n" * 100_000 + b"\r\n", None])
-def test_a_damaged_file_of_names_is_ignored(
+def test_damaged_file_of_names_is_ignored(
     shell: str, content: bytes | None, tmp_path: Path
 ) -> None:
     path = names_file(tmp_path, "hosts")
@@ -263,7 +263,7 @@ def test_a_damaged_file_of_names_is_ignored(
 
 
 @each_shell
-def test_names_of_a_folder_above_count(
+def test_names_of_parent_folder_are_offered(
     shell: str, tmp_path: Path, work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(work / "folder")
@@ -272,7 +272,7 @@ def test_names_of_a_folder_above_count(
     assert OFFERS[shell](["tfdeploy ssh "], tmp_path) == [[]]
 
 
-def test_the_shell_is_guessed_and_an_unknown_one_refused(
+def test_shell_is_guessed_and_unknown_shell_is_refused(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SHELL", "/usr/bin/fish")

@@ -35,53 +35,53 @@ def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LaunchDashboard
     yield LaunchDashboard(CommonFlags(), RUN, shown.append), shown
 
 
-def test_the_dashboard_gets_all_from_the_beginning(
+def test_dashboard_gets_all_events_from_start(
     beginning: tuple[LaunchDashboard, list[Event]], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    made, shown = beginning
-    with made:
-        for one in BEFORE:
-            made(one)
-        assert made.board is None and shown == BEFORE
-        made(START)
-        assert made.board is not None and capsys.readouterr().out == f"{RUN}\n"
-        made.board.apply_events()
-        assert made.board.progress.hosts["n1"].state == "connected"
-        made(event("run", 1003.0, state="running"))
-        made.board.apply_events()
-        assert made.board.progress.state == "running"
+    launch_dashboard, shown = beginning
+    with launch_dashboard:
+        for early_event in BEFORE:
+            launch_dashboard(early_event)
+        assert launch_dashboard.board is None and shown == BEFORE
+        launch_dashboard(START)
+        assert launch_dashboard.board is not None and capsys.readouterr().out == f"{RUN}\n"
+        launch_dashboard.board.apply_events()
+        assert launch_dashboard.board.progress.hosts["n1"].state == "connected"
+        launch_dashboard(event("run", 1003.0, state="running"))
+        launch_dashboard.board.apply_events()
+        assert launch_dashboard.board.progress.state == "running"
     assert shown == [*BEFORE, START]
 
 
-def test_after_q_it_goes_on_in_words(beginning: tuple[LaunchDashboard, list[Event]]) -> None:
-    made, shown = beginning
+def test_launch_continues_as_text_after_q(beginning: tuple[LaunchDashboard, list[Event]]) -> None:
+    launch_dashboard, shown = beginning
     late = event("step", 1003.0, step="commit", state="begin")
-    with made:
-        made(START)
-        assert made.board is not None and not made.has_quit
-        made.board.view.key("q")
-        made(late)
-        assert made.has_quit
+    with launch_dashboard:
+        launch_dashboard(START)
+        assert launch_dashboard.board is not None and not launch_dashboard.has_quit
+        launch_dashboard.board.view.key("q")
+        launch_dashboard(late)
+        assert launch_dashboard.has_quit
     assert shown == [START, late]
 
 
-def test_what_the_dashboard_hid_is_told_when_the_launch_fails(
+def test_failed_launch_prints_events_that_dashboard_hid(
     beginning: tuple[LaunchDashboard, list[Event]],
 ) -> None:
-    made, shown = beginning
+    launch_dashboard, shown = beginning
     dead = event("task", 1003.0, "n1", "ps:0", state="ended", outcome="failed", exit_code=1)
-    with pytest.raises(KeyError), made:
-        made(START)
-        made(dead)
+    with pytest.raises(KeyError), launch_dashboard:
+        launch_dashboard(START)
+        launch_dashboard(dead)
         raise KeyError
     assert shown == [START, dead]
 
 
-def test_a_launch_that_ends_before_its_step_start_has_only_words(
+def test_launch_that_ends_before_step_start_prints_only_text(
     beginning: tuple[LaunchDashboard, list[Event]],
 ) -> None:
-    made, shown = beginning
-    with pytest.raises(KeyError), made:
-        made(BEFORE[0])
+    launch_dashboard, shown = beginning
+    with pytest.raises(KeyError), launch_dashboard:
+        launch_dashboard(BEFORE[0])
         raise KeyError
-    assert shown == BEFORE[:1] and not made.has_quit
+    assert shown == BEFORE[:1] and not launch_dashboard.has_quit

@@ -100,14 +100,14 @@ def module(verb: str) -> Any:
 
 def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
     words = WORDS.get(verb, [])
-    own, after = (
+    verb_words, after = (
         (words[: words.index("--")], words[words.index("--") + 1 :])
         if "--" in words
         else (words, None)
     )
     parser = Parser(prog="tfdeploy")
     add_verb(parser.add_subparsers(parser_class=Parser), verb, module(verb).Flags)
-    return parser.parse_args([verb, *own]), after
+    return parser.parse_args([verb, *verb_words]), after
 
 
 def record(verb: str) -> VerbFlags:
@@ -117,7 +117,7 @@ def record(verb: str) -> VerbFlags:
     return flags
 
 
-def test_every_verb_honours_the_bounds_or_refuses_them() -> None:
+def test_every_verb_obeys_or_refuses_limit_and_exclude() -> None:
     assert sorted((*HONOUR, *REFUSE)) == sorted(VERBS)
     for verb in VERBS:
         flags = record(verb)
@@ -125,7 +125,7 @@ def test_every_verb_honours_the_bounds_or_refuses_them() -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_every_flag_of_a_verb_is_a_typed_field_of_its_record(verb: str) -> None:
+def test_every_flag_is_typed_field_of_record(verb: str) -> None:
     flags = record(verb)
     assert msgspec.convert(asdict(flags), type(flags)) == flags
     flags_of_argparse = set(vars(parsed(verb)[0])) - {"read"}
@@ -134,7 +134,7 @@ def test_every_flag_of_a_verb_is_a_typed_field_of_its_record(verb: str) -> None:
 
 @pytest.mark.parametrize("verb", REFUSE)
 @pytest.mark.parametrize("flag", ["--limit", "--exclude"])
-def test_a_bound_that_is_refused_is_named(
+def test_refused_limit_or_exclude_is_named(
     verb: str, flag: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([verb, *WORDS.get(verb, []), flag, "n3"]) == 2
@@ -143,7 +143,7 @@ def test_a_bound_that_is_refused_is_named(
     assert not captured.out
 
 
-def test_a_stop_that_is_bounded_from_outside_is_refused(
+def test_stop_is_refused_if_environment_limits_hosts(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TFDEPLOY_LIMIT", "n3")
@@ -154,15 +154,15 @@ def test_a_stop_that_is_bounded_from_outside_is_refused(
 
 
 @pytest.mark.parametrize("verb", sorted(set(VERBS) - {"exec", "launch", "ssh"}))
-def test_words_behind_the_dashes_are_refused_where_nobody_takes_them(
+def test_words_after_dashes_are_refused_by_verbs_without_command(
     verb: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = [word for word in WORDS.get(verb, []) if word != "--"]
-    assert main([verb, *own, "--", "n3"]) == 2
+    verb_words = [word for word in WORDS.get(verb, []) if word != "--"]
+    assert main([verb, *verb_words, "--", "n3"]) == 2
     assert "after --" in capsys.readouterr().err
 
 
-def test_what_is_exported_is_checked_too(
+def test_environment_variables_are_checked(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("TFDEPLOY_COLOR", "purple")
@@ -201,7 +201,7 @@ def unreadable() -> None:
 @pytest.mark.parametrize("state", [nothing, a_folder, broken, empty, not_text, unreadable])
 @pytest.mark.parametrize("verb", [*HONOUR, "stop"])
 @pytest.mark.parametrize("by_flag", [True, False])
-def test_no_verb_takes_a_bad_inventory_for_a_bug(
+def test_bad_inventory_is_usage_error_in_every_verb(
     verb: str,
     state: Callable[[], None],
     by_flag: bool,
@@ -211,8 +211,8 @@ def test_no_verb_takes_a_bad_inventory_for_a_bug(
     state()
     if not by_flag:
         monkeypatch.setenv("TFDEPLOY_INVENTORY", "hosts.yaml")
-    own = WORDS.get(verb, [])
-    code = main([verb, *(["-i", "hosts.yaml"] if by_flag else []), *own])
+    verb_words = WORDS.get(verb, [])
+    code = main([verb, *(["-i", "hosts.yaml"] if by_flag else []), *verb_words])
     stderr = capsys.readouterr().err
     assert code == 2, stderr
     assert stderr.count("error:") == 1 and "Traceback" not in stderr
@@ -223,7 +223,7 @@ def test_no_verb_takes_a_bad_inventory_for_a_bug(
 @pytest.mark.parametrize(
     "verb", ["launch", "sync", "setup", "runs", "status", "logs", "stop", "fetch", "tensorboard"]
 )
-def test_no_verb_takes_a_bad_job_file_for_a_bug(
+def test_bad_job_file_is_usage_error_in_every_verb(
     verb: str, job: str | None, capsys: pytest.CaptureFixture[str]
 ) -> None:
     if job is not None:
@@ -234,7 +234,7 @@ def test_no_verb_takes_a_bad_job_file_for_a_bug(
     assert stderr.count("error:") == 1 and "Traceback" not in stderr
 
 
-def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_suggested_command_has_given_files(monkeypatch: pytest.MonkeyPatch) -> None:
     flags = CommonFlags(inventory="my hosts.yaml", job="a.yaml")
     given_so = "tfdeploy trust -i 'my hosts.yaml' -j a.yaml --limit n1"
     assert flags.full_command("tfdeploy trust --limit n1") == given_so
@@ -264,7 +264,7 @@ def test_what_to_type_next_has_the_files_that_were_given(monkeypatch: pytest.Mon
 @pytest.mark.parametrize(
     "args", ["exec -i KH", "-i KH exec", "exec --inventory=KH", "exec -i KH --json"]
 )
-def test_an_error_says_what_to_type_with_the_files_that_were_given(
+def test_error_suggests_command_with_given_files(
     args: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main([word.replace("KH", "k h.yaml") for word in args.split()]) == 2
@@ -272,7 +272,7 @@ def test_an_error_says_what_to_type_with_the_files_that_were_given(
     assert "tfdeploy exec -i 'k h.yaml' -- nvidia-smi" in captured.out + captured.err
 
 
-def test_what_a_look_at_hosts_met_says_what_to_type_once(
+def test_failure_to_read_hosts_suggests_command_once(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     closed = "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 4))
@@ -283,7 +283,7 @@ def test_what_a_look_at_hosts_met_says_what_to_type_once(
     assert stderr.count("next: ") == 1
 
 
-def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(
+def test_shell_on_excluded_host_is_refused(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     Path("hosts.yaml").write_text("hosts: {n1: {address: 192.0.2.1}, n2: {address: 192.0.2.2}}")
@@ -292,7 +292,7 @@ def test_a_shell_on_a_host_that_is_left_out_is_refused_as_such(
     assert "host n1 is left out" in stderr and "next: `tfdeploy ssh -i hosts.yaml n1`" in stderr
 
 
-def test_what_refuses_a_bound_says_what_to_type(
+def test_refusal_of_limit_suggests_command(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(["stop", "-i", "hosts.yaml", "--limit", "n3"]) == 2
@@ -303,7 +303,7 @@ def test_what_refuses_a_bound_says_what_to_type(
 
 
 @pytest.mark.parametrize("keep", ["", "keep: [checkpoints]\n"])
-def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(
+def test_launch_on_some_hosts_names_hosts_with_unknown_keep(
     keep: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("hosts.yaml").write_text(
@@ -315,12 +315,12 @@ def test_a_launch_on_a_part_of_the_hosts_says_whose_keep_it_does_not_know(
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
 
 
-def test_a_state_that_no_run_has_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["runs", "--state", "failed,broken"]) == 2
     assert "'broken' is no state of a run: starting, running, succeeded" in capsys.readouterr().err
 
 
-def test_different_plans_say_what_to_type_with_the_files_that_were_given(
+def test_different_plans_suggest_command_with_given_files(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("k.yaml").write_text("hosts: {n1: {address: 192.0.2.1}}")
@@ -337,7 +337,7 @@ def test_different_plans_say_what_to_type_with_the_files_that_were_given(
 
 @pytest.mark.fault("8 a host of the run is no longer in the inventory")
 @pytest.mark.parametrize("bound", [{"limit": "n3"}, {"exclude": "n1"}])
-def test_a_host_of_the_run_that_the_inventory_lacks_can_be_named(bound: dict[str, str]) -> None:
+def test_limit_may_name_host_of_run_that_inventory_lacks(bound: dict[str, str]) -> None:
     Path("k.yaml").write_text("hosts: {n2: {address: 192.0.2.2}}")
     ran_on = tuple(
         HostPlan(

@@ -100,7 +100,7 @@ def project(operator: Operator) -> Operator:
     return operator
 
 
-def test_outside_of_a_project_the_folder_of_the_last_run_is_named_first(project: Operator) -> None:
+def test_error_outside_project_names_folder_of_last_run_first(project: Operator) -> None:
     run = ".local/state/tfdeploy/runs/j-1"
     project.write(f"{run}/plan.json", "{}")
     project.write(f"{run}/code", str(project.home / "project"))
@@ -114,7 +114,7 @@ def test_outside_of_a_project_the_folder_of_the_last_run_is_named_first(project:
     assert "last run" not in project.refused("launch", code=2)["next"]
 
 
-def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(
+def test_inventory_is_found_next_to_job_file_in_other_folder(
     project: Operator,
 ) -> None:
     for path in (
@@ -129,20 +129,20 @@ def test_a_job_file_named_from_another_folder_has_its_inventory_beside_it(
     assert done.returncode == 4, done.stderr
 
 
-def test_an_inventory_beside_the_job_file_counts_more_than_one_here(project: Operator) -> None:
+def test_inventory_next_to_job_file_takes_precedence_over_current_folder(project: Operator) -> None:
     project.inventory("elsewhere/deep/inventories/x.yaml", "here")
-    host, said = project.host("-j", "../../project")
+    host, message = project.host("-j", "../../project")
     assert host == "own"
     line = (
         "inventory: ../../project/inventories/hosts.yaml (next to the job file; "
         "inventories/x.yaml is not used)\n"
     )
-    assert said == line
+    assert message == line
     shutil.rmtree(project.home / "project/inventories")
     assert project.host("-j", "../../project") == ("here", "")
 
 
-def test_from_a_folder_of_the_project_its_files_are_found_and_named(project: Operator) -> None:
+def test_files_of_project_are_found_from_subfolder_and_named(project: Operator) -> None:
     project.cwd = project.home / "project/src/deep"
     project.cwd.mkdir(parents=True)
     assert project.host() == (
@@ -155,7 +155,7 @@ def test_from_a_folder_of_the_project_its_files_are_found_and_named(project: Ope
 
 
 @pytest.mark.parametrize("border", ["git", "home", "shared"])
-def test_the_search_ends_at_a_checkout_at_home_and_before_a_folder_of_everybody(
+def test_search_ends_at_checkout_and_home_and_before_shared_folder(
     project: Operator, border: str
 ) -> None:
     project.cwd = project.home / "project/src/deep"
@@ -163,31 +163,31 @@ def test_the_search_ends_at_a_checkout_at_home_and_before_a_folder_of_everybody(
     env: dict[str, str | None] = {}
     if border == "git":
         (project.home / "project/src/.git").mkdir()
-        why = "the top of a git checkout"
+        reason = "the top of a git checkout"
     elif border == "home":
         env["HOME"] = str(project.home / "project/src")
-        why = "your home folder"
+        reason = "your home folder"
     else:
         (project.home / "project").chmod(0o1777)
-        why = f"others may write to {project.home}/project"
+        reason = f"others may write to {project.home}/project"
     error = project.refused("launch", "--dry-run", code=2, env=env)
-    looked = (
+    searched = (
         f"tfdeploy.yaml in {project.cwd} and the folders above it, up to "
-        f"{project.home}/project/src ({why})"
+        f"{project.home}/project/src ({reason})"
     )
-    assert (error["what"], error["where"]) == ("no job file", looked)
+    assert (error["what"], error["where"]) == ("no job file", searched)
     error = project.refused("trust", code=2, env=env)
-    looked = f"looked in inventories, {project.home}/project/src/inventories"
-    assert (error["what"], error["where"]) == ("no inventory", looked)
+    searched = f"looked in inventories, {project.home}/project/src/inventories"
+    assert (error["what"], error["where"]) == ("no inventory", searched)
 
 
-def test_the_folders_without_an_inventory_are_named(project: Operator) -> None:
+def test_searched_folders_without_inventory_are_named(project: Operator) -> None:
     shutil.rmtree(project.home / "project/inventories")
     error = project.refused("check", "-j", "../../project", code=2)
     assert error["where"] == f"looked in {project.home}/project/inventories, inventories"
 
 
-def test_an_inventory_of_the_environment_that_beats_the_project_s_is_named_once(
+def test_inventory_from_environment_is_named_once_if_project_has_one(
     project: Operator,
 ) -> None:
     project.cwd = project.home / "project"
@@ -217,7 +217,7 @@ def test_an_inventory_of_the_environment_that_beats_the_project_s_is_named_once(
     assert project.host(env=env) == ("lab", "")
 
 
-def test_init_says_that_there_is_a_project_above(project: Operator) -> None:
+def test_init_mentions_project_in_parent_folder(project: Operator) -> None:
     project.cwd = project.home / "project/sub"
     project.cwd.mkdir()
     done = project.run("init", "--hosts", "a,b", "--mode", "async", "--command", "python x.py")
@@ -227,7 +227,7 @@ def test_init_says_that_there_is_a_project_above(project: Operator) -> None:
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("file_found", ["tfdeploy.yaml", "inventories/hosts.yaml"])
 @pytest.mark.parametrize("change", ["owner", "group", "everybody", "folder"])
-def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_warned_of(
+def test_found_file_of_other_user_is_refused_and_named_file_only_warned_about(
     project: Operator, file_found: str, change: str
 ) -> None:
     project.cwd = project.home / "project"
@@ -250,8 +250,8 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
         ("sync",),
     )
     for args in verbs if change == "owner" else verbs[:1]:
-        at = args.index("--") if "--" in args else len(args)
-        done = project.run(*args[:at], "--json", *args[at:])
+        flag_index = args.index("--") if "--" in args else len(args)
+        done = project.run(*args[:flag_index], "--json", *args[flag_index:])
         assert done.returncode == 3, (args, done.stdout, done.stderr)
         error = json.loads(done.stdout)["error"]
     assert "decides what runs as you" in error["what"]
@@ -274,7 +274,7 @@ def test_a_found_file_that_another_user_can_change_is_refused_and_named_it_is_wa
 
 
 @pytest.mark.needs("other accounts")
-def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: Operator) -> None:
+def test_root_gets_all_flags_needed_for_checkout_of_other_user(project: Operator) -> None:
     """Test a checkout that belongs to another user than root, as if a project is mounted into a
     container.
     """
@@ -290,7 +290,7 @@ def test_root_is_told_all_flags_that_a_checkout_of_another_user_needs(project: O
 
 
 @pytest.mark.needs("other accounts")
-def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(
+def test_job_file_of_stranger_above_project_is_ignored(
     operator: Operator,
 ) -> None:
     """Test that a job file of another user is ignored, for example one in /tmp, where any user can
@@ -310,9 +310,7 @@ def test_a_job_file_that_a_stranger_put_above_the_project_counts_for_nothing(
 
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("change", ["owner", "runs", "everybody", "link"])
-def test_a_state_folder_that_another_user_can_change_is_not_used(
-    project: Operator, change: str
-) -> None:
+def test_state_folder_writable_by_other_user_is_not_used(project: Operator, change: str) -> None:
     project.cwd = project.home / "project"
     state = project.home / ".local/state/tfdeploy"
     (state / "runs/r1").mkdir(parents=True, mode=0o755)
@@ -350,7 +348,7 @@ def test_a_state_folder_that_another_user_can_change_is_not_used(
 
 @pytest.mark.needs("ssh")
 @pytest.mark.parametrize("place", [".", "", "bin"])
-def test_no_program_is_taken_from_the_current_folder(project: Operator, place: str) -> None:
+def test_no_program_of_current_folder_is_started(project: Operator, place: str) -> None:
     project.cwd = project.home / "project"
     for path in ("ssh", "bin/ssh"):
         project.write(f"project/{path}", "#!/bin/sh\necho planted\n").chmod(0o755)

@@ -19,7 +19,7 @@ from support.waiting import wait_for
 VERB = """
 import sys, time
 from pathlib import Path
-from tfdeploy.cli import interrupts, main
+from tfdeploy.cli import command, interrupts, main
 from tfdeploy.model.events import Event
 from tfdeploy.ui.progress import SyncView
 
@@ -45,7 +45,7 @@ def verb(words):
 if "nohup" in sys.argv:
     import signal
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-main._run_verb = verb
+command.run_command = verb
 sys.exit(main.main([]))
 """
 Start = Callable[..., subprocess.Popen[bytes]]
@@ -54,13 +54,13 @@ Start = Callable[..., subprocess.Popen[bytes]]
 @pytest.fixture
 def start(tmp_path: Path) -> Start:
     def begin(
-        *args: str, stderr: int = subprocess.DEVNULL, **how: object
+        *args: str, stderr: int = subprocess.DEVNULL, **options: object
     ) -> subprocess.Popen[bytes]:
         argv = [sys.executable, "-c", VERB, str(tmp_path), *args]
         process = subprocess.Popen(
-            argv, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, **how
+            argv, stdin=subprocess.DEVNULL, stdout=stderr, stderr=stderr, **options
         )  # type: ignore[call-overload]
-        wait_for((tmp_path / "up").exists, 20, "it is up")
+        wait_for((tmp_path / "up").exists, 20, "the verb has started")
         return process  # type: ignore[no-any-return]
 
     return begin
@@ -69,7 +69,7 @@ def start(tmp_path: Path) -> Start:
 @pytest.mark.parametrize(
     ("number", "ends_in"), [(signal.SIGINT, 130), (signal.SIGTERM, -15), (signal.SIGHUP, -1)]
 )
-def test_a_signal_that_comes_too_late_to_roll_back_ends_it_all_the_same(
+def test_signal_too_late_for_rollback_still_ends_verb(
     start: Start, tmp_path: Path, number: int, ends_in: int
 ) -> None:
     (tmp_path / "go").touch()
@@ -82,28 +82,28 @@ def test_a_signal_that_comes_too_late_to_roll_back_ends_it_all_the_same(
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_rolls_back_and_is_what_it_ends_by(
+def test_signal_rolls_back_and_determines_exit_status(
     start: Start, tmp_path: Path, number: int
 ) -> None:
     process = start()
     process.send_signal(number)
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
     # The shell, the kernel and the terminal may each repeat the signal.
-    for again in (signal.SIGHUP, number, signal.SIGHUP):
-        process.send_signal(again)
+    for repeated in (signal.SIGHUP, number, signal.SIGHUP):
+        process.send_signal(repeated)
     (tmp_path / "go").touch()
     assert process.wait(120) == -number
     assert (tmp_path / "done").exists()
 
 
-def test_ctrl_c_ends_in_130(start: Start, tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130(start: Start, tmp_path: Path) -> None:
     (tmp_path / "go").touch()
     process = start()
     process.send_signal(signal.SIGINT)
     assert process.wait(120) == 130
 
 
-def test_the_third_time_the_rollback_is_left_to_the_hosts(start: Start, tmp_path: Path) -> None:
+def test_third_signal_leaves_rollback_to_hosts(start: Start, tmp_path: Path) -> None:
     process = start()
     process.send_signal(signal.SIGTERM)
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
@@ -115,7 +115,7 @@ def test_the_third_time_the_rollback_is_left_to_the_hosts(start: Start, tmp_path
     assert not (tmp_path / "done").exists()
 
 
-def test_what_nohup_ignores_stays_ignored(start: Start, tmp_path: Path) -> None:
+def test_signal_ignored_by_nohup_stays_ignored(start: Start, tmp_path: Path) -> None:
     process = start("nohup")
     process.send_signal(signal.SIGHUP)
     process.send_signal(signal.SIGTERM)
@@ -124,7 +124,7 @@ def test_what_nohup_ignores_stays_ignored(start: Start, tmp_path: Path) -> None:
 
 
 @pytest.mark.fault("51 the terminal is closed during a launch")
-def test_a_closed_terminal_rolls_back_and_is_no_error_of_that(start: Start, tmp_path: Path) -> None:
+def test_closed_terminal_rolls_back_and_ends_by_sighup(start: Start, tmp_path: Path) -> None:
     master, terminal = os.openpty()
     process = start(
         stderr=terminal,

@@ -29,12 +29,12 @@ def project_folder(tmp_path, monkeypatch):
     return folder
 
 
-def test_there_are_examples():
+def test_examples_exist():
     assert len(EXAMPLES) >= 3
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=lambda path: path.stem)
-def test_every_example_inventory_is_read_and_shown(path, capsys):
+def test_every_example_inventory_is_shown(path, capsys):
     inventory = load_inventory(path)
     assert {"ps", "worker"} <= inventory.roles.keys()
     assert main(["inventory", "-i", str(path)]) == 0
@@ -48,7 +48,7 @@ def test_every_example_inventory_is_read_and_shown(path, capsys):
     assert [host["name"] for host in answer["hosts"]] == [host.name for host in inventory.hosts]
 
 
-def test_an_inventory_says_where_each_setting_came_from(capsys, project_folder):
+def test_inventory_shows_origin_of_each_setting(capsys, project_folder):
     (project_folder / "inventories").mkdir()
     (project_folder / "inventories/lab.yaml").write_text(
         "defaults: {user: ml}\nhosts:\n  n[1-2]: {}\n  n3: {user: me}\nroles: {ps: [n1]}\n"
@@ -69,7 +69,7 @@ def test_an_inventory_says_where_each_setting_came_from(capsys, project_folder):
     assert answer["roles"] == {"ps": ["n1"]}
 
 
-def test_the_job_file_names_the_inventory(capsys, project_folder):
+def test_job_file_names_inventory(capsys, project_folder):
     (project_folder / "mine.yaml").write_text("hosts: {n7: {}}")
     (project_folder / "tfdeploy.yaml").write_text("inventory: mine.yaml")
     assert main(["inventory", "--json"]) == 0
@@ -77,7 +77,7 @@ def test_the_job_file_names_the_inventory(capsys, project_folder):
 
 
 @pytest.mark.parametrize("json_flag", [[], ["--json"]])
-def test_an_error_is_one_message_with_exit_code_2(capsys, project_folder, json_flag):
+def test_error_is_one_message_with_exit_code_2(capsys, project_folder, json_flag):
     (project_folder / "bad.yaml").write_text("hosts:\n  n1: {prot: 22}\n")
     assert main(["inventory", "-i", "bad.yaml", *json_flag]) == 2
     captured = capsys.readouterr()
@@ -88,7 +88,7 @@ def test_an_error_is_one_message_with_exit_code_2(capsys, project_folder, json_f
     )
 
 
-def test_init_writes_files_that_are_read(capsys, project_folder):
+def test_init_writes_valid_files(capsys, project_folder):
     (project_folder / "program.py").write_text("")
     assert main(["init"]) == 0
     captured = capsys.readouterr()
@@ -100,7 +100,7 @@ def test_init_writes_files_that_are_read(capsys, project_folder):
     assert [host.name for host in inventory.hosts] == ["n1", "n2"] and not inventory.roles
 
 
-def test_init_takes_its_answers_from_the_command_line(project_folder):
+def test_init_takes_answers_from_command_line(project_folder):
     hosts = "ml@192.0.2.10,[2001:db8::1]:2200,one.example.org"
     assert (
         main(
@@ -163,27 +163,32 @@ def test_init_refuses_and_writes_nothing(capsys, project_folder, args, expected_
 
 def ask(project_folder, answers, *args):
     """Run `tfdeploy init` with a terminal as stdin and stderr, and return what it asks."""
-    ours, theirs = pty.openpty()
+    master, terminal = pty.openpty()
     command = [sys.executable, "-m", "tfdeploy", "init", *args]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
     with subprocess.Popen(
-        command, cwd=project_folder, env=env, stdin=theirs, stderr=theirs, stdout=subprocess.PIPE
+        command,
+        cwd=project_folder,
+        env=env,
+        stdin=terminal,
+        stderr=terminal,
+        stdout=subprocess.PIPE,
     ) as process:
-        os.close(theirs)
-        os.write(ours, answers)
+        os.close(terminal)
+        os.write(master, answers)
         output = b""
         try:
-            while block := os.read(ours, 4096):
+            while block := os.read(master, 4096):
                 output += block
         # On Linux this error means that the program has closed the terminal.
         except OSError:
             pass
         assert process.wait(120) == 0
-    os.close(ours)
+    os.close(master)
     return output.decode()
 
 
-def test_init_names_schemas_to_editors_and_renews_them(project_folder):
+def test_init_names_schemas_for_editors_and_renews_them(project_folder):
     assert main(["init"]) == 0
     for file, name in (("tfdeploy.yaml", "job-file"), ("inventories/hosts.yaml", "inventory-file")):
         path = project_folder / file
@@ -195,7 +200,7 @@ def test_init_names_schemas_to_editors_and_renews_them(project_folder):
     assert schema.read_text() == file_schema_text(name)
 
 
-def test_the_schemas_of_init_are_no_code(project_folder):
+def test_schemas_written_by_init_are_not_part_of_code(project_folder):
     assert main(["init"]) == 0
     assert list_code(str(project_folder))[0] == ["inventories/hosts.yaml", "tfdeploy.yaml"]
 
@@ -215,7 +220,7 @@ def test_init_asks_on_a_terminal(project_folder):
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "sync"
 
 
-def test_init_takes_the_hosts_of_the_inventory_that_is_set(project_folder, monkeypatch):
+def test_init_uses_inventory_from_environment(project_folder, monkeypatch):
     lab = project_folder.parent / "lab.yaml"
     lab.write_text(inventory_text({"n1": {"address": "192.0.2.7"}}))
     monkeypatch.setenv("TFDEPLOY_INVENTORY", str(lab))
@@ -229,7 +234,7 @@ def test_init_takes_the_hosts_of_the_inventory_that_is_set(project_folder, monke
     assert not (project_folder / "inventories").exists()
 
 
-def test_init_refuses_an_inventory_that_is_set_and_wrong(project_folder, monkeypatch, capsys):
+def test_init_refuses_invalid_inventory_from_environment(project_folder, monkeypatch, capsys):
     monkeypatch.setenv("TFDEPLOY_INVENTORY", "no-such.yaml")
     assert main(["init"]) == 2
     assert (
@@ -240,7 +245,7 @@ def test_init_refuses_an_inventory_that_is_set_and_wrong(project_folder, monkeyp
     assert load_inventory(project_folder / "inventories/hosts.yaml").hosts[0].address == "192.0.2.7"
 
 
-def test_init_asks_again_after_each_wrong_answer(project_folder):
+def test_init_repeats_question_after_wrong_answer(project_folder):
     output = ask(project_folder, b"a;b\n192.0.2.7\nmirorred\nmirrored\npython 'x\npython x.py\n")
     asked = re.findall("Hosts|Mode|Command", output)
     assert asked == ["Hosts", "Hosts", "Mode", "Mode", "Command", "Command"]
@@ -251,7 +256,7 @@ def test_init_asks_again_after_each_wrong_answer(project_folder):
 MIRRORED = "import tensorflow as tf\nstrategy = tf.distribute.MultiWorkerMirroredStrategy()\n"
 
 
-def test_init_reads_the_program(capsys, project_folder):
+def test_init_reads_program(capsys, project_folder):
     (project_folder / "fit.py").write_text(
         f"import argparse\nimport model\n{MIRRORED}"
         "parser = argparse.ArgumentParser()\n"
@@ -281,7 +286,7 @@ def test_init_reads_the_program(capsys, project_folder):
         ("tf.train.CheckpointManager(checkpoint, directory='/shared/saved')", ()),
     ],
 )
-def test_init_keeps_the_folders_of_checkpoints(
+def test_init_keeps_checkpoint_folders(
     project_folder: Path, call: str, keep: tuple[str, ...]
 ) -> None:
     (project_folder / "train.py").write_text(f"{MIRRORED}saver = {call}\n")
@@ -289,14 +294,14 @@ def test_init_keeps_the_folders_of_checkpoints(
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).keep == keep
 
 
-def test_init_asks_on_a_terminal_only_what_the_program_does_not_show(project_folder):
+def test_init_asks_only_what_program_does_not_show(project_folder):
     (project_folder / "train.py").write_text(MIRRORED)
     output = ask(project_folder, b"192.0.2.7\n")
     assert re.findall("Hosts|Mode|Command", output) == ["Hosts"]
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "mirrored"
 
 
-def test_init_asks_for_no_hosts_if_the_folder_has_an_inventory(project_folder):
+def test_init_does_not_ask_for_hosts_if_folder_has_inventory(project_folder):
     (project_folder / "train.py").write_text(MIRRORED)
     (project_folder / "inventories").mkdir()
     (project_folder / "inventories/hosts.yaml").write_text(
@@ -307,7 +312,7 @@ def test_init_asks_for_no_hosts_if_the_folder_has_an_inventory(project_folder):
     assert "next: `tfdeploy trust`, `tfdeploy check`, `tfdeploy launch --dry-run`" in output
 
 
-def test_init_asks_which_of_several_programs(project_folder):
+def test_init_asks_which_program_to_use(project_folder):
     for name in ("fit.py", "tune.py"):
         (project_folder / name).write_text(MIRRORED)
     output = ask(project_folder, b"192.0.2.7\npython tune.py\n")
@@ -318,16 +323,14 @@ def test_init_asks_which_of_several_programs(project_folder):
 @pytest.mark.parametrize(
     ("text", "mode"), [("import tensorflow\nprint(1)", "local"), ("import os\nprint(1)", "plain")]
 )
-def test_init_takes_one_process_for_a_program_that_shows_no_mode(
-    capsys, project_folder, text, mode
-):
+def test_init_proposes_single_process_if_program_shows_no_mode(capsys, project_folder, text, mode):
     (project_folder / "train.py").write_text(text)
     assert main(["init", "--yes"]) == 0
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == mode
     assert f"(mode {mode}: train.py shows none; --mode changes it)" in capsys.readouterr().err
 
 
-def test_init_takes_an_inventory_of_another_tool(project_folder):
+def test_init_uses_inventory_of_another_tool(project_folder):
     (project_folder / "hosts.ini").write_text(
         "[worker]\ngpu[1:2] ansible_user=ml\n[ps]\nlogin ansible_host=192.0.2.1\n"
     )
@@ -337,7 +340,7 @@ def test_init_takes_an_inventory_of_another_tool(project_folder):
     assert (inventory.host("gpu2").user, inventory.host("login").address) == ("ml", "192.0.2.1")
 
 
-def test_init_shows_misspelt_variables_and_reads_a_file_only_after_hosts(capsys, project_folder):
+def test_init_shows_misspelt_variables_and_reads_file_only_after_hosts(capsys, project_folder):
     (project_folder / "hosts.ini").write_text("[worker]\nn1 ansible_usr=ml\n")
     assert main(["init", "hosts.ini"]) == 2
     assert "next: `tfdeploy init --hosts hosts.ini` reads" in capsys.readouterr().err
@@ -345,7 +348,7 @@ def test_init_shows_misspelt_variables_and_reads_a_file_only_after_hosts(capsys,
     assert "warning: hosts.ini:2: the variable ansible_usr has" in capsys.readouterr().err
 
 
-def test_init_says_that_hosts_were_not_written_and_how_to_write_them(capsys, project_folder):
+def test_init_explains_how_to_write_missing_hosts(capsys, project_folder):
     assert main(["init", "--hosts", "n1,n2"]) == 0
     assert main(["init", "--hosts", "n3"]) == 0
     file = "inventories/hosts.yaml"
@@ -358,12 +361,12 @@ def test_init_says_that_hosts_were_not_written_and_how_to_write_them(capsys, pro
     assert [host.name for host in load_inventory(project_folder / file).hosts] == ["n3"]
 
 
-def test_init_takes_a_list_that_another_flag_names(capsys, project_folder):
+def test_init_uses_hosts_of_inventory_flag(capsys, project_folder):
     assert main(["init", "-i", "n1,n2"]) == 0
     assert "inventory: n1,n2 (-i): 2 hosts; init writes no other" in capsys.readouterr().err
 
 
-def test_init_finds_the_program_beside_many_files_and_passes_data_only_if_asked(project_folder):
+def test_init_finds_program_among_many_files_and_passes_data_only_on_request(project_folder):
     for number in range(600):
         (project_folder / f"a{number:04}.jpg").touch()
     (project_folder / "zebra").mkdir()
@@ -376,7 +379,7 @@ def test_init_finds_the_program_beside_many_files_and_passes_data_only_if_asked(
     assert (job.mode, job.command, job.data) == ("mirrored", ("python", "train.py"), {})
 
 
-def test_init_names_the_hosts_of_a_range(project_folder):
+def test_init_names_hosts_of_range(project_folder):
     assert main(["init", "--hosts", "ml@gpu[08-10]"]) == 0
     hosts = load_inventory(project_folder / "inventories/hosts.yaml").hosts
     assert [(host.name, host.address, host.user) for host in hosts] == [
@@ -384,7 +387,7 @@ def test_init_names_the_hosts_of_a_range(project_folder):
     ]
 
 
-def test_init_with_hosts_says_what_is_still_missing(capsys, project_folder):
+def test_init_with_hosts_lists_what_is_missing(capsys, project_folder):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
     stderr = capsys.readouterr().err
     assert (
@@ -393,7 +396,7 @@ def test_init_with_hosts_says_what_is_still_missing(capsys, project_folder):
     assert "hosts in" not in stderr and "your hosts" not in stderr
 
 
-def test_init_asks_nothing_when_told_yes(project_folder):
+def test_init_asks_nothing_with_yes(project_folder):
     assert "Hosts" not in ask(project_folder, b"", "--yes")
 
 
@@ -404,7 +407,7 @@ def uncommented(text):
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 
 
-def test_all_commented_keys_are_right_too(project_folder):
+def test_all_commented_keys_are_valid(project_folder):
     Path("job.yaml").write_text(
         uncommented(job_text(name="x", mode="async", command=["python", "{data.digits}"]))
     )
@@ -421,7 +424,7 @@ def test_all_commented_keys_are_right_too(project_folder):
     assert (n1.jump, n1.ports, n2.user) == ("bastion.example.org", (2222, 2299), "me")
 
 
-def test_docs_say_what_to_type_where_a_key_without_a_default_is_left_out(capsys):
+def test_docs_suggest_text_for_missing_key_without_default(capsys):
     assert main(["docs"]) == 0
     shown = capsys.readouterr().out
     assert (
@@ -431,7 +434,7 @@ def test_docs_say_what_to_type_where_a_key_without_a_default_is_left_out(capsys)
     assert "plain; default: none; without this key, type `tfdeploy launch --mode async`" in shown
 
 
-def test_every_key_is_explained_and_its_example_is_right(project_folder, capsys):
+def test_every_key_has_explanation_and_valid_example(project_folder, capsys):
     assert main(["docs"]) == 0
     text = capsys.readouterr().out
     for table in (reference.INVENTORY, reference.HOST, reference.JOB):
@@ -466,7 +469,7 @@ def test_every_key_is_explained_and_its_example_is_right(project_folder, capsys)
         "null",
     ],
 )
-def test_words_are_quoted_so_that_they_come_back(project_folder, word):
+def test_quoted_words_are_read_back_unchanged(project_folder, word):
     Path("x.yaml").write_text(f"command: [python, {quoted(word)}]", encoding="utf-8")
     if "{" in word:
         word = "{job_name}"

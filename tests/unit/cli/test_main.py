@@ -25,9 +25,9 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.startswith("tfdeploy ")
-    with pytest.raises(SystemExit) as left:
+    with pytest.raises(SystemExit) as exit_info:
         main(["--help"])
-    assert left.value.code == 0
+    assert exit_info.value.code == 0
     assert "launch" in capsys.readouterr().out
 
 
@@ -92,7 +92,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["lab", "up", "0"], "next: `tfdeploy lab up 3`"),
     ],
 )
-def test_wrong_words_end_in_two_and_say_what_to_type(
+def test_invalid_command_line_exits_with_2_and_suggests_command(
     args: list[str], message: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(args) == 2
@@ -108,7 +108,7 @@ def test_errors_as_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize("args", [["--version"], ["docs"]])
-def test_output_that_finds_no_space_is_one_line_and_one(args: list[str], unbuffered: str) -> None:
+def test_full_disk_gives_one_line_and_exit_code_1(args: list[str], unbuffered: str) -> None:
     env = {**os.environ, "PYTHONUNBUFFERED": unbuffered}
     command = [sys.executable, "-m", "tfdeploy", *args]
     with Path("/dev/full").open("w") as full:
@@ -147,22 +147,20 @@ def test_help_imports_nothing_heavy() -> None:
         ("-v", "-v"),
     ],
 )
-def test_common_flags_may_stand_before_the_verb(args: str, same_as: str) -> None:
+def test_common_flags_may_precede_verb(args: str, same_as: str) -> None:
     assert move_verb_first(args.split()) == same_as.split()
 
 
 @pytest.mark.parametrize(
     "args", [["-i", "none.yaml", "inventory"], ["inventory", "-i", "none.yaml"]]
 )
-def test_a_flag_before_the_verb_is_heard(
-    args: list[str], capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_flag_before_verb_has_effect(args: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(args) == 2
     assert "none.yaml" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("args", [["-i", "none.yaml"], ["--mode", "async", "launch"]])
-def test_flags_without_a_verb_behind_them(
+def test_flags_without_verb_are_refused(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(args) == 2
@@ -184,10 +182,10 @@ CONSENTS = (
 
 
 @pytest.mark.parametrize("consent", CONSENTS)
-def test_no_guess_is_a_flag_that_overrides_a_refusal(
+def test_no_suggestion_is_flag_that_overrides_refusal(
     consent: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    slips = {consent[:at] + consent[at + 1 :] for at in range(len(consent))} | {
+    slips = {consent[:index] + consent[index + 1 :] for index in range(len(consent))} | {
         consent + "s",
         consent[:-1] + "x",
     }

@@ -34,7 +34,7 @@ def plain_text(page: Path) -> str:
     return text
 
 
-def test_there_is_a_page_for_each_verb(pages: dict[str, Path]) -> None:
+def test_each_verb_has_page(pages: dict[str, Path]) -> None:
     assert set(pages) == {"tfdeploy", *(f"tfdeploy-{verb}" for verb in VERBS)}
     main_page = plain_text(pages["tfdeploy"])
     for verb, text in VERBS.items():
@@ -43,10 +43,10 @@ def test_there_is_a_page_for_each_verb(pages: dict[str, Path]) -> None:
 
 
 @pytest.mark.parametrize("verb", VERBS)
-def test_each_flag_of_a_verb_is_on_its_page(verb: str, pages: dict[str, Path]) -> None:
+def test_page_has_each_flag_of_verb(verb: str, pages: dict[str, Path]) -> None:
     text = plain_text(pages[f"tfdeploy-{verb}"])
     flags: list[str] = []
-    parsers = [next(each for each in make_parser()._actions if each.choices).choices[verb]]
+    parsers = [next(action for action in make_parser()._actions if action.choices).choices[verb]]
     while parsers:
         for action in parsers.pop()._actions:
             if isinstance(action, argparse._SubParsersAction):
@@ -56,7 +56,9 @@ def test_each_flag_of_a_verb_is_on_its_page(verb: str, pages: dict[str, Path]) -
     headings = text.split("\n.TP\n")[1:]
     for flag in flags:
         words = flag.split(", ")
-        assert any(all(word in each.split("\n")[0] for word in words) for each in headings), flag
+        assert any(all(word in heading.split("\n")[0] for word in words) for heading in headings), (
+            flag
+        )
 
 
 @pytest.mark.needs("groff")
@@ -66,9 +68,7 @@ def test_roff_has_no_warnings(pages: dict[str, Path]) -> None:
     assert done.stderr == ""
 
 
-def test_the_wheel_has_the_pages_and_the_completion_scripts(
-    tmp_path: Path, pages: dict[str, Path]
-) -> None:
+def test_wheel_has_pages_and_completion_scripts(tmp_path: Path, pages: dict[str, Path]) -> None:
     for name in ("setup.py", "pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, tmp_path)
     for name in ("tfdeploy", "scripts"):

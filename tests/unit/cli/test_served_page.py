@@ -34,17 +34,17 @@ def seen(page: ServedPage) -> str:
         return str(answer.read().decode())
 
 
-def test_connections_that_say_nothing_take_few_threads(page: ServedPage) -> None:
+def test_silent_connections_use_few_threads(page: ServedPage) -> None:
     before = threading.active_count()
     idle = [socket.create_connection(("127.0.0.1", page.server_port)) for _ in range(3 * AT_ONCE)]
     wait_for(
         lambda: threading.active_count() >= before + AT_ONCE, 30, "a thread for each of the first"
     )
     assert threading.active_count() == before + AT_ONCE
-    for each in idle:
-        each.close()
+    for connection in idle:
+        connection.close()
     assert seen(page) == "<p>seen</p>"
 
 
-def test_the_page_is_served_any_number_of_times(page: ServedPage) -> None:
+def test_page_can_be_served_repeatedly(page: ServedPage) -> None:
     assert [seen(page) for _ in range(3 * AT_ONCE)] == ["<p>seen</p>"] * 3 * AT_ONCE

@@ -22,20 +22,20 @@ NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
 PATTERN_FILES = ("agent/log/failure_reason.py", "planning/source/python2.py", "ui/feed_tree.py")
 # Examples and topics of the help, which name verbs and flags in prose.
 HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
-MESSAGES = [each for each in messages() if each.file not in (*PATTERN_FILES, *HELP_FILES)]
+MESSAGES = [message for message in messages() if message.file not in (*PATTERN_FILES, *HELP_FILES)]
 
 
 def place_of(message: Message) -> str:
     return message.place
 
 
-def test_the_texts_of_the_package_are_found() -> None:
-    own = {command.split()[0] for each in MESSAGES for command in commands(each)}
-    assert {"exec", "stop", "status", "logs", "trust", "setup", "launch", "lab"} <= own
+def test_messages_of_package_are_found() -> None:
+    verbs = {command.split()[0] for message in MESSAGES for command in commands(message)}
+    assert {"exec", "stop", "status", "logs", "trust", "setup", "launch", "lab"} <= verbs
 
 
 @pytest.mark.parametrize(
-    "message", [each for each in MESSAGES if any(commands(each))], ids=place_of
+    "message", [message for message in MESSAGES if any(commands(message))], ids=place_of
 )
 def test_our_parser_accepts_each_command(
     message: Message, capsys: pytest.CaptureFixture[str]
@@ -50,19 +50,21 @@ def test_our_parser_accepts_each_command(
             assert asked_for_help.code == 0
 
 
-@pytest.mark.parametrize("message", [each for each in MESSAGES if each.spans], ids=place_of)
-def test_a_shell_takes_what_stands_in_backquotes(message: Message) -> None:
+@pytest.mark.parametrize(
+    "message", [message for message in MESSAGES if message.spans], ids=place_of
+)
+def test_text_in_backquotes_is_valid_shell_command(message: Message) -> None:
     assert message.text.count("`") % 2 == 0 or message.text.endswith("begin with @ ` or %")
     for span in message.spans:
         assert shlex.split(span)
         assert not span.startswith("-"), "a flag alone is no command: write it without backquotes"
 
 
-def test_our_commands_stand_in_backquotes() -> None:
+def test_commands_are_in_backquotes() -> None:
     bare = [
-        each
-        for each in MESSAGES
-        if OWN_COMMAND.search(each.advice) and each.file not in NOT_FOR_TYPING
+        message
+        for message in MESSAGES
+        if OWN_COMMAND.search(message.advice) and message.file not in NOT_FOR_TYPING
     ]
     assert bare == []
 
@@ -77,7 +79,7 @@ def test_our_commands_stand_in_backquotes() -> None:
         ('X(where="tfdeploy exec")', None, None),
     ],
 )
-def test_texts_are_read_from_syntax_trees(
+def test_messages_are_read_from_syntax_trees(
     tmp_path: Path, code: str, spans: list[str] | None, advice: str | None
 ) -> None:
     (tmp_path / "module.py").write_text(code, encoding="utf-8")

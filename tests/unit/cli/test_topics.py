@@ -38,9 +38,7 @@ def keys_of(topic: str, capsys: pytest.CaptureFixture[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("topic", TOPICS)
-def test_a_topic_is_printed_as_text_and_as_json(
-    topic: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_topic_is_printed_as_text_and_json(topic: str, capsys: pytest.CaptureFixture[str]) -> None:
     answer = answer_of(topic, capsys)
     assert find_printed_faults(["docs", topic], answer) == []
     assert main(["docs", topic]) == 0
@@ -51,24 +49,24 @@ def test_a_topic_is_printed_as_text_and_as_json(
             assert row["text"] and re.search(rf"^  {re.escape(row['key'])} ", text, re.M)
 
 
-def test_docs_of_both_files_are_what_docs_prints(capsys: pytest.CaptureFixture[str]) -> None:
+def test_docs_prints_keys_of_both_files(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs"]) == 0
     headings = re.findall(r"^[A-Z]+(?: [A-Z]+)*", capsys.readouterr().out, re.M)
     assert headings == ["INVENTORY", "A HOST", "JOB", "PLACEHOLDERS"]
 
 
-def test_an_unknown_topic_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+def test_unknown_topic_is_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "enviroment"]) == 2
     error = capsys.readouterr().err
     assert "TOPIC: there is no 'enviroment'" in error and "did you mean environment?" in error
 
 
-def test_the_topics_have_all_modes_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topics_have_all_modes_and_exit_codes(capsys: pytest.CaptureFixture[str]) -> None:
     assert set(keys_of("modes", capsys)) == set(MODES)
     assert keys_of("exit-codes", capsys) == [str(code) for code in EXIT_CODES]
 
 
-def test_the_topic_has_every_variable_of_the_code(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topic_has_every_variable_in_code(capsys: pytest.CaptureFixture[str]) -> None:
     answer = answer_of("environment", capsys)
     rows = [row for section in answer["sections"] for row in section["rows"]]
     names = set(re.findall(r"\w+", " ".join(row["key"] + " " + row["text"] for row in rows)))
@@ -89,7 +87,7 @@ def test_the_topic_has_every_variable_of_the_code(capsys: pytest.CaptureFixture[
     assert documented - options - parts <= used
 
 
-def test_the_topic_has_what_tasks_get(capsys: pytest.CaptureFixture[str]) -> None:
+def test_topic_has_variables_of_tasks(capsys: pytest.CaptureFixture[str]) -> None:
     section = answer_of("environment", capsys)["sections"][2]
     text = json.dumps(section)
     for name in (*RESERVED, *TASK_MARKERS, *NO_PROXY, *HELD_PORT, *ranks.VARIABLES, *PRESET):

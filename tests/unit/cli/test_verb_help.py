@@ -29,7 +29,7 @@ PROGRAMS += [
 
 
 @pytest.mark.parametrize("prog", PROGRAMS)
-def test_the_help_has_two_examples_exit_codes_and_variables(
+def test_help_has_two_examples_and_exit_codes_and_variables(
     prog: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
@@ -46,7 +46,7 @@ def test_the_help_has_two_examples_exit_codes_and_variables(
 
 
 @pytest.mark.parametrize("line", [line for line in EXAMPLES.splitlines() if line])
-def test_an_example_is_a_command_line(line: str) -> None:
+def test_example_is_valid_command_line(line: str) -> None:
     command, text = line.split("  ", 1)
     words = shlex.split(command)
     dashes = words.index("--") if "--" in words else len(words)
@@ -59,7 +59,7 @@ def test_an_example_is_a_command_line(line: str) -> None:
 
 
 @pytest.mark.parametrize("prog", PROGRAMS)
-def test_the_help_imports_little(prog: str) -> None:
+def test_help_imports_few_modules(prog: str) -> None:
     """The help should take at most 60 ms of CPU more than an empty interpreter. These modules would
     take a large part of that."""
     code = f"""
@@ -77,12 +77,12 @@ except SystemExit:
     assert slow & set(process.stderr.split()) == set()
 
 
-def test_every_exit_code_has_a_meaning() -> None:
+def test_every_exit_code_has_meaning() -> None:
     kinds = [kind for kind in vars(errors).values() if inspect.isclass(kind)]
     codes = {kind.exit_code for kind in kinds if issubclass(kind, TfdeployError)}
     assert codes | {0, 70} == set(EXIT_CODES)
 
 
-def test_the_page_of_commands_has_the_exit_codes() -> None:
+def test_commands_page_has_exit_codes() -> None:
     rows = re.findall(r"^\| (\d+) \| (.*) \|$", COMMANDS.read_text("utf-8"), re.M)
     assert {int(code): text for code, text in rows} == EXIT_CODES

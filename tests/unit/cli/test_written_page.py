@@ -11,7 +11,7 @@ from tfdeploy.cli.written_page import write_page
 from tfdeploy.errors import UsageError
 
 
-def test_a_page_is_its_users_alone_and_whole(tmp_path: Path) -> None:
+def test_page_is_complete_and_only_user_can_read_it(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     write_page(target, "<p>ä</p>", overwrite=False)
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
@@ -19,7 +19,7 @@ def test_a_page_is_its_users_alone_and_whole(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_file_that_is_there_stays_unless_it_may_be_replaced(tmp_path: Path) -> None:
+def test_existing_file_is_replaced_only_with_permission(tmp_path: Path) -> None:
     target = tmp_path / "report.html"
     target.write_text("old")
     with pytest.raises(UsageError, match="exists already"):
@@ -30,10 +30,10 @@ def test_a_file_that_is_there_stays_unless_it_may_be_replaced(tmp_path: Path) ->
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
 
 
-def test_a_long_name_is_written_too(tmp_path: Path) -> None:
+def test_page_with_long_name_is_written(tmp_path: Path) -> None:
     write_page(tmp_path / ("x" * 250), "text", overwrite=False)
 
 
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
+def test_unwritable_folder_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot write"):
         write_page(tmp_path / ("x" * 300), "text", overwrite=False)

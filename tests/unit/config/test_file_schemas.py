@@ -126,16 +126,14 @@ def examples() -> dict[str, tuple[str, str]]:
 
 
 @pytest.mark.parametrize("name", FILE_SCHEMAS)
-def test_the_schema_of_the_docs_is_what_docs_prints(
-    name: str, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_docs_prints_schema_in_docs(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["docs", "--schema", name]) == 0
     printed = capsys.readouterr().out
     assert (ROOT / f"docs/schemas/{name}.schema.json").read_text("utf-8") == printed, RENEW
 
 
 @pytest.mark.parametrize("name", examples())
-def test_the_schema_admits_every_example(name: str, tmp_path: Path) -> None:
+def test_schema_admits_every_example(name: str, tmp_path: Path) -> None:
     schema, text = examples()[name]
     assert is_read(schema, text, tmp_path)
     assert faults_of(schema, text) == []
@@ -157,7 +155,7 @@ def test_the_schema_admits_every_example(name: str, tmp_path: Path) -> None:
         (INVENTORY, "hosts: {2201: {address: 192.0.2.1, port: '{name}'}}\n"),
     ],
 )  # fmt: skip
-def test_the_schema_admits_what_is_read(name: str, text: str, tmp_path: Path) -> None:
+def test_schema_admits_what_reader_accepts(name: str, text: str, tmp_path: Path) -> None:
     assert is_read(name, text, tmp_path)
     assert faults_of(name, text) == []
 
@@ -219,7 +217,9 @@ def objects_in(schema: dict[str, Any], path: tuple[str, ...] = ()) -> Iterator[t
         yield from objects_in(child, (*path, key))
     if schema.get("additionalProperties"):
         names = schema["propertyNames"]["pattern"]
-        name = next(each for each in ("n1", "worker", "A1") if re.search(names, each))
+        name = next(
+            candidate for candidate in ("n1", "worker", "A1") if re.search(names, candidate)
+        )
         yield from objects_in(schema["additionalProperties"], (*path, name))
 
 
@@ -237,7 +237,7 @@ def test_schema_and_reader_refuse_an_unknown_key(
     if name == INVENTORY:
         value = {"hosts": {"n2": {}}, **value}
     assert any(
-        "no_such_key is not in the schema" in each for each in faults_of(name, json.dumps(value))
+        "no_such_key is not in the schema" in fault for fault in faults_of(name, json.dumps(value))
     )
     file = tmp_path / "x.yaml"
     file.write_text(json.dumps(value))
@@ -274,7 +274,7 @@ def _values_of_type(schema: dict[str, Any], kind: str) -> st.SearchStrategy[Any]
 def _mappings_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
     least, most = schema.get("minProperties", 0), min(schema.get("maxProperties", 3), 3)
     if "properties" in schema:
-        keys = {key: values_of(each) for key, each in schema["properties"].items()}
+        keys = {key: values_of(key_schema) for key, key_schema in schema["properties"].items()}
         every = st.fixed_dictionaries({}, optional=keys)
         return every.filter(lambda value: least <= len(value)) if least else every
     return st.dictionaries(
@@ -300,9 +300,7 @@ def readers() -> list[tuple[str, Key]]:
 
 @pytest.mark.parametrize(("dotted", "key"), readers(), ids=lambda each: getattr(each, "name", each))
 @given(data=st.data())
-def test_the_reader_takes_what_the_schema_admits(
-    data: st.DataObject, dotted: str, key: Key
-) -> None:
+def test_reader_accepts_what_schema_admits(data: st.DataObject, dotted: str, key: Key) -> None:
     assert key.read is not None
     value = data.draw(values_of(schema_of(key.read)))
     node = parse_yaml(json.dumps({"key": value}), Path("x.yaml")).mapping()["key"]
@@ -315,16 +313,18 @@ def test_the_reader_takes_what_the_schema_admits(
 def patterns_in(schema: Any) -> Iterator[str]:
     if isinstance(schema, dict):
         yield from (
-            each for key, each in schema.items() if key == "pattern" and each.__class__ is str
+            value for key, value in schema.items() if key == "pattern" and value.__class__ is str
         )
-        for each in schema.values():
-            yield from patterns_in(each)
+        for value in schema.values():
+            yield from patterns_in(value)
 
 
-def test_javascript_reads_each_pattern_as_python_does() -> None:
+def test_javascript_and_python_agree_on_each_pattern() -> None:
     """Editors compile patterns in JavaScript's Unicode mode, which has neither \\Z nor needless
     escapes."""
-    patterns = {each for name in FILE_SCHEMAS for each in patterns_in(SCHEMAS[name])}
+    patterns = {
+        found_pattern for name in FILE_SCHEMAS for found_pattern in patterns_in(SCHEMAS[name])
+    }
     assert len(patterns) > 10
     for pattern in patterns:
         escapes = re.findall(r"\\(.)", pattern)

@@ -25,25 +25,25 @@ class TestFinding:
         named = {"TFDEPLOY_INVENTORY": environ} if environ else {}
         return find_inventory(flag, named, job, self.cwd).path.relative_to(self.cwd).as_posix()
 
-    def test_the_order(self):
+    def test_order_of_sources(self):
         self.add("only.yaml")
         assert self.find("flag.yaml", "environ.yaml", "job.yaml") == "flag.yaml"
         assert self.find(None, "environ.yaml", "job.yaml") == "environ.yaml"
         assert self.find(None, None, str(self.cwd / "job.yaml")) == "job.yaml"
         assert self.find() == "inventories/only.yaml"
 
-    def test_several_are_listed(self):
+    def test_several_inventories_are_listed(self):
         self.add("a.yaml", "b.yml", "notes.txt", ".hidden")
         with pytest.raises(ConfigError, match="there are 2") as caught:
             self.find()
         assert caught.value.next == "give one of: -i inventories/a.yaml, -i inventories/b.yml"
 
-    def test_none_at_all(self):
+    def test_error_without_inventory(self):
         with pytest.raises(ConfigError, match="no inventory") as caught:
             self.find()
         assert "tfdeploy init" in caught.value.next
 
-    def test_what_is_named_must_be_there(self):
+    def test_named_inventory_must_exist(self):
         self.add("a.yaml")
         for options, source in (
             (("nowhere.yaml",), "-i"),

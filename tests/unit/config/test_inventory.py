@@ -44,7 +44,7 @@ def load(tmp_path, monkeypatch):
     return load
 
 
-def test_the_contracts_example(load, tmp_path):
+def test_example_of_contract(load, tmp_path):
     inventory = load(CONTRACT)
     assert [host.name for host in inventory.hosts] == [
         "n1",
@@ -107,7 +107,7 @@ ACCEPTED = [
 
 
 @pytest.mark.parametrize(("keys", "field", "value"), ACCEPTED)
-def test_accepted(load, keys, field, value):
+def test_accepted_values(load, keys, field, value):
     assert getattr(host(load, keys), field) == value
 
 
@@ -175,7 +175,7 @@ REFUSED_VALUES = [
 
 @pytest.mark.parametrize(("keys", "path", "words"), REFUSED_VALUES)
 @pytest.mark.parametrize("place", ["host", "defaults"])
-def test_refused_values_name_their_place(load, keys, path, words, place):
+def test_refused_values_name_file_line_and_key(load, keys, path, words, place):
     text = (
         f"hosts:\n  n1: {{{keys}}}\n"
         if place == "host"
@@ -345,17 +345,17 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("text", "what", "where", "next"), FAULTS.values(), ids=FAULTS)
-def test_faults(load, text, what, where, next):
+@pytest.mark.parametrize(("text", "message", "where", "next"), FAULTS.values(), ids=FAULTS)
+def test_faults(load, text, message, where, next):
     with pytest.raises(ConfigError) as caught:
         load(text)
-    assert what in caught.value.what
+    assert message in caught.value.what
     assert caught.value.where.startswith(where)
     assert next is None or next in (caught.value.next or "")
     assert caught.value.exit_code == 2
 
 
-def test_same_address_behind_different_jumps_or_ports_is_no_twin(load):
+def test_same_address_behind_other_jump_or_port_is_another_host(load):
     assert (
         len(load("hosts: {a: {address: 10.0.0.5, jump: x}, b: {address: 10.0.0.5, jump: y}}").hosts)
         == 2
@@ -370,7 +370,7 @@ def test_same_address_behind_different_jumps_or_ports_is_no_twin(load):
     )
 
 
-def test_anchors_and_merges_are_read(load):
+def test_yaml_anchors_and_merges_are_read(load):
     inventory = load("defaults: &d {user: ml}\nhosts:\n  n1: {<<: *d, port: 2200}\n")
     assert (inventory.hosts[0].user, inventory.hosts[0].port) == ("ml", 2200)
 
@@ -389,10 +389,12 @@ def test_a_thousand_hosts_are_read(load):
     assert len(load(text).roles["worker"]) == 1000
 
 
-def test_where_each_setting_came_from(load):
+def test_origin_of_each_setting(load):
     load(CONTRACT)
     given = load_inventory_file(Path("lab.yaml")).given["n2"]
-    assert {key: one.node.location for key, one in given.items() if key in ("user", "port")} == {
+    assert {
+        key: setting.node.location for key, setting in given.items() if key in ("user", "port")
+    } == {
         "user": "lab.yaml:2",
         "port": "lab.yaml:12",
     }
@@ -400,7 +402,7 @@ def test_where_each_setting_came_from(load):
     assert "advertise" not in given
 
 
-def test_a_setting_in_a_message_has_its_line_and_one_place_for_many_hosts(tmp_path):
+def test_message_names_line_of_setting_once_for_many_hosts(tmp_path):
     path = tmp_path / "lab.yaml"
     path.write_text("defaults: {user: ml}\nhosts:\n  n[1-2]: {}\n  n3: {python: /opt/python}\n")
     hosts = load_inventory(path).hosts

@@ -52,8 +52,8 @@ def load(tmp_path, monkeypatch):
     return load
 
 
-def test_the_contracts_example(load, tmp_path):
-    here = str(tmp_path / "job")
+def test_example_of_contract(load, tmp_path):
+    folder = str(tmp_path / "job")
     assert load(CONTRACT) == Job(
         name="digits",
         mode="async",
@@ -66,10 +66,10 @@ def test_the_contracts_example(load, tmp_path):
             "0.10",
             "{keep.out/models}",
         ),
-        code=here,
-        inventory=f"{here}/inventories/lab.yaml",
+        code=folder,
+        inventory=f"{folder}/inventories/lab.yaml",
         data={
-            "digits": DataSource(path=f"{here}/data/digits"),
+            "digits": DataSource(path=f"{folder}/data/digits"),
             "home": DataSource(path="/home/me/big"),
             "abs": DataSource(path="/srv/one.npz"),
         },
@@ -77,7 +77,7 @@ def test_the_contracts_example(load, tmp_path):
         flags="auto",
         compat="v1",
         cluster="program",
-        setup_requirements=f"{here}/requirements.txt",
+        setup_requirements=f"{folder}/requirements.txt",
         setup_wheels="/home/me/wheels",
         roles={"ps": RoleRule(count=2), "worker": RoleRule(per_host=1, gpus=1)},
         env={
@@ -121,12 +121,12 @@ def test_defaults(load, tmp_path):
     )
 
 
-def test_a_role_with_a_program_of_its_own(load):
+def test_role_with_own_program(load):
     text = "command: [python, train.py]\nroles: {ps: {command: [python, ps.py, '--n={num_ps}']}}\n"
     assert load(text).roles == {"ps": RoleRule(command=("python", "ps.py", "--n={num_ps}"))}
 
 
-def test_a_role_by_the_name_that_the_program_has_for_it(load):
+def test_role_by_name_used_in_program(load):
     text = (
         "command: [python, train.py]\nroles: {master: {gpus: 1}, worker: {as: work}, ps: {as: "
         "ps}}\n"
@@ -139,14 +139,14 @@ def test_a_role_by_the_name_that_the_program_has_for_it(load):
     assert load(text).roles == given
 
 
-def test_without_a_command_one_must_come_behind_the_dashes(load):
+def test_missing_command_must_be_given_after_dashes(load):
     assert load("mode: sync\n").command == ()
 
 
 @pytest.mark.parametrize(
     ("text", "cwd"), [("src", "src"), ("./src//models/", "src/models"), (".", ""), ("", "")]
 )
-def test_the_folder_that_the_command_starts_in(load, text, cwd):
+def test_start_folder_of_command(load, text, cwd):
     job = load(f"cwd: {text}\nkeep: [out]\ncommand: [python, train.py]\n")
     assert (job.cwd, job.keep, "cwd" in job.places) == (cwd, ("out",), bool(text))
 
@@ -207,7 +207,11 @@ REFUSED = {
     "command: [python, ~]": ("must be a word", "command[1]", "quotes"),
     'command: [python, "a\\0b"]': ("NUL", "command[1]", "remove"),
     'command: [python, "{jobname}"]': ("unknown placeholder {jobname}", "command[1]", "{job_name}"),
-    'command: [python, "{data.x}"]': ("unknown placeholder {data.x}", "command[1]", "{run_id}"),
+    'command: [python, "{data.x}"]': (
+        "unknown placeholder {data.x}",
+        "command[1]",
+        "data: {x: ./x}",
+    ),
     'command: [python, "{x"]': ("unclosed brace", "command[1]", "{{"),
     "flags: all": ("flags must be auto | classic | none", "flags", "one of"),
     "data: [a]": ("data must be a mapping", "data", None),
@@ -363,17 +367,17 @@ REFUSED = {
 
 
 @pytest.mark.parametrize(("text", "expected"), REFUSED.items(), ids=REFUSED)
-def test_refused(load, text, expected):
-    what, path, next = expected
+def test_refused_job_files(load, text, expected):
+    message, path, next = expected
     with pytest.raises(ConfigError) as caught:
         load(text)
-    assert what in caught.value.what
+    assert message in caught.value.what
     assert caught.value.where == f"tfdeploy.yaml:1:{path}"
     assert next is None or next in (caught.value.next or "")
     assert caught.value.exit_code == 2
 
 
-def test_what_is_shown_of_a_long_word_is_short(load):
+def test_long_word_is_shortened_in_message(load):
     for text in (
         f"command: {'a b ' * 50_000}",
         f"{'k' * 90_000}: 1",
@@ -386,17 +390,17 @@ def test_what_is_shown_of_a_long_word_is_short(load):
         assert max(map(len, (error.what, error.where, error.next))) < 1100
 
 
-def test_very_many_keep_folders_are_not_compared(load):
+def test_too_many_keep_folders_are_refused(load):
     with pytest.raises(ConfigError, match="20,000 folders: at most 1,000"):
         load("keep: [" + "".join(f"d{number}, " for number in range(20_000)) + "]")
 
 
-def test_re_s_own_warnings_are_not_shown(load):
+def test_warnings_of_re_are_not_shown(load):
     # In these tests a warning is an error, so the pattern must compile without one.
     assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"
 
 
-def test_a_folder_that_cannot_name_the_job(tmp_path):
+def test_folder_name_that_is_no_job_name(tmp_path):
     folder = tmp_path / "my job"
     folder.mkdir()
     (folder / "tfdeploy.yaml").write_text("mode: async")
@@ -407,7 +411,7 @@ def test_a_folder_that_cannot_name_the_job(tmp_path):
     assert load_job(folder / "tfdeploy.yaml", environ={}).name == "mine"
 
 
-def test_a_data_set_beside_the_code_is_outside_it(load, tmp_path):
+def test_data_set_next_to_code_is_outside_code(load, tmp_path):
     data = load("data: {x: ../x, y: ./a/../y}").data
     assert data == {
         "x": DataSource(path=str(tmp_path / "x")),
@@ -415,21 +419,21 @@ def test_a_data_set_beside_the_code_is_outside_it(load, tmp_path):
     }
 
 
-def test_a_data_set_as_a_mapping(load, tmp_path):
+def test_data_set_as_mapping(load, tmp_path):
     text = (
         "data: {a: {path: ./x}, b: {path: ~/x, split: worker, others: all}, c: {from: "
         "n1:/srv//c/}, d: {path: x, via: rsync}}"
     )
-    here = str(tmp_path / "job")
+    folder = str(tmp_path / "job")
     assert load(text).data == {
-        "a": DataSource(path=f"{here}/x"),
+        "a": DataSource(path=f"{folder}/x"),
         "b": DataSource(path="/home/me/x", split="worker", others="all"),
         "c": DataSource(path="/srv/c", from_host="n1"),
-        "d": DataSource(path=f"{here}/x", via="rsync"),
+        "d": DataSource(path=f"{folder}/x", via="rsync"),
     }
 
 
-def test_a_data_set_from_a_host_that_the_inventory_lacks_is_refused(load):
+def test_data_set_from_unknown_host_is_refused(load):
     job = load("data:\n  a: ./x\n  b: {from: gpu1:/srv/b, split: worker}\n")
     check_sources(job, Inventory((Host(name="gpu1", address="192.0.2.1"),)))
     with pytest.raises(ConfigError, match="data set b comes from gpu1") as caught:
@@ -443,13 +447,13 @@ def test_a_data_set_from_a_host_that_the_inventory_lacks_is_refused(load):
     assert caught.value.next == "did you mean gpu01?"
 
 
-def test_a_data_set_reached_by_a_link_is_found_to_be_the_code(load, tmp_path):
+def test_data_set_that_links_to_code_is_refused(load, tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "job")
     with pytest.raises(ConfigError, match="is the code folder itself"):
         load(f"data: {{x: {tmp_path}/link}}")
 
 
-def test_finding_the_job(tmp_path, monkeypatch):
+def test_search_for_job_file(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no job file") as caught:
         find_job(None, tmp_path)
@@ -470,7 +474,7 @@ def test_finding_the_job(tmp_path, monkeypatch):
         find_job("nowhere.yaml", tmp_path)
 
 
-def test_the_words_behind_the_dashes(load):
+def test_words_after_dashes(load):
     job = load("data: {d: x}\nkeep: [k]\n")
     check_command(("python", "train.py", "{data.d}", "{keep.k}", "{task_index}"), job)
     for words in ((), ("",), ("-c",), ("python", "{x}"), ("python", "{")):
@@ -478,7 +482,7 @@ def test_the_words_behind_the_dashes(load):
             check_command(words, job)
 
 
-def test_the_digits_example_is_read(tmp_path):
+def test_digits_example_is_read(tmp_path):
     example = Path(__file__).parents[3] / "examples/digits/tfdeploy.yaml"
     shutil.copy(example, tmp_path / "tfdeploy.yaml")
     assert load_job(tmp_path / "tfdeploy.yaml", environ={}).name == "digits"

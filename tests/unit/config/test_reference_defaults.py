@@ -57,8 +57,12 @@ def cases() -> list[tuple[type, Key]]:
 
 
 @pytest.mark.parametrize(("kind", "key"), cases(), ids=lambda each: getattr(each, "name", ""))
-def test_a_stated_default_is_the_models(kind: Any, key: Key, tmp_path: Path) -> None:
-    (field,) = (each for each in fields(kind) if each.name == (key.field or key.name))
+def test_documented_default_matches_model(kind: Any, key: Key, tmp_path: Path) -> None:
+    (field,) = (
+        field_of_model
+        for field_of_model in fields(kind)
+        if field_of_model.name == (key.field or key.name)
+    )
     assert field.default is not MISSING and key.read is not None
     file = tmp_path / "x.yaml"
     file.write_text(f"key: {key.default}\n")

@@ -18,7 +18,7 @@ from tfdeploy.config import load_job, read_secrets, refuse_shown_secrets, secret
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.job import Job, Secret, SecretSource
 
-CANARY = "c4nary-0f-a-secret"
+SECRET_VALUE = "c4nary-0f-a-secret"
 Load = Callable[[str], Job]
 
 
@@ -54,7 +54,7 @@ BOTH_FORMS = (
 
 
 @pytest.mark.parametrize("text", BOTH_FORMS)
-def test_each_source_gives_its_value_without_one_newline_at_its_end(
+def test_value_of_each_source_loses_one_final_newline(
     load: Load, tmp_path: Path, text: str
 ) -> None:
     job = load(text)
@@ -63,29 +63,29 @@ def test_each_source_gives_its_value_without_one_newline_at_its_end(
     (tmp_path / "job/say").write_text('#!/bin/sh\nprintf "%s|" "$@"; echo aside >&2; pwd\n')
     (tmp_path / "job/say").chmod(0o700)
     secrets = revealed(job, A="from here\n", OTHER="another")
-    said = f"a b|*|{tmp_path / 'job'}"
+    output = f"a b|*|{tmp_path / 'job'}"
     assert secrets == {
         "A": "from here\n",
         "B": "another",
         "C": "two\nlines\n",
         "D": "of windows \udcff",
-        "E": said,
+        "E": output,
     }
     assert job.secrets == ("A", "B", "C", "D", "E") and secrets["C"] not in repr(
         read_secrets(replace(job, secrets=("C",)), {})
     )
 
 
-def test_variables_that_are_not_set_are_all_named(load: Load) -> None:
+def test_all_unset_variables_are_named(load: Load) -> None:
     with pytest.raises(UsageError, match="NOT_A, OTHER") as caught:
         read_secrets(load("secrets: [NOT_A, {B: {environment: OTHER}}]"), {})
     assert str(caught.value.next).startswith("`export NOT_A=")
 
 
 WRONG_SOURCES = {
-    "a value in a list": f"[A={CANARY}]",
-    "a value in a mapping": f"{{A: {CANARY}}}",
-    "a value in a list's mapping": f"[{{A: {CANARY}}}]",
+    "a value in a list": f"[A={SECRET_VALUE}]",
+    "a value in a mapping": f"{{A: {SECRET_VALUE}}}",
+    "a value in a list's mapping": f"[{{A: {SECRET_VALUE}}}]",
     "a number": "{A: 12345678}",
     "nothing": "{A: }",
     "no source": "{A: {}}",
@@ -100,12 +100,12 @@ WRONG_SOURCES = {
 
 
 @pytest.mark.parametrize("text", WRONG_SOURCES.values(), ids=WRONG_SOURCES)
-def test_a_wrong_source_is_named_by_its_line_and_not_shown(load: Load, text: str) -> None:
+def test_wrong_source_is_named_by_line_and_not_shown(load: Load, text: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load(f"# a comment\nsecrets: {text}\n")
     error = caught.value
     assert str(error.where).startswith("job/tfdeploy.yaml:2:secrets") and error.next
-    assert CANARY not in f"{error.what} {error.next}" and "12345678" not in error.what
+    assert SECRET_VALUE not in f"{error.what} {error.next}" and "12345678" not in error.what
 
 
 WRONG_VALUES = {
@@ -120,7 +120,7 @@ WRONG_VALUES = {
         "does not start: no-such-command-here",
     ),
     "a command that fails": (
-        f"{{command: [sh, -c, 'echo {CANARY}; echo locked >&2; exit 3']}}",
+        f"{{command: [sh, -c, 'echo {SECRET_VALUE}; echo locked >&2; exit 3']}}",
         "exit code 3; it said: locked",
     ),
     "a command that is killed": ("{command: [sh, -c, 'kill -9 $$']}", "signal 9"),
@@ -137,14 +137,14 @@ WRONG_VALUES = {
 }
 
 
-@pytest.mark.parametrize(("source", "what"), WRONG_VALUES.values(), ids=WRONG_VALUES)
-def test_a_value_that_cannot_be_used_is_refused_at_its_line(
-    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, what: str
+@pytest.mark.parametrize(("source", "message"), WRONG_VALUES.values(), ids=WRONG_VALUES)
+def test_unusable_value_is_refused_with_line(
+    load: Load, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str, message: str
 ) -> None:
     monkeypatch.setattr(secret_values, "COMMAND_S", 2.0)
     job = load(f"name: x\nsecrets:\n  GOOD: {{file: good}}\n  A: {source}\n")
     contents = {
-        "good": CANARY.encode(),
+        "good": SECRET_VALUE.encode(),
         "empty": b"",
         "newline": b"\n",
         "nul": b"a\0b",
@@ -157,14 +157,14 @@ def test_a_value_that_cannot_be_used_is_refused_at_its_line(
         read_secrets(job, {})
     error = caught.value
     assert (
-        what in error.what
+        message in error.what
         and str(error.where).startswith("job/tfdeploy.yaml:4:secrets.A")
         and error.next
     )
-    assert CANARY not in f"{error.what} {error.next} {error.where}" and watch.seconds < 10
+    assert SECRET_VALUE not in f"{error.what} {error.next} {error.where}" and watch.seconds < 10
 
 
-def test_the_longest_value_is_taken(load: Load, tmp_path: Path) -> None:
+def test_longest_value_is_accepted(load: Load, tmp_path: Path) -> None:
     job = load("secrets: {A: {file: long}}\n")
     longest = (128 << 10) - len("A=") - 1
     (tmp_path / "job/long").write_bytes(b"x" * longest + b"\n")
@@ -172,35 +172,37 @@ def test_the_longest_value_is_taken(load: Load, tmp_path: Path) -> None:
 
 
 SHOWN = f"""
-command: [python, train.py, "--token={CANARY}"]
+command: [python, train.py, "--token={SECRET_VALUE}"]
 env:
   FINE: text
 """
 
 
-def test_a_value_that_a_command_or_env_or_flag_would_show_is_refused_at_its_line(
+def test_value_shown_by_command_env_or_flag_is_refused_with_line(
     load: Load,
 ) -> None:
-    secrets = {"TOKEN": Secret(CANARY), "SHORT": Secret("train")}
+    secrets = {"TOKEN": Secret(SECRET_VALUE), "SHORT": Secret("train")}
     in_command = load(SHOWN)
-    in_env = load(f"env:\n  FINE: text\n  URL: https://x:{CANARY}@host\n")
+    in_env = load(f"env:\n  FINE: text\n  URL: https://x:{SECRET_VALUE}@host\n")
     behind = replace(
-        in_command, command=("python", CANARY), places={"command": "the command line, behind --"}
+        in_command,
+        command=("python", SECRET_VALUE),
+        places={"command": "the command line, behind --"},
     )
     for job, flags, where, place in (
         (in_command, {}, "job/tfdeploy.yaml:2:command", "command[2]"),
         (in_env, {}, "job/tfdeploy.yaml:3:env.URL", "env.URL"),
         (behind, {}, "the command line, behind --", "command[1]"),
-        (load("name: x\n"), {"--name": f"run-{CANARY}"}, "--name", "--name"),
+        (load("name: x\n"), {"--name": f"run-{SECRET_VALUE}"}, "--name", "--name"),
         (
-            load(f"name: x\ndata:\n  digits: /a/{CANARY}\n"),
+            load(f"name: x\ndata:\n  digits: /a/{SECRET_VALUE}\n"),
             {},
             "job/tfdeploy.yaml:3:data.digits",
             "data.digits",
         ),
-        (load(f"keep: [ckpt, a/{CANARY}]\n"), {}, "job/tfdeploy.yaml:1:keep", "keep[1]"),
+        (load(f"keep: [ckpt, a/{SECRET_VALUE}]\n"), {}, "job/tfdeploy.yaml:1:keep", "keep[1]"),
         (
-            load(f"metrics: {{step: '{CANARY} (.*)'}}\n"),
+            load(f"metrics: {{step: '{SECRET_VALUE} (.*)'}}\n"),
             {},
             "job/tfdeploy.yaml:1:metrics.step",
             "metrics.step",
@@ -211,17 +213,17 @@ def test_a_value_that_a_command_or_env_or_flag_would_show_is_refused_at_its_line
         assert (caught.value.where, caught.value.what.startswith(place)) == (where, True), (
             caught.value.where
         )
-        assert CANARY not in f"{caught.value.what} {caught.value.next}"
+        assert SECRET_VALUE not in f"{caught.value.what} {caught.value.next}"
     refuse_shown_secrets(load("command: [python, train.py]\n"), secrets, {})
 
 
-def test_a_secret_whose_name_stands_in_env_is_refused(load: Load) -> None:
+def test_secret_with_name_in_env_is_refused(load: Load) -> None:
     with pytest.raises(ConfigError, match="TOKEN stands in env and in secrets") as caught:
         load("secrets: {TOKEN: {file: x}}\nenv:\n  TOKEN: y\n")
     assert caught.value.where == "job/tfdeploy.yaml:3:env.TOKEN"
 
 
-def test_a_plain_name_has_the_environment_for_its_source(load: Load) -> None:
+def test_plain_name_is_read_from_environment(load: Load) -> None:
     assert load("secrets: [A]\n").secret_sources == {}
     assert revealed(replace(load("name: x\n"), secrets=("A",)), A="1") == {"A": "1"}
     assert load("secrets: {A: env}\n").secret_sources["A"] == SecretSource(

@@ -101,22 +101,22 @@ FAULTS = {
 }
 
 
-@pytest.mark.parametrize(("content", "what", "where", "next"), FAULTS.values(), ids=FAULTS)
-def test_faults(read, content, what, where, next):
+@pytest.mark.parametrize(("content", "message", "where", "next"), FAULTS.values(), ids=FAULTS)
+def test_faults(read, content, message, where, next):
     with pytest.raises(ConfigError) as caught:
         read(content)
-    assert what in caught.value.what
+    assert message in caught.value.what
     assert caught.value.where.startswith(where)
     assert next is None or next in (caught.value.next or "")
     assert len(caught.value.what) < 1100
 
 
-def test_what_is_missing_at_the_end_is_missed_in_the_last_line(read):
+def test_missing_end_is_reported_in_last_line(read):
     assert read("?").keys[""].location == "x.yaml:1"
     assert read("a:\n- b\n-\n").keys["a"].items[1].location == "x.yaml:3"
 
 
-def test_anchors_cannot_explode(read):
+def test_nested_anchors_are_bounded(read):
     levels = "\n".join(f"l{n}: &l{n} [{', '.join([f'*l{n - 1}'] * 9)}]" for n in range(1, 30))
     assert read(f"l0: &l0 [x, x]\n{levels}\n").keys["l29"].kind == "list"
 
@@ -127,7 +127,7 @@ def test_merges_are_bounded(read):
         read("a: &a\n" + many + "".join(f"b{n}:\n  <<: *a\n" for n in range(60)))
 
 
-def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
+def test_file_with_too_many_values_is_refused(read, monkeypatch):
     monkeypatch.setattr(yamlfile, "MAX_NODES", 1000)
     assert read("a: [" + "x," * 900 + "]").keys["a"].kind == "list"
     with pytest.raises(ConfigError, match="more than 1,000 words and values") as caught:
@@ -163,7 +163,7 @@ def test_a_file_of_very_many_values_is_read_no_further(read, monkeypatch):
         ("a:\r\n  b:\r\n    c: 1\r\n", {"a": 1, "a.b": 2, "a.b.c": 3}),
     ],
 )  # fmt: skip
-def test_an_error_names_the_line_of_the_key(read, content, lines):
+def test_error_names_line_of_key(read, content, lines):
     root = read(content)
     assert {path: at(root, path).line for path in lines} == lines
 
@@ -174,18 +174,18 @@ def at(node, path):
     return node
 
 
-def test_own_keys_go_before_merged_ones(read):
+def test_own_keys_override_merged_keys(read):
     root = read("a: &a {x: 1, y: 1}\nb: {<<: *a, x: 2}\nc: {<<: [*a, {z: 3}]}\n")
     assert tree(root.keys["b"]) == {"x": "2", "y": "1"}
     assert tree(root.keys["c"]) == {"x": "1", "y": "1", "z": "3"}
 
 
-def test_an_alias_of_a_word_stands_where_it_is_used(read):
+def test_alias_has_line_where_it_is_used(read):
     root = read("a: &w word\nb: *w\n")
     assert (root.keys["b"].where, root.keys["b"].text) == ("x.yaml:2:b", "word")
 
 
-def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
+def test_missing_folder_huge_and_unreadable_files_are_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(ConfigError, match="no such file") as caught:
         read_yaml(Path("nowhere.yaml"))
@@ -205,7 +205,7 @@ def test_missing_folder_huge_and_unreadable(tmp_path, monkeypatch):
 @given(
     st.binary(max_size=200) | st.text("ab:-[]{}&*!|>'\"#%@`, \n\t?<~", max_size=80).map(str.encode)
 )
-def test_whatever_stands_there(read, content):
+def test_random_content_is_read_or_refused(read, content):
     try:
         read(content)
     except ConfigError as error:

@@ -13,7 +13,7 @@ import pytest
 from tfdeploy.lab.boot import fork_orphan
 
 
-def test_a_pid_is_heard_before_the_first_word_whoever_is_quicker(
+def test_pid_is_received_before_first_message(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     fork, forks = os.fork, [0]

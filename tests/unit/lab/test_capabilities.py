@@ -41,7 +41,7 @@ def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
     return changed
 
 
-def test_all_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
+def test_every_capability_is_tried_and_nothing_remains(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tfdeploy.lab.trials", str(tmp_path)],
         capture_output=True,
@@ -59,7 +59,7 @@ def test_all_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.needs("isolated lab")
 @pytest.mark.parametrize(
-    ("before", "what"),
+    ("before", "message"),
     [
         (
             ["setpriv", "--bounding-set=-sys_admin", "--inh-caps=-sys_admin"],
@@ -72,8 +72,8 @@ def test_all_is_tried_and_nothing_is_left(tmp_path: Path) -> None:
     ],
     ids=["no SYS_ADMIN", "seccomp"],
 )
-def test_an_isolated_lab_is_refused_before_anything_is_made(
-    tmp_path: Path, before: list[str], what: str
+def test_isolated_lab_is_refused_before_anything_is_created(
+    tmp_path: Path, before: list[str], message: str
 ) -> None:
     environment = {
         "PATH": PATH,
@@ -85,7 +85,7 @@ def test_an_isolated_lab_is_refused_before_anything_is_made(
         [*before, *UP], capture_output=True, text=True, check=False, timeout=60, env=environment
     )
     assert done.returncode == 3, done.stderr
-    assert all(part in done.stderr for part in what.split(", ")), done.stderr
+    assert all(part in done.stderr for part in message.split(", ")), done.stderr
     assert (
         "docker run --cap-add=SYS_ADMIN" in done.stderr
         and "tfdeploy lab up 3 --kind loopback" in done.stderr
@@ -93,7 +93,7 @@ def test_an_isolated_lab_is_refused_before_anything_is_made(
     assert list((tmp_path / "tfdeploy/lab").iterdir()) == []
 
 
-def test_who_becomes_no_other_user_is_told_of_sudo(answers: dict[str, str]) -> None:
+def test_user_who_cannot_change_user_is_told_to_use_sudo(answers: dict[str, str]) -> None:
     answers.update(dict.fromkeys(("mounts", "links", "network namespaces"), DENIED))
     answers["other accounts"] = "Operation not permitted"
     lacks = capabilities.find_lacks("isolated lab", command="make test")
@@ -105,7 +105,9 @@ def test_who_becomes_no_other_user_is_told_of_sudo(answers: dict[str, str]) -> N
     assert capabilities.remedies(lacks) == "`sudo make test`"
 
 
-def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_programs_are_one_line(
+    answers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(
         capabilities, "is_installed", lambda program: program not in ("ip", "tc", "rsync")
     )
@@ -118,7 +120,7 @@ def test_programs_are_one_line(answers: dict[str, str], monkeypatch: pytest.Monk
     )
 
 
-def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, str]) -> None:
+def test_overlay_on_tmpfs_replaces_overlay_next_to_lab(answers: dict[str, str]) -> None:
     answers["overlay"] = "mount overlay: Invalid argument"
     assert capabilities.find_lacks("isolated lab", command="x") == []
     del answers["spare overlay"]
@@ -129,14 +131,14 @@ def test_a_layer_on_a_tmpfs_stands_in_for_one_beside_the_lab(answers: dict[str, 
     )
 
 
-def test_nobody_asks_for_the_user(answers: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_ordinary_user_lacks_nothing_if_all_trials_succeed(
+    answers: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(os, "geteuid", lambda: 1000)
     assert capabilities.find_lacks("isolated lab", command="x") == []
 
 
-def test_trials_that_do_not_end_are_refused(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_trials_that_do_not_end_fail(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(capabilities, "TRIALS_TIMEOUT_S", 0.001)
     with pytest.raises(Refused, match=r"did not end within 0 s$"):
         capabilities._run_trials.__wrapped__(str(tmp_path), 0)

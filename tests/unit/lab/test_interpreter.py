@@ -25,7 +25,7 @@ def without(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdeploy.lab.interpreter.find_spec", lambda name: None)
 
 
-def test_the_own_interpreter_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_interpreter_of_this_process_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tfdeploy.lab.interpreter.find_spec", lambda name: name)
     assert lab.find_python({"PATH": ""}) == sys.executable
 
@@ -40,7 +40,7 @@ def test_the_own_interpreter_comes_first(monkeypatch: pytest.MonkeyPatch) -> Non
         (False, False, False, None),
     ],
 )
-def test_the_first_one_with_tensorflow_is_chosen(
+def test_first_interpreter_with_tensorflow_is_chosen(
     tmp_path: Path, active: bool, first: bool, second: bool, chosen: str | None
 ) -> None:
     make_python(tmp_path / "venv/bin", "python3", has_tensorflow=active)

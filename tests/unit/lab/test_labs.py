@@ -8,6 +8,6 @@ from tfdeploy import lab
 from tfdeploy.errors import UsageError
 
 
-def test_only_isolated_hosts_boot_from_another_root() -> None:
+def test_only_isolated_hosts_may_have_another_root() -> None:
     with pytest.raises(UsageError, match="share this machine's root"):
         lab.up("none", "loopback", 1, rootfs="/srv/trixie")

@@ -46,7 +46,7 @@ def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ([], "tfdeploy.lab.boot", 1),
     ],
 )
-def test_no_file_of_the_current_folder_is_run(
+def test_no_file_of_current_folder_is_run(
     planted: Path, words: list[str], module: str, code: int
 ) -> None:
     done = subprocess.run(
@@ -59,7 +59,7 @@ def test_no_file_of_the_current_folder_is_run(
     assert "of the current folder" not in done.stderr and done.returncode == code, done.stderr
 
 
-def test_an_empty_entry_of_pythonpath_does_not_mean_the_current_folder_either(
+def test_empty_entry_in_pythonpath_is_not_current_folder(
     planted: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("PYTHONPATH", f":{planted}:.")
@@ -68,7 +68,7 @@ def test_an_empty_entry_of_pythonpath_does_not_mean_the_current_folder_either(
     assert (done.returncode, done.stderr) == (0, "")
 
 
-def test_modules_are_found_where_this_process_finds_them(
+def test_child_finds_modules_of_this_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "places").mkdir()
@@ -82,7 +82,7 @@ def test_modules_are_found_where_this_process_finds_them(
     )
 
 
-def test_python_m_tfdeploy_imports_nothing_of_the_current_folder(planted: Path) -> None:
+def test_python_m_tfdeploy_imports_nothing_of_current_folder(planted: Path) -> None:
     """Test `python -m tfdeploy`.
 
     Modules that runpy itself imports have no file here: Python imports them before any code of

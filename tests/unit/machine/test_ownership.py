@@ -46,7 +46,7 @@ def _list_a_stranger(path: Path) -> None:
         os.setxattr(
             path,
             "system.posix_acl_access",
-            b"\2\0\0\0" + b"".join(struct.pack("<HHi", *each) for each in entries),
+            b"\2\0\0\0" + b"".join(struct.pack("<HHi", *entry) for entry in entries),
         )
     except OSError as error:
         pytest.skip(f"no access lists in {path.parent}: {error.strerror}")
@@ -77,21 +77,19 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("change", CHANGES)
-def test_what_another_user_can_change_is_named_with_the_command_that_mends_it(
-    file: Path, change: str
-) -> None:
+def test_path_writable_by_other_user_is_named_with_command(file: Path, change: str) -> None:
     assert find_exposure(file) is None
-    do, what, fix = CHANGES[change]
+    do, message, fix = CHANGES[change]
     do(file)
     exposure = find_exposure(file)
-    assert exposure is not None and what in exposure.what and exposure.fix.startswith(fix)
+    assert exposure is not None and message in exposure.what and exposure.fix.startswith(fix)
     subprocess.run(["sh", "-c", exposure.fix.removeprefix("sudo ")], check=True)
     assert find_exposure(file) is None
 
 
 @pytest.mark.needs("other accounts")
 @pytest.mark.parametrize("mode", [0o1777, 0o3775])
-def test_a_sticky_folder_of_root_s_is_no_exposure_but_of_a_folder_that_is_ours_alone(
+def test_file_in_sticky_folder_of_root_is_safe_but_folder_is_not_private(
     file: Path, mode: int
 ) -> None:
     os.chown(file.parent, -1, STRANGER)
@@ -102,7 +100,7 @@ def test_a_sticky_folder_of_root_s_is_no_exposure_but_of_a_folder_that_is_ours_a
 
 
 @pytest.mark.needs("other accounts")
-def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
+def test_subfolder_is_checked(tmp_path: Path) -> None:
     (tmp_path / "state/runs").mkdir(parents=True)
     assert find_folder_exposure(tmp_path / "state") is None
     os.chown(tmp_path / "state/runs", STRANGER, -1)
@@ -111,7 +109,7 @@ def test_a_folder_in_the_folder_counts_too(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("other accounts")
-def test_the_private_group_of_a_trusted_user_is_nobody_else(
+def test_private_group_of_trusted_user_is_trusted(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # The file belongs to a user and to the user's own group, such as root:root.
@@ -126,7 +124,7 @@ def test_the_private_group_of_a_trusted_user_is_nobody_else(
 
 
 @pytest.mark.needs("other accounts")
-def test_an_access_list_counts_in_a_private_group_too(file: Path) -> None:
+def test_access_list_is_checked_in_private_group(file: Path) -> None:
     file.chmod(0o664)
     _list_a_stranger(file)
     exposure = find_exposure(file)
@@ -134,7 +132,7 @@ def test_an_access_list_counts_in_a_private_group_too(file: Path) -> None:
 
 
 @pytest.mark.needs("other accounts")
-def test_under_sudo_the_caller_s_files_are_trusted_but_not_for_others(
+def test_sudo_trusts_files_of_caller_only_for_caller(
     file: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     os.chown(file, STRANGER, -1)
@@ -144,7 +142,7 @@ def test_under_sudo_the_caller_s_files_are_trusted_but_not_for_others(
     assert find_exposure(file) is not None
 
 
-def test_what_is_not_there_is_no_exposure(tmp_path: Path) -> None:
+def test_missing_file_is_no_exposure(tmp_path: Path) -> None:
     assert find_exposure(tmp_path / "none/at/all") is None
     (tmp_path / "loop").symlink_to("loop")
     assert find_exposure(tmp_path / "loop") is None

@@ -33,11 +33,11 @@ def named_by_hosts() -> set[str]:
     }
 
 
-def test_each_line_is_named_by_the_agent() -> None:
+def test_agent_names_each_line_of_advice() -> None:
     assert named_by_hosts() == set(LINES)
 
 
-def test_each_name_that_an_agent_gives_has_a_line() -> None:
+def test_each_name_in_agent_has_line_of_advice() -> None:
     given = {
         word.value.value
         for path in Path(agent.__file__).parent.rglob("*.py")
@@ -80,7 +80,7 @@ def test_each_name_that_an_agent_gives_has_a_line() -> None:
         (None, {}, None),
     ],
 )
-def test_details_are_checked_and_quoted(
+def test_advice_details_are_checked_and_quoted(
     advice: str | None, details: dict[str, Any], line: str | None
 ) -> None:
     assert next_of("n3", advice, details) == line
@@ -97,18 +97,18 @@ def test_details_are_checked_and_quoted(
         {"what": f'full"\n  next: {EVIL}'},
     ],
 )
-def test_no_text_of_a_host_is_what_to_type_next(lie: dict[str, Any]) -> None:
+def test_text_of_host_is_never_suggested_command(lie: dict[str, Any]) -> None:
     error = agent_error(
         read({"code": "disk", "what": "full", "advice": "free_disk", **lie}, Failure), "n3"
     )
-    said = io.StringIO()
-    show_error(error, stream=said, color="never")
-    nexts = [line for line in said.getvalue().splitlines() if line.strip().startswith("next:")]
+    output = io.StringIO()
+    show_error(error, stream=output, color="never")
+    nexts = [line for line in output.getvalue().splitlines() if line.strip().startswith("next:")]
     assert nexts == [] or nexts == [
         "  next: free some space or inodes there, or set another workdir"
     ]
     assert EVIL not in str(error.next) and error.what.startswith('n3 says: "full')
 
 
-def test_a_hosts_lines_are_marked_and_its_quotes_cannot_end_ours() -> None:
+def test_text_of_host_is_marked_and_its_quotes_are_replaced() -> None:
     assert quoted("n3", 'a "b"\n\n  next: c\n') == "n3 says: \"a 'b'\n>   next: c\""

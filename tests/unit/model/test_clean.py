@@ -27,7 +27,7 @@ def run_item(name: str, ended: float | None, stays: str = "", job: str = "a") ->
         (Rules(older_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
     ],
 )
-def test_the_newest_of_each_job_and_the_young_ones_stay(
+def test_newest_run_of_each_job_and_young_runs_are_kept(
     rules: Rules, stay: set[tuple[str, str]]
 ) -> None:
     runs = {
@@ -39,7 +39,7 @@ def test_the_newest_of_each_job_and_the_young_ones_stay(
     assert kept(runs, rules, NOW) == stay
 
 
-def test_a_run_that_one_host_calls_alive_stays_on_all() -> None:
+def test_run_alive_on_one_host_is_kept_on_all() -> None:
     by_name = {
         "n1": [run_item("1", NOW - 50)],
         "n2": [run_item("1", None, "it is alive")],
@@ -48,7 +48,7 @@ def test_a_run_that_one_host_calls_alive_stays_on_all() -> None:
     assert runs_that_stay(by_name, Rules(), NOW) == {("a", "1")}
 
 
-def test_the_last_host_says_when_a_run_ended() -> None:
+def test_last_host_determines_end_of_run() -> None:
     by_name = {
         "n1": [run_item("1", NOW - 500)],
         "n2": [run_item("1", NOW - 5)],
@@ -61,5 +61,5 @@ def test_the_last_host_says_when_a_run_ended() -> None:
 @pytest.mark.parametrize(
     ("name", "run"), [("runs/r1/cwd", "r1"), ("runs/r1", None), ("releases/r1/x", None), ("", None)]
 )
-def test_the_run_of_a_half(name: str, run: str | None) -> None:
+def test_run_of_partial_folder(name: str, run: str | None) -> None:
     assert run_of_half(name) == run

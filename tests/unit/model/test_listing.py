@@ -20,10 +20,10 @@ from tfdeploy.model.answers.reading import read
 
 
 def listed(rows: list[Any]) -> tuple[FoundFile, ...]:
-    return checked(each for row in rows for each in read({"rows": [row]}, Rows).rows)
+    return checked(entry for row in rows for entry in read({"rows": [row]}, Rows).rows)
 
 
-def test_rows_become_values_sorted_by_path() -> None:
+def test_rows_are_sorted_by_path() -> None:
     assert listed([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (
         FoundFile("a/c", 0, 0, "b"),
         FoundFile("b", 1, 2),
@@ -53,18 +53,18 @@ def test_rows_become_values_sorted_by_path() -> None:
         ([["a/b/c/d", 1, 1, None], ["a-b", 1, 1, None], ["a/b", 1, 1, None]], "no folder"),
     ],
 )
-def test_what_makes_no_sense_is_refused(rows: list[Any], words: str) -> None:
+def test_invalid_rows_are_refused(rows: list[Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         listed(rows)
 
 
-def test_an_endless_list_is_not_read_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_listing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(listing, "MOST_FILES", 10)
     with pytest.raises(ValueError, match="more than 10"):
         checked(FoundFile(f"f{number}", 1, 1) for number in count())
 
 
-def test_deep_paths_take_no_long_time() -> None:
+def test_deep_paths_are_checked_quickly() -> None:
     files = [FoundFile(f"{number:04}/" + "a/" * 2000 + "b", 1, 1) for number in range(4000)]
     began = time.process_time()
     assert len(checked(files)) == 4000
@@ -86,19 +86,19 @@ def test_deep_paths_take_no_long_time() -> None:
         ("link", "", False),
     ],
 )
-def test_links_stay_inside_by_their_words_alone(path: str, target: str, inside: bool) -> None:
+def test_link_is_inside_by_its_text_alone(path: str, target: str, inside: bool) -> None:
     assert stays_inside(FoundFile(path, 0, 0, target)) is inside
 
 
 @given(st.lists(st.sampled_from(["a", "b", "..", ".", ""]), max_size=5), st.integers(0, 3))
-def test_no_link_that_passes_leads_out(words: list[str], depth: int) -> None:
+def test_no_accepted_link_leads_outside(words: list[str], depth: int) -> None:
     path = "/".join(["d"] * depth + ["link"])
     if stays_inside(FoundFile(path, 0, 0, "/".join(words))):
         end = posixpath.normpath(posixpath.join(posixpath.dirname(path), "/".join(words)))
         assert not end.startswith(("..", "/"))
 
 
-def test_a_newer_record_counts_before_newer_files() -> None:
+def test_newer_checkpoint_record_takes_precedence_over_newer_files() -> None:
     old = (FoundFile("c/checkpoint", 1, 10), FoundFile("c/log", 1, 99))
     new = (FoundFile("c/checkpoint", 1, 11), FoundFile("c/model", 1, 5))
     assert newest(new) > newest(old) > newest((FoundFile("c/log", 1, 100),)) > newest(())

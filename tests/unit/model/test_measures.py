@@ -61,19 +61,19 @@ def measured(*lines: str) -> Measures:
     return measures
 
 
-def sample(printed: dict[str, float], **more: Any) -> TaskSample:
-    return TaskSample(time=1.0, attempt=1, printed=printed, **more)
+def sample(printed: dict[str, float], **fields: Any) -> TaskSample:
+    return TaskSample(time=1.0, attempt=1, printed=printed, **fields)
 
 
 @pytest.mark.parametrize("line", TENSORFLOW)
-def test_what_tensorflow_logs_is_no_measure(line: str) -> None:
+def test_tensorflow_log_line_is_no_measure(line: str) -> None:
     assert strip_cpp_message(line) == ""
     assert measured(line).values() == {}
     assert measured("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
 
 
 @pytest.mark.parametrize(("line", "step", "loss"), PROGRAMS)
-def test_what_a_program_prints_is_one(line: str, step: int, loss: float | None) -> None:
+def test_step_and_loss_printed_by_program(line: str, step: int, loss: float | None) -> None:
     measures = measured(line)
     assert (measures.step, measures.loss) == (step, loss)
 
@@ -82,12 +82,12 @@ def test_what_a_program_prints_is_one(line: str, step: int, loss: float | None) 
     "line",
     ["Step 65783289095256262 was cancelled", "CancelledError: Step 123937220698374316 cancelled"],
 )
-def test_a_step_that_no_program_can_have_reached_is_none(line: str) -> None:
+def test_impossible_step_is_ignored(line: str) -> None:
     assert measured(line).step is None
     assert measured("step 10", line, "step 11").step == 11
 
 
-def test_an_impossible_step_hides_none_of_the_same_moment() -> None:
+def test_impossible_step_does_not_hide_step_of_same_time() -> None:
     measures = Measures(PATTERNS)
     for line in ("step 41", "step 42", "Step 65783289095256262 cancelled"):
         measures.line(100.0, line)
@@ -105,19 +105,19 @@ def test_an_impossible_step_hides_none_of_the_same_moment() -> None:
         (10**12,),
     ],
 )
-def test_a_program_may_be_anywhere_and_go_far(steps: tuple[int, ...]) -> None:
+def test_first_step_and_rate_may_be_large(steps: tuple[int, ...]) -> None:
     assert measured(*(f"step {step}" for step in steps)).step == steps[-1]
 
 
-def test_no_step_jumps_by_more_than_is_possible() -> None:
+def test_step_that_jumps_too_far_is_ignored() -> None:
     assert measured("step 1200", "step 9000000000000").step == 1200
 
 
-def test_measures_of_a_ps_that_only_serves_are_none() -> None:
+def test_serving_ps_has_no_measures() -> None:
     assert measured(*TENSORFLOW).values() == {}
 
 
-def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
+def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
     measures = measured(
         "Epoch 2/3",
         "50/100 - 2s - accuracy: 0.5 - loss: 0.7",
@@ -136,7 +136,7 @@ def test_keras_tells_the_step_over_all_its_epochs_and_its_own_metrics() -> None:
     assert measures.rate() == 50
 
 
-def test_what_the_host_knows_stands_below_what_lines_say() -> None:
+def test_printed_values_take_precedence_over_samples_of_host() -> None:
     measures = measured("loss 0.5")
     measures.take_sample(
         sample({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3})
@@ -151,7 +151,7 @@ def test_what_the_host_knows_stands_below_what_lines_say() -> None:
     }
 
 
-def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_steps() -> None:
+def test_event_file_steps_give_rate_until_lines_have_steps() -> None:
     measures = measured("saving")
     measures.take_sample(sample({"step": 100}, step_time=50.0))
     measures.take_sample(sample({"step": 100}, step_time=50.0))
@@ -168,7 +168,7 @@ def test_steps_of_event_files_have_a_rate_by_their_own_time_until_lines_have_ste
     assert measures.step == 510 and measures.rate() == 10
 
 
-def test_a_program_that_prints_only_its_rate_has_one() -> None:
+def test_printed_rate_is_used() -> None:
     assert measured("INFO:tensorflow:global_step/sec: 102.5", "saving").rate() == 102.5
 
 
@@ -176,11 +176,11 @@ def test_a_program_that_prints_only_its_rate_has_one() -> None:
     ("line", "step", "loss"),
     [("Loss for final step: 0.25.", None, 0.25), ("step: 0.5", None, None), ("step 5.", 5, None)],
 )
-def test_a_final_step_is_no_step(line: str, step: int | None, loss: float | None) -> None:
+def test_final_step_is_ignored(line: str, step: int | None, loss: float | None) -> None:
     assert (measured(line).step, measured(line).loss) == (step, loss)
 
 
-def test_where_the_host_tells_them_no_line_is_matched() -> None:
+def test_lines_are_not_matched_if_host_sends_metrics() -> None:
     measures = Measures({})
     for second in range(3):
         measures.line(100.0 + second, f"step {second} loss 0.5")
@@ -191,7 +191,7 @@ def test_where_the_host_tells_them_no_line_is_matched() -> None:
     assert measures.step == 7 and measures.loss != measures.loss and measures.values()["batch"] == 3
 
 
-def test_the_pace_of_what_the_host_tells_is_by_the_times_of_its_lines() -> None:
+def test_rate_of_host_metrics_uses_times_of_lines() -> None:
     measures = Measures({})
     for time, step in ((100.0, 10), (110.0, 110), (110.0, 110), (112.0, 110)):
         measures.take_sample(

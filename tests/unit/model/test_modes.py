@@ -21,7 +21,7 @@ SOURCE = Path(tfdeploy.__file__).parent
 NAMED_BY_OLDER_RUNS = ("async", "sync", "mirrored", "coordinator", "ingraph", "local")
 
 
-def test_every_mode_has_a_row() -> None:
+def test_every_mode_has_row() -> None:
     assert get_args(Mode) == MODES
     assert tuple(RULES) == MODES
 
@@ -33,9 +33,11 @@ def compared(tree: ast.AST) -> list[int]:
     comparisons = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Compare) and any(
-            _is_mode(each) for each in (node.left, *node.comparators)
+            _is_mode(operand) for operand in (node.left, *node.comparators)
         ):
-            texts = [each.value for each in ast.walk(node) if isinstance(each, ast.Constant)]
+            texts = [
+                constant.value for constant in ast.walk(node) if isinstance(constant, ast.Constant)
+            ]
             comparisons += [node.lineno] if set(texts) & set(MODES) else []
     return comparisons
 
@@ -46,7 +48,7 @@ def _is_mode(node: ast.expr) -> bool:
     return getattr(node, "attr", getattr(node, "id", "")) == "mode"
 
 
-def test_nobody_asks_for_the_name_of_a_mode() -> None:
+def test_no_code_compares_name_of_mode() -> None:
     files = [path for path in SOURCE.rglob("*.py") if "supplied" not in path.parts]
     by_name = {
         str(path.relative_to(SOURCE)): compared(ast.parse(path.read_text())) for path in files
@@ -57,17 +59,17 @@ def test_nobody_asks_for_the_name_of_a_mode() -> None:
 @pytest.mark.parametrize(
     "line", ['job.mode == "async"', 'task.mode() not in ("sync", "")', 'mode != "local"']
 )
-def test_it_would_be_seen(line: str) -> None:
+def test_comparison_with_name_of_mode_is_found(line: str) -> None:
     assert compared(ast.parse(line)) == [1]
 
 
-def test_the_traits_are_those_that_the_runtime_knows() -> None:
+def test_traits_match_those_of_runtime() -> None:
     known = {trait for traits in task._TRAITS_OF.values() for trait in traits}
     assert known == set(get_args(Trait))
 
 
 @pytest.mark.parametrize("mode", NAMED_BY_OLDER_RUNS)
-def test_a_task_of_an_older_version_has_the_traits_of_its_mode(
+def test_task_of_older_version_has_traits_of_mode(
     mode: Mode, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", mode)
@@ -75,7 +77,7 @@ def test_a_task_of_an_older_version_has_the_traits_of_its_mode(
     assert {trait for trait in get_args(Trait) if task.has_trait(trait)} == set(RULES[mode].traits)
 
 
-def test_what_a_task_is_told_counts_before_its_mode(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_traits_in_environment_take_precedence_over_mode(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "sync")
     monkeypatch.setenv("TFDEPLOY_TASK_TRAITS", "own_session,one_client")
     assert [trait for trait in get_args(Trait) if task.has_trait(trait)] == [

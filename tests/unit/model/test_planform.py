@@ -18,19 +18,19 @@ pieces = st.lists(st.one_of(st.sampled_from(TEXTS), st.text(max_size=80)), max_s
 
 
 @given(pieces)
-def test_a_word_comes_back_to_the_letter(parts: list[str]) -> None:
+def test_text_is_restored_exactly(parts: list[str]) -> None:
     word = "".join(parts)
     packed = json.loads(json.dumps(pack_value(word, TEXTS)))
     assert wire.resolve_word(packed, list(TEXTS)) == word
 
 
-def test_what_is_repeated_is_named() -> None:
+def test_repeated_text_is_stored_once() -> None:
     assert pack_value(f"--hosts={TEXTS[0]}", TEXTS) == ["--hosts=", 0]
     assert pack_value(f"{TEXTS[1]};{TEXTS[0]}!", TEXTS) == [1, ";", 0, "!"]
     assert pack_value("--hosts=n1:2222", TEXTS) == "--hosts=n1:2222"
 
 
 @pytest.mark.parametrize("word", [None, 3, {"a": 1}, [None], ["a", 2], [["a"]], [1.5]])
-def test_what_is_no_word_is_said(word: object) -> None:
+def test_invalid_text_is_refused(word: object) -> None:
     with pytest.raises(ValueError, match="no word of a plan"):
         wire.resolve_word(word, list(TEXTS))

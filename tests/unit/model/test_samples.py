@@ -8,12 +8,12 @@ from tfdeploy.model.answers.reading import BadShape, read
 from tfdeploy.model.answers.samples import GpuSample
 
 
-def test_a_gpu_of_a_newer_agent_may_have_more_values_and_one_of_an_older_agent_fewer() -> None:
+def test_gpu_may_have_more_values_from_newer_agent_and_fewer_from_older() -> None:
     assert read([0, 50.0, 1, 2, "new"], GpuSample) == GpuSample(0, 50.0, 1, 2)
     assert read([3], GpuSample) == GpuSample(3, None, None, None)
 
 
 @pytest.mark.parametrize("value", [[], [-1], [0, 101.0], {"number": 0}])
-def test_what_is_no_gpu_is_refused(value: object) -> None:
+def test_invalid_gpu_is_refused(value: object) -> None:
     with pytest.raises(BadShape):
         read(value, GpuSample)

@@ -30,11 +30,11 @@ CASES = [
 
 
 @pytest.mark.parametrize(("limit", "exclude", "names"), CASES)
-def test_select(limit, exclude, names):
+def test_selected_hosts(limit, exclude, names):
     assert [host.name for host in select(INVENTORY, limit, exclude).hosts] == names.split()
 
 
-def test_roles_keep_only_hosts_that_stay():
+def test_roles_keep_only_selected_hosts():
     assert select(INVENTORY, "gpu*", None).roles == {
         "ps": (),
         "worker": ("gpu01", "gpu02", "gpu10"),
@@ -43,7 +43,7 @@ def test_roles_keep_only_hosts_that_stay():
 
 
 @pytest.mark.parametrize(
-    ("limit", "exclude", "what", "next"),
+    ("limit", "exclude", "message", "next"),
     [
         ("gpu3", None, "'gpu3' matches no host", "gpu"),
         ("n1,x*", None, "'x*' matches no host", "the hosts are"),
@@ -58,8 +58,8 @@ def test_roles_keep_only_hosts_that_stay():
         ("n[]", None, "[] in 'n[]' is not a range", "[01-16]"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(limit, exclude, what, next):
+def test_invalid_selection_is_refused(limit, exclude, message, next):
     with pytest.raises(UsageError) as caught:
         select(INVENTORY, limit, exclude)
-    assert what in caught.value.what
+    assert message in caught.value.what
     assert next in caught.value.next

@@ -24,7 +24,7 @@ assert len(made) == 8
 """
 
 
-def test_a_class_may_be_met_for_the_first_time_by_many_threads() -> None:
+def test_many_threads_may_convert_to_new_class() -> None:
     """Test that many threads can convert a value to a class that has not been used before.
 
     Without the lock, one process in six died of SIGSEGV.

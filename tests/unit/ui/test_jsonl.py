@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -50,7 +51,7 @@ def test_a_file_is_appended_to_and_reads_back(tmp_path: Path) -> None:
         data={"stream": "out", "line": "a\udcff\x00\u2028\n", "offset": 7},
     )
     for event in (NOTE, odd):
-        with EventsFile(path) as file:
+        with closing(EventsFile(path)) as file:
             file(event)
             assert path.read_bytes().endswith(b"\n")
     first, second = (event_from_json(line) for line in path.read_bytes().split(b"\n")[:-1])

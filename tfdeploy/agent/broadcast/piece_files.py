@@ -100,7 +100,7 @@ class PieceFiles:
         """Return the bitmap of those pieces of the segment that this host already has."""
         new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):
-            if self.find(piece, pieces.leaf_at(leaves, index), in_old=piece[0][0] not in new):
+            if self._find(piece, pieces.leaf_at(leaves, index), piece[0][0] not in new):
                 present_pieces |= 1 << index
         return present_pieces
 
@@ -129,21 +129,28 @@ class PieceFiles:
                 changed.add(file)
         return changed
 
-    def find(self, piece: Piece, leaf: bytes, *, in_old: bool = True) -> bool:
+    def _find(self, piece: Piece, leaf: bytes, in_old: bool) -> bool:
         """True if this host already has the piece: in a partial file, as a hole in a sparse file,
         or in the old file at the same position. A piece of the old file is copied to the staging
         folder. `in_old`: whether to compare the old files too."""
         moved = [self._broadcast_file(extent[0]) for extent in piece]
-        if not any(each.lacking for each in moved):
-            return self._check_old(piece, leaf)
-        if leaf == self._zero_leaf and all(each.sparse and not each.partial for each in moved):
-            return self._create_hole(piece)
+        is_lacking = any(each.lacking for each in moved)
+        is_new_and_sparse = is_lacking and all(each.sparse and not each.partial for each in moved)
+        if leaf == self._zero_leaf and is_new_and_sparse:
+            # In a sparse file, a piece that contains only zeros takes no space on the disk.
+            for file, _, _ in piece:
+                os.close(self._open(file))
+            self._count(piece)
+            return True
         if (
             all(each.partial or not each.lacking for each in moved)
             and self._content_if_right(piece, self._path_of, leaf) is not None
         ):
             self._count(piece)
             return True
+        if not is_lacking:
+            self._copy_to_staging(piece)
+            return False
         if in_old and all(
             not each.lacking or each.old >= extent[1] + extent[2]
             for each, extent in zip(moved, piece)  # noqa: B905 - Python 3.8 knows no strict
@@ -154,13 +161,9 @@ class PieceFiles:
                 return True
         return False
 
-    def _check_old(self, piece: Piece, leaf: bytes) -> bool:
-        """Check a piece of files whose size and time are right. Return True if the content is right
-        too. Otherwise copy these files to the staging folder; from then on they are received like
-        the others."""
-        if self._content_if_right(piece, self._path_of, leaf) is not None:
-            self._count(piece)
-            return True
+    def _copy_to_staging(self, piece: Piece) -> None:
+        """Copy files whose size and time are right, but whose content differs, to the staging
+        folder. From then on they are received like the others."""
         for file, _, _ in piece:
             moved = self._broadcast_file(file)
             partial = os.path.join(self._new, moved.path)
@@ -170,15 +173,6 @@ class PieceFiles:
             except FileNotFoundError:
                 pass  # the file was removed meanwhile
             self._differing.add(file)
-        return False
-
-    def _create_hole(self, piece: Piece) -> bool:
-        """Create the files of a piece that contains only zeros, and return True. In a sparse file,
-        such a piece takes no space on the disk."""
-        for file, _, _ in piece:
-            os.close(self._open(file))
-        self._count(piece)
-        return True
 
     def write(self, piece: Piece, content: memoryview) -> None:
         """Write a piece whose hash has been checked. Raises OSError."""

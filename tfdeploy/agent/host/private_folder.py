@@ -6,7 +6,13 @@ import os
 
 
 def make_private_folder(folder: str) -> None:
-    """Create the folder and its missing parents. The mode of the folder is 0700. Each process of
-    the agent sets its umask to 077 when it starts, so parents get this mode too. Does nothing if
-    the folder exists."""
-    os.makedirs(folder, mode=0o700, exist_ok=True)
+    """Create the folder and its missing parents with mode 0700. Does nothing if the folder
+    exists."""
+    parent = os.path.dirname(folder)
+    if not os.path.isdir(parent):
+        make_private_folder(parent)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        if not os.path.isdir(folder):
+            raise

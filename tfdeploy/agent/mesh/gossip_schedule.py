@@ -64,7 +64,7 @@ class GossipSchedule:
         self._not_before = 0.0  # the earliest time to send the change; 0: now
         self._slow_s = LATER_INTERVAL_S
         self._next_slow = 0.0 if self._are_few else now + LATER_INTERVAL_S
-        self._ask_every_s: Optional[float] = None
+        self._ask_every_s = float("inf")
         self._exchange_s = min(EXCHANGE_INTERVAL_S, unminded_after_s / 2)
         self.longest_pause_s = _BACKOFF_S[1]
         self._next_exchange = now + self._exchange_s * random.random()
@@ -92,11 +92,8 @@ class GossipSchedule:
     def connect_seldom(self) -> None:
         """From now on, connect to peers less often. SELDOM_INTERVAL_S becomes the pause between two
         exchanges with a random peer, and the longest pause after a failure."""
-        self._ask_every_s, self._exchange_s, self.longest_pause_s = (
-            None,
-            SELDOM_INTERVAL_S,
-            SELDOM_INTERVAL_S,
-        )
+        self._ask_every_s = float("inf")
+        self._exchange_s = self.longest_pause_s = SELDOM_INTERVAL_S
 
     def choose_due_peers(
         self, running_peers: List[MeshPeer], digest: str, now: float
@@ -156,6 +153,4 @@ class GossipSchedule:
         tried again soon, because its host may have lost its minder."""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:
             return peer.tried + self._refused_again_s
-        if self._ask_every_s is None:
-            return float("inf")
         return max(peer.tried, peer.last_message or 0.0) + self._ask_every_s

@@ -67,9 +67,8 @@ class HandshakeGate:
     ) -> None:
         self._listener, self._wanted, self._admit = listener, token.encode("ascii"), admit
         self._is_known = is_known
-        now = time.monotonic()
-        self._members, self._strangers = TokenBucket(*MEMBERS, now), TokenBucket(*STRANGERS, now)
-        self._refused = TokenBucket(0.0, 0.0, now)
+        self._members, self._strangers = TokenBucket(*MEMBERS), TokenBucket(*STRANGERS)
+        self._refused = TokenBucket(0.0, 0.0)
         # Descriptor -> (connection, time at which it began to wait); the oldest comes first.
         self._waiting: Dict[int, "tuple[socket.socket, float]"] = {}
         self._closed = False
@@ -129,7 +128,7 @@ class HandshakeGate:
             self._wait_for_handshake(plain)
             return
         self._stop_waiting(plain)
-        if bucket.try_acquire(time.monotonic()):
+        if bucket.try_acquire():
             plain.setblocking(True)
             self._admit(plain)
         else:

@@ -63,8 +63,8 @@ class Mesh:
         listener: socket.socket,
         known: Knowledge,
         changed: Callable[[], None],
-        offers: Optional[Callable[[str, Any, ssl.SSLSocket], None]] = None,
-        guarded: Optional[GuardedPorts] = None,
+        offers: Callable[[str, Any, ssl.SSLSocket], None],
+        guarded: Optional[GuardedPorts],
     ) -> None:
         import encodings.idna  # noqa: F401 - a later, implicit import could fail for lack of memory
 
@@ -337,7 +337,7 @@ class Mesh:
             channel.sendall(
                 mesh_listener.encode_message(self._part, seen=source, admitted=is_admitted)
             )
-        elif "ask" in value and self._offers is not None:
+        elif "ask" in value:
             self._offers(host, question, channel)
         else:
             self._receive(host, known)

@@ -31,13 +31,14 @@ def boot_name() -> str:
 
 
 def own_origin() -> Origin:
-    """Return the fields by which this machine later recognises a file as its own: see is_own_file."""
+    """Return the fields by which this machine later recognises a file as its own: see
+    is_own_file."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
 
 
 def read_origin(path: str) -> Origin:
-    """Return what a file says about the machine that wrote it (see `own_origin`). Fields that the file
-    lacks are left out. Raises OSError."""
+    """Return what a file says about the machine that wrote it (see `own_origin`). Fields that the
+    file lacks are left out. Raises OSError."""
     fields = atomic.read_json(path) or {}
     names = ("boot_id", "hostname", "place")
     return {  # type: ignore[return-value]
@@ -46,8 +47,9 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
-    """Return whether this machine, under the name `host`, wrote the file whose origin is `file_origin`.
-    `inventory_name`: this machine's name in the session's inventory, or "" if the session did not say."""
+    """Return whether this machine, under the name `host`, wrote the file whose origin is
+    `file_origin`. `inventory_name`: this machine's name in the session's inventory, or "" if the
+    session did not say."""
     boot, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
     if boot == boot_name():
         return True
@@ -108,8 +110,8 @@ def find_damage(workdir: str, job: str, run: str) -> Optional[str]:
 def find_run_paths(
     workdir: str, job: str, run: str, inventory_name: str = ""
 ) -> Optional[RunPaths]:
-    """Return the paths of this machine's folder of a run. Return None if this machine has no files of
-    the run, or only damaged ones. `inventory_name`: as in is_own_file."""
+    """Return the paths of this machine's folder of a run. Return None if this machine has no files
+    of the run, or only damaged ones. `inventory_name`: as in is_own_file."""
     folders = host_folders(workdir, job, run)
     candidates = folders if len(folders) == 1 else _own_folders(folders, inventory_name)
     return next((paths for paths in candidates if check_files.find_damage(paths) is None), None)

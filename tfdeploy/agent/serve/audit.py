@@ -183,15 +183,20 @@ def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Left
         yield from _run_leftovers(workdir, job, run, inventory_name)
 
 
-def _unknown_files(folder: str, known: Tuple[str, ...]) -> Iterator[Leftover]:
-    """Yield the entries of this folder that an interrupted operation left incomplete. If `known` is
-    given, also yield the entries whose names are not in `known`."""
+def _unknown_files(folder: str, expected_names: Tuple[str, ...]) -> Iterator[Leftover]:
+    """Yield the entries of this folder that an interrupted operation left incomplete. If
+    `expected_names` is given, also yield the entries whose names are not in `expected_names`."""
     for name in list_names(folder):
         if over.is_incomplete_name(name) or (
-            known and (name.startswith(over.INCOMPLETE_RUN_PREFIXES) or name.endswith(".tmp"))
+            expected_names
+            and (name.startswith(over.INCOMPLETE_RUN_PREFIXES) or name.endswith(".tmp"))
         ):
             yield "half", os.path.join(folder, name)
-        elif known and name not in known and not name.startswith(over.SESSION_PREFIXES):
+        elif (
+            expected_names
+            and name not in expected_names
+            and not name.startswith(over.SESSION_PREFIXES)
+        ):
             yield "foreign", os.path.join(folder, name)
 
 
@@ -206,13 +211,13 @@ def _foreign_entry(path: str) -> Iterator[Leftover]:
 def _stray_processes(workdir: str, job: str, run: str) -> Iterator[Leftover]:
     """Yield the processes whose environment names a run that has ended on this host, or a run whose
     folder is gone. If `run` is given, only processes of that run."""
-    above = os.path.realpath(workdir) + os.sep
+    workdir_prefix = os.path.realpath(workdir) + os.sep
     for pid in sorted(processes.all_processes()):
         marks = processes.read_environment(pid)
         folder, name = marks.get(task_processes.FOLDER_MARKER, ""), marks.get(wire.MARKER)
         if (
             name is None
-            or not folder.startswith(above)
+            or not folder.startswith(workdir_prefix)
             or (run and (job, run) != (marks.get("TFDEPLOY_TASK_JOB"), name))
         ):
             continue

@@ -40,16 +40,16 @@ def record_act(call: Call, verb: str, outcome: str) -> None:
     context = call.context
     entry = _make_entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
-    if done in context.noted:
+    if done in context.recorded_acts:
         return
-    if context.missed:
-        entry["missed"] = context.missed
+    if context.unrecorded_acts:
+        entry["missed"] = context.unrecorded_acts
     try:
         append_entry(context.workdir, entry)
-        context.noted.append(done)
-        context.missed = 0
+        context.recorded_acts.append(done)
+        context.unrecorded_acts = 0
     except (OSError, VerbError) as error:
-        context.missed += 1
+        context.unrecorded_acts += 1
         sys.stderr.write(
             "tfdeploy agent: the audit log has no entry of this %s: %s\n" % (verb, error)
         )
@@ -98,9 +98,9 @@ def _folder(workdir: str) -> str:
     """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
     do not wait for each other. Raises NotOurs, OSError."""
     name = os.uname().nodename
-    below = os.path.join(layout.AUDIT, name if is_name(name) else "_")
-    check_owners(workdir, below)
-    return os.path.join(workdir, below)
+    relative_path = os.path.join(layout.AUDIT, name if is_name(name) else "_")
+    check_owners(workdir, relative_path)
+    return os.path.join(workdir, relative_path)
 
 
 # --- an entry

@@ -37,11 +37,11 @@ class Context:
         # the agent.
         self.agent_dir = agent_dir
         self.closing: Dict[str, Callable[[], None]] = {}
-        self.begun: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
+        self.begun_releases: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
         # For audit_log.py: the entries that this session has written, and how many entries it could
         # not write.
-        self.noted: List[object] = []
-        self.missed = 0
+        self.recorded_acts: List[object] = []
+        self.unrecorded_acts = 0
 
 
 class Call:

@@ -46,7 +46,7 @@ def _file_stamp(file: str) -> Optional[Tuple[int, int]]:
     """Return the inode and the time of a file, or None if it is missing. Writers replace the file
     by a rename, so each write changes the inode or the time."""
     try:
-        about = os.stat(file)
+        file_stat = os.stat(file)
     except OSError:
         return None
-    return about.st_ino, about.st_mtime_ns
+    return file_stat.st_ino, file_stat.st_mtime_ns

@@ -56,8 +56,8 @@ def failure_answer(error: BaseException, workdir: str = "") -> Answer:
 def _system_error(error: OSError, workdir: str) -> VerbError:
     assert error.errno is not None
     code, advice = _CODES[error.errno]
-    named = error.filename2 or error.filename
-    path = os.fsdecode(named) if isinstance(named, (str, bytes)) else None
+    filename = error.filename2 or error.filename
+    path = os.fsdecode(filename) if isinstance(filename, (str, bytes)) else None
     what = "%s: %s" % (path, os.strerror(error.errno)) if path else os.strerror(error.errno)
     details: Dict[str, object] = {"errno": error.errno}
     if code == "disk" and (path or workdir):

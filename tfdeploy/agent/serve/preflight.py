@@ -67,7 +67,7 @@ def _nvidia_devices() -> int:
 def _count_ephemeral_ports(ports: Tuple[int, int]) -> int:
     """Return how many of these ports the kernel may assign to any outgoing connection."""
     bounds = _read_text("/proc/sys/net/ipv4/ip_local_port_range").split()
-    if len(bounds) != 2 or not all(word.isdigit() for word in bounds):
+    if len(bounds) != 2 or not all(bound.isdigit() for bound in bounds):
         return 0
     first, last = max(ports[0], int(bounds[0])), min(ports[1], int(bounds[1]))
     reserved = _parse_ranges(_read_text("/proc/sys/net/ipv4/ip_local_reserved_ports"))
@@ -79,8 +79,8 @@ def _count_ephemeral_ports(ports: Tuple[int, int]) -> int:
 def _parse_ranges(text: str) -> List[Tuple[int, int]]:
     """Parse a text such as "8080,9000-9010" into (first, last) of each range."""
     ranges = []
-    for word in text.split(","):
-        low, _, high = word.partition("-")
+    for range_text in text.split(","):
+        low, _, high = range_text.partition("-")
         if low.isdigit() and (high or low).isdigit():
             ranges.append((int(low), int(high or low)))
     return ranges

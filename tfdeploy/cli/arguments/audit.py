@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import argument
 from tfdeploy.cli.flags import OneRunFlags
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Show who did what from where, as the hosts' audit logs say, and which processes, ports, "

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import switch
 from tfdeploy.cli.flags import CommonFlags
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
         "Find what would go wrong in a launch, and print how to fix it. Tests each host, and each "

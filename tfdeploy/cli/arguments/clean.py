@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.cli.options import duration, integer_reader
@@ -11,7 +9,6 @@ from tfdeploy.cli.options import duration, integer_reader
 CONFIRMATION_WORD = "everything"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
         "Show the ended runs, releases, environments and records of this machine that no run "

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import argument, option, switch
 from tfdeploy.cli.flags import OneRunFlags
 
 MAX_RUNS = 10
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Show what differs between runs in command, environment, lines of code, plan and "

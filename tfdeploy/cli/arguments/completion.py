@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tfdeploy.cli.declared import argument
@@ -27,7 +26,6 @@ After an update of tfdeploy, write the script again.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = _DESCRIPTION
     no_selection_reason = "the verb asks no host"

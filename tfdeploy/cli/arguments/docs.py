@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import argument, option
 from tfdeploy.cli.flags import CommonFlags
 
 TOPICS = ("job", "inventory", "modes", "exit-codes", "environment")
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
         "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject."

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import option
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.cli.options import duration
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     usage = "tfdeploy exec [options] -- CMD [WORD ...]"
     description = (

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.cli.flags import OneRunFlags, bwlimit_option
 from tfdeploy.cli.options import size
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Copy keep, files and logs of a run to this machine, or only those that --keep, --files "

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import argument, option
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.model.choices import MODES
@@ -11,7 +9,6 @@ from tfdeploy.model.choices import MODES
 INVENTORY = "inventories/hosts.yaml"
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = f"Write tfdeploy.yaml and {INVENTORY}, with every key explained."
     no_selection_reason = "the verb asks no host"

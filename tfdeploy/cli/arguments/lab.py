@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import ClassVar, Literal, get_args
 
 from tfdeploy.cli.declared import argument, option, switch
@@ -13,7 +12,6 @@ from tfdeploy.cli.options import env_default, is_env_true
 Kind = Literal["loopback", "isolated"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class LabFlags(VerbFlags):
     no_selection_reason = "a lab is used as a whole; cut, heal, kill and boot name their host"
 
@@ -31,7 +29,6 @@ class LabFlags(VerbFlags):
     after_dashes: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, kw_only=True)
 class UpFlags(LabFlags):
     count: int = argument(
         "N", type=int, help="the number of hosts: n1 is ps, the others are workers"
@@ -68,13 +65,11 @@ class UpFlags(LabFlags):
     gpus: str | None = option("--gpus", help="the value of `gpus:` for the hosts (default: auto)")
 
 
-@dataclass(frozen=True, kw_only=True)
 class RunFlags(LabFlags):
     usage = "tfdeploy lab run [--name NAME] -- CMD"
     takes_command = True
 
 
-@dataclass(frozen=True, kw_only=True)
 class HostFlags(LabFlags):
     host: str = argument("HOST")
 

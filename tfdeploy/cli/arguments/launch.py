@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.arguments.sending import allow_secrets_switch, via_option
 from tfdeploy.cli.declared import ALTERNATIVES, option, switch
 from tfdeploy.cli.flags import CommonFlags, bwlimit_option
@@ -11,7 +9,6 @@ from tfdeploy.cli.options import positive
 from tfdeploy.model.choices import MODES, Mode, Via
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     usage = "tfdeploy launch [--mode MODE] [options] [-- python train.py --lr 0.1]"
     description = (

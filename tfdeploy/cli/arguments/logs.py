@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import partial
 from typing import Literal, get_args
 
@@ -13,6 +12,7 @@ from tfdeploy.cli.options import integer_reader, moment, positive
 _SELECTION_TITLE = "which lines"
 _DISPLAY_TITLE = "how they are shown"
 _selection_option = partial(option, group=_SELECTION_TITLE)
+_selection_switch = partial(switch, group=_SELECTION_TITLE)
 _repeatable_option = partial(option, group=_SELECTION_TITLE, action="append")
 MAX_CONTEXT_LINES = 1000
 Format = Literal["text", "json", "raw"]
@@ -23,16 +23,14 @@ def _read_line_count(text: str) -> int | None:
     return None if text in ("all", "-1") else integer_reader("a number of lines")(text)
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Print the merged logs of a run: task@host | line. A Python traceback stays one block."
     )
 
-    follow: bool = switch(
+    follow: bool = _selection_switch(
         "-f",
         "--follow",
-        group=_SELECTION_TITLE,
         help="also print new lines, until all tasks have ended or until --until",
     )
     lines: int | None = _selection_option(
@@ -74,16 +72,12 @@ class Flags(OneRunFlags):
         help="without lines that match RE, and with --grep or --errors without tracebacks that have "
         "such a line (repeatable; any match counts)",
     )
-    errors: bool = switch(
+    errors: bool = _selection_switch(
         "--errors",
-        group=_SELECTION_TITLE,
-        help="only tracebacks, each one whole with attempt and time, and lines that report an "
-        "error",
+        help="only tracebacks, each one whole with attempt and time, and lines that report an error",
     )
-    ignore_case: bool = switch(
-        "--ignore-case",
-        group=_SELECTION_TITLE,
-        help="ignore case in --grep, --exclude-grep and --highlight",
+    ignore_case: bool = _selection_switch(
+        "--ignore-case", help="ignore case in --grep, --exclude-grep and --highlight"
     )
     context: int = _selection_option(
         "-C",
@@ -99,13 +93,10 @@ class Flags(OneRunFlags):
     attempt: int | None = _selection_option(
         "--attempt", type=positive, metavar="N", help="only the Nth attempt of each task"
     )
-    previous: bool = switch(
-        "-p",
-        "--previous",
-        group=_SELECTION_TITLE,
-        help="only the attempt before each task's newest one",
+    previous: bool = _selection_switch(
+        "-p", "--previous", help="only the attempt before each task's newest one"
     )
-    stderr: bool = switch("--stderr", group=_SELECTION_TITLE, help="only standard error")
+    stderr: bool = _selection_switch("--stderr", help="only standard error")
 
     timestamps: bool = switch(
         "-t",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Literal, get_args
 
 from tfdeploy.cli.declared import option, switch
@@ -12,7 +11,6 @@ from tfdeploy.cli.options import port
 Output = Literal["html", "csv"]
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Write one HTML file about a run: plan, curves, timeline, events, first cause. The file "

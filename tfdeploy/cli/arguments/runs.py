@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 
 from tfdeploy.agent.wire import RUN_STATES
 from tfdeploy.cli.declared import option, switch
@@ -22,7 +21,6 @@ def _read_run_states(text: str) -> list[str]:
     return states
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = "List the runs that the hosts know, newest first."
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.flags import CommonFlags, bwlimit_option
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = (
         "Make the Python environment of the job's `setup:` on every host, with uv if the host has "

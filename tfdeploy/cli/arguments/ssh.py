@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import argument
 from tfdeploy.cli.flags import CommonFlags
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     usage = "tfdeploy ssh [options] HOST [-- CMD [WORD ...]]"
     description = (

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import switch
 from tfdeploy.cli.flags import OneRunFlags
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = "Show the tasks of a run, as its hosts report them."
 

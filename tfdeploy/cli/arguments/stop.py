@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import argument, option, switch
 from tfdeploy.cli.flags import OneRunFlags
 from tfdeploy.cli.options import duration
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Stop a run: send TERM to every process of it, wait, send KILL, and check that none is "

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.arguments.sending import allow_secrets_switch, via_option
 from tfdeploy.cli.declared import switch
 from tfdeploy.cli.flags import CommonFlags, bwlimit_option
 from tfdeploy.model.choices import Via
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = "Copy code and data to every host."
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import option, switch
 from tfdeploy.cli.flags import OneRunFlags
 from tfdeploy.cli.options import port
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(OneRunFlags):
     description = (
         "Start TensorBoard on the host of the run's deciding task and print its local address. "

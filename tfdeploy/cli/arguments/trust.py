@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from tfdeploy.cli.declared import option
 from tfdeploy.cli.flags import CommonFlags
 
@@ -25,7 +23,6 @@ mistake on the command line, 4: some hosts are not known.
 """
 
 
-@dataclass(frozen=True, kw_only=True)
 class Flags(CommonFlags):
     description = _DESCRIPTION
 

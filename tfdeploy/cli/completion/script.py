@@ -56,21 +56,18 @@ def make_script(shell: Shell) -> str:
     parsers = (make_parser(), common_parser())
     rows: dict[str, list[str]] = {}
     for command, each in chain.from_iterable(map(read_rows, parsers)):
-        rows.setdefault(command, []).extend(map(_format_row, each))
+        lines = rows.setdefault(command, [])
+        for name, values, text in each:
+            lines.append(f"{name}\t{'' if values is None else '=' + values}\t{text}")
+    case = "    {}) rows=({}) ;;"
     if shell == "fish":
-        cases = [
-            f"        case {_quote_for_fish(command)}\n            printf '%s\\n' "
-            + " ".join(map(_quote_for_fish, lines))
-            for command, lines in rows.items()
-        ]
-    else:
-        cases = [
-            f"    {shlex.quote(command)}) rows=({shlex.join(lines)}) ;;"
-            for command, lines in rows.items()
-        ]
-    template = "".join(
-        Path(__file__).with_name(name).read_text(encoding="utf-8") for name in _TEMPLATES[shell]
-    )
+        case = "        case {}\n            printf '%s\\n' {}"
+    quote = _quote_for_fish if shell == "fish" else shlex.quote
+    cases = [
+        case.format(quote(command), " ".join(map(quote, lines))) for command, lines in rows.items()
+    ]
+    folder = Path(__file__).parent
+    template = "".join((folder / name).read_text(encoding="utf-8") for name in _TEMPLATES[shell])
     return template.replace("@ROWS@", "\n".join(cases))
 
 
@@ -89,20 +86,13 @@ def read_rows(
             for verb, verb_parser in action.choices.items():
                 yield from read_rows(verb_parser, f"{command} {verb}".strip())
         elif action.help != argparse.SUPPRESS:
-            values = None if action.nargs == 0 else _complete_value(action)
+            values = None
+            if action.nargs != 0:
+                choices = " ".join(map(str, action.choices or ()))
+                values = choices or _VALUES.get(str(action.metavar), "")
             text = formatter._expand_help(action) if action.help else ""
             rows += [Row(name, values, text) for name in action.option_strings or ("",)]
     yield command, rows
-
-
-def _complete_value(action: argparse.Action) -> str:
-    if action.choices:
-        return " ".join(map(str, action.choices))
-    return _VALUES.get(str(action.metavar), "")
-
-
-def _format_row(row: Row) -> str:
-    return f"{row.name}\t{'' if row.values is None else '=' + row.values}\t{row.help}"
 
 
 def _quote_for_fish(text: str) -> str:

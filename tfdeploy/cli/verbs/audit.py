@@ -13,12 +13,7 @@ from tfdeploy.cli.chosen_run import choose_run
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import (
-    load_job_if_any,
-    load_project_inventory,
-    load_selected_inventory,
-    project_secret_paths,
-)
+from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
 from tfdeploy.cli.run_names import check_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst
 from tfdeploy.operations.audit import Subject, audit
@@ -64,9 +59,6 @@ def _find_subject(
         job = load_job_if_any(flags)
         if job is None:
             raise
-        return (
-            Subject(check_run_name(flags.run_prefix), job.name),
-            load_selected_inventory(flags, job).hosts,
-            error,
-        )
+        subject = Subject(check_run_name(flags.run_prefix), job.name)
+        return subject, load_project_inventory(flags).hosts, error
     return Subject(plan.run, plan.job, plan), hosts_of(plan, only_hosts), None

@@ -8,11 +8,10 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.arguments.check import Flags
 from tfdeploy.cli.fleet import lock_holder, open_fleet, operator_name
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job_if_any, load_whole_inventory
+from tfdeploy.cli.project import load_inventories, load_job_if_any
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.model.output.check import host_rows, link_rows
-from tfdeploy.model.selection import select
 from tfdeploy.operations.check import check
 from tfdeploy.operations.emit import notices_to
 from tfdeploy.operations.launch import Launch
@@ -28,9 +27,8 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = load_job_if_any(flags)
-    all_hosts = load_whole_inventory(flags, job)
-    inventory = select(all_hosts, flags.limit, flags.exclude)
-    launch = _describe_launch(job, inventory, all_hosts) if job else None
+    whole, inventory = load_inventories(flags, job)
+    launch = _describe_launch(job, inventory, whole) if job else None
     with open_fleet(flags) as fleet:
         view = make_plain_view(flags)
         fleet.on_notice = notices_to(view)
@@ -44,7 +42,7 @@ def run(flags: Flags) -> int:
     return result.exit_code
 
 
-def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> Launch:
+def _describe_launch(job: Job, inventory: Inventory, whole: Inventory) -> Launch:
     """Return the launch for which `check` makes a plan. The launch is never started.
 
     The plan shows which ports and how many tasks each host would have.
@@ -52,22 +50,12 @@ def _describe_launch(job: Job, inventory: Inventory, all_hosts: Inventory) -> La
     # Without these options, planning raises an error in cases that a check must report.
     options = Options(allow_public=True, allow_open=True, any_mode=True)
     identity = (time.time(), operator_name(), lock_holder())
-    return Launch(
-        inventory,
-        job,
-        "check",
-        *identity,
-        options,
-        cache=tree_cache_folder(),
-        known=all_hosts.hosts,
-    )
+    cache, known = tree_cache_folder(), whole.hosts
+    return Launch(inventory, job, "check", *identity, options, cache=cache, known=known)
 
 
 def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]) -> None:
     """Print the checks. The fixes in them are commands that the operator can type as they are."""
-    for host in hosts:
-        for each in host["checks"]:
-            each["fix"] = flags.full_command(each["fix"]) if each["fix"] else None
-    for link in links:
-        link["fix"] = flags.full_command(link["fix"]) if link["fix"] else None
+    for each in (*links, *(each for host in hosts for each in host["checks"])):
+        each["fix"] = flags.full_command(each["fix"]) if each["fix"] else None
     show_checks(flags.out, hosts, links, quiet=flags.quiet)

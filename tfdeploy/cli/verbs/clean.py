@@ -33,7 +33,6 @@ from tfdeploy.ui.question import agrees, ask
 if TYPE_CHECKING:
     from tfdeploy.errors import TfdeployError
     from tfdeploy.model.answers.clean import CleanItem
-    from tfdeploy.model.inventory import Host
     from tfdeploy.model.output.printed import CleanAnswer
     from tfdeploy.model.output.rows import CleanedRow
     from tfdeploy.operations.clean import Candidates, LocalRuns
@@ -49,12 +48,12 @@ def run(flags: Flags) -> int:
     _refuse_unusable_flags(flags)
     job = load_job_if_any(flags)
     jobs = None if job is None or flags.all or flags.everything else (job.name,)
-    named_data = tuple(job.data) if job is not None and flags.data else () if flags.data else None
+    named_data = tuple(job.data if job else ()) if flags.data else None
     secret_paths = {} if flags.everything else project_secret_paths(flags)
     rules = Rules(flags.newest or 0, flags.older or 0.0, named_data, secret_paths)
     store = open_run_store()
     with open_fleet(flags) as fleet:
-        hosts: tuple[Host, ...] = load_project_inventory(flags).hosts
+        hosts = load_project_inventory(flags).hosts
         now = time.time()
         removable = (
             find_everything(fleet, hosts)
@@ -71,17 +70,13 @@ def run(flags: Flags) -> int:
         if flags.everything:
             removed = remove_everything(fleet, removable, hosts, lock_holder())
         else:
-            removed = remove(
-                fleet, removable, hosts, jobs, rules, lock_holder(), make_plain_view(flags)
-            )
-    forgotten = local_records.without(removed.runs_left)
-    removed_rows = _make_rows(
-        removed.gone, {run: size for run, size in forgotten.items() if store.forget(run)}
-    )
-    show_errors(
-        flags,
-        {host: error for host, error in removed.errors.items() if host not in removable.errors},
-    )
+            view = make_plain_view(flags)
+            removed = remove(fleet, removable, hosts, jobs, rules, lock_holder(), view)
+    records = local_records.without(removed.runs_left)
+    forgotten = {run: size for run, size in records.items() if store.forget(run)}
+    removed_rows = _make_rows(removed.gone, forgotten)
+    shown = removable.errors.keys()
+    show_errors(flags, {host: e for host, e in removed.errors.items() if host not in shown})
     errors = {**removable.errors, **removed.errors}
     _print_json(flags, rows, removed_rows, errors)
     if not flags.json and not flags.quiet:
@@ -107,14 +102,10 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 def _confirmed_command(flags: Flags) -> str:
     """Return a shell command that cleans the same hosts and answers clean's question."""
-    limits = [
-        word
-        for name in ("limit", "exclude")
-        if (value := getattr(flags, name))
-        for word in (f"--{name}", value)
-    ]
-    command = shlex.join(["clean", "--everything", *limits, "-y"])
-    return f"`echo {CONFIRMATION_WORD} | tfdeploy {command}`"
+    command = "clean --everything"
+    for name, value in (("limit", flags.limit), ("exclude", flags.exclude)):
+        command += f" --{name} {shlex.quote(value)}" if value else ""
+    return f"`echo {CONFIRMATION_WORD} | tfdeploy {command} -y`"
 
 
 def _ask_for_consent(flags: Flags) -> None:
@@ -135,15 +126,12 @@ def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[s
 
     `record_sizes`: {run: bytes of its record on this machine}.
     """
-    rows = {
-        host: [copy_fields(CleanRow, item) for item in host_items]
-        for host, host_items in items.items()
-    }
-    rows[THIS_MACHINE] = [
+    records: list[CleanRow] = [
         {"kind": "record", "job": "", "name": run, "bytes": size}
         for run, size in record_sizes.items()
     ]
-    return rows
+    rows = {host: [copy_fields(CleanRow, item) for item in each] for host, each in items.items()}
+    return {**rows, THIS_MACHINE: records}
 
 
 def _format_total_size(rows: _Rows) -> str:
@@ -162,9 +150,8 @@ def _show_removable(
             print_message(line)
         for host, first in removable.shared.items():
             print_message(f"[{host}] has the same workdir as {first}, so it is cleaned there")
-        for line in record_words(
-            local_records.unended, local_records.elsewhere, str(open_run_store().root)
-        ):
+        folder = str(open_run_store().root)
+        for line in record_words(local_records.unended, local_records.elsewhere, folder):
             print_message(f"[{THIS_MACHINE}] {line}")
     terminal = flags.out
     if not any(rows.values()):

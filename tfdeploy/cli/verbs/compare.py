@@ -26,9 +26,10 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     if not 2 <= len(flags.runs) <= MAX_RUNS:
-        what = f"{count(len(flags.runs), 'run')} cannot be compared"
         raise UsageError(
-            what, where="RUN", next=f"name two to {MAX_RUNS}: `tfdeploy runs` lists them"
+            f"{count(len(flags.runs), 'run')} cannot be compared",
+            where="RUN",
+            next=f"name two to {MAX_RUNS}: `tfdeploy runs` lists them",
         )
     target = Path(flags.to) if flags.to else None
     if target is not None:
@@ -36,27 +37,25 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         chosen = [choose_run(replace(flags, run_prefix=name), fleet) for name in flags.runs]
         names = [each.plan.run for each in chosen]
-        if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UsageError(
-                f"{twice} is named twice", where="RUN", next="`tfdeploy runs` lists the others"
-            )
+        for name in names:
+            if names.count(name) > 1:
+                raise UsageError(
+                    f"{name} is named twice", where="RUN", next="`tfdeploy runs` lists the others"
+                )
         runs, errors = collect_runs(fleet, [each.plan for each in chosen], open_run_store())
-    differences_found, final_metrics, code = differences(runs), finals(runs), code_lines(runs)
+    differs, final, lines = differences(runs), finals(runs), code_lines(runs)
     if target is not None:
-        write_page(
-            target, comparison_page(runs, differences_found, final_metrics, code), flags.overwrite
-        )
+        write_page(target, comparison_page(runs, differs, final, lines), flags.overwrite)
         print_message(target)
     if flags.json:
         answer: CompareAnswer = {
             "runs": names,
-            "differs": differences_found,
-            "final": final_metrics,
-            "lines": code,
+            "differs": differs,
+            "final": final,
+            "lines": lines,
         }
         print_json(answer)
     else:
-        show_comparison(flags.out, names, differences_found, final_metrics, code)
+        show_comparison(flags.out, names, differs, final, lines)
     show_errors(flags, errors, "no metrics from this host: ")
     return worst([*(each.exit_code for each in chosen), *errors.values()])

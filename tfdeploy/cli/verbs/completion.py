@@ -28,9 +28,8 @@ def run(flags: Flags) -> int:
 def _find_own_shell() -> Shell:
     """Return the shell that $SHELL names. Raises UsageError if it is none of SHELLS."""
     path = os.environ.get("SHELL", "")
-    name = os.path.basename(path)
     for shell in SHELLS:
-        if shell == name:
+        if shell == os.path.basename(path):
             return shell
     raise UsageError(
         f"$SHELL is {path!r}, for which there is no script",

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.cli.arguments.exec import Flags
 from tfdeploy.cli.fleet import begin_dialling, open_fleet
+from tfdeploy.cli.messages import show_next
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_project_inventory
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import ExecRow
-from tfdeploy.ui.reports import show_exec, show_next
+from tfdeploy.ui.reports import show_exec
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import ExecAnswer
@@ -23,7 +24,7 @@ def run(flags: Flags) -> int:
         raise UsageError("no command", where="tfdeploy exec", next="`tfdeploy exec -- nvidia-smi`")
     inventory = load_project_inventory(flags)
     begin_dialling(inventory.hosts)
-    argv = tuple(flags.after_dashes)  # a single element is a script for `sh -c`
+    argv = flags.after_dashes  # a single element is a script for `sh -c`
     with open_fleet(flags) as fleet:
         results = fleet.each(
             inventory.hosts, lambda session: session.run(argv, timeout_s=flags.timeout)
@@ -35,7 +36,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_exec(flags.out, flags.err, rows)
-        show_next(flags.err, flags.next_commands(results))
+        show_next(flags, results)
     return worst(
         [*results.values(), *(1 for row in rows if row["exit_code"] != 0 and row["error"] is None)]
     )
@@ -46,5 +47,5 @@ def _make_row(host: str, result: Completed | TfdeployError) -> ExecRow:
         return copy_fields(ExecRow, host=host, stdout="", stderr="", error=result.what)
     stdout, stderr = (text.decode("utf-8", "replace") for text in (result.stdout, result.stderr))
     seconds = round(result.seconds, 3)
-    own = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
-    return copy_fields(ExecRow, result, **own, error=None)
+    fields = {"host": host, "stdout": stdout, "stderr": stderr, "seconds": seconds}
+    return copy_fields(ExecRow, result, **fields, error=None)

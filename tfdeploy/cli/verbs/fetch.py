@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.fetch import Flags
 from tfdeploy.cli.chosen_run import choose_run
-from tfdeploy.cli.messages import show_unasked, unasked_hosts
+from tfdeploy.cli.messages import show_next, show_unasked, unasked_hosts
 from tfdeploy.cli.output import print_json
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import Refused, TfdeployError, UsageError, worst
@@ -19,7 +19,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import FetchRow
 from tfdeploy.operations.copy.pull import HostFetch
 from tfdeploy.operations.fetch import PARTS, FetchOptions, fetch
-from tfdeploy.ui.reports import show_fetch, show_next
+from tfdeploy.ui.reports import show_fetch
 from tfdeploy.ui.sanitise import clean
 
 if TYPE_CHECKING:
@@ -55,17 +55,15 @@ def fetch_to_folder(
 ) -> tuple[Fetched, FetchAnswer, Path]:
     """Fetch what the flags select. Return the outcome of each host, the answer, and the folder."""
     target = Path(flags.to) if flags.to else _make_default_folder() / plan.run
-    gets_gitignore = (
-        flags.to is not None and _is_new_or_empty(target) and target.resolve() != Path.cwd()
-    )
-    fetched = fetch(
-        fleet,
-        plan,
-        FetchOptions(target, _selected_parts(flags), flags.overwrite, only_hosts, flags.max),
-        emit,
-    )
+    gets_gitignore = flags.to and _is_new_or_empty(target) and target.resolve() != Path.cwd()
+    parts = _selected_parts(flags)
+    options = FetchOptions(target, parts, flags.overwrite, only_hosts, flags.max)
+    fetched = fetch(fleet, plan, options, emit)
     if gets_gitignore:
-        _write_gitignore(target)
+        # No sync then sends the fetched files as code.
+        with suppress(OSError):
+            if any(target.iterdir()):
+                (target / ".gitignore").write_text("*\n")
     rows = [_make_row(host, result) for host, result in fetched.hosts.items()]
     answer: FetchAnswer = {
         "run": plan.run,
@@ -84,14 +82,8 @@ def _selected_parts(flags: Flags) -> tuple[str, ...]:
 
 def _refuse_flags_beside_onto(flags: Flags) -> None:
     """Raise UsageError for flags that --onto does not allow."""
-    if (
-        flags.files
-        or flags.logs
-        or flags.to
-        or flags.run_prefix
-        or flags.overwrite
-        or flags.max is not None
-    ):
+    others = (flags.files, flags.logs, flags.to, flags.run_prefix, flags.overwrite)
+    if any(others) or flags.max is not None:
         raise UsageError(
             "--onto copies the newest keep of the job, and nothing else",
             where="tfdeploy fetch",
@@ -128,20 +120,13 @@ def _is_new_or_empty(folder: Path) -> bool:
         return not folder.exists()
 
 
-def _write_gitignore(folder: Path) -> None:
-    """Write a .gitignore, so that no sync sends the fetched files as code."""
-    with suppress(OSError):
-        if any(folder.iterdir()):
-            (folder / ".gitignore").write_text("*\n")
-
-
 def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
+    fields: dict[str, Any] = {"ok": False, "seconds": None, "error": None}
     if isinstance(result, TfdeployError):
-        return copy_fields(
-            FetchRow, HostFetch(), host=host, ok=False, seconds=None, error=result.what
-        )
-    ok, seconds = not result.newer_here, round(result.seconds, 3)
-    return copy_fields(FetchRow, result, host=host, ok=ok, seconds=seconds, error=None)
+        fields["error"], result = result.what, HostFetch()
+    else:
+        fields |= {"ok": not result.newer_here, "seconds": round(result.seconds, 3)}
+    return copy_fields(FetchRow, result, host=host, **fields)
 
 
 def _show_fetched(
@@ -150,20 +135,17 @@ def _show_fetched(
     terminal = flags.err
     if not flags.quiet or not all(row["ok"] for row in rows):
         show_fetch(terminal, rows)
-    asked = "keep" in _selected_parts(flags)
-    if asked and fetched.keep_from is not None and not flags.quiet:
-        others = (
-            f"; other kept files are on {', '.join(fetched.others)} (--keep --limit HOST --to DIR)"
-            if fetched.others
-            else ""
-        )
-        which = " of the hosts that were asked" if flags.selects_hosts else ""
-        terminal.write(
-            f"keep is from {clean(fetched.keep_from)}, the newest{which}{clean(others)}\n"
-        )
-    elif asked and plan.keep and not flags.quiet:
+    shows_keep = "keep" in _selected_parts(flags) and not flags.quiet
+    if shows_keep and fetched.keep_from is not None:
+        text = f"keep is from {fetched.keep_from}, the newest"
+        if flags.selects_hosts:
+            text += " of the hosts that were asked"
+        if others := ", ".join(fetched.others):
+            text += f"; other kept files are on {others} (--keep --limit HOST --to DIR)"
+        terminal.write(f"{clean(text)}\n")
+    elif shows_keep and plan.keep:
         terminal.write("keep is still empty\n")
     if any(row["newer_here"] for row in rows):
         terminal.write("  next: --overwrite to replace them, or --to another folder\n")
-    show_next(terminal, flags.next_commands(fetched.hosts))
+    show_next(flags, fetched.hosts)
     print(target)

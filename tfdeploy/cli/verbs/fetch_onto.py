@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.fleet import lock_holder
 from tfdeploy.cli.messages import show_unasked
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.views import open_transfer
-from tfdeploy.model.selection import select
 from tfdeploy.operations.fetch_onto import copy_onto
 
 if TYPE_CHECKING:
@@ -23,9 +22,8 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     Both the job file and the inventory must exist, as for a launch.
     """
     job = load_job(flags)
-    whole_inventory = load_whole_inventory(flags, job)
-    inventory = select(whole_inventory, flags.limit, flags.exclude)
-    unasked_hosts = [each.name for each in whole_inventory.hosts if each not in inventory.hosts]
+    whole, inventory = load_inventories(flags, job)
+    unasked_hosts = [each.name for each in whole.hosts if each not in inventory.hosts]
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         kept = copy_onto(fleet, inventory, job, host, lock_holder(), emit)
     show_unasked(flags, unasked_hosts)

@@ -9,14 +9,14 @@ import os
 import shlex
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 from tfdeploy import config
 from tfdeploy.cli.arguments.init import INVENTORY, Flags
-from tfdeploy.cli.options import unknown_choice_error
+from tfdeploy.cli.options import env_default, unknown_choice_error
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import warn_of_notes
 from tfdeploy.config import find_job_above
@@ -42,6 +42,7 @@ _SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
 _HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
+_FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")  # of no host's name
 _CLEAR_NAMES = ("train.py", "main.py")  # a program of this name is taken without a question
 _MOST_SOURCES = 500
 _MAX_SOURCE_BYTES = 1 << 20
@@ -51,13 +52,11 @@ def run(flags: Flags) -> int:
     folder = Path(flags.folder)
     if not folder.is_dir():
         path = shlex.quote(flags.folder)
-        what, next_ = "no such folder", f"`mkdir {path}`"
+        what, remedy = "no such folder", f"`mkdir {path}`"
         if folder.exists():
-            what, next_ = (
-                "a file, not a folder",
-                f"`tfdeploy init --hosts {path}` reads the hosts in it",
-            )
-        raise UsageError(what, where=flags.folder, next=next_)
+            what = "a file, not a folder"
+            remedy = f"`tfdeploy init --hosts {path}` reads the hosts in it"
+        raise UsageError(what, where=flags.folder, next=remedy)
     named = flags.inventory if flags.hosts is None else None
     if named:
         _print_used_inventory(flags)
@@ -67,16 +66,15 @@ def run(flags: Flags) -> int:
     else:
         question = "Hosts (ml@n1,n2:2200, a range gpu[01-08], or an inventory file)"
         hosts = _ask_or_default(flags, flags.hosts, question, EXAMPLE_HOSTS, _make_inventory_text)
-    job = _make_job_text(flags, folder)
-    texts = {JOB_FILE: job, **({} if hosts is None else {INVENTORY: hosts})}
+    texts = {JOB_FILE: _make_job_text(flags, folder)}
+    if hosts is not None:
+        texts[INVENTORY] = hosts
     written = [folder / name for name, text in texts.items() if _write_new_file(folder, name, text)]
     kept = [folder / name for name in texts if folder / name not in written]
     has_hosts = folder / INVENTORY in kept or hosts != _make_inventory_text(EXAMPLE_HOSTS)
-    next_step = (
-        flags.full_command(_FIRST_COMMANDS)
-        if named
-        else _describe_next_step(folder / INVENTORY, has_hosts)
-    )
+    next_step = flags.full_command(_FIRST_COMMANDS)
+    if not named:
+        next_step = _describe_next_step(folder / INVENTORY, has_hosts)
     _print_result(flags, written, kept, next_step)
     return 0
 
@@ -89,20 +87,30 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
     if program is not None and program.mode is not None and flags.mode is None:
         mode = program.mode
     else:
-        question, default = f"Mode ({', '.join(MODES)})", _default_mode(program)
+        question, default = f"Mode ({', '.join(MODES)})", "async"
+        if program is not None:
+            default = "local" if program.uses_tensorflow else "plain"
         mode = _ask_or_default(flags, flags.mode, question, default, _check_mode)
-    if not (flags.quiet or flags.json):
-        _print_programs(programs, mode)
-    name = folder.resolve().name if NAME.match(folder.resolve().name) else "job"
+    if program is not None and not (flags.quiet or flags.json):
+        reason = program.reason or f"{program.path} shows none"
+        if program.mode is None:
+            reason += "; --mode changes it"
+        others = ", ".join(each.path for each in programs[1:])
+        also = f"; also there: {others}" if others else ""
+        print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
+    name = folder.resolve().name
+    name = name if NAME.match(name) else "job"
     keep = program.keep if program else ()
-    data, words = _describe_data(program)
+    data, data_arguments = _describe_data(program)
 
     def read_command(line: str) -> str:
         sets = {name: path for name, path in data.items() if f"{{data.{name}}}" in line}
         text = job_text(name=name, mode=mode, command=_split_command(line), keep=keep, data=sets)
         return _check_file_text(JOB_FILE, text, "--command")
 
-    guess = shlex.join(["python", program.path if program else _guess_program(folder), *words])
+    guess = shlex.join(
+        ["python", program.path if program else _guess_program(folder), *data_arguments]
+    )
     is_clear = program is not None and (
         program.path in _CLEAR_NAMES or not any(each.mode for each in programs[1:])
     )
@@ -130,35 +138,16 @@ def _find_programs(folder: Path) -> list[FolderProgram]:
 
 def _guess_program(folder: Path) -> str:
     """Return the only Python file of the folder, else train.py."""
-    files = sorted(path.name for path in folder.glob("*.py"))
+    files = [path.name for path in folder.glob("*.py")]
     return files[0] if len(files) == 1 else "train.py"
-
-
-def _print_programs(programs: Sequence[FolderProgram], mode: Mode) -> None:
-    if programs:
-        program, *others = programs
-        reason = program.reason or f"{program.path} shows none"
-        if program.mode is None:
-            reason += "; --mode changes it"
-        also = f"; also there: {', '.join(each.path for each in others)}" if others else ""
-        print_message(f"program: {program.path} (mode {mode}: {reason}){also}")
-
-
-def _default_mode(program: FolderProgram | None) -> Mode:
-    """Return the mode for a program that shows none, or for a folder without a program."""
-    return "async" if program is None else "local" if program.uses_tensorflow else "plain"
 
 
 def _describe_data(program: FolderProgram | None) -> tuple[dict[str, str], list[str]]:
     """Return (the data sets of the program, the arguments that pass their paths to it)."""
-    data: dict[str, str] = {}
-    words = []
-    for flag, path in program.data if program else ():
-        name = Path(path).stem
-        if NAME.match(name):
-            data[name] = f"./{path}"
-            words.append(f"{flag}={{data.{name}}}")
-    return data, words
+    named = [(Path(path).stem, flag, path) for flag, path in (program.data if program else ())]
+    named = [each for each in named if NAME.match(each[0])]
+    data = {name: f"./{path}" for name, _, path in named}
+    return data, [f"{flag}={{data.{name}}}" for name, flag, _ in named]
 
 
 def _print_used_inventory(flags: Flags) -> None:
@@ -166,9 +155,7 @@ def _print_used_inventory(flags: Flags) -> None:
 
     Raises UsageError, ConfigError.
     """
-    source = (
-        "TFDEPLOY_INVENTORY" if flags.inventory == os.environ.get("TFDEPLOY_INVENTORY") else "-i"
-    )
+    source = "TFDEPLOY_INVENTORY" if flags.inventory == env_default("inventory") else "-i"
     path = config.find_inventory(flags.inventory, os.environ, None, Path.cwd()).path
     shown = os.path.relpath(path) if path.exists() else str(path)
     hosts = count(len(config.load_inventory(path).hosts), "host")
@@ -188,16 +175,11 @@ def _ask_or_default(
     `check_and_format` checks the value. After an invalid answer the question is asked again, until
     the terminal's input ends. Raises UsageError.
     """
-    if (
-        value is not None
-        or flags.yes
-        or flags.json
-        or not (sys.stdin.isatty() and sys.stderr.isatty())
-    ):
-        return check_and_format(value if value is not None else default)
-
+    if value is not None:
+        return check_and_format(value)
+    asks = sys.stdin.isatty() and sys.stderr.isatty() and not (flags.yes or flags.json)
     while True:
-        answer = ask(f"{question} [{default}]:")
+        answer = ask(f"{question} [{default}]:") if asks else None
         try:
             return check_and_format(answer or default)
         except UsageError as error:
@@ -212,6 +194,8 @@ def _make_inventory_text(text: str) -> str:
     `text`: a list of hosts, or the path of an inventory. Raises UsageError.
     """
     is_file = os.path.isfile(text)
+    if not is_file and text.endswith(_FILE_ENDINGS):
+        raise UsageError("no such file", where=text, next=_HOSTS_FORM)
     source = text if is_file or is_host_list(text) else f"{text},"
     if not (is_file or is_host_list(source)):
         raise UsageError(f"{text!r} is not a list of hosts", where="--hosts", next=_HOSTS_FORM)
@@ -222,11 +206,10 @@ def _make_inventory_text(text: str) -> str:
         raise UsageError(error.what, where=where, next=_HOSTS_FORM) from error
     hosts = {}
     for number, host in enumerate(warn_of_notes(read.inventory).hosts, 1):
-        settings = stated_settings(host, read.given[host.name])
-        if is_file or not is_ip(host.address):
-            hosts[host.name] = settings
-        else:
-            hosts[f"n{number}"] = {"address": quoted(host.address), **settings}
+        name, settings = host.name, stated_settings(host, read.given[host.name])
+        if not is_file and is_ip(host.address):
+            name, settings = f"n{number}", {"address": quoted(host.address), **settings}
+        hosts[name] = settings
     text = inventory_text(hosts, read.inventory.roles)
     return _check_file_text(INVENTORY, text, "--hosts")
 

@@ -49,14 +49,13 @@ def _load_naming_job(flags: Flags) -> Job | None:
     which inventory is not used, so errors in the job file are ignored.
     """
     exported = env_default("inventory")
-    if flags.inventory != exported:
-        return None
-    try:
-        return load_job_if_any(flags)
-    except TfdeployError:
-        if exported is None:
-            raise
-        return None
+    if flags.inventory == exported:
+        try:
+            return load_job_if_any(flags)
+        except TfdeployError:
+            if exported is None:
+                raise
+    return None
 
 
 def inventory_as_json(inventory: Inventory, file: InventoryFile) -> InventoryAnswer:
@@ -82,10 +81,10 @@ def format_inventory(inventory: Inventory, file: InventoryFile) -> str:
     lines = ["defaults:", *(f"  {key}: {text}" for key, text in sorted(shared))] if shared else []
     lines.append("hosts:")
     for name, settings in stated.items():
-        own = ", ".join(
+        listed_settings = ", ".join(
             f"{key}: {text}" for key, text in settings.items() if (key, text) not in shared
         )
-        lines.append(f"  {quoted(name)}: {{{own}}}")
+        lines.append(f"  {quoted(name)}: {{{listed_settings}}}")
     lines += [roles_text(inventory.roles)] if inventory.roles else []
     return "\n".join(lines) + "\n"
 
@@ -98,9 +97,8 @@ def find_setting_origin(file: InventoryFile, host: Host, key: str) -> str | None
     setting = file.given[host.name].get(key)
     if setting is None:
         return None
-    return setting.node.location + (
-        " (defaults)" if setting.node.path.startswith("defaults.") else ""
-    )
+    suffix = " (defaults)" if setting.node.path.startswith("defaults.") else ""
+    return setting.node.location + suffix
 
 
 def _list_roles(name: str, inventory: Inventory) -> list[str]:
@@ -134,24 +132,23 @@ def list_setting_rows(inventory: Inventory, file: InventoryFile) -> list[tuple[s
     """
     rows = []
     for key in HOST:
-        if key.name == "address":
+        name = key.name
+        if name == "address":
             continue
         values = {
             host.name: (
-                _format_setting(key.name, getattr(host, key.name)),
-                find_setting_origin(file, host, key.name),
+                _format_setting(name, getattr(host, name)),
+                find_setting_origin(file, host, name),
             )
             for host in inventory.hosts
         }
         for names, (value, origin) in fold_equal(values):
             host_names = "all" if len(names) == len(inventory.hosts) else fold_names(names)
-            rows.append((key.name, value, host_names, origin or f"left out: {key.default}"))
+            rows.append((name, value, host_names, origin or f"left out: {key.default}"))
     return rows
 
 
 def _format_setting(key: str, value: Any) -> str:
-    if value is None:
-        return "-"
     if isinstance(value, tuple):
         return ("-" if key == "ports" else ",").join(map(str, value))
-    return str(value)
+    return "-" if value is None else str(value)

@@ -44,8 +44,8 @@ def run(flags: LabFlags) -> int:
         lab.down(flags.name)
         print_message(f"lab {flags.name} is removed")
         if flags.json:
-            gone: LabDownAnswer = {"lab": flags.name, "ok": True}
-            print_json(gone)
+            answer: LabDownAnswer = {"lab": flags.name, "ok": True}
+            print_json(answer)
         return 0
     return _run_on_existing_lab(flags, lab.load(flags.name))
 
@@ -70,20 +70,19 @@ def _choose_python(name: str) -> str:
 
 def _run_on_existing_lab(flags: LabFlags, current_lab: Lab) -> int:
     if flags.verb == "run":
-        return _run_as_operator(current_lab, flags.after_dashes or ())
-    if flags.verb == "status":
-        rows = [
-            f"{row['host']}  {row['address']}:{row['port']}  {row['state']}"
-            for row in current_lab.status()
-        ]
-        return _print_answer(flags, current_lab, "\n".join(rows))
-    assert isinstance(flags, HostFlags)
-    getattr(current_lab, flags.verb)(flags.host)
-    print_message(f"{flags.verb}: {flags.host}")
-    return _print_answer(flags, current_lab, "")
+        return _run_as_operator(current_lab, flags.after_dashes)
+    if isinstance(flags, HostFlags):
+        getattr(current_lab, flags.verb)(flags.host)
+        print_message(f"{flags.verb}: {flags.host}")
+        return _print_answer(flags, current_lab, "")
+    rows = (
+        f"{row['host']}  {row['address']}:{row['port']}  {row['state']}"
+        for row in current_lab.status()
+    )
+    return _print_answer(flags, current_lab, "\n".join(rows))
 
 
-def _run_as_operator(current_lab: Lab, command: Sequence[str]) -> int:
+def _run_as_operator(current_lab: Lab, command: Sequence[str] | None) -> int:
     """Replace this process by `command`, which runs as the lab's operator. Raises UsageError."""
     if not command:
         raise UsageError(

@@ -22,13 +22,13 @@ from tfdeploy.cli.project import load_job, load_whole_inventory
 from tfdeploy.cli.run_names import check_run_name, make_run_id
 from tfdeploy.cli.state import open_run_store, remember_plan, tree_cache_folder
 from tfdeploy.cli.views import make_launch_view
-from tfdeploy.errors import UsageError
 from tfdeploy.model.plan import plan_to_json
 from tfdeploy.model.selection import select
 from tfdeploy.operations.emit import notices_to
 from tfdeploy.operations.launch import Launch, launch, plan_only
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.run_lookup.run_names import refuse_taken
+from tfdeploy.planning import checks
 from tfdeploy.planning.describe import COLUMNS, describe
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.jsonl import EventsFile
@@ -46,7 +46,7 @@ def run(flags: Flags) -> int:
     request = make_launch_request(flags)
     store = open_run_store()
     recording = nullcontext() if flags.dry_run else closing(store.recorder(request.run))
-    writing = nullcontext() if flags.events is None else EventsFile(Path(flags.events))
+    writing = nullcontext() if flags.events is None else closing(EventsFile(Path(flags.events)))
     with open_fleet(flags, flags.bwlimit) as fleet, writing as recorded, recording as recorder:
         plain = show_event = make_launch_view(flags)
         record_lines = partial(recorded.take_lines, request.run) if recorded else None
@@ -76,7 +76,10 @@ def run(flags: Flags) -> int:
                 remember_plan(plan)
                 if not flags.json:
                     print(plan.run, flush=True)
-                    _print_next_commands(flags, plan.run)
+                if not (flags.json or flags.wait or flags.quiet):
+                    for verb in ("status --watch", "logs -f", "stop"):
+                        command = flags.full_command(f"`tfdeploy {verb} {plan.run}`")
+                        print_message(f"next: {command}")
             from tfdeploy.cli.verbs.waiting import wait_or_leave
 
             return wait_or_leave(flags, fleet, plan, emit, record_lines)
@@ -146,26 +149,12 @@ def _apply_flags(flags: Flags, job: Job) -> Job:
     """Return the job with the settings that the flags override."""
     job = config.with_via(job, flags.via)
     if flags.after_dashes is not None:
-        config.check_command(tuple(flags.after_dashes), job)
-        job = replace(
-            job,
-            command=tuple(flags.after_dashes),
-            places={**job.places, "command": "the command line, behind --"},
-        )
-    if flags.mode:
-        job = replace(job, mode=flags.mode)
-    if job.mode is None:
-        raise UsageError(
-            "no mode is set",
-            where=job.source or "tfdeploy launch",
-            next="add --mode MODE, or `mode: MODE` to the job file; `tfdeploy docs modes` says which fits",
-        )
-    if not job.command:
-        raise UsageError(
-            "no command to run",
-            where=job.source,
-            next="write `command: [python, train.py]` in the job file, or the command after --",
-        )
+        config.check_command(flags.after_dashes, job)
+        places = {**job.places, "command": "the command line, behind --"}
+        job = replace(job, command=flags.after_dashes, places=places)
+    job = replace(job, mode=flags.mode or job.mode)
+    checks.mode(job)
+    checks.command(job)
     return job
 
 
@@ -176,14 +165,3 @@ def _show_plan(flags: Flags, plan: Plan) -> int:
     shown = describe(plan)
     show_plan(flags.out, shown.heading, COLUMNS, shown.rows, shown.commands, shown.notes)
     return 0
-
-
-def _print_next_commands(flags: Flags, run: str) -> None:
-    """Print commands that follow and stop the run, unless this command waits for its end."""
-    if not flags.wait and not flags.quiet:
-        for line in (
-            f"`tfdeploy status --watch {run}`",
-            f"`tfdeploy logs -f {run}`",
-            f"`tfdeploy stop {run}`",
-        ):
-            print_message(f"next: {flags.full_command(line)}")

@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, AnyStr
@@ -18,7 +18,7 @@ from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked, unasked_hosts
 from tfdeploy.cli.output import print_message
 from tfdeploy.errors import Refused, UsageError, worst
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, group
 from tfdeploy.model.text.name_patterns import matched
 from tfdeploy.model.text.patterns import compiled
 from tfdeploy.operations.logs import followed_lines
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    patterns = make_query_without_tasks(flags)
+    unbound_query = make_query_without_tasks(flags)
     if flags.format == "raw" and sys.stdout.isatty() and not make_confirm(flags)(RAW_QUESTION):
         raise Refused(
             "raw bytes of programs are printed on a terminal only after you agree",
@@ -47,64 +47,49 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, only_hosts, plan_code = choose_run(flags, fleet)
         errors: dict[str, TfdeployError] = {}
-        query = replace(patterns, tasks=select_tasks(flags, plan, only_hosts))
+        query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
         query, follow = select_attempts(flags, fleet, plan, query, errors)
         show_unasked(flags, unasked_hosts(plan, only_hosts))
+        # label of a task -> how many bytes the rotation has removed from its log
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
-        printer = _make_printer(flags, plan, query)
+        printer = LinePrinter(
+            1,
+            flags.format,
+            run=plan.run,
+            labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
+            timestamps=flags.timestamps,
+            color=flags.out.color,
+            highlight=_compile_patterns(flags, flags.highlight or (), "--highlight"),
+            fold=flags.fold,
+        )
         if follow:
             lines = followed_lines(fleet, plan, query, errors, rotated_bytes)
             complete = printer.write(([line] for line in lines), follow=True)
         else:
-            complete = printer.write(
-                stored_batches(fleet, plan, query, errors, rotated_bytes, fetched)
+            batches = stored_batches(fleet, plan, query, errors, rotated_bytes, fetched)
+            complete = printer.write(batches)
+        if fetched.used and not flags.quiet:
+            why = clean(next(iter(fetched.used.values())).what)
+            print_message(
+                f"{fold_names(fetched.used)}: these lines come from {fetched.folder}, as of the "
+                f"last fetch: {why}"
             )
-        _name_fetched_logs(flags, fetched)
         show_errors(flags, errors, "no lines from this host: ")
-        _report_rotated_bytes(rotated_bytes if complete else {})
-        return worst([plan_code, *errors.values()]) if complete else 0
+        if not complete:
+            return 0
+        for label, size in rotated_bytes.items():
+            print_message(
+                f"[{label}] {in_bytes(size)} of this log are gone: removed by rotation (`logs: "
+                f"{{max: ...}}`)"
+            )
+        return worst([plan_code, *errors.values()])
 
 
 RAW_QUESTION = (
     "The output of programs may contain control codes, which can change the title and the keys "
     "of your terminal and what you see. Continue?"
 )
-
-
-def _make_printer(flags: Flags, plan: Plan, query: LogQuery) -> LinePrinter:
-    return LinePrinter(
-        1,
-        flags.format,
-        run=plan.run,
-        labels=[f"{task.task}@{task.host}" for task in plan.tasks if task.task in query.tasks],
-        timestamps=flags.timestamps,
-        color=flags.out.color,
-        highlight=_compile_patterns(flags.highlight or (), "--highlight", flags.ignore_case),
-        fold=flags.fold,
-    )
-
-
-def _name_fetched_logs(flags: Flags, fetched: FetchedLogs) -> None:
-    """Print the hosts that do not answer, whose lines therefore come from the last fetch."""
-    if fetched.used and not flags.quiet:
-        why = clean(next(iter(fetched.used.values())).what)
-        print_message(
-            f"{fold_names(fetched.used)}: these lines come from {fetched.folder}, as of the "
-            f"last fetch: {why}"
-        )
-
-
-def _report_rotated_bytes(rotated_bytes: Mapping[str, int]) -> None:
-    """Print how many bytes the log rotation has removed from each log.
-
-    `rotated_bytes`: {label of the task: bytes}.
-    """
-    for label, size in rotated_bytes.items():
-        print_message(
-            f"[{label}] {in_bytes(size)} of this log are gone: removed by rotation (`logs: "
-            f"{{max: ...}}`)"
-        )
 
 
 def _refuse_contradictions(flags: Flags) -> None:
@@ -148,9 +133,9 @@ def make_query_without_tasks(flags: Flags) -> LogQuery:
         since=flags.since,
         until=flags.until,
         last=flags.lines,
-        grep=_compile_patterns(map(os.fsencode, flags.grep or ()), "--grep", flags.ignore_case),
+        grep=_compile_patterns(flags, map(os.fsencode, flags.grep or ()), "--grep"),
         exclude=_compile_patterns(
-            map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep", flags.ignore_case
+            flags, map(os.fsencode, flags.exclude_grep or ()), "--exclude-grep"
         ),
         context=flags.context,
         gaps=flags.format == "text",
@@ -160,10 +145,10 @@ def make_query_without_tasks(flags: Flags) -> LogQuery:
 
 
 def _compile_patterns(
-    texts: Iterable[AnyStr], flag: str, ignore_case: bool
+    flags: Flags, texts: Iterable[AnyStr], flag: str
 ) -> tuple[re.Pattern[AnyStr], ...]:
     try:
-        return tuple(compiled(text, re.IGNORECASE if ignore_case else 0) for text in texts)
+        return tuple(compiled(text, re.IGNORECASE if flags.ignore_case else 0) for text in texts)
     except ValueError as error:
         raise UsageError(
             f"not a regular expression: {error}", where=flag, next="see Python's re"
@@ -176,20 +161,17 @@ def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) ->
     Raises UsageError if no task is selected.
     """
     suffix = f" of {plan.run}"
-    tasks, hosts = {task.task for task in plan.tasks}, {host.host for host in plan.hosts}
+    names, hosts = [task.task for task in plan.tasks], {*plan.host_names}
+    tasks = {*names}
     if flags.task is not None:
-        roles: dict[str, list[str]] = {}
-        for task in plan.tasks:
-            roles.setdefault(task.role, []).append(task.task)
-        names = [task.task for task in plan.tasks]
+        roles = group((task.role, task.task) for task in plan.tasks)
         tasks = matched(",".join(flags.task), names, roles, flag="--task", kind="task", of=suffix)
     if flags.host is not None:
-        names = [host.host for host in plan.hosts]
-        hosts = matched(",".join(flags.host), names, {}, flag="--host", kind="host", of=suffix)
-    wanted_hosts = hosts if only_hosts is None else hosts & only_hosts
-    wanted = tuple(
-        task.task for task in plan.tasks if task.task in tasks and task.host in wanted_hosts
-    )
+        given = ",".join(flags.host)
+        hosts = matched(given, plan.host_names, {}, flag="--host", kind="host", of=suffix)
+    if only_hosts is not None:
+        hosts &= only_hosts
+    wanted = tuple(task.task for task in plan.tasks if task.task in tasks and task.host in hosts)
     if not wanted:
         known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
         raise UsageError(
@@ -214,14 +196,11 @@ def select_attempts(
     existing = {task: attempt for task, attempt in wanted.items() if 0 < attempt <= newest[task]}
     if newest and not existing:
         task = max(newest, key=newest.__getitem__)
-        where = "--previous" if flags.previous else f"--attempt {flags.attempt}"
-        what = (
-            "has had an attempt before its newest"
-            if flags.previous
-            else f"has had {flags.attempt} attempts"
-        )
+        where, what = f"--attempt {flags.attempt}", f"{flags.attempt} attempts"
+        if flags.previous:
+            where, what = "--previous", "an attempt before its newest"
         raise UsageError(
-            f"no task {what}: {task} is in its {_format_ordinal(newest[task])}",
+            f"no task has had {what}: {task} is in its {_format_ordinal(newest[task])}",
             where=where,
             next="add --attempt 1",
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -50,13 +50,10 @@ def run(flags: Flags) -> int:
             check_page_target(target, flags.overwrite)
 
         def make_text(live: bool) -> tuple[str, Status]:
-            status, stands = report(fleet, plan, open_run_store(), only_hosts)
-            text = (
-                csv_text(*sample_table(status))
-                if flags.output == "csv"
-                else page(status, live=live)
-            )
-            return text, stands
+            run_report, status = report(fleet, plan, open_run_store(), only_hosts)
+            if flags.output == "csv":
+                return csv_text(*sample_table(run_report)), status
+            return page(run_report, live=live), status
 
         if flags.serve:
             return _serve_page(flags, plan.run, lambda: make_text(True)[0])
@@ -87,11 +84,7 @@ def _serve_page(flags: Flags, run: str, make_page: Callable[[], str]) -> int:
     print(json.dumps(answer) if flags.json else server.url, flush=True)
     if not flags.quiet:
         print_message("Ctrl-C stops the server")
-    try:
-        with open_secret_url(server.url) if flags.open else nullcontext():
-            server.serve_forever()
-    except KeyboardInterrupt:
-        return 0
-    finally:
-        server.server_close()
+    opened = open_secret_url(server.url) if flags.open else nullcontext()
+    with server, suppress(KeyboardInterrupt), opened:
+        server.serve_forever()
     return 0

@@ -24,12 +24,8 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         scope = read_lookup_scope(flags)
-        rows, errors = list_runs(
-            fleet,
-            scope.hosts,
-            open_run_store(),
-            None if flags.all or scope.job is None else scope.job.name,
-        )
+        job = None if flags.all or scope.job is None else scope.job.name
+        rows, errors = list_runs(fleet, scope.hosts, open_run_store(), job)
     is_partial = bool(errors or scope.unasked)
     remember_names({"runs": [row["run"] for row in rows]}, add=is_partial)
     total, rows = len(rows), select_rows(rows, flags.state or (), flags.since)
@@ -40,21 +36,16 @@ def run(flags: Flags) -> int:
         print_json(answer)
     else:
         show_runs(flags.out, rows, time.time())
-        if not rows and total:
-            print_message(f"none of {total} runs matches --state and --since")
-        elif not rows:
-            print_message(
-                "no runs on the hosts that were asked" if scope.unasked else "no runs yet"
-            )
+        if not rows:
+            text = "no runs on the hosts that were asked" if scope.unasked else "no runs yet"
+            print_message(f"none of {total} runs matches --state and --since" if total else text)
     for row in rows:
         for host, why in row.get("damaged", {}).items():
             print_message(f"[{host}] the files of {row['run']} are damaged: {clean(why)}")
         if "doubt" in row:
             print_message(f"warning: {row['doubt']}")
-        if "differ" in row:
-            print_message(
-                f"{row['differ'].what}\n  next: {flags.full_command(row['differ'].next or '')}"
-            )
+        if error := row.get("differ"):
+            print_message(f"{error.what}\n  next: {flags.full_command(error.next or '')}")
     show_errors(flags, errors)
     show_unasked(flags, scope.unasked)
     return worst(errors.values())

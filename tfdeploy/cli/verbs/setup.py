@@ -6,18 +6,17 @@ from typing import TYPE_CHECKING, Any
 
 from tfdeploy.cli.arguments.setup import Flags
 from tfdeploy.cli.fleet import lock_holder
+from tfdeploy.cli.messages import show_next
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SetupRow
-from tfdeploy.model.selection import select
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.setup import describe_difference, differences, setup_job
 from tfdeploy.ui.environments import show_setup
-from tfdeploy.ui.reports import show_next
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import PackageRow, SetupAnswer
@@ -26,13 +25,10 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = load_job(flags)
-    all_hosts = load_whole_inventory(flags, job)
-    inventory = select(all_hosts, flags.limit, flags.exclude)
+    whole, inventory = load_inventories(flags, job)
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
         cache = tree_cache_folder()
-        results = setup_job(
-            fleet, inventory.hosts, job, lock_holder(), cache, emit, all_hosts.hosts
-        )
+        results = setup_job(fleet, inventory.hosts, job, lock_holder(), cache, emit, whole.hosts)
     rows = [_make_row(host, result) for host, result in results.items()]
     different = differences(split_outcomes(results)[0])
     ok = all(row["ok"] for row in rows)
@@ -44,7 +40,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_setup(flags.err, rows, [describe_difference(*each) for each in different.items()])
-        show_next(flags.err, flags.next_commands(results))
+        show_next(flags, results)
     return worst(results.values())
 
 
@@ -52,5 +48,5 @@ def _make_row(host: str, result: Environment | TfdeployError) -> SetupRow:
     if isinstance(result, TfdeployError):
         nothing: dict[str, Any] = {"packages": {}, "made": False, "bytes_sent": 0}
         return copy_fields(SetupRow, host=host, ok=False, **nothing, error=result.what)
-    own = {"environment": result.folder, "seconds": round(result.seconds, 3)}
-    return copy_fields(SetupRow, result, host=host, ok=True, **own, error=None)
+    fields = {"environment": result.folder, "seconds": round(result.seconds, 3)}
+    return copy_fields(SetupRow, result, host=host, ok=True, **fields, error=None)

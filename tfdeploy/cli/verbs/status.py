@@ -73,9 +73,9 @@ def unreachable_code(
     The status is unusable if all hosts failed, or if a host failed and the plan lacks the address
     of some host. Otherwise `status` succeeds although some hosts do not answer.
     """
-    asked = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
-    lacking = [host.host for host in asked if host.ssh and not host.ssh.get("address")]
-    return 4 if errors and (lacking or len(errors) == len(asked)) else 0
+    asked_hosts = [host for host in plan.hosts if only_hosts is None or host.host in only_hosts]
+    lacking = any(host.ssh and not host.ssh.get("address") for host in asked_hosts)
+    return 4 if errors and (lacking or len(errors) == len(asked_hosts)) else 0
 
 
 def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
@@ -86,7 +86,7 @@ def _resume_run_on(fleet: Fleet, plan: Plan, hosts: tuple[str, ...]) -> bool:
     can_resume = False
     for host in hosts:
         try:
-            can_resume = resume(fleet, plan, host) or can_resume
+            can_resume |= resume(fleet, plan, host)
         except TfdeployError as error:
             print_message(f"[{host}] the run cannot be resumed on this host: {clean(error.what)}")
             can_resume = True  # the next round of --watch tries again

@@ -13,7 +13,6 @@ from tfdeploy.model.answers.runs import RunEnded
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import Survivor
 from tfdeploy.model.text.folding import fold_names
-from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.stop import earlier_end, stop
 from tfdeploy.ui.headway import Headway
 from tfdeploy.ui.reports import show_stop
@@ -51,16 +50,7 @@ def run(flags: Flags) -> int:
             print_json(stop_as_json(plan.run, rows))
         elif not flags.quiet:
             _show_result(flags, plan.run, rows, results, earlier_end(fleet, plan, results))
-        return worst(
-            [
-                *results.values(),
-                *(
-                    5
-                    for report_done in split_outcomes(results)[0].values()
-                    if report_done and report_done.survivors
-                ),
-            ]
-        )
+        return worst([*results.values(), *(5 for row in rows if row["survivors"])])
 
 
 def choose_grace(flags: Flags, plan: Plan) -> float:
@@ -85,9 +75,11 @@ def make_rows(results: Results) -> list[StopRow]:
     rows: list[StopRow] = []
     for host, result in results.items():
         error = result.what if isinstance(result, TfdeployError) else None
-        ended = result if isinstance(result, RunEnded) else None
-        survivors = [copy_fields(Survivor, each) for each in ended.survivors] if ended else []
-        ok, had_ended = error is None and not survivors, ended is not None and ended.had_ended
+        survivors, had_ended = [], False
+        if isinstance(result, RunEnded):
+            survivors = [copy_fields(Survivor, each) for each in result.survivors]
+            had_ended = result.had_ended
+        ok = error is None and not survivors
         rows.append(
             {"host": host, "ok": ok, "survivors": survivors, "error": error, "had_ended": had_ended}
         )
@@ -108,15 +100,10 @@ def _show_result(
         print_message(f"{run}: no process of it is alive{had_ended}")
         return
     unreachable = [host for host, result in results.items() if isinstance(result, HostUnreachable)]
-    messengers = [
-        host
-        for host, result in results.items()
-        if isinstance(result, RunEnded) and result.messenger
-    ]
+    messengers = [host for host, result in results.items() if getattr(result, "messenger", False)]
     if unreachable and messengers:
-        messengers_tell = (
+        print_message(
             f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} "
-            f"{fold_names(unreachable)} to stop"
+            f"{fold_names(unreachable)} to stop when they can reach each other, for a day"
         )
-        print_message(f"{messengers_tell} when they can reach each other, for a day")
     print_message(f"{flags.full_command(f'`tfdeploy stop {run}`')} again finishes the stop")

@@ -9,18 +9,18 @@ from tfdeploy.cli.arguments.sync import Flags
 from tfdeploy.cli.consent import make_confirm
 from tfdeploy.cli.fleet import begin_dialling, lock_holder
 from tfdeploy.cli.interrupts import RELEASING_LOCKS, interruptible_once
+from tfdeploy.cli.messages import show_next
 from tfdeploy.cli.output import print_json
-from tfdeploy.cli.project import load_job, load_whole_inventory
+from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import open_transfer
 from tfdeploy.errors import TfdeployError, UsageError, worst
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
-from tfdeploy.model.selection import select
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.datasets import splits
-from tfdeploy.ui.reports import show_forecast, show_next, show_sync
+from tfdeploy.ui.reports import show_forecast, show_sync
 
 if TYPE_CHECKING:
     from tfdeploy.model.events import BroadcastFields, Event
@@ -34,20 +34,20 @@ if TYPE_CHECKING:
 
 def run(flags: Flags) -> int:
     job = config.with_via(load_job(flags), flags.via)
-    whole = load_whole_inventory(flags, job)
+    whole, inventory = load_inventories(flags, job)
     config.check_sources(job, whole)
-    inventory = select(whole, flags.limit, flags.exclude)
-    if splits(job) and inventory.hosts != whole.hosts:
+    hosts = inventory.hosts
+    if splits(job) and hosts != whole.hosts:
         what = (
             f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
         )
         raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
-    begin_dialling(inventory.hosts)
+    begin_dialling(hosts)
     if flags.dry_run:
-        return _show_forecast(flags, inventory.hosts, job, whole)
+        return _show_forecast(flags, hosts, job, whole)
     broadcasts: list[BroadcastRow] = []
     with open_transfer(flags, flags.bwlimit) as (fleet, show), interruptible_once(RELEASING_LOCKS):
-        connected = begin_connecting(fleet, inventory.hosts)
+        connected = begin_connecting(fleet, hosts)
         from tfdeploy.operations.sync import sync_job
 
         def emit(event: Event) -> None:
@@ -55,11 +55,17 @@ def run(flags: Flags) -> int:
             if event.kind == "broadcast" and event.data["state"] == "done":
                 broadcasts.append(_make_broadcast_row(cast("BroadcastFields", event.data)))
 
-        cache, consent = tree_cache_folder(), make_confirm(flags)
-        allow = flags.allow_secrets_in_code
-        holder, hosts = lock_holder(), inventory.hosts
         results = sync_job(
-            fleet, hosts, job, holder, cache, emit, consent, whole, connected, allow_secrets=allow
+            fleet,
+            hosts,
+            job,
+            lock_holder(),
+            tree_cache_folder(),
+            emit,
+            make_confirm(flags),
+            whole,
+            connected,
+            allow_secrets=flags.allow_secrets_in_code,
         )
     rows = [_make_row(host, result) for host, result in results.items()]
     ok = all(row["ok"] for row in rows)
@@ -68,7 +74,7 @@ def run(flags: Flags) -> int:
         print_json(answer)
     elif not flags.quiet or not ok:
         show_sync(flags.err, rows)
-        show_next(flags.err, flags.next_commands(results))
+        show_next(flags, results)
     return worst(results.values())
 
 
@@ -90,10 +96,9 @@ def _show_forecast(flags: Flags, hosts: tuple[Host, ...], job: Job, whole: Inven
         }
         print_json(answer)
     else:
-        show_forecast(
-            flags.out, rows, broadcasts, {host: each.sent for host, each in expected.items()}
-        )
-        show_next(flags.err, flags.next_commands(errors))
+        sent = {host: each.sent for host, each in expected.items()}
+        show_forecast(flags.out, rows, broadcasts, sent)
+        show_next(flags, errors)
     return worst(errors.values())
 
 
@@ -101,16 +106,13 @@ def _make_row(host: str, result: Expected | Synced | TfdeployError) -> SyncRow:
     if isinstance(result, TfdeployError):
         return copy_fields(SyncRow, host=host, ok=False, bytes_sent=0, error=result.what)
     seconds = None if result.seconds is None else round(result.seconds, 3)
-    own: dict[str, Any] = {"from": result.source or "control", "seconds": seconds}
-    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **own)
+    fields: dict[str, Any] = {"from": result.source or "control", "seconds": seconds}
+    return copy_fields(SyncRow, result, host=host, ok=True, error=None, **fields)
 
 
 def _make_broadcast_row(fields: BroadcastFields) -> BroadcastRow:
-    total, seconds, slowest = (
-        fields.get("total_bytes", 0),
-        fields.get("seconds", 0.0),
-        fields.get("slowest"),
-    )
+    total, seconds = fields.get("total_bytes", 0), fields.get("seconds", 0.0)
+    slowest = fields.get("slowest")
     return {
         "what": fields["what"],
         "hosts": fields.get("hosts", 0),

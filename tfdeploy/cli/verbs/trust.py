@@ -34,24 +34,15 @@ def run(flags: Flags) -> int:
     if flags.renew is not None:
         return _renew_key(flags, flags.renew, inventory)
     keys = scan(inventory.hosts, parallel=flags.parallel, on_notice=show_notice)
-    keys_to_record, refused = _filter_by_fingerprints(
-        flags, [key for key in keys if key.state == "new"]
-    )
+    new_keys = [key for key in keys if key.state == "new"]
+    keys_to_record, refused = _filter_by_fingerprints(flags, new_keys)
     if not flags.json:
         _show_keys(flags, keys)
     verb = "is" if len(keys_to_record) == 1 else "are"
-    keys_to_record = _confirm_keys(
-        flags,
-        keys_to_record,
-        f"{count(len(keys_to_record), 'host key')} {verb} not known",
-        "Record these keys?",
-    )
-    recorded = record(keys_to_record)
-    unrecorded = [
-        key
-        for key in keys
-        if key.state == "new" and key.host not in {done.host for done in recorded}
-    ]
+    what = f"{count(len(keys_to_record), 'host key')} {verb} not known"
+    recorded = record(_confirm_keys(flags, keys_to_record, what, "Record these keys?"))
+    recorded_hosts = {key.host for key in recorded}
+    unrecorded = [key for key in new_keys if key.host not in recorded_hosts]
     unsafe = [key for key in keys if key.state in ("changed", "revoked")]
     code = worst([*(key.outcome for key in keys), *(4 for _ in (*unsafe, *unrecorded))])
     if flags.json:
@@ -79,25 +70,22 @@ def _renew_key(flags: Flags, name: str, inventory: Inventory) -> int:
         flags.err.write(flags.full_command("\n".join(renewal_lines(_make_row(key, [])))) + "\n")
         _print_refused(flags, refused)
     if keys_to_record:
-        keys_to_record = _confirm_keys(
-            flags, keys_to_record, change(_make_row(key, [])), "Replace the key on record?"
-        )
+        what = change(_make_row(key, []))
+        keys_to_record = _confirm_keys(flags, keys_to_record, what, "Replace the key on record?")
     for each in keys_to_record:
         renew(each)
     row = _make_row(key, keys_to_record, done="renewed")
+    is_good = row["state"] in ("known", "renewed")
     if flags.json:
-        answer: TrustAnswer = {
-            "ok": row["state"] in ("known", "renewed") and not staying(row),
-            "hosts": [row],
-        }
+        answer: TrustAnswer = {"ok": is_good and not staying(row), "hosts": [row]}
         print_json(answer)
     elif keys_to_record:
         print_message(f"[{key.host}] the new key is recorded")
     if isinstance(key.outcome, TfdeployError):
         return key.outcome.exit_code
-    return (
-        int(bool(keys_to_record and staying(row))) if keys_to_record or key.state == "known" else 4
-    )
+    if not is_good:
+        return 4
+    return int(bool(keys_to_record and staying(row)))
 
 
 def _filter_by_fingerprints(
@@ -115,17 +103,13 @@ def _filter_by_fingerprints(
             where=flags.fingerprints,
             next="write lines such as: n1 SHA256:...",
         ) from error
-    good = [key for key in asked if _is_fingerprint_listed(known, key)]
+    good = [
+        key
+        for key in asked
+        if not isinstance(key.outcome, TfdeployError)
+        and key.outcome.fingerprint in (known.get(key.host), known.get(key.outcome.name))
+    ]
     return good, [key for key in asked if key not in good]
-
-
-def _is_fingerprint_listed(known: dict[str, str], key: ScanResult) -> bool:
-    """True if `known` ({host: fingerprint}) lists the fingerprint of this key for its host."""
-    scanned = key.outcome
-    return not isinstance(scanned, TfdeployError) and scanned.fingerprint in (
-        known.get(key.host),
-        known.get(scanned.name),
-    )
 
 
 def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:

@@ -12,7 +12,6 @@ from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.operations.status import status
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.ui.plain import PlainView
-from tfdeploy.ui.reports import show_next
 
 if TYPE_CHECKING:
     from tfdeploy.cli.arguments.launch import Flags
@@ -37,7 +36,7 @@ def wait_or_leave(
         view = _follow_to_end(flags, fleet, plan, emit, record_lines)
         code = exit_code(view)
         if view.state == "failed":
-            show_next(flags.err, [flags.full_command(f"`tfdeploy logs --errors {plan.run}`")])
+            print_message(f"  next: {flags.full_command(f'`tfdeploy logs --errors {plan.run}`')}")
     if flags.json:
         print_json(run_view_json(status(fleet, plan).view))
     return code
@@ -66,11 +65,8 @@ def _follow_to_end(
             fleet, plan, emit, stop=stop, take_lines=take_lines if shown or record_lines else None
         )
     except KeyboardInterrupt:
-        logs_command, stop_command = (
-            flags.full_command(f"`tfdeploy logs -f {plan.run}`"),
-            flags.full_command(f"`tfdeploy stop {plan.run}`"),
-        )
-        print_message(f"the run continues without this command: {logs_command}, {stop_command}")
+        commands = f"`tfdeploy logs -f {plan.run}`, `tfdeploy stop {plan.run}`"
+        print_message(f"the run continues without this command: {flags.full_command(commands)}")
         raise
     finally:
         stop.set()

@@ -40,6 +40,7 @@ _CONTENT = re.compile(
     r"^(?!\s*#|---|\.\.\.|\s*$)", re.MULTILINE
 )  # a line of a YAML file that counts
 _PATTERN = re.compile(r"\[([^\[\]]+)\]")
+_RANGE = re.compile(r"([A-Za-z0-9]+):([A-Za-z0-9]+)(?::(\d+))?", re.ASCII)
 
 
 @dataclass
@@ -90,20 +91,18 @@ def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
     match = _PATTERN.search(pattern)
     if match is None:
         return values.unfolded(pattern, node)
-    ends = match[1].split(":")
-    if len(ends) not in (2, 3) or not all(end.isalnum() for end in ends):
+    ends = _RANGE.fullmatch(match[1])
+    if ends is None:
         raise node.error(f"{pattern!r} is no range that we read", "write ranges as web[01:50]")
-    step = int(ends[2]) if len(ends) == 3 and ends[2].isdecimal() else 1
-    if ends[0].isdecimal() and ends[1].isdecimal():
-        numbers = values.unfolded(f"n[{ends[0]}-{ends[1]}]", node)
-        inner = [name[1:] for name in numbers[:: step or 1]]
+    low, high, step = ends.groups()
+    if low.isdecimal() and high.isdecimal():
+        inner = [name[1:] for name in values.unfolded(f"n[{low}-{high}]", node)]
     else:
-        low, high = ord(ends[0][0]), ord(ends[1][0])
-        inner = [chr(code) for code in range(low, high + 1, step or 1)]
-    head, rest = pattern[: match.start()], pattern[match.end() :]
+        inner = [chr(code) for code in range(ord(low[0]), ord(high[0]) + 1)]
+    head, tail = pattern[: match.start()], pattern[match.end() :]
     names: list[str] = []
-    for each in inner:
-        names += expand_pattern(f"{head}{each}{rest}", node)
+    for each in inner[:: int(step or 1) or 1]:
+        names += expand_pattern(f"{head}{each}{tail}", node)
         if len(names) > MAX_NAMES:
             raise node.error(f"{pattern!r} stands for more than {MAX_NAMES:,} names")
     return tuple(names)
@@ -131,38 +130,28 @@ def _read_variables(folder: Path, name: str) -> dict[str, Node]:
 
 def make_inventory(groups: Groups) -> Node:
     """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
-    depths = _depths(groups)
-    order = sorted(depths, key=lambda name: (depths[name], name))
-    containing: dict[str, list[str]] = {name: [] for name in groups.hosts}
-    for group in order:
+    at, depths = groups.at, _depths(groups)
+    by_host = {name: dict(groups.groups["all"].variables) for name in groups.hosts}
+    for group in sorted(depths, key=lambda name: (depths[name], name)):
         for host in groups.members(group):
-            containing[host].append(group)
+            by_host[host] |= groups.groups[group].variables
     hosts: dict[str, Node] = {}
     notes: dict[str, None] = {}
     for name, node in groups.hosts.items():
-        variables: dict[str, Node] = dict(groups.groups["all"].variables)
-        for group in containing[name]:
-            variables |= groups.groups[group].variables
-        variables |= groups.variables.get(name, {})
+        variables = by_host[name] | groups.variables.get(name, {})
         hosts[name] = mapping(dict(_settings(variables)), node)
-        notes.update(dict.fromkeys(_misspelt(variables)))
-    top = mapping({"hosts": mapping(hosts, groups.at)}, groups.at)
+        notes |= dict.fromkeys(_misspelt(variables))
+    top = mapping({"hosts": mapping(hosts, at)}, at)
     top.notes = list(notes)
     roles = {
-        role: list(groups.members(name))
+        role: Node("list", at.file, at.line, items=[at.text_node(n) for n in groups.members(name)])
         for role in ROLES
         for name in (role, f"{role}s")
         if name in groups.groups
     }
     if roles:
-        top.keys["roles"] = mapping(
-            {role: _names(names, groups.at) for role, names in roles.items()}, groups.at
-        )
+        top.keys["roles"] = mapping(roles, at)
     return top
-
-
-def _names(names: list[str], at: Node) -> Node:
-    return Node("list", at.file, at.line, items=[Node("text", at.file, at.line, n) for n in names])
 
 
 def _depths(groups: Groups) -> dict[str, int]:
@@ -187,8 +176,8 @@ def _depths(groups: Groups) -> dict[str, int]:
 def _misspelt(variables: Mapping[str, Node]) -> Iterator[str]:
     """Yield a note for each variable whose name is nearly that of a variable that is read."""
     for name, node in variables.items():
-        near = similar(name, _KEYS, 0.9)
-        if near not in ("", name):
+        near = similar(name, _KEYS, 0.9) or name
+        if near != name:
             yield f"{node.location}: the variable {name} has no effect: did you mean {near}?"
 
 
@@ -208,7 +197,7 @@ def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:
     for name in _SSH_ARGS:
         node = variables.get(name)
         if node is not None and (jump := _jump(node)):
-            yield "jump", Node("text", node.file, node.line, jump)
+            yield "jump", node.text_node(jump)
 
 
 def _refuse_template(node: Node) -> None:
@@ -227,10 +216,10 @@ def _jump(node: Node) -> str:
     match = _JUMP.search(node.text)
     if match is not None:
         return match[1].strip("'\"")
-    for option in _split(node, node.text):
+    for option in split_words(node, node.text):
         if option.startswith("ProxyCommand"):
-            command = option[len("ProxyCommand") :].strip("= ")
-            jump = _forwarding_host(_split(node, command))
+            command = option.removeprefix("ProxyCommand").strip("= ")
+            jump = _forwarding_host(split_words(node, command))
             if not jump:
                 raise node.error(
                     f"tfdeploy reads no ProxyCommand but `ssh -W %h:%p HOST`: {command}",
@@ -240,7 +229,7 @@ def _jump(node: Node) -> str:
     return ""
 
 
-def _split(node: Node, command: str) -> list[str]:
+def split_words(node: Node, command: str) -> list[str]:
     """Return the words of a command line. Raises ConfigError at the location of `node`."""
     try:
         return shlex.split(command)

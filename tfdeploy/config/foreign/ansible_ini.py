@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,6 +11,7 @@ from tfdeploy.config.foreign.ansible import (
     add_variable_folders,
     expand_pattern,
     make_inventory,
+    split_words,
 )
 from tfdeploy.config.node import Node
 
@@ -53,15 +53,12 @@ def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
 
 
 def _add_hosts(groups: Groups, group: str, node: Node) -> None:
-    try:
-        pattern, *words = shlex.split(node.text)
-    except ValueError as error:
-        raise node.error(f"cannot be split into words: {error}", "close the quotes") from error
+    pattern, *words = split_words(node, node.text)
     variables: dict[str, Node] = {}
     with_port = _PORT.match(pattern)
     if with_port is not None:
         pattern = with_port["pattern"]
-        variables["ansible_port"] = Node("text", node.file, node.line, with_port["port"])
+        variables["ansible_port"] = node.text_node(with_port["port"])
     for word in words:
         if not _VARIABLE.match(word):
             raise node.error(f"{word!r} is not NAME=VALUE", "write one host on each line")
@@ -76,4 +73,4 @@ def _value(text: str, node: Node) -> Node:
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
-    return Node("text", node.file, node.line, text)
+    return node.text_node(text)

@@ -43,7 +43,7 @@ def _groups(answer: dict[str, Any], at: Node) -> Groups:
     for host, variables in answer.pop("_meta", {}).get("hostvars", {}).items():
         groups.hosts[host] = at
         groups.variables[host] = {
-            name: Node("text", at.file, 0, str(value)) for name, value in variables.items()
+            name: at.text_node(str(value)) for name, value in variables.items()
         }
     for name, content in answer.items():
         groups.group(name)

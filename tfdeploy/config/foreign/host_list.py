@@ -82,9 +82,7 @@ def hosts_mapping(hosts: Iterable[ListedHost]) -> Node:
         name = _NOT_IN_NAMES.sub("-", "-".join(words)).strip("-")
         if name in named:
             raise node.error(f"{name} is named twice", "name it once")
-        named[name] = mapping(
-            {key: Node("text", node.file, node.line, text) for key, text in settings.items()}, node
-        )
+        named[name] = mapping({key: node.text_node(text) for key, text in settings.items()}, node)
     top = Node("mapping", hosts[0].node.file if hosts else "-i", 0)
     top.keys["hosts"] = mapping(named, top)
     return top

@@ -9,13 +9,13 @@ from msgspec import Meta
 from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
 from tfdeploy.model.answers.verb import Answer, Flow, Nothing
 
-LeftKind = Literal[
+LeftoverKind = Literal[
     "secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"
 ]
 
 
-class LeftHere(Answer):
-    kind: LeftKind
+class Leftover(Answer):
+    kind: LeftoverKind
     path: Text
 
 
@@ -25,20 +25,20 @@ class HeldSecrets(Answer):
     host: Name
 
 
-class AdmittedHere(Answer):
+class AdmittedAddress(Answer):
     address: Line
     of: Line
 
 
-class AuditHere(Answer):
-    """`left`: files that no run needs. `held`: the runs whose secrets are on this host.
-    `tensorflow`: the version that the requested interpreter has. `admitted`: the addresses that the
-    requested run has admitted since its launch."""
+class AuditReport(Answer):
+    """`left`: files and processes that no run needs. `held`: the runs whose secrets are on this
+    host. `tensorflow`: the version that the requested interpreter has. `admitted`: the addresses
+    that the requested run has admitted since its launch."""
 
-    left: Annotated[list[LeftHere], Meta(max_length=1000)]
+    left: Annotated[list[Leftover], Meta(max_length=1000)]
     held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]
     tensorflow: Line | None
-    admitted: Annotated[list[AdmittedHere], Meta(max_length=1000)] = []
+    admitted: Annotated[list[AdmittedAddress], Meta(max_length=1000)] = []
 
 
 class Entry(Answer, rename={"client": "from"}):
@@ -66,4 +66,4 @@ class Entry(Answer, rename={"client": "from"}):
     missed: Count = 0
 
 
-AUDIT = Flow("audit", Nothing, AuditHere)  # the blob of each item is a packed file of the log
+AUDIT = Flow("audit", Nothing, AuditReport)  # the blob of each item is a packed file of the log

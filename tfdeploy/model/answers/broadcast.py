@@ -15,8 +15,8 @@ Words = Annotated[str, Meta(max_length=1000)]
 
 
 class DataLack(Answer):
-    """`lacking`: base64 of zlib of a bitmap over the listing's rows. `folder_id`: the same on hosts
-    that share the folder."""
+    """`lacking`: a bitmap of the listing's rows whose files the host lacks, as base64 of zlib.
+    `folder_id`: an id that is equal on all hosts that share the folder."""
 
     lacking: Base64
     lacking_bytes: Count
@@ -24,8 +24,8 @@ class DataLack(Answer):
 
 
 class DataHeld(Answer):
-    """`held`: [part, as DataLack.lacking: those of its files that lie there], ...; 65535: of no
-    part."""
+    """`held`: [number of a part, bitmap of the part's files that the host has, packed as in
+    DataLack], ...; the number 65535 stands for files of no part."""
 
     held: Annotated[
         list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)
@@ -34,22 +34,24 @@ class DataHeld(Answer):
 
 
 class ListingPart(Answer):
-    """A part of a packed listing comes with it, as its blob. `bytes`: of all parts together."""
+    """The item's blob is a part of a packed listing. `bytes`: the size of all parts together."""
 
     bytes: Count
 
 
-class Looked(Answer):
-    """`stamp`: changes with any write to the data."""
+class SourceState(Answer):
+    """`folder`: whether the path is a folder. `stamp`: a text that any write to the data
+    changes."""
 
     folder: bool
     stamp: ShortText
 
 
 class MemberReport(Answer):
-    """One report of a member. `port`: it listens there (the first report); `stripes`: of `have`,
-    what is in each stripe. `failed`: (parent, word, why), word: unreached, lost, wrong, disk,
-    differs."""
+    """One report of a member. `port`: the port at which it listens (only in the first report).
+    `have`: bytes that it has. `received`: bytes that it has received. `stripes`: the bytes of
+    `have` in each stripe. `failed`: (parent, kind of failure, reason); the kinds are unreached,
+    lost, wrong, disk and differs."""
 
     port: Port | None = None
     have: Count | None = None
@@ -58,39 +60,42 @@ class MemberReport(Answer):
     failed: tuple[Words, Words, Words] | None = None
 
 
-class Had(Answer):
+class ReceivedBytes(Answer):
+    """`have`: bytes that the member has. `received`: bytes that it has received."""
+
     have: Count
     received: Count
 
 
-class Wanted(Answer):
-    """The pieces of a segment that the host wants from here: a bitmap as DataLack.lacking."""
+class WantedPieces(Answer):
+    """`wanted`: a bitmap of the segment's pieces that the control machine has to send, packed as in
+    DataLack."""
 
     wanted: Bitmap
 
 
-class Leaves(Answer):
-    """The sums of a segment's pieces on the host that is the source, in hexadecimal."""
+class SegmentHashes(Answer):
+    """`leaves`: the hashes of a segment's pieces on the host that is the source, in hexadecimal."""
 
     leaves: Annotated[str, Meta(pattern=r"^([0-9a-f]{64}){1,256}$")]
 
 
 class Piece(Answer):
-    """With its content as blob."""
+    """The item's blob is the content of the piece."""
 
     index: Count
 
 
 DATA_LACK = Verb("data.lack", DataLack)
 DATA_HELD = Verb("data.held", DataHeld)
-DATA_LOOK = Flow("data.look", ListingPart, Looked)
+DATA_LOOK = Flow("data.look", ListingPart, SourceState)
 DATA_COPY = Verb("data.copy", Nothing)
 BROADCAST_OFFER = Verb("broadcast.offer", Nothing)
-BROADCAST_LEND = Flow("broadcast.lend", MemberReport, Had)
-BROADCAST_JOIN = Flow("broadcast.join", MemberReport, Had)
+BROADCAST_LEND = Flow("broadcast.lend", MemberReport, ReceivedBytes)
+BROADCAST_JOIN = Flow("broadcast.join", MemberReport, ReceivedBytes)
 BROADCAST_FEEDS = Verb("broadcast.feeds", Nothing)
 BROADCAST_ROOTS = Verb("broadcast.roots", Nothing)
-BROADCAST_LEAVES = Verb("broadcast.leaves", Wanted)
+BROADCAST_LEAVES = Verb("broadcast.leaves", WantedPieces)
 BROADCAST_PUT = Verb("broadcast.put", Nothing)
-BROADCAST_SUMS = Verb("broadcast.sums", Leaves)
+BROADCAST_SUMS = Verb("broadcast.sums", SegmentHashes)
 BROADCAST_READ = Flow("broadcast.read", Piece, Nothing)

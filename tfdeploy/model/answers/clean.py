@@ -26,8 +26,8 @@ Kind = Literal[
 
 
 class CleanItem(Answer):
-    """`stays`: why it does, or "". `ended`: of a run. `live`: something of it is alive, or may be.
-    `bytes`: on the disk."""
+    """`bytes`: the size on the disk. `ended`: when the run ended. `stays`: why the item is kept, or
+    "". `live`: whether a process of the item is alive, or may be alive."""
 
     kind: Kind
     job: NameOrNone
@@ -39,8 +39,8 @@ class CleanItem(Answer):
 
 
 class CleanList(Answer):
-    """`workdir_id`: equal on hosts that share the workdir; "": not known. `jobs`: all jobs of this
-    workdir."""
+    """`workdir_id`: an id that is equal on all hosts that share the workdir, or "" if it is not
+    known. `jobs`: all jobs of this workdir."""
 
     workdir_id: ShortText
     jobs: Names

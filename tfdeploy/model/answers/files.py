@@ -24,8 +24,8 @@ class Present(Answer):
 
 
 class ReleaseBegun(Answer):
-    """`staging`: where the `missing` files go. `linked`: files that older releases lent. `rsync`:
-    whether the host has it."""
+    """`staging`: the folder for the `missing` files. `linked`: how many files are hard links to
+    files of older releases. `rsync`: whether the host has rsync."""
 
     staging: AbsolutePath
     missing: RelativePaths
@@ -34,16 +34,16 @@ class ReleaseBegun(Answer):
 
 
 class Changed(Answer):
-    """`changed`: files whose content is not the manifest's; none: the release is there."""
-
-    """Files that did not arrive as files of their size."""
+    """`changed`: the files that did not arrive with the size that the manifest states. If there are
+    none, the release is complete."""
 
     changed: RelativePaths
 
 
 class DataState(Answer):
-    """`digest`: Listing.digest of what lies there. `attributes`: Listing.attributes_digest as the last
-    sync recorded it. `parts`: names which file is in which part; "": no parts."""
+    """`digest`: Listing.digest of the present files. `attributes`: Listing.attributes_digest as the
+    last sync has recorded it. `parts`: a hash over the part of each file, or "" if there are no
+    parts."""
 
     digest: Digest
     attributes: ShortText = ""
@@ -51,28 +51,29 @@ class DataState(Answer):
 
 
 class Folder(Answer):
-    """Where rsync puts what is sent."""
+    """`folder`: the folder for the files that are sent."""
 
     folder: AbsolutePath
 
 
-class DataPlace(Folder):
-    """`files`: how many lie there. `losing`: how many of them the sync would delete. Both 0 where
-    that was not asked."""
+class DataFolder(Folder):
+    """`files`: how many files are present. `losing`: how many of them the sync would delete. Both
+    are 0 if this was not asked."""
 
     files: Count = 0
     losing: Count = 0
 
 
 class DataCommitted(Answer):
-    """`digest`: of what lies there; "": not all of it has come."""
+    """`digest`: Listing.digest of the present files, or "" if not all files have arrived. `ok`:
+    whether the data set is complete."""
 
     digest: Annotated[str, Meta(max_length=128)]
     ok: bool
 
 
 class Missing(Answer):
-    """Files that the host lacks, or that did not arrive whole."""
+    """`missing`: the files that the host lacks, or that have not arrived completely."""
 
     missing: RelativePaths
 
@@ -81,15 +82,15 @@ class Rows(Answer):
     rows: Annotated[list[FoundFile], Meta(min_length=1, max_length=10_000)]
 
 
-class Listed(Answer):
-    """`sharing`: the run's hosts that have this very workdir, on a shared disk."""
+class ListedFolder(Answer):
+    """`sharing`: the run's hosts that share this workdir."""
 
     root: AbsolutePath
     sharing: Names
 
 
-class Sum(Answer):
-    """`sum`: [path, sha256 of as many first bytes as were asked for; null: the file is shorter]."""
+class FileSum(Answer):
+    """`sum`: [path, sha256 of the first bytes, or null if the file is shorter]."""
 
     sum: tuple[RelativePath, Digest | None]
 
@@ -105,11 +106,11 @@ RELEASE_MISSING = Verb("release.missing", Missing)
 RELEASE_BEGIN = Verb("release.begin", ReleaseBegun)
 RELEASE_COMMIT = Verb("release.commit", Changed)
 DATA_STATE = Verb("data.state", optional(DataState))
-DATA_BEGIN = Verb("data.begin", DataPlace)
+DATA_BEGIN = Verb("data.begin", DataFolder)
 DATA_COMMIT = Verb("data.commit", DataCommitted)
 KEEP_BEGIN = Verb("keep.begin", Folder)
 KEEP_ASIDE = Verb("keep.aside", Nothing)
 KEEP_PLACE = Verb("keep.place", Missing)
-FETCH_LIST = Flow("fetch.list", Rows, Listed)
-FETCH_SUMS = Flow("fetch.sums", Sum, Nothing)
+FETCH_LIST = Flow("fetch.list", Rows, ListedFolder)
+FETCH_SUMS = Flow("fetch.sums", FileSum, Nothing)
 FETCH_LOG_SUM = Verb("fetch.log_sum", LogSum)

@@ -10,7 +10,7 @@ from tfdeploy.model.answers.verb import Answer, Nothing, Verb
 
 
 class Hello(Answer):
-    """The first frame of a session; see agent/serve/server.py."""
+    """The first frame of a session: see agent/serve/server.py."""
 
     version: Line
     agent: Line
@@ -33,7 +33,7 @@ class Clock(Answer):
 
 
 class LockHolder(TypedDict):
-    """Who takes a lock. Other operators are shown this while it is held."""
+    """Who acquires a lock. Other operators see this while the lock is held."""
 
     user: str
     machine: str
@@ -41,13 +41,13 @@ class LockHolder(TypedDict):
     time: float  # UTC seconds
 
 
-class LockTaken(Answer):
-    """`fence`: the number of this lock, which fenced verbs check."""
+class LockAcquired(Answer):
+    """`fence`: the fencing number of this lock, which fenced verbs check."""
 
     held: bool
     fence: Count
 
 
 PING = Verb("ping", Clock)
-LOCK = Verb("lock", LockTaken)
+LOCK = Verb("lock", LockAcquired)
 UNLOCK = Verb("unlock", Nothing)

@@ -26,23 +26,25 @@ Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
 class Listening(Answer):
-    """`ports`: on which the host listens. `taken`: port -> why it does not listen there."""
+    """`ports`: the ports on which the host listens. `taken`: port -> why it does not listen
+    there."""
 
     ports: Annotated[list[Port], Meta(max_length=64)]
     taken: Annotated[dict[Line, Line], Meta(max_length=64)]
 
 
-class Knocked(Answer):
-    """`failed`: [place among the links that were asked for, why, detail]. silent: no answer.
-    forbidden: by its own firewall. busy: no room for the connection here. loopback: the name is
-    this host itself. other: another token. mute: connects, no token."""
+class TriedLinks(Answer):
+    """`asked`: how many links were tried. `failed`: [index of the link in the request, why, detail]
+    of each link that does not work. silent: no answer. forbidden: a firewall of this host forbids
+    it. busy: this host has no room for a further connection. loopback: the name resolves to this
+    host itself. other: another token was received. mute: no token was received."""
 
     asked: Count
     failed: Annotated[list[tuple[Count, Why, Line]], Meta(max_length=20_000)]
 
 
-class Measured(Answer):
-    """null: it could not be measured, and `why` says so."""
+class LinkMeasurement(Answer):
+    """The numbers are null if the measurement failed; `why` then says why."""
 
     ms: Amount | None
     to_mbit_s: Amount | None
@@ -51,5 +53,5 @@ class Measured(Answer):
 
 
 CHECK_LISTEN = Flow("check.listen", Listening, Nothing)
-CHECK_KNOCK = Verb("check.knock", Knocked)
-CHECK_MEASURE = Verb("check.measure", Measured)
+CHECK_KNOCK = Verb("check.knock", TriedLinks)
+CHECK_MEASURE = Verb("check.measure", LinkMeasurement)

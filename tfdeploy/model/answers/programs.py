@@ -23,7 +23,7 @@ Installed = Annotated[  # PEP 440
 
 
 class EnvState(Answer):
-    """`by`: the program that made it; null until it is ready."""
+    """`by`: the program that made the environment, or null until the environment is ready."""
 
     name: Name
     folder: AbsolutePath
@@ -42,14 +42,14 @@ class EnvProgress(Answer):
 
 
 class BoardUp(Answer):
-    """`path`: it answers below it only. It becomes part of a URL."""
+    """`path`: TensorBoard answers only below this path, which becomes part of a URL."""
 
     port: Port
     path: Annotated[str, Meta(pattern=r"\A/[0-9a-f]{32}\Z")]
 
 
 class BoardEnd(Answer):
-    """`said`: the end of its output."""
+    """`code`: the exit code, or null. `said`: the end of TensorBoard's output."""
 
     code: Number | None
     said: Text

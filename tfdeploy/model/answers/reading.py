@@ -16,7 +16,7 @@ from tfdeploy.model.answers.shapes import shape_of
 from tfdeploy.model.typed import msgspec_lock
 
 V = TypeVar("V")
-MOST_WORDS = 300  # the most characters of an error message
+MAX_MESSAGE_CHARS = 300  # the most characters of an error message
 MOST_WEIGHT_BYTES = 256 << 20  # the most memory for one answer, as estimated by weight_bytes
 _VALUE_BYTES = 64  # memory of a small value in Python
 
@@ -51,12 +51,12 @@ def read_text(text: bytes, cls: type[V]) -> V:
 
 
 def _bad_shape(error: Exception) -> BadShape:
-    words = (
+    text = (
         str(error)
         if isinstance(error, msgspec.ValidationError)
         else f"{type(error).__name__}: {error}"
     )
-    return BadShape(words[:MOST_WORDS])
+    return BadShape(text[:MAX_MESSAGE_CHARS])
 
 
 def weight_bytes(text: bytes) -> int:

@@ -38,14 +38,14 @@ Survivors = Annotated[list[Survivor], Meta(max_length=10_000)]
 
 
 class Aborted(Answer):
-    """Empty where the host does not know the run."""
+    """`survivors` is empty if the host does not know the run."""
 
     survivors: Survivors = []
 
 
 class RunEnded(Answer):
-    """`messenger`: its minder stays to tell the hosts that do not answer now. `had_ended`: the run
-    had ended there before."""
+    """`messenger`: the run's minder stays alive to inform the hosts that do not answer now.
+    `had_ended`: the run had ended on this host before."""
 
     survivors: Survivors
     seconds: Seconds
@@ -54,20 +54,20 @@ class RunEnded(Answer):
 
 
 class Resumed(Answer):
-    """`resumed` false: the run has a minder."""
+    """`resumed`: false if the run has a minder already."""
 
     resumed: bool
 
 
 class KnownEnd(Answer):
-    """JSON of why the run is over, for another host to read. null: this host does not know that it
-    is over."""
+    """`known`: why the run is over, as JSON that another host can read. null: this host does not
+    know that the run is over."""
 
     known: Annotated[str, Meta(max_length=MAX_KNOWN_BYTES)] | None
 
 
 class ShutPort(Answer):
-    """A port of another host that is not reached. `task`: "" for the mesh's port."""
+    """A port of another host that this host cannot reach. `task`: "" for the port of the mesh."""
 
     host: Name
     task: TaskNameOrNone
@@ -95,7 +95,8 @@ class RunOnHost(Answer, kw_only=True):
 
 
 class ListedRun(RunOnHost, kw_only=True):
-    """`damaged`: why the files of a run cannot be read. Then nothing else is known of it."""
+    """`damaged`: why the files of the run cannot be read. Then nothing else is known about the
+    run."""
 
     run: Name
     job: Name
@@ -103,8 +104,8 @@ class ListedRun(RunOnHost, kw_only=True):
 
 
 class RunChange(Answer):
-    """What changed: one of the three. `attempts`: of that task, those whose end its status may
-    never have shown."""
+    """One change: of the host's state, of a task or of the samples. `attempts`: the ended attempts
+    of the task that no status may have shown."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
@@ -130,8 +131,9 @@ Offsets = Annotated[dict[TaskName, Count], Meta(max_length=10_000)]
 
 
 class LogEnd(Answer):
-    """`ended`: every task has ended and its log is sent. `left`: as in RunOnHost. `ends`: where
-    each log ended at the time of the request, in bytes."""
+    """`ended`: whether every task has ended and its log is sent. `left`: as in RunOnHost.
+    `cursors`: the offset up to which each log was sent. `ends`: the offset at which each log ended
+    at the time of the request."""
 
     ended: bool
     left: bool
@@ -150,9 +152,8 @@ RUN_RESUME = Verb("run.resume", Resumed)
 RUN_STATUS = Verb("run.status", RunOnHost)
 RUN_KNOWN = Verb("run.known", KnownEnd)
 RUN_TELL = Verb("run.tell", Nothing)
-RUN_PLAN = Flow(
-    "run.plan", Nothing, Nothing
-)  # operations/run_lookup/host_plans.py reads the plan from the item's blob.
+# operations/run_lookup/host_plans.py reads the plan from the item's blob.
+RUN_PLAN = Flow("run.plan", Nothing, Nothing)
 RUNS = Verb("runs", list[ListedRun])
 RUN_WATCH = Flow("run.watch", RunChange, Nothing)
 LOGS = Flow("logs", LogPiece, LogEnd)

@@ -20,8 +20,8 @@ Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]
 
 
 class GpuSample(Struct, array_like=True):
-    """One GPU, as an array: a newer agent may append elements, an older one may send fewer. None:
-    not measured."""
+    """One GPU, as an array. A newer agent may append elements, an older one may send fewer. None
+    stands for a value that was not measured."""
 
     number: Annotated[int, Meta(ge=0, le=1023)]
     busy: Percent | None = None
@@ -30,12 +30,13 @@ class GpuSample(Struct, array_like=True):
 
 
 class TaskSample(Answer):
-    """`cpu`: cores in use since the sample before. `memory`: bytes. None: not measured. `printed`,
-    or in event files: since the sample before; of the newest sample all that is known. `step_time`:
-    when the step was written to an event file; None: it was printed. `step_times`: when each step
-    counter was printed last. `not_finite`: metrics that are NaN or infinite, which JSON does not
-    have. `stopped`: metrics whose patterns take so long on this task's lines that they are not
-    tried any more. An older agent sends none of these four."""
+    """`cpu`: cores in use since the previous sample. `memory`: bytes. None stands for a value that
+    was not measured. `printed`: the metrics that the task has printed or written to event files
+    since the previous sample; in the newest sample, all known metrics. `step_time`: when the step
+    was written to an event file, or None if it was printed. `step_times`: when each step counter
+    was last printed. `not_finite`: metrics that are NaN or infinite, which JSON cannot express.
+    `stopped`: metrics that are no longer read, because their patterns take too long on this task's
+    lines. An older agent sends none of the last four."""
 
     time: Seconds
     attempt: Count = 0
@@ -49,7 +50,7 @@ class TaskSample(Answer):
 
 
 class HostSample(Answer):
-    """`rates`: bytes a second: received, sent, read, written."""
+    """`rates`: bytes per second that were received, sent, read and written."""
 
     time: Seconds
     cpu: Cores | None = None
@@ -64,13 +65,14 @@ class NewestSamples(Answer):
 
 
 class SampledTask(Answer):
-    """`task`: "" for the host. The blob has the samples, one a line."""
+    """`task`: "" for the host. The item's blob has one sample per line."""
 
     task: TaskNameOrNone
 
 
 class AttemptRow(Answer):
-    """One start of a task. `ended` null: it goes on, or its end was not written."""
+    """One start of a task. `ended`: null if the attempt is still running, or if its end was not
+    recorded."""
 
     number: Annotated[int, Meta(ge=1, le=1_000_000_000)]
     started: Seconds
@@ -85,8 +87,8 @@ Attempts = Annotated[list[AttemptRow], Meta(max_length=1000)]
 
 
 class SampledHost(Answer):
-    """`memory`: bytes in all; null: not known. `attempts`: by task, the newest hundred, as
-    supervisors wrote them. An older agent sends none."""
+    """`memory`: the host's memory in bytes, or null if it is not known. `attempts`: the newest
+    hundred attempts of each task, as supervisors have recorded them. An older agent sends none."""
 
     cores: Annotated[int, Meta(ge=1, le=1_000_000)]
     memory: Count | None

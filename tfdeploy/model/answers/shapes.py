@@ -36,7 +36,8 @@ TaskState = Literal["pending", "starting", "running", "ended", "lost"]
 
 
 class Ending(msgspec.Struct):
-    """How one attempt of a task ended, as minders send it to each other: shared_state.make_ending."""
+    """How one attempt of a task ended, as minders send it to each other:
+    shared_state.make_ending."""
 
     outcome: Outcome
     time: Seconds | None = None

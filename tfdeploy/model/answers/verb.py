@@ -23,7 +23,7 @@ Args = Mapping[str, object]
 
 
 class Answer(msgspec.Struct, kw_only=True):
-    """What a host answers. Unknown fields are ignored: a newer agent may send more."""
+    """The answer of a host. Unknown fields are ignored, because a newer agent may send more."""
 
 
 class Nothing(Answer):
@@ -32,7 +32,7 @@ class Nothing(Answer):
 
 @dataclass(frozen=True)
 class Verb(Generic[V_co]):
-    """Answered once. `value`: the answer's type, for msgspec."""
+    """A verb with one answer. `value`: the type of the answer, for msgspec."""
 
     name: str
     value: type[V_co]
@@ -40,7 +40,7 @@ class Verb(Generic[V_co]):
 
 @dataclass(frozen=True)
 class Flow(Generic[I_co, V_co]):
-    """Answered by items, each with or without a blob, and then by a value."""
+    """A verb that is answered by items, each with or without a blob, and then by a value."""
 
     name: str
     item: type[I_co]
@@ -50,5 +50,5 @@ class Flow(Generic[I_co, V_co]):
 def optional(cls: type[V]) -> type[V | None]:
     """Return the type of an answer that may be null."""
     either: Any = cls | None
-    found: type[V | None] = either
-    return found
+    nullable: type[V | None] = either
+    return nullable

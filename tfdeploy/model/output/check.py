@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
@@ -13,8 +13,7 @@ from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
 Level = Literal["error", "warning"]
 
 
-@dataclass(frozen=True)
-class Check:
+class Check(NamedTuple):
     """One check of one host. `level` and `fix` are meaningful only if `ok` is false. `fix`: a
     command to type, or what to write."""
 
@@ -44,8 +43,7 @@ class Link:
     mbit_s: float | None = None
 
 
-@dataclass(frozen=True)
-class Checked:
+class Checked(NamedTuple):
     """All results of a preflight. `unreached`: hosts without a session."""
 
     hosts: Mapping[str, tuple[Check, ...]]

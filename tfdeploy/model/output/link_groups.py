@@ -3,7 +3,8 @@ and one line for hosts with the same trouble. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tfdeploy.model.output.rows import LinkRow
@@ -24,88 +25,61 @@ class LinkGroup(NamedTuple):
 
 
 _Trouble = tuple[str, str, bool]  # why, fix, ok
+_Pair = tuple[str, str]  # source, target
 
 
 def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
     """Return groups of the links that failed or are slow: those with a `why`."""
-    asked: dict[str, set[str]] = {}  # target host -> source hosts
-    pairs: dict[tuple[str, str], _Trouble] = {}
-    ports: dict[tuple[str, str], list[int]] = {}
+    tested = {(each["from"], each["to"]) for each in links}
+    ports: dict[_Trouble, dict[_Pair, set[int]]] = {}
+    troubles: dict[_Pair, _Trouble] = {}
     for each in links:
-        pair = (each["from"], each["to"])
-        asked.setdefault(each["to"], set()).add(each["from"])
+        pair = source, target = each["from"], each["to"]
         if each["why"] is not None:
-            fix = without_name(
-                without_name(each["fix"] or "", each["to"], _TO), each["from"], _FROM
-            )
-            pairs.setdefault(pair, (each["why"], fix, each["ok"]))
-            ports.setdefault(pair, []).append(each["port"])
-    groups: list[LinkGroup] = []
-    for trouble in dict.fromkeys(pairs.values()):
-        groups += _groups_of_cause(
-            trouble, [pair for pair, has in pairs.items() if has == trouble], asked, ports
-        )
-    return groups
+            fix = without_name(without_name(each["fix"] or "", target, _TO), source, _FROM)
+            trouble = troubles.setdefault(pair, (each["why"], fix, each["ok"]))
+            ports.setdefault(trouble, {}).setdefault(pair, set()).add(each["port"])
+    return [
+        group
+        for trouble, ports_by_pair in ports.items()
+        for group in _groups_of_cause(trouble, ports_by_pair, tested)
+    ]
 
 
 def _groups_of_cause(
-    trouble: _Trouble,
-    pairs: list[tuple[str, str]],
-    asked: dict[str, set[str]],
-    ports: dict[tuple[str, str], list[int]],
-) -> list[LinkGroup]:
-    """Return the groups of these pairs of hosts, whose links all have this trouble."""
+    trouble: _Trouble, ports: Mapping[_Pair, set[int]], tested: set[_Pair]
+) -> Iterator[LinkGroup]:
+    """Yield the groups of links with this trouble. `ports`: (source, target) -> the ports of the
+    links. `tested`: all pairs of hosts."""
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"
-    alone = [to for to, sources in _by(pairs, 1).items() if 1 < len(sources) == len(asked[to])]
-    groups = [
-        (
-            f"no other host {reaches} {fold_names(alone)}",
-            [pair for pair in pairs if pair[1] in alone],
-        )
-    ]
-    left = [pair for pair in pairs if pair[1] not in alone]
-    by_source = _by(left, 0)
-    all_targets = {
-        source: {to for to, sources in asked.items() if source in sources} - set(alone)
-        for source in by_source
-    }
-    mute = [
-        source
-        for source, targets in by_source.items()
-        if 1 < len(targets) == len(all_targets[source])
-    ]
-    groups.append(
-        (f"{fold_names(mute)} {reaches} no other host", [pair for pair in left if pair[0] in mute])
-    )
-    for sources, targets in fold_equal(
-        {source: tuple(to) for source, to in by_source.items() if source not in mute}
-    ):
-        verb = ("does not reach" if len(sources) == 1 else "do not reach") + (
-            " well:" if ok else ""
-        )
+    unreached = _always_failing(ports, tested, 1)
+    groups = {f"no other host {reaches} {fold_names(unreached)}": _with(ports, 1, unreached)}
+    pairs = [pair for pair in ports if pair[1] not in unreached]
+    mute = _always_failing(pairs, {pair for pair in tested if pair[1] not in unreached}, 0)
+    groups[f"{fold_names(mute)} {reaches} no other host"] = _with(pairs, 0, mute)
+    targets_by_source: dict[str, tuple[str, ...]] = {}
+    for source, target in pairs:
+        if source not in mute:
+            targets_by_source[source] = (*targets_by_source.get(source, ()), target)
+    for sources, targets in fold_equal(targets_by_source):
+        verb = f"do{'es' if len(sources) == 1 else ''} not reach{' well:' if ok else ''}"
         subject = f"{fold_names(sources)} {verb} {fold_names(targets)}"
-        groups.append((subject, [(source, to) for source in sources for to in targets]))
-    return [
-        LinkGroup(
-            subject,
-            why,
-            with_names(
-                with_names(fix, (source for source, _ in chosen), _FROM),
-                (to for _, to in chosen),
-                _TO,
-            ),
-            tuple(sorted({port for pair in chosen for port in ports[pair]})),
-            ok,
-        )
-        for subject, chosen in groups
-        if chosen
-    ]
+        groups[subject] = _with(pairs, 0, sources)
+    for subject, chosen in groups.items():
+        if chosen:
+            named_fix = with_names(fix, (source for source, _ in chosen), _FROM)
+            named_fix = with_names(named_fix, (target for _, target in chosen), _TO)
+            all_ports = set[int]().union(*(ports[pair] for pair in chosen))
+            yield LinkGroup(subject, why, named_fix, tuple(sorted(all_ports)), ok)
 
 
-def _by(pairs: Iterable[tuple[str, str]], side: int) -> dict[str, list[str]]:
-    """Return the names on one side of the pairs, each with the names on the other side."""
-    names_by_key: dict[str, list[str]] = {}
-    for pair in pairs:
-        names_by_key.setdefault(pair[side], []).append(pair[1 - side])
-    return names_by_key
+def _always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side: int) -> list[str]:
+    """Return the hosts on one side of at least two failed pairs, and of no other tested pair."""
+    counts = Counter(pair[side] for pair in failed)
+    all_counts = Counter(pair[side] for pair in tested)
+    return [name for name, count in counts.items() if 1 < count == all_counts[name]]
+
+
+def _with(pairs: Iterable[_Pair], side: int, names: Collection[str]) -> list[_Pair]:
+    return [pair for pair in pairs if pair[side] in names]

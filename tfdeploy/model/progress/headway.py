@@ -3,14 +3,13 @@ Keras's `Epoch 3/40`. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfdeploy.agent.metric_lines import BATCH, BATCHES, EPOCH, EPOCHS
 from tfdeploy.model.progress.run_progress import RunProgress
 
 
-@dataclass(frozen=True)
-class Headway:
+class Headway(NamedTuple):
     """How much of a run is done. `part`: 0 to 1. `words`: "step 1,393 of 2,000", "epoch 3 of
     40"."""
 

@@ -9,8 +9,8 @@ others waiting is the one that computes most.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from statistics import median
+from typing import NamedTuple
 
 from tfdeploy.model.modes import rules
 from tfdeploy.model.progress.run_progress import TRAINERS, RunProgress
@@ -25,8 +25,7 @@ SEEN_S = 15.0  # line rates are compared only if they cover at least this time
 BEHIND_S = 30.0
 
 
-@dataclass(frozen=True)
-class Slow:
+class Slow(NamedTuple):
     """A slow task. `short`, for a table cell: "2.1x slower". `words`: "2.1x slower than the median
     of 16 tasks"."""
 
@@ -59,31 +58,29 @@ def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
 
 def _pace(task: TaskProgress, trends: Trends) -> float | None:
     lines = trends.trend(task.task, LINES)
-    return (
-        lines.slope(OVER_S)
-        if lines is not None and lines.times[-1] - lines.times[0] >= SEEN_S
-        else None
-    )
+    if lines is None or lines.times[-1] - lines.times[0] < SEEN_S:
+        return None
+    return lines.slope(OVER_S)
 
 
 def _slower(rates: Mapping[str, float], by: str) -> dict[str, Slow]:
     if len(rates) < FEWEST:
         return {}
-    usual, slow_tasks = median(rates.values()), {}
-    for task, rate in rates.items():
-        if rate > 0 and usual / rate >= SLOW:
-            times = f"{usual / rate:.1f}x slower"
-            slow_tasks[task] = Slow(
-                usual / rate, times, f"{times} than the median of {len(rates)} tasks{by}"
-            )
-    return slow_tasks
+    usual = median(rates.values())
+    factors = {task: usual / rate for task, rate in rates.items() if rate > 0}
+    than = f"slower than the median of {len(rates)} tasks{by}"
+    return {
+        task: Slow(times, f"{times:.1f}x slower", f"{times:.1f}x {than}")
+        for task, times in factors.items()
+        if times >= SLOW
+    }
 
 
 def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
     """Return the tasks that compute much more than the others, by the use of their GPUs, or of
     their CPUs if they have no GPUs. All tasks make each step together, so such a task keeps the
     others waiting."""
-    for use, words in (("gpu", "GPU"), ("cpu", "CPU")):
+    for use, label in (("gpu", "GPU"), ("cpu", "CPU")):
         means = {
             task.task: mean
             for task in trainers
@@ -91,14 +88,14 @@ def _busy(trainers: list[TaskProgress], trends: Trends) -> dict[str, Slow]:
         }
         if len(means) >= FEWEST:
             usual = median(means.values())
+            factors = {task: mean / usual for task, mean in means.items()}
+            reason = "likely slowest: uses"
             return {
                 task: Slow(
-                    mean / usual,
-                    f"{mean / usual:.1f}x {words}",
-                    f"likely slowest: uses {mean / usual:.1f}x the median's {words}",
+                    times, f"{times:.1f}x {label}", f"{reason} {times:.1f}x the median's {label}"
                 )
-                for task, mean in means.items()
-                if mean / usual >= SLOW
+                for task, times in factors.items()
+                if times >= SLOW
             }
     return {}
 

@@ -52,9 +52,6 @@ class HostProgress:
         self.gpus: dict[int, tuple[float | None, int | None]] = {}
         self.traffic: int | None = None  # bytes received and sent per second
 
-    def transfer(self, what: str) -> Transfer:
-        return self.transfers.setdefault(what, Transfer(what))
-
     @property
     def moving(self) -> list[Transfer]:
         return [transfer for transfer in self.transfers.values() if transfer.active]
@@ -69,8 +66,7 @@ class RunProgress:
         self.run: str | None = None
         self.state = "starting"
         self.first_time: float | None = None
-        self.now: float | None = None  # the latest time in the control machine's events
-        self.latest: float | None = None  # the latest time in all events
+        self.latest: float | None = None  # the latest time of an event or line
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
@@ -91,12 +87,10 @@ class RunProgress:
             self.take_plan(plan)
 
     def apply(self, event: Event) -> None:
-        if self.latest is None or event.time > self.latest:
-            self.latest = event.time
+        self.latest = max(self.latest or 0.0, event.time)
         self.run = event.run or self.run
         if event.kind != "task":
-            self.first_time = event.time if self.first_time is None else self.first_time
-            self.now = event.time if self.now is None else max(self.now, event.time)
+            self.first_time = self.first_time or event.time
         getattr(self, f"_fold_{event.kind}")(event)
 
     def take_plan(self, plan: Plan) -> None:
@@ -108,16 +102,11 @@ class RunProgress:
         self.shares_step = rules(plan.mode).shares_step and trainers > 1
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
-            task = known.get(planned.task) or TaskProgress(
-                planned.task, planned.host, self._patterns
-            )
-            task.host, task.gpus, task.deciding, task.address = (
-                planned.host,
-                planned.gpus,
-                planned.deciding,
-                planned.address,
-            )
-            self.tasks[planned.task] = task
+            name = planned.task
+            task = known.get(name) or TaskProgress(name, planned.host, self._patterns)
+            for field in ("host", "gpus", "deciding", "address"):
+                setattr(task, field, getattr(planned, field))
+            self.tasks[name] = task
         for host in plan.hosts:
             self.host(host.host)
         deciding = next((task.argv for task in plan.tasks if task.deciding), ())
@@ -126,14 +115,6 @@ class RunProgress:
     def host(self, name: str) -> HostProgress:
         """Return the host of that name. A new host is added."""
         return self.hosts.setdefault(name, HostProgress(name))
-
-    @property
-    def job(self) -> str:
-        return self.plan.job if self.plan else ""
-
-    @property
-    def mode(self) -> str:
-        return self.plan.mode if self.plan else ""
 
     @property
     def started(self) -> float | None:
@@ -148,11 +129,11 @@ class RunProgress:
         no rate is known. `silent`: tasks that have written nothing for a long time."""
         if not self.shares_step:
             return None
-        reporting = [task for task in self.tasks.values() if not self.health(task)]
-        rates = [
+        rates = (
             0.0 if task.task in silent else task.rate_of("global_step") or task.rate
-            for task in reporting
-        ]
+            for task in self.tasks.values()
+            if not self.health(task)
+        )
         return max((rate for rate in rates if rate is not None), default=None)
 
     @property
@@ -165,13 +146,13 @@ class RunProgress:
     def highest_step(self) -> int | None:
         """Return the highest step of all tasks that train. If a task prints the shared counter and
         its own steps, the shared counter is used. None: no step is known."""
-        steps = []
-        for task in self.tasks.values():
-            if task.task.partition(":")[0] in TRAINERS:
-                values = task.measures.values()
-                step = values.get("global_step", values.get("step"))
-                steps += [] if step is None else [int(step)]
-        return max(steps, default=None)
+        trainers = (
+            task.measures.values()
+            for task in self.tasks.values()
+            if task.task.partition(":")[0] in TRAINERS
+        )
+        steps = (values.get("global_step", values.get("step")) for values in trainers)
+        return max((int(step) for step in steps if step is not None), default=None)
 
     def run_rate(self, silent: Collection[str] = ()) -> float | None:
         """Return steps per second of the run: of the shared counter, or else of the leading task.
@@ -179,22 +160,17 @@ class RunProgress:
         if self.shares_step:
             return self.shared_rate(silent)
         lead = self.lead
-        return (
-            None
-            if lead is None or self.health(lead) or lead.state != "running"
-            else 0.0
-            if lead.task in silent
-            else lead.rate
-        )
+        if lead is None or self.health(lead) or lead.state != "running":
+            return None
+        return 0.0 if lead.task in silent else lead.rate
 
     @property
     def own_metrics(self) -> list[str]:
         """Return the job's own metrics, then those that its tasks print or write, the most
         important first."""
-        metric_names = (name for task in self.tasks.values() for name in task.measures.names())
-        return sort_metrics(
-            own_metrics(dict.fromkeys((*self.job_metrics, *metric_names))), self.job_metrics
-        )
+        names = (name for task in self.tasks.values() for name in task.measures.names())
+        shown = own_metrics(dict.fromkeys((*self.job_metrics, *names)))
+        return sort_metrics(shown, self.job_metrics)
 
     @property
     def job_metrics(self) -> Collection[str]:
@@ -243,8 +219,10 @@ class RunProgress:
         not stalled. `now`: UTC seconds; if given, the text says for how long."""
         if task.state == "ended":
             return None
-        gone = self.health(task) == "unreachable"
-        return stall_words(task.health_reason, task.health_since, last_known=gone, now=now)
+        is_unreachable = self.health(task) == "unreachable"
+        return stall_words(
+            task.health_reason, task.health_since, last_known=is_unreachable, now=now
+        )
 
     def _task(self, name: str, host: str | None) -> TaskProgress:
         """Return the task of that name. A new task is added."""
@@ -258,14 +236,13 @@ class RunProgress:
     ) -> None:
         """Record `count` lines that a task wrote at one time. `newest` are the last of these
         lines."""
-        told = self._task(task, host)
-        told.lines += count
-        told.last_time = time
-        if self.latest is None or time > self.latest:
-            self.latest = time
+        writer = self._task(task, host)
+        writer.lines += count
+        writer.last_time = time
+        self.latest = max(self.latest or 0.0, time)
         for line in filter(None, newest):
-            told.last_raw = line if len(line) <= KEPT_CHARS else last_bar_state(line)[:KEPT_CHARS]
-            told.measures.line(time, told.last_raw)
+            writer.last_raw = line if len(line) <= KEPT_CHARS else last_bar_state(line)[:KEPT_CHARS]
+            writer.measures.line(time, writer.last_raw)
 
     def _fold_step(self, event: Event) -> None:
         self.steps[event.data["step"]] = event.data.get("state", "begin")
@@ -281,7 +258,8 @@ class RunProgress:
         if what == "all":
             host.synced = True
         else:
-            host.transfer(what).apply(event.time, cast("TransferFields", event.data))
+            transfer = host.transfers.setdefault(what, Transfer(what))
+            transfer.apply(event.time, cast("TransferFields", event.data))
 
     def _fold_broadcast(self, event: Event) -> None:
         fields = cast("BroadcastFields", event.data)
@@ -300,24 +278,23 @@ class RunProgress:
             self.attempts[attempt.task, attempt.number] = attempt
         task.apply(cast("TaskFields", event.data))
 
-    def take_attempts(self, told: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
+    def take_attempts(self, recorded: Mapping[str, Sequence[Attempt]]) -> list[Attempt]:
         """Record attempts that the hosts recorded earlier. Return the attempts whose end was not
         known before."""
-        return merge_recorded(
-            self.attempts, {task: told[task] for task in told.keys() & self.tasks.keys()}
-        )
+        known_tasks = recorded.keys() & self.tasks.keys()
+        return merge_recorded(self.attempts, {task: recorded[task] for task in known_tasks})
 
     def attempts_of(self, task: str) -> list[Attempt]:
         task_attempts = (each for (name, _), each in sorted(self.attempts.items()) if name == task)
         return [closed(each, self.attempts.get((task, each.number + 1))) for each in task_attempts]
 
     def _fold_sample(self, event: Event) -> None:
-        seen = convert(event.data, NewestSamples)
-        host, moved = self.host(event.host or "?"), seen.host.rates
-        host.gpus = {gpu.number: (gpu.busy, gpu.used_bytes) for gpu in seen.host.gpus}
-        host.traffic = moved.get("received", 0) + moved.get("sent", 0) if moved else None
+        newest = convert(event.data, NewestSamples)
+        host, rates = self.host(event.host or "?"), newest.host.rates
+        host.gpus = {gpu.number: (gpu.busy, gpu.used_bytes) for gpu in newest.host.gpus}
+        host.traffic = rates.get("received", 0) + rates.get("sent", 0) if rates else None
         for task in (each for each in self.tasks.values() if each.host == host.host):
-            sample = seen.tasks.get(task.task)
+            sample = newest.tasks.get(task.task)
             task.cpu, task.memory = (sample.cpu, sample.memory) if sample else (None, None)
             if sample and (sample.printed or sample.not_finite):
                 task.take_sample(sample)
@@ -340,6 +317,5 @@ class RunProgress:
 
             self.take_plan(plan_from_json(event.data))
         except msgspec.ValidationError:
-            self.notes.append(
-                (event.time, "warning", "a plan that this tfdeploy cannot read was left out")
-            )
+            text = "a plan that this tfdeploy cannot read was left out"
+            self.notes.append((event.time, "warning", text))

@@ -51,7 +51,7 @@ class Trend:
 
     def begin_with(self, points: Iterable[tuple[float, float]]) -> None:
         """Insert older points before the known ones."""
-        known = list(zip(self.times, self.values, strict=True))
+        known = self.points
         first = known[0][0] if known else math.inf
         self.__init__()  # type: ignore[misc]
         for time, value in [*(point for point in points if point[0] < first), *known]:
@@ -64,20 +64,20 @@ class Trend:
     def slope(self, over_s: float) -> float | None:
         """Return the change per second over the last `over_s` seconds; None if there are fewer than
         two points. If the value fell, only the points after the last fall count."""
-        at = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
-        for index in range(len(self.values) - 1, at, -1):
+        first = max(0, bisect_left(self.times, self.times[-1] - over_s)) if self.times else 0
+        for index in range(len(self.values) - 1, first, -1):
             if self.values[index] < self.values[index - 1]:
-                at = index
+                first = index
                 break
-        if len(self.times) - at < 2:
+        if len(self.times) - first < 2:
             return None
-        return (self.values[-1] - self.values[at]) / (self.times[-1] - self.times[at])
+        return (self.values[-1] - self.values[first]) / (self.times[-1] - self.times[first])
 
     def mean(self, over_s: float) -> float | None:
         """Return the mean of the points of the last `over_s` seconds; None if there are no
         points."""
-        at = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
-        return sum(self.values[at:]) / len(self.values[at:]) if self.times else None
+        first = bisect_left(self.times, self.times[-1] - over_s) if self.times else 0
+        return sum(self.values[first:]) / len(self.values[first:]) if self.times else None
 
 
 class Trends:
@@ -88,55 +88,49 @@ class Trends:
     def __init__(self) -> None:
         self.printed: dict[str, dict[str, Trend]] = {}
         self.used: dict[str, dict[str, Trend]] = {}
-        self._looked: float | None = None
+        self._updated: float | None = None
 
     def update(self, progress: RunProgress, now: float) -> None:
         """Add the figures known at `now` (seconds), at most once in APART_S."""
-        if self._looked is not None and 0 <= now - self._looked < APART_S:
+        if self._updated is not None and 0 <= now - self._updated < APART_S:
             return
-        self._looked = now
+        self._updated = now
         for name, task in progress.tasks.items():
             if task.state == "running" and not progress.health(task):
-                self._look_at(name, task, progress, now)
-        self._look_at_run(progress, now)
+                self._add_task(name, task, progress, now)
+        self._add_run(progress, now)
 
     def trend(self, task: str, name: str) -> Trend | None:
         """Return the task's trend with this name: a metric's name, LINES, PACE or one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
-    def begin_with(self, noted: Samples, run: RunProgress) -> None:
+    def begin_with(self, recorded: Samples, run: RunProgress) -> None:
         """Insert the samples that the hosts recorded earlier."""
-        for name, samples in noted.tasks.items():
-            if name in run.tasks:
-                self._begin(
-                    name, samples, noted.hosts.get(run.tasks[name].host, []), run.tasks[name].gpus
-                )
-        of_lead = noted.tasks.get(run.lead.task, []) if run.lead else []
+        for name, samples in recorded.tasks.items():
+            if task := run.tasks.get(name):
+                self._begin(name, samples, recorded.hosts.get(task.host, []), task.gpus)
+        lead_samples = recorded.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
-            _trend(self.printed, RUN, metric).begin_with(_printed(of_lead, metric))
+            _trend(self.printed, RUN, metric).begin_with(_printed(lead_samples, metric))
 
     def _begin(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
             _trend(self.printed, name, metric).begin_with(_printed(samples, metric))
-        seen = [
-            (
-                each.time,
-                *gpu_use((gpu.busy, gpu.used_bytes) for gpu in each.gpus if gpu.number in gpus),
-            )
-            for each in host
-        ]
-        for use, points in (
-            ("cpu", ((each.time, each.cpu) for each in samples)),
-            ("memory", ((each.time, each.memory) for each in samples)),
-            ("gpu", ((time, busy) for time, busy, _ in seen)),
-            ("gpu memory", ((time, memory) for time, _, memory in seen)),
-        ):
-            if known := [(time, float(value)) for time, value in points if value is not None]:
-                _trend(self.used, name, use).begin_with(known)
+        task_rows = [(each.time, each.cpu, each.memory) for each in samples]
+        gpu_rows = []
+        for each in host:
+            used = ((gpu.busy, gpu.used_bytes) for gpu in each.gpus if gpu.number in gpus)
+            gpu_rows.append((each.time, *gpu_use(used)))
+        for rows, uses in ((task_rows, USES[:2]), (gpu_rows, USES[2:])):
+            for column, use in enumerate(uses, 1):
+                values = ((row[0], row[column]) for row in rows)
+                points = [(time, float(value)) for time, value in values if value is not None]
+                if points:
+                    _trend(self.used, name, use).begin_with(points)
 
-    def _look_at(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
+    def _add_task(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
         for metric, value in task.measures.values().items():
             if metric in (STEP, LOSS) or metric not in NOT_OWN:
                 _trend(self.printed, name, metric).add(now, value)
@@ -146,7 +140,7 @@ class Trends:
             if used is not None:
                 _trend(self.used, name, use).add(now, float(used))
 
-    def _look_at_run(self, progress: RunProgress, now: float) -> None:
+    def _add_run(self, progress: RunProgress, now: float) -> None:
         done = headway(progress)
         lead = progress.lead
         figures = {

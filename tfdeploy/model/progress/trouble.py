@@ -4,8 +4,8 @@ and a text. Pure."""
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
+from typing import NamedTuple
 
 from tfdeploy.model.progress.pace import Slow
 from tfdeploy.model.progress.run_progress import RunProgress
@@ -20,8 +20,7 @@ RESTARTED = "restarted"  # the state shown for a task that runs after a recent r
 _AGAIN_S = 120.0  # a restart is recent for this long
 
 
-@dataclass(frozen=True)
-class Mark:
+class Mark(NamedTuple):
     """The trouble of a task. `rank`: one of the constants from FIRST to DONE. `state`: text for a
     table cell. `why`: the reason; "" if there is none."""
 
@@ -56,60 +55,42 @@ def _mark(
     now: float | None,
 ) -> Mark:
     why = task.reason or ""
+    is_running = task.state == "running"
     if task.outcome and task.state in ("ended", "lost"):
         rank = FIRST if first else DEAD if task.dead and not ended else DONE
-        last = task.last_line if task.dead else ""
-        return Mark(
-            rank, outcome_words(task.outcome, task.exit_code, task.signal), why or short_error(last)
-        )
-    health = progress.health(task)
-    if health == "unreachable":
-        host = progress.hosts.get(task.host)
-        return Mark(
-            CUT, health, progress.stalled_because(task, now) or (host.text if host else None) or ""
-        )
-    if health:
-        return Mark(STALLED, health, progress.stalled_because(task, now) or why)
-    if task.restarts and _is_recent(task, now):
-        return Mark(
-            AGAIN,
-            RESTARTED if task.state == "running" else task.state,
-            why or _again(progress, task, now),
-        )
+        outcome = outcome_words(task.outcome, task.exit_code, task.signal)
+        return Mark(rank, outcome, why or (short_error(task.last_line) if task.dead else ""))
+    if health := progress.health(task):
+        rank = STALLED
+        if health == "unreachable":
+            # The host is known, because only its state makes the task unreachable.
+            rank, why = CUT, progress.hosts[task.host].text or ""
+        return Mark(rank, health, progress.stalled_because(task, now) or why)
+    lasted = now - task.started if is_running and now and task.started else 0.0
+    if task.restarts and lasted < _AGAIN_S:
+        state = RESTARTED if is_running else task.state
+        return Mark(AGAIN, state, why or _again(progress, task, now))
     if slow is not None:
         return Mark(SLOW, slow.short, slow.words)
-    if task.state == "running":
-        return Mark(RUNNING, "running", why)
-    return Mark(STARTING, task.state, why)
+    return Mark(RUNNING if is_running else STARTING, task.state, why)
 
 
 def last_cause(progress: RunProgress, task: TaskProgress) -> str:
     """Return why the task last restarted, such as 'restart 2, after failed: 1', or only 'restart 2'
     if the cause is not known."""
-    before = _words_before(progress, task)
-    return f"restart {task.restarts}" + (f", after {before}" if before else "")
+    return f"restart {task.restarts}{_words_before(progress, task, ', after ')}"
 
 
 def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
     """Return text such as '2x, 40 s ago: failed: 1', short enough to stand beside the figures of a
     running task."""
-    before = _words_before(progress, task)
     if task.state != "running" or now is None or task.started is None:
         return last_cause(progress, task)
-    return f"{task.restarts}x, {roughly(now - task.started)} ago" + (
-        f": {before}" if before else ""
-    )
+    before = _words_before(progress, task, ": ")
+    return f"{task.restarts}x, {roughly(now - task.started)} ago{before}"
 
 
-def _words_before(progress: RunProgress, task: TaskProgress) -> str:
+def _words_before(progress: RunProgress, task: TaskProgress, prefix: str) -> str:
+    """Return how the attempt before the newest one ended, after `prefix`; "" if it is not known."""
     before = progress.attempts.get((task.task, task.attempt - 1))
-    return before.describe_end if before else ""
-
-
-def _is_recent(task: TaskProgress, now: float | None) -> bool:
-    return (
-        task.state != "running"
-        or task.started is None
-        or now is None
-        or now - task.started < _AGAIN_S
-    )
+    return f"{prefix}{before.describe_end}" if before and before.describe_end else ""

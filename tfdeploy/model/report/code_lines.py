@@ -13,7 +13,6 @@ MOST_FILES = 50  # the most files that are compared for a pair of runs
 MOST_BYTES = 256 << 10  # a larger file is not compared
 MOST_LINES = 2000  # the most lines of the diff of one file
 CONTEXT = 3  # unchanged lines that a diff shows around a difference
-_SAME = "only its mode or its line ends differ"
 
 CodeFiles = Mapping[str, CodeFile]
 Contents = Mapping[str, bytes]
@@ -32,10 +31,13 @@ class LinesOfFile(TypedDict):
 def changed_files(one: CodeFiles, other: CodeFiles) -> list[str]:
     """Return at most MOST_FILES files whose content differs or that one of the two runs lacks.
     Links are left out."""
-    names = sorted(path for path in {*one, *other} if one.get(path) != other.get(path))
-    return [path for path in names if "link" not in (_kind(one, path), _kind(other, path))][
-        :MOST_FILES
+    versions = {path: (one.get(path), other.get(path)) for path in sorted({*one, *other})}
+    changed = [
+        path
+        for path, files in versions.items()
+        if files[0] != files[1] and all(file is None or file.kind != "link" for file in files)
     ]
+    return changed[:MOST_FILES]
 
 
 def wanted(files: CodeFiles, paths: Iterable[str]) -> dict[str, CodeFile]:
@@ -63,27 +65,14 @@ def lines_of_files(
                 why = "it is no text"
             else:
                 texts.append(text)
-        diff = None if why else _diff(*texts)
-        yield {
-            "path": path,
-            "runs": runs,
-            "diff": diff or None,
-            "why": why if diff is None else None if diff else _SAME,
-        }
-
-
-def _diff(one: str, other: str) -> list[str]:
-    return list(
-        islice(
-            unified_diff(one.splitlines(), other.splitlines(), n=CONTEXT, lineterm=""),
-            2,
-            MOST_LINES,
-        )
-    )
-
-
-def _kind(files: CodeFiles, path: str) -> str:
-    return files[path].kind if path in files else ""
+        diff: list[str] = []
+        if not why:
+            before, after = map(str.splitlines, texts)
+            lines = unified_diff(before, after, n=CONTEXT, lineterm="")
+            # The first two lines are the head of the diff.
+            diff = list(islice(lines, 2, MOST_LINES))
+            why = None if diff else "only its mode or its line ends differ"
+        yield {"path": path, "runs": runs, "diff": diff or None, "why": why}
 
 
 def _text(content: bytes) -> str | None:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import shlex
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from typing import Literal, TypedDict
 
 from tfdeploy.agent.metric_names import sort_metrics
@@ -14,24 +15,16 @@ from tfdeploy.model.manifest import CodeFile
 from tfdeploy.model.measures import NOT_OWN, SHOWN_APART
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
-from tfdeploy.model.report.run_report import Curves, Line, pieces_of
+from tfdeploy.model.report.run_report import Curves, Line, Pieces, pieces_of
+from tfdeploy.model.text.folding import group
 
 What = Literal["command", "env", "code", "plan", "versions"]
 MOST_FILES = 1000  # the most changed files that are listed
 # Variables that tfdeploy sets. They are not compared, because they depend on hosts and ports.
-_OF_THE_PLAN = frozenset(
-    (
-        *(
-            "TF_CONFIG",
-            "CUDA_VISIBLE_DEVICES",
-            "CUDA_DEVICE_ORDER",
-            "PYTHONUNBUFFERED",
-            "TF_GRPC_REUSE_PORT",
-        ),
-        *("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"),
-        *("no_grpc_proxy", "no_proxy", "NO_PROXY"),
-    )
-)
+_OF_THE_PLAN = """
+    TF_CONFIG CUDA_VISIBLE_DEVICES CUDA_DEVICE_ORDER PYTHONUNBUFFERED TF_GRPC_REUSE_PORT RANK WORLD_SIZE
+    LOCAL_RANK LOCAL_WORLD_SIZE MASTER_ADDR MASTER_PORT no_grpc_proxy no_proxy NO_PROXY
+"""
 
 
 class Difference(TypedDict):
@@ -83,23 +76,24 @@ def differences(runs: Sequence[ComparedRun]) -> list[Difference]:
         "plan": list(map(_plan, plans)),
         "versions": [_counted_by_name(plan.versions.values()) for plan in plans],
     }
-    for what, told in subjects.items():
-        for key in dict.fromkeys(key for each in told for key in each):
-            values = [each.get(key) for each in told]
+    for subject, values_by_run in subjects.items():
+        for key in dict.fromkeys(chain.from_iterable(values_by_run)):
+            values = [each.get(key) for each in values_by_run]
             if len(set(values)) > 1:
-                differing.append({"what": what, "key": key, "values": values})
+                differing.append({"what": subject, "key": key, "values": values})
     return differing
 
 
 def code_lines(runs: Sequence[ComparedRun]) -> list[LinesOfFile]:
     """Return the differing lines between the code of the first run and of each other run."""
-    first = runs[0]
     changed_files: list[LinesOfFile] = []
+    first = runs[0]
     for run in runs[1:]:
         if first.files is not None and run.files is not None:
-            names = (first.plan.run, run.plan.run)
             changed_files += lines_of_files(
-                names, (first.files, run.files), (first.contents, run.contents)
+                (first.plan.run, run.plan.run),
+                (first.files, run.files),
+                (first.contents, run.contents),
             )
     return changed_files
 
@@ -115,8 +109,10 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
             step = int(row.printed["step"]) if "step" in row.printed else step
             last.update({name: (value, step) for name, value in row.printed.items()})
         for metric in _compared_metrics(last, run):
-            value, at = last[metric]
-            final_values.append({"run": run.plan.run, "metric": metric, "value": value, "step": at})
+            value, last_step = last[metric]
+            final_values.append(
+                {"run": run.plan.run, "metric": metric, "value": value, "step": last_step}
+            )
     return final_values
 
 
@@ -132,48 +128,47 @@ def curves(runs: Sequence[ComparedRun]) -> list[Curves]:
     """Return a chart for each metric, with a line for each run. Time counts from the start of each
     run."""
     names = dict.fromkeys(name for run in runs for row in run.samples for name in row.printed)
-    shown = _compared_metrics(names, runs[0])
-    return [
-        Curves(name, "", tuple(line for run in runs if (line := _line(run, name)) is not None))
-        for name in shown
-    ]
+    charts = []
+    for name in _compared_metrics(names, runs[0]):
+        lines = (Line(run.plan.run, _pieces(run, name)) for run in runs)
+        charts.append(Curves(name, "", tuple(line for line in lines if line.pieces)))
+    return charts
 
 
-def _line(run: ComparedRun, name: str) -> Line | None:
-    pieces = pieces_of(
+def _pieces(run: ComparedRun, name: str) -> Pieces:
+    return pieces_of(
         (row.attempt, row.time - run.started, row.printed.get(name)) for row in run.samples
     )
-    return Line(run.plan.run, pieces) if pieces else None
 
 
 def _command(plan: Plan) -> dict[str, str]:
     """Return flags by name, `--lr=0.1` as `--lr 0.1`; all positional arguments under the key
     "command"."""
-    words_by_position: dict[str, str] = {}
-    words: list[str] = []
-    rest = list(plan.command)
-    while rest:
-        word = rest.pop(0)
-        if not word.startswith("--") or word == "--":
-            words.append(word)
+    flags: list[tuple[str, str]] = []
+    positional: list[str] = []
+    following = deque(plan.command)
+    while following:
+        argument = following.popleft()
+        if not argument.startswith("--") or argument == "--":
+            positional.append(argument)
             continue
-        name, equals, value = word.partition("=")
-        if not equals and rest and not rest[0].startswith("-"):
-            value = rest.pop(0)
-        words_by_position[name] = (
-            f"{words_by_position[name]} {value}" if name in words_by_position else value
-        )
-    return {"command": shlex.join(words), **words_by_position}
+        name, equals, value = argument.partition("=")
+        if not equals and following and not following[0].startswith("-"):
+            value = following.popleft()
+        flags.append((name, value))
+    values = {name: " ".join(given) for name, given in group(flags).items()}
+    return {"command": shlex.join(positional), **values}
 
 
 def _env(plan: Plan) -> dict[str, str]:
     """Return the job's environment variables. If the tasks have different values, the text says how
     many tasks have which value."""
     values = _counted_by_name(task.env for task in plan.tasks)
+    job_names = values.keys() - {*_OF_THE_PLAN.split()}
     return {
         name: value
         for name, value in values.items()
-        if name not in _OF_THE_PLAN and not name.startswith("TFDEPLOY_")
+        if name in job_names and not name.startswith("TFDEPLOY_")
     }
 
 
@@ -184,13 +179,10 @@ def _code(runs: Sequence[ComparedRun]) -> list[dict[str, str]]:
     contents = [
         {path: f"{each.kind} {each.sum[:12]}" for path, each in files.items()} for files in known
     ]
-    changed = sorted(
-        path
-        for path in {path for each in contents for path in each}
-        if len({each.get(path) for each in contents}) > 1
-    )
-    kept = set(changed[:MOST_FILES])
-    return [{path: said for path, said in each.items() if path in kept} for each in contents]
+    paths = sorted({*chain.from_iterable(contents)})
+    changed = (path for path in paths if len({each.get(path) for each in contents}) > 1)
+    kept = [*islice(changed, MOST_FILES)]
+    return [{path: each[path] for path in kept if path in each} for each in contents]
 
 
 def _plan(plan: Plan) -> dict[str, str]:
@@ -211,17 +203,13 @@ def _plan(plan: Plan) -> dict[str, str]:
 
 
 def _counted_by_name(several: Iterable[Mapping[str, str]]) -> dict[str, str]:
-    values: dict[str, Counter[str]] = {}
-    for each in several:
-        for name, value in each.items():
-            values.setdefault(name, Counter())[value] += 1
-    return {name: _counted(counts) for name, counts in values.items()}
+    values = group(chain.from_iterable(each.items() for each in several))
+    return {name: _counted(Counter(given)) for name, given in values.items()}
 
 
 def _counted(counts: Counter[str]) -> str:
     """Return the value if all tasks have the same value, else text such as `3 x this, 1 x that`."""
     if len(counts) == 1:
         return next(iter(counts))
-    return ", ".join(
-        f"{count} x {value}" for value, count in Counter(dict(sorted(counts.items()))).most_common()
-    )
+    most_first = sorted(counts.items(), key=lambda each: (-each[1], each[0]))
+    return ", ".join(f"{count} x {value}" for value, count in most_first)

@@ -3,8 +3,10 @@ ui/report/ draws them."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import GpuSample, TaskSample
@@ -16,15 +18,14 @@ from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.status.attempts import Attempt as Attempt
 from tfdeploy.model.status.attempts import attempt_of, closed, merge_recorded, merge_status
 from tfdeploy.model.status.run_status import RunView
-from tfdeploy.model.status.task_status import TaskView
+from tfdeploy.model.text.folding import group
 
 RATE_S = 30.0  # steps per second are averaged over at least this time
 # a curve as pieces with gaps between them; each piece is a tuple of (time, value)
 Pieces = tuple[tuple[tuple[float, float], ...], ...]
 
 
-@dataclass(frozen=True)
-class LastLine:
+class LastLine(NamedTuple):
     """One of the last lines of the task whose death came first. `time`: UTC seconds."""
 
     time: float
@@ -43,8 +44,7 @@ class RunReport(Samples):
     last_lines: tuple[LastLine, ...] = ()
 
 
-@dataclass(frozen=True)
-class Line:
+class Line(NamedTuple):
     """One curve of points (seconds since the run began, value), in pieces with gaps between them. A
     task's curve has a piece for each attempt."""
 
@@ -56,8 +56,7 @@ class Line:
         return self.pieces[-1][-1][1] if self.pieces else None
 
 
-@dataclass(frozen=True)
-class Curves:
+class Curves(NamedTuple):
     """One chart. `unit`: "", "cores", "bytes", "%", "/s"."""
 
     name: str
@@ -82,25 +81,16 @@ def curves(report: RunReport) -> list[Curves]:
         return used(lambda row: row.printed.get(name))
 
     names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    other_metrics = sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)
     all_curves = [
         Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))),
-        Curves("loss", "", printed("loss")),
-    ]
-    all_curves += [
-        Curves(name, "", printed(name))
-        for name in sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)
-    ]
-    all_curves += [
+        *(Curves(name, "", printed(name)) for name in ("loss", *other_metrics)),
         Curves("CPU", "cores", used(lambda row: row.cpu)),
         Curves("memory", "bytes", used(lambda row: row.memory)),
-    ]
-    all_curves += [
         Curves("GPU", "%", _gpus(report, began, lambda gpu: gpu.busy)),
         Curves("GPU memory", "bytes", _gpus(report, began, lambda gpu: gpu.used_bytes)),
-    ]
-    all_curves.append(Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")))
-    all_curves += [
-        Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED
+        Curves("hosts: CPU", "cores", _of_hosts(report, began, "cpu")),
+        *(Curves(f"hosts: {name}", "bytes/s", _of_hosts(report, began, name)) for name in _MOVED),
     ]
     return [
         chart
@@ -117,31 +107,28 @@ def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -
 def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
     """Return a piece for each attempt. `points`: (attempt, time, value); a value of None is left
     out."""
-    points_by_attempt: dict[int, list[tuple[float, float]]] = {}
-    for attempt, time, value in points:
-        if value is not None:
-            points_by_attempt.setdefault(attempt, []).append((time, float(value)))
-    return tuple(tuple(piece) for piece in points_by_attempt.values())
+    known = (
+        (attempt, (time, float(value))) for attempt, time, value in points if value is not None
+    )
+    return tuple(map(tuple, group(known).values()))
 
 
 def _rates(rows: list[TaskSample], began: float) -> Pieces:
-    points_by_attempt: dict[int, list[tuple[float, float]]] = {}
+    points: list[tuple[int, float, float]] = []
     last: dict[int, tuple[float, float]] = {}
+    counts: Counter[int] = Counter()
     for row in rows:
-        step = row.printed.get("step")
-        if step is None:
+        if (step := row.printed.get("step")) is None:
             continue
-        before = last.get(row.attempt)
-        if before is None or step < before[1]:
-            last[row.attempt] = row.time, step
-        elif row.time > before[0] and (
-            row.time - before[0] >= RATE_S or len(points_by_attempt.get(row.attempt, ())) < 2
-        ):
-            points_by_attempt.setdefault(row.attempt, []).append(
-                (row.time - began, (step - before[1]) / (row.time - before[0]))
-            )
-            last[row.attempt] = row.time, step
-    return tuple(tuple(piece) for piece in points_by_attempt.values())
+        time, before = last.get(row.attempt, (row.time, step))
+        passed = row.time - time
+        if step >= before and passed > 0 and (passed >= RATE_S or counts[row.attempt] < 2):
+            points.append((row.attempt, row.time - began, (step - before) / passed))
+            counts[row.attempt] += 1
+        elif step >= before and row.attempt in last:
+            continue
+        last[row.attempt] = row.time, step
+    return pieces_of(points)
 
 
 def _gpus(
@@ -187,16 +174,13 @@ def attempts(report: RunReport) -> list[Attempt]:
     known, the task's row of status is its only attempt."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
-        if event.kind == "task":
-            one = attempt_of(event, known_attempts)
-            if one is not None:
-                known_attempts[one.task, one.number] = one
+        if event.kind == "task" and (attempt := attempt_of(event, known_attempts)):
+            known_attempts[attempt.task, attempt.number] = attempt
     for view in report.view.tasks:
-        one = _attempt_of_view(view)
-        if one is not None:
-            known_attempts[one.task, one.number] = merge_status(
-                known_attempts.get((one.task, one.number)), one
-            )
+        if view.attempt and view.started is not None:
+            key = view.task, view.attempt
+            attempt = copy_fields(Attempt, view, number=view.attempt, last_line="")
+            known_attempts[key] = merge_status(known_attempts.get(key), attempt)
     merge_recorded(known_attempts, report.attempts)
     known_attempts = {
         key: closed(each, known_attempts.get((each.task, each.number + 1)))
@@ -206,9 +190,3 @@ def attempts(report: RunReport) -> list[Attempt]:
     return sorted(
         known_attempts.values(), key=lambda each: (order.get(each.task, len(order)), each.number)
     )
-
-
-def _attempt_of_view(view: TaskView) -> Attempt | None:
-    if not view.attempt or view.started is None:
-        return None
-    return copy_fields(Attempt, view, number=view.attempt, last_line="")

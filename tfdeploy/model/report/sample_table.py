@@ -22,8 +22,8 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
     """Return (headers, rows sorted by time). `seconds`: since the run began. If a metric has the
     name of a column, its header is the name with `metric ` in front."""
     left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
-    told = {name for rows in report.tasks.values() for row in rows for name in row.printed}
-    names = sorted(told - left_out)
+    printed_names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
+    names = sorted(printed_names - left_out)
     headers = [
         *BEFORE,
         *(f"metric {name}" if name in (*BEFORE, *AFTER) else name for name in names),
@@ -31,22 +31,20 @@ def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
     ]
     timed_rows: list[tuple[float, list[Cell]]] = []
     for task in report.view.tasks:
-        looks = report.hosts.get(task.host, [])
-        times = [look.time for look in looks]
+        host_samples = report.hosts.get(task.host, [])
+        times = [sample.time for sample in host_samples]
         for row in report.tasks.get(task.task, []):
-            at = bisect_right(times, row.time) - 1
-            fresh = at >= 0 and row.time - times[at] <= OLDEST_GPU_S
-            seen = looks[at].gpus if fresh else []
-            gpus = gpu_use((gpu.busy, gpu.used_bytes) for gpu in seen if gpu.number in task.gpus)
-            printed = [row.printed.get(name) for name in (*SHOWN_APART, *names)]
-            began = round(row.time - report.view.started, 3)
+            index = bisect_right(times, row.time) - 1
+            is_fresh = index >= 0 and row.time - times[index] <= OLDEST_GPU_S
+            newest = host_samples[index].gpus if is_fresh else []
+            gpus = gpu_use((gpu.busy, gpu.used_bytes) for gpu in newest if gpu.number in task.gpus)
             cells = [
                 iso_z(row.time),
-                began,
+                round(row.time - report.view.started, 3),
                 task.task,
                 task.host,
                 row.attempt,
-                *printed,
+                *map(row.printed.get, (*SHOWN_APART, *names)),
                 row.cpu,
                 row.memory,
                 *gpus,

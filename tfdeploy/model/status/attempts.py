@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tfdeploy.model.answers.samples import AttemptRow
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
 from tfdeploy.model.text.words import outcome_words, short_error
+
+# the fields of an attempt that say how it ended
+_END = ("ended", "outcome", "reason", "exit_code", "signal")
 
 
 @dataclass(frozen=True)
@@ -58,16 +61,14 @@ def closed(attempt: Attempt, following: Attempt | None) -> Attempt:
 def attempt_of(event: Event, before: Mapping[tuple[str, int], Attempt]) -> Attempt | None:
     """Return what is known about an attempt after this event of its task; None if the event
     concerns no attempt. `before`: the attempts known so far."""
-    said = event.data
-    task, number = event.task or said.get("task") or "", said.get("attempt") or 0
+    fields = event.data
+    task, number = event.task or fields.get("task") or "", fields.get("attempt") or 0
     known = before.get((task, number))
-    start = said.get("started") or (known.started if known else None)
+    start = fields.get("started") or (known.started if known else None)
     if not task or not number or start is None:
         return None
-    how: dict[str, Any] = {
-        name: said.get(name) for name in ("ended", "outcome", "reason", "exit_code", "signal")
-    }
-    return merge_status(known, Attempt(task, number, start, **how))
+    end: dict[str, Any] = {name: fields.get(name) for name in _END}
+    return merge_status(known, Attempt(task, number, start, **end))
 
 
 def merge_status(known: Attempt | None, of_status: Attempt) -> Attempt:
@@ -98,26 +99,21 @@ def merge_recorded(
     """
     ended = []
     for task, each in ((task, each) for task, attempts in recorded.items() for each in attempts):
-        known = by_key.get((task, each.number))
-        if known is None or each.ended is not None:
-            by_key[task, each.number] = (
-                each if known is None else replace(each, last_line=known.last_line)
-            )
-            ended += (
-                [each] if each.ended is not None and (known is None or known.ended is None) else []
-            )
+        key = task, each.number
+        known = by_key.get(key)
+        if known is None:
+            by_key[key] = each
+        elif each.ended is not None:
+            by_key[key] = replace(each, last_line=known.last_line)
+        if each.ended is not None and (known is None or known.ended is None):
+            ended.append(each)
     return ended
 
 
 def event_of(attempt: Attempt, host: str) -> Event:
     """Return the event of the attempt's end, as an observer would have received it at that time."""
-    said = asdict(attempt)
-    told = {"state": "ended", "attempt": attempt.number}
-    told |= {
-        name: said[name]
-        for name in ("outcome", "exit_code", "signal", "reason", "started", "ended")
-    }
+    task, number = attempt.task, attempt.number
+    data = {name: getattr(attempt, name) for name in ("started", *_END)}
+    data |= {"state": "ended", "attempt": number}
     time = attempt.ended if attempt.ended is not None else attempt.started
-    return Event(
-        kind="task", time=time, host=host, task=attempt.task, attempt=attempt.number, data=told
-    )
+    return Event("task", time, host=host, task=task, attempt=number, data=data)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfdeploy.agent import wire
 from tfdeploy.model.copy_fields import copy_fields
@@ -13,8 +12,7 @@ from tfdeploy.model.copy_fields import copy_fields
 DEATHS = frozenset({"failed", "killed", "gave_up", "lost"})
 
 
-@dataclass(frozen=True)
-class Death:
+class Death(NamedTuple):
     """The death of one task. `time`: UTC seconds by the clock of its host."""
 
     task: str
@@ -45,9 +43,8 @@ def first(deaths: Iterable[Death]) -> Death | None:
 def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
     """Return the deaths that the minders of these hosts report as the cause of the run's
     failure."""
-    return [
-        _death(fields) for state in states if (fields := state.first_death) and fields.get("task")
-    ]
+    reports = (state.first_death for state in states)
+    return [_death(fields) for fields in reports if fields and fields.get("task")]
 
 
 def death_of(task: Any) -> Death:

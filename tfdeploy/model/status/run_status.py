@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from types import MappingProxyType
-from typing import TypedDict
+from typing import NamedTuple, TypedDict
 
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.allowed import is_ip, is_name
@@ -27,8 +27,7 @@ _MOST_CALLERS = 256
 _NO_METRICS: Metrics = MappingProxyType({})
 
 
-@dataclass(frozen=True)
-class Caller:
+class Caller(NamedTuple):
     """A connection between minders: `member`, a host of the run, connected to `host` from
     `address`, which the plan did not contain."""
 
@@ -41,8 +40,7 @@ class Caller:
         """Return text that says that the address is not admitted, and why."""
         return (
             f"{self.member} came to {self.host} through {self.address}, which is not its own "
-            "address: "
-            f"the tasks' ports on {self.host} turn that away"
+            f"address: the tasks' ports on {self.host} turn that away"
         )
 
 
@@ -98,7 +96,7 @@ def run_view(
     purpose; other hosts may still report about them. `metrics`: task -> newest value of each
     metric. `unread`: task -> metrics that the task's host no longer reads.
     """
-    states = [s for h in plan.hosts if (s := host_states.get(h.host)) is not None]
+    states = [state for state in map(host_states.get, plan.host_names) if state is not None]
     silent = {*unreachable, *unasked}
     views = tuple(
         task_view(
@@ -115,9 +113,10 @@ def run_view(
     admitted = _callers(
         (s.host, *each) for s in states for each in islice(s.admitted.items(), _MOST_CALLERS)
     )
-    stated = ((s.host, islice(s.not_admitted.items(), _MOST_CALLERS)) for s in states)
     turned_away = _callers(
-        (host, address, name) for host, pairs in stated for name, address in pairs
+        (s.host, address, name)
+        for s in states
+        for name, address in islice(s.not_admitted.items(), _MOST_CALLERS)
     )
     open_ports = tuple(
         f"{task}: {printable(how)[:300]}"
@@ -138,8 +137,8 @@ def run_view(
         tasks=tuple(view for view in views if view.host not in unasked),
         cause=cause,
         first_death=first,
-        unreachable=tuple(h.host for h in plan.hosts if h.host in unreachable),
-        unasked=tuple(h.host for h in plan.hosts if h.host in unasked),
+        unreachable=tuple(name for name in plan.host_names if name in unreachable),
+        unasked=tuple(name for name in plan.host_names if name in unasked),
         left_files={s.host: tuple(s.left_files) for s in states if s.left_files},
         open_ports=open_ports[:_MOST_OPEN],
         protect=replace(plan.protect, why="; ".join([plan.protect.why, *exceptions])),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
-from typing import Any, TypedDict
+from typing import TypedDict
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.wire import HostRunState, TaskStatus
@@ -65,8 +65,12 @@ def task_view(
     """Return the view of the task: from `status`, which the task's own host reports, or else from
     `states`, which all hosts report."""
     if status is None or (unreachable and status.state != "ended"):
-        reported = _reported_by_others(planned, states) or _without_minder(planned, status, states)
-        status = reported or status or _without_status(planned, host_state, states, unreachable)
+        status = (
+            _reported_by_others(planned, states)
+            or _without_minder(planned, status, states)
+            or status
+            or _without_status(planned, host_state, states, unreachable)
+        )
     return copy_fields(
         TaskView,
         status,
@@ -92,9 +96,6 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
     for state in states:
         reported = state.ended_tasks.get(planned.task)
         if reported:
-            how: dict[str, Any] = {
-                name: reported.get(name) for name in ("outcome", "exit_code", "signal", "reason")
-            }
             return TaskStatus(
                 run=state.run,
                 task=planned.task,
@@ -102,7 +103,10 @@ def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> Ta
                 state="ended",
                 attempt=reported.get("attempt") or 1,
                 ended=reported.get("time", reported.get("ended")),
-                **how,
+                outcome=reported.get("outcome"),
+                exit_code=reported.get("exit_code"),
+                signal=reported.get("signal"),
+                reason=reported.get("reason"),
             )
     return None
 
@@ -114,10 +118,8 @@ def _without_minder(
     else None."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
-    last = status or TaskStatus(run="", task=planned.task, host=planned.host)
-    return wire.replace(
-        last, state="lost", outcome="lost", up=False, reason="nobody minds it, the other hosts say"
-    )
+    last, reason = status or _pending(planned), "nobody minds it, the other hosts say"
+    return wire.replace(last, state="lost", outcome="lost", up=False, reason=reason)
 
 
 def _without_status(
@@ -126,19 +128,16 @@ def _without_status(
     states: list[HostRunState],
     unreachable: bool,
 ) -> TaskStatus:
-    beginning = all(state.phase == "prepared" for state in states)
-    known = (
-        host_state.phase in ("prepared", "started") if host_state else beginning and bool(states)
-    )
+    phases = {state.phase for state in states}
+    known = host_state.phase in ("prepared", "started") if host_state else phases == {"prepared"}
     if known and not unreachable:
-        return TaskStatus(run="", task=planned.task, host=planned.host)
-    return TaskStatus(
-        run="",
-        task=planned.task,
-        host=planned.host,
-        state="lost",
-        outcome=None if unreachable else "lost",
-    )
+        return _pending(planned)
+    outcome = None if unreachable else "lost"
+    return wire.replace(_pending(planned), state="lost", outcome=outcome)
+
+
+def _pending(planned: TaskPlan) -> TaskStatus:
+    return TaskStatus(run="", task=planned.task, host=planned.host)
 
 
 class TaskRow(TypedDict):

@@ -14,12 +14,12 @@ def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[st
 
     None: no host knows that the run is over, or all hosts know.
     """
-    known = {host: state for host, state in states.items() if state is not None}
-    knowing = sorted(host for host, state in known.items() if _says_over(state))
-    lacking = sorted(
+    known = {host: state for host, state in sorted(states.items()) if state is not None}
+    knowing = [host for host, state in known.items() if _says_over(state)]
+    lacking = tuple(
         h for h, s in known.items() if s.phase in ("started", "committed") and not _says_over(s)
     )
-    return (knowing[0], tuple(lacking)) if knowing and lacking else None
+    return (knowing[0], lacking) if knowing and lacking else None
 
 
 def _says_over(state: HostRunState) -> bool:

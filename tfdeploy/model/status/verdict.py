@@ -18,7 +18,7 @@ def verdict(
     states: list[HostRunState],
     views: tuple[TaskView, ...],
     unreachable: Collection[str],
-    unasked: Collection[str] = (),
+    unasked: Collection[str],
 ) -> Verdict:
     """Return (state, cause, first death) by what the answering hosts report. If their reports do
     not suffice, the cause names the hosts that do not answer."""
@@ -31,7 +31,7 @@ def verdict(
         return _unfinished_state(states, views), cause, task
     deciding = [view.outcome for view in views if view.task in plan.deciding]
     too_early = death is not None and death.outcome == "succeeded" and death.task in plan.deciding
-    if deciding and all(outcome == "succeeded" for outcome in deciding) and not too_early:
+    if {*deciding} == {"succeeded"} and not too_early:
         return "succeeded", None, None
     # Minders do not report a death after which the task restarts.
     fatal = any(s.first_death for s in states)
@@ -48,13 +48,12 @@ def verdict(
 def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
     """True if no host that answers reports anything of the run as alive."""
     answering = [s for s in states if s.host not in silent]
-    alive = [s for s in (answering or states) if not _host_over(s, views)]
-    return not alive
+    return all(_host_over(s, views) for s in answering or states)
 
 
 def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
-    here = [view.state for view in views if view.host == state.host]
-    return state.phase == "ended" or ("lost" in here and all(s in ("ended", "lost") for s in here))
+    task_states = {view.state for view in views if view.host == state.host}
+    return state.phase == "ended" or ("lost" in task_states and task_states <= {"ended", "lost"})
 
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
@@ -77,17 +76,17 @@ def _died_before_stop(death: Death | None, views: tuple[TaskView, ...]) -> bool:
 
 
 def _abort_reason(states: list[HostRunState]) -> str | None:
-    reasons = [(s.ended or float("inf"), s.abort_reason) for s in states if s.abort_reason]
-    return min(reasons)[1] if reasons else None
+    reasons = ((s.ended or float("inf"), s.abort_reason) for s in states if s.abort_reason)
+    return min(reasons, default=(0.0, None))[1]
 
 
 def _unknown_end(
     states: list[HostRunState], unreachable: Collection[str], unasked: Collection[str]
 ) -> str:
-    silent = [f"cannot be reached: {', '.join(sorted(unreachable))}"] if unreachable else []
-    silent += [f"not asked: {', '.join(sorted(unasked))}"] if unasked else []
+    hosts = {"cannot be reached": unreachable, "not asked": unasked}
+    silent = [f"{why}: {', '.join(sorted(names))}; " for why, names in hosts.items() if names]
     if silent:
-        return f"{'; '.join(silent)}; how the run ended is not known"
+        return "".join(silent) + "how the run ended is not known"
     if not states:
         return "no host of this run knows it any more"
     return "every host has ended, and none says how the deciding task did"

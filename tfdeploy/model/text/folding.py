@@ -11,6 +11,7 @@ _NUMBERED = re.compile(r"(.*?)(\d+)(\D*)\Z", re.DOTALL)
 # Matches the address at the start of an error: "192.0.2.11:22: ".
 _PLACE = re.compile(r"^\S+:\d+:? ")
 _HOST = "\0"  # placeholder for a host's name
+T = TypeVar("T")
 V = TypeVar("V", bound=Hashable)
 
 
@@ -18,11 +19,11 @@ def fold_names(names: Iterable[str]) -> str:
     """Return the names as text such as 'n[01-16],big'. Numbered names that share the text around
     the number become one range expression, in order of first appearance."""
     stems: dict[tuple[str, str, int], list[str]] = {}
-    plain: dict[str, None] = {}
+    plain = []
     for name in dict.fromkeys(names):
         match = _NUMBERED.match(name)
         if match is None:
-            plain[name] = None
+            plain.append(name)
         else:
             digits = len(match[2])
             zeros = digits > 1 and match[2].startswith("0")
@@ -34,23 +35,28 @@ def fold_names(names: Iterable[str]) -> str:
     return ",".join([*folded, *plain])
 
 
+def group(pairs: Iterable[tuple[V, T]]) -> dict[V, list[T]]:
+    """Return key -> its values, for pairs (key, value), in order of first appearance."""
+    groups: dict[V, list[T]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups
+
+
 def fold_equal(contents: Mapping[str, V]) -> list[tuple[tuple[str, ...], V]]:
     """Return groups of names with equal content, in order of first appearance."""
-    names_by_value: dict[V, list[str]] = {}
-    for name, content in contents.items():
-        names_by_value.setdefault(content, []).append(name)
-    return [(tuple(names), content) for content, names in names_by_value.items()]
+    names_by_content = group((content, name) for name, content in contents.items())
+    return [(tuple(names), content) for content, names in names_by_content.items()]
 
 
 def fold_errors(errors: Mapping[str, str]) -> dict[str, str]:
     """Return folded names -> error. Errors of several hosts that differ only in the host's own name
     and address become one, without the address. `errors`: host -> error."""
     groups = fold_equal({host: without_host(text, host) for host, text in errors.items()})
+    folded = ((names, fold_names(names), text) for names, text in groups)
     return {
-        fold_names(names): text.replace(_HOST, fold_names(names))
-        if len(names) > 1
-        else errors[names[0]]
-        for names, text in groups
+        shown: text.replace(_HOST, shown) if len(names) > 1 else errors[names[0]]
+        for names, shown, text in folded
     }
 
 
@@ -69,13 +75,9 @@ def without_place(error: str) -> str:
 def _fold_stem(prefix: str, suffix: str, width: int, digits: list[str]) -> str:
     if len(digits) == 1:
         return f"{prefix}{digits[0]}{suffix}"
-    numbers = sorted(int(d) for d in digits)
-    runs = [
-        [n for _, n in run]
-        for _, run in groupby(enumerate(numbers), key=lambda pair: pair[1] - pair[0])
-    ]
-    parts = [
-        f"{run[0]:0{width}}-{run[-1]:0{width}}" if len(run) > 1 else f"{run[0]:0{width}}"
-        for run in runs
-    ]
+    numbers = enumerate(sorted(map(int, digits)))
+    parts = []
+    for _, run in groupby(numbers, key=lambda pair: pair[1] - pair[0]):
+        first, *others = (f"{number:0{width}}" for _, number in run)
+        parts.append("-".join([first, *others[-1:]]))
     return f"{prefix}[{','.join(parts)}]{suffix}"

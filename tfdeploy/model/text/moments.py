@@ -24,8 +24,8 @@ def moment_of(text: str, now: float | None = None) -> float:
         if match is None:
             return (time.time() if now is None else now) - seconds_of(text)
         date, minutes, seconds, fraction, zone = match.groups()
-        there = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
-        moment = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{there}")
+        offset = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
+        moment = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{offset}")
         return moment.timestamp() + float(fraction or 0)
     # OverflowError and OSError: the local clock cannot represent the year.
     except (ValueError, OverflowError, OSError):

@@ -38,17 +38,20 @@ def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
     shown = groups if len(groups) <= MOST else groups[: MOST - 1]
     lines = []
     for (names, text), *others in (each for each, _ in shown):
-        rest = fold_names(name for more, _ in others for name in more)
-        lines.append(with_names(text, names) + (f"; and the like for {rest}" if rest else ""))
-    left = [name for _, names in groups[len(shown) :] for name in names]
-    return [*lines, f"and the like for {fold_names(left)}"] if left else lines
+        similar_hosts = fold_names(name for more, _ in others for name in more)
+        lines.append(
+            with_names(text, names)
+            + (f"; and the like for {similar_hosts}" if similar_hosts else "")
+        )
+    unshown_hosts = [name for _, names in groups[len(shown) :] for name in names]
+    return [*lines, f"and the like for {fold_names(unshown_hosts)}"] if unshown_hosts else lines
 
 
 def without_name(text: str, host: str, mark: str = _NAME) -> str:
     """Return the text in which the host's name after `--limit`, `--exclude` or `as root on` is
     replaced by `mark`."""
     return _BOUND.sub(
-        lambda found: found[1] + mark if found[2] == host else found[0], text.replace(mark, "")
+        lambda match: match[1] + mark if match[2] == host else match[0], text.replace(mark, "")
     )
 
 
@@ -70,9 +73,8 @@ def similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
     import difflib  # imported here because a hint is rare
 
     existing, meant = list(known), alias(word)
-    if meant in existing:
-        return meant
-    return next(iter(difflib.get_close_matches(word, existing, 1, cutoff)), "")
+    near = difflib.get_close_matches(word, existing, 1, cutoff)
+    return meant if meant in existing else "".join(near)
 
 
 def alias(word: str) -> str:

@@ -41,13 +41,11 @@ def known_names(data: Iterable[str] = (), keep: Iterable[str] = ()) -> tuple[str
 def names(text: str) -> tuple[str, ...]:
     """Return the names of the placeholders in the text, in order and with repetitions. Raises
     UsageError for an unpaired brace."""
-    used_names = []
-    for token in _TOKEN.finditer(text):
-        if token[1] is not None:
-            used_names.append(token[1])
-        elif len(token[0]) == 1:
+    tokens = list(_TOKEN.finditer(text))
+    for token in tokens:
+        if token[0] in ("{", "}"):
             raise _alone(token[0], text)
-    return tuple(used_names)
+    return tuple(token[1] for token in tokens if token[1] is not None)
 
 
 def check(text: str, known: Iterable[str]) -> None:
@@ -76,10 +74,14 @@ def _alone(brace: str, text: str) -> UsageError:
 
 
 def _unknown(name: str, text: str, known: tuple[str, ...]) -> UsageError:
-    listed = " ".join(f"{{{other}}}" for other in known)
     near = similar(name, known, 0.7)
-    hint = near and f"did you mean {{{near}}}? "
+    data = name.partition("data.")[2]
+    if data and not near:
+        remedy = f"define the data set in the job file, as in data: {{{data}: ./{data}}}"
+    else:
+        hint = near and f"did you mean {{{near}}}? "
+        remedy = f"{hint}use one of {' '.join(f'{{{other}}}' for other in known)}"
     return UsageError(
         f"unknown placeholder {{{name}}} in {text!r}",
-        next=f"{hint}use one of {listed}, or write {{{{{name}}}}} for plain braces",
+        next=f"{remedy}, or write {{{{{name}}}}} for plain braces",
     )

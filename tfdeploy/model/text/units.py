@@ -19,8 +19,9 @@ _DURATION = re.compile(
 )
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-_PARTS = ((86400, "d"), (3600, "h"), (60, "min"), (1, "s"))
-_FROM_TWO = 2  # days are used only from 2 days on: 47 h says more than 1 d
+# (the shortest duration that is given in a unit, its seconds, the unit). Days are used only from 2
+# days on: 47 h says more than 1 d.
+_PARTS = ((172800, 86400, "d"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s"))
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
 
@@ -86,17 +87,12 @@ def roughly(seconds: float, *, parts: int = 1) -> str:
     """Return a duration as '42 s', '12 min', '3 h', '2 d'. `parts=2` adds the rest in smaller
     units: '3 h 12 min'."""
     whole = max(0, int(seconds))
-    size, unit = next(
-        (each for each in _PARTS if whole >= each[0] * (_FROM_TWO if each[1] == "d" else 1)),
-        _PARTS[-1],
-    )
-    rest = whole % size
-    more = (
-        f" {roughly(rest)}"
-        if parts > 1 and size > 60 and rest >= size // (24 if unit == "d" else 60)
-        else ""
-    )
-    return f"{whole // size} {unit}{more}"
+    size, unit = next((size, unit) for least, size, unit in _PARTS if whole >= least)
+    number, remainder = divmod(whole, size)
+    # After days, the remainder is given in hours; after hours, in minutes.
+    smallest = 3600 if unit == "d" else 60
+    more = f" {roughly(remainder)}" if parts > 1 and size > 60 and remainder >= smallest else ""
+    return f"{number} {unit}{more}"
 
 
 def count(number: int, what: str) -> str:

@@ -61,15 +61,12 @@ def stall_words(
         return None
     when = ""
     if since is not None:
-        when = (
-            f" (since {iso_z(round(since))})"
-            if now is None
-            else f" (for {_lasted(max(0.0, now - since))})"
-        )
+        lasted = f"since {iso_z(round(since))}" if now is None else f"for {_lasted(now - since)}"
+        when = f" ({lasted})"
     return f"{'when last heard of, stalled: ' if last_known else ''}{reason}{when}"
 
 
 def _lasted(seconds: float) -> str:
     if seconds < 100:
-        return f"{seconds:.0f} s"
+        return f"{max(0.0, seconds):.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"

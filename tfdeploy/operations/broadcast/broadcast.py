@@ -66,7 +66,7 @@ class Broadcast:
     put_in_place: Callable[[MemberSession], None]
     reconnect: Callable[[MemberSession], Session] | None
     id: str
-    own_sent_bytes: int = 0  # bytes that this machine itself has sent
+    control_sent_bytes: int = 0  # bytes that this machine itself has sent
     _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
         default_factory=queue.SimpleQueue
     )
@@ -101,8 +101,8 @@ class Broadcast:
             with ThreadPoolExecutor(CALLS_AT_ONCE) as pool:
                 try:
                     for member in self.members.values():
-                        own = {"host": member.name, "certs": keys[member.name]}
-                        args = {**join(member), "id": self.id, "members": names, **own}
+                        own_args = {"host": member.name, "certs": keys[member.name]}
+                        args = {**join(member), "id": self.id, "members": names, **own_args}
                         self._join_args[member.name] = args
                         self._not_joined[member.name] = time.monotonic()
                         try:
@@ -201,19 +201,21 @@ class Broadcast:
         member.record(message)
         self.progress(member.name, member.arrived_bytes, member.lacking_bytes)
 
-    def _handle_failure(self, member: MemberSession, parent: str, word: str, why: str) -> None:
-        if word == "disk":
-            self._fail(member, HostFailed(f"it could not write the data: {why}", where=member.name))
-        elif word == "differs" and member.name == self.source.held_by:
+    def _handle_failure(self, member: MemberSession, parent: str, kind: str, reason: str) -> None:
+        if kind == "disk":
+            self._fail(
+                member, HostFailed(f"it could not write the data: {reason}", where=member.name)
+            )
+        elif kind == "differs" and member.name == self.source.held_by:
             what = "its files changed while they were sent"
             self.source.error = SourceChanged(what, where=member.name)
-        elif word == "differs" and member.lends:
+        elif kind == "differs" and member.lends:
             text = (
                 f"files of {member.name} differ from the source, so it does not send them to others"
             )
             emit_note(self.emit, text, host=member.name)
             self._fail(member, HostFailed("its files differ from the source", where=member.name))
-        elif word == "differs" and not member.differs and not member.placing:
+        elif kind == "differs" and not member.differs and not member.placing:
             member.differs = True
             text = f"files of {member.name} differ from the source, though not in size or time"
             emit_note(self.emit, text, host=member.name)
@@ -223,15 +225,15 @@ class Broadcast:
             and (member.name, parent) not in self._unreachable_pairs
         ):
             self._unreachable_pairs.add((member.name, parent))
-            if word == "wrong":
+            if kind == "wrong":
                 self.members[parent].accused.add(member.name)
                 text = (
                     f"{parent} sent {member.name} a wrong piece: {member.name} gets it from another"
                 )
                 emit_note(self.emit, text, level="warning")
             elif not self.members[parent].error:
-                how = "does not reach" if word == "unreached" else "lost"
-                text = f"{member.name} {how} {parent}: {why}"
+                relation = "does not reach" if kind == "unreached" else "lost"
+                text = f"{member.name} {relation} {parent}: {reason}"
                 emit_note(self.emit, text, level="detail", host=member.name)
 
     def _handle_lost(self, member: MemberSession, error: TfdeployError) -> None:
@@ -418,7 +420,7 @@ class Broadcast:
             name: (each.address or "", each.port or 0) for name, each in self.members.items()
         }
         member.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
-        self._feed_from_here(member, feeds, report)
+        self._feed_from_control(member, feeds, report)
         member.send_roots(self.id, list(self._roots))
 
     def _try_to_send_changes(
@@ -433,16 +435,16 @@ class Broadcast:
             member.busy = False
             self._wake()  # the plan may have changed during the call
 
-    def _feed_from_here(
+    def _feed_from_control(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
         """If this machine has to send other stripes, start a new feeder for the member."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
-        if stripes == member.stripes_from_here:
+        if stripes == member.stripes_from_control:
             return
         if member.feeder is not None:
             member.feeder.close()
-        member.stripes_from_here, member.feeder = stripes, None
+        member.stripes_from_control, member.feeder = stripes, None
         if stripes:
             failed = self._source_callback(report)
             member.feeder = Feeder(
@@ -450,7 +452,7 @@ class Broadcast:
             )
 
     def _count_sent(self, count: int) -> None:
-        self.own_sent_bytes += count
+        self.control_sent_bytes += count
 
     def _hash_source(self) -> None:
         """Hash the source, at most SEGMENTS_AHEAD segments ahead of the fastest member."""

@@ -21,7 +21,7 @@ from tfdeploy.tree.datasets import has_changed, read_again
 # From this many bytes on, the data is sent by a host that already has all of it, and not by this
 # machine.
 LENT_BYTES = 64 << 20
-LOOK_S = 600.0
+LISTING_TIMEOUT_S = 600.0
 
 
 @dataclass(frozen=True)
@@ -88,7 +88,7 @@ class DataSet:
 
 def has_data_set(session: Session, where: Args, wanted: Wanted) -> bool:
     """Return whether the host has the data set as wanted. `where`: names of job and data set."""
-    answer = session.agent().call(DATA_STATE, where, timeout_s=LOOK_S)
+    answer = session.agent().call(DATA_STATE, where, timeout_s=LISTING_TIMEOUT_S)
     if answer is None:
         return False
     return (answer.digest, answer.attributes, answer.parts) == (

@@ -21,7 +21,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
-from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
+from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
@@ -161,14 +161,14 @@ class _Sending:
         self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
         waiting = tuple(host for host in hosts if host.name not in outcomes)
         # Hosts that seemed to share the folder of another host, but do not.
-        alone: set[str] = set()
+        separate: set[str] = set()
         while waiting:
             lacks, failed = _split_answers(self._fleet.each(waiting, self._ask_missing_rows))
             outcomes.update(failed)
-            groups = _groups(lacks, alone)
+            groups = _groups(lacks, separate)
             outcomes.update(self._send_and_place({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
-            alone.update(others)
+            separate.update(others)
             waiting = tuple(
                 host for host in hosts if host.name in others and not self._has_now(host, outcomes)
             )
@@ -206,12 +206,16 @@ class _Sending:
         """Ask the host which files it lacks, by their row numbers in the listing."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
-        answer = session.agent().call(DATA_LACK, args, blob=wanted.packed, timeout_s=LOOK_S)
+        answer = session.agent().call(
+            DATA_LACK, args, blob=wanted.packed, timeout_s=LISTING_TIMEOUT_S
+        )
         name = f"{wanted.digest} {answer.lacking}"
         with self._lock:
             if name not in self._rows:
-                own = bitmaps.rows_of(answer.lacking, wanted.rows, session.host.name)
-                self._rows[name] = NamedRows(name, array("I", (wanted.places[row] for row in own)))
+                own_rows = bitmaps.rows_of(answer.lacking, wanted.rows, session.host.name)
+                self._rows[name] = NamedRows(
+                    name, array("I", (wanted.whole_rows[row] for row in own_rows))
+                )
         return _MissingRows(
             session, wanted, self._rows[name], answer.lacking_bytes, answer.folder_id
         )
@@ -223,7 +227,7 @@ class _Sending:
         outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
         streams = self._data.streams(
             {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
-            {name: lack.wanted.places for name, lack in lacks.items()},
+            {name: lack.wanted.whole_rows for name, lack in lacks.items()},
             self._complete,
         )
         for name, lack in lacks.items():
@@ -301,15 +305,15 @@ class _Sending:
         soon as it has received everything. Raises SourceChanged.
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
-        mine = {name: lacks[name] for name in stream.receivers}
+        receivers = {name: lacks[name] for name in stream.receivers}
         # Bitmaps are packed once for all hosts that should have the same rows.
-        wanted = {lack.wanted.digest: lack.wanted for lack in mine.values()}
+        wanted = {lack.wanted.digest: lack.wanted for lack in receivers.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
         def join(member: MemberSession) -> Args:
             if member.lends:
                 return self._where
-            return {**self._where, "moved": moved[mine[member.name].wanted.digest]}
+            return {**self._where, "moved": moved[receivers[member.name].wanted.digest]}
 
         def put_in_place(member: MemberSession) -> None:
             if is_only and not member.lends:
@@ -327,13 +331,13 @@ class _Sending:
             check_source=self._check_unchanged,
             reconnect=self._reconnect,
         )
-        members = self._make_members(stream, mine, rows, delivery)
+        members = self._make_members(stream, receivers, rows, delivery)
         broadcast, outcomes = delivery.broadcast(
             members,
             lambda host, arrived, _: self._emit_progress(number, host, arrived, lacks),
             shown=self._what if is_only else "",
         )
-        broadcast.report.emit_end(broadcast.own_sent_bytes)
+        broadcast.report.emit_end(broadcast.control_sent_bytes)
         return outcomes
 
     def _make_members(
@@ -377,12 +381,16 @@ class _Sending:
     def _connect_lender(self, host: str, id_: str, rows: RowSet, total: int) -> MemberSession:
         """Tell a host which of its files it sends to others, and return the host as a member."""
         origin, split = self._data.origin, self._data.split
-        known = [*self._complete, *(split.lenders if split else ()), *([origin] if origin else ())]
-        session = session_of(self._fleet, next(each for each in known if each.name == host))
+        candidates = [
+            *self._complete,
+            *(split.lenders if split else ()),
+            *([origin] if origin else ()),
+        ]
+        session = session_of(self._fleet, next(each for each in candidates if each.name == host))
         root = self._data.listing.root if origin else ""
         args = {**self._where, "id": id_, "root": root}
         listed, _ = self._data.listing.rows.select_files(self._whole.bitmap(rows))
-        session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LOOK_S)
+        session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LISTING_TIMEOUT_S)
         return MemberSession(session, 0, total, lends=True)
 
     def _commit(self, session: Session) -> None:
@@ -390,7 +398,7 @@ class _Sending:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "staged": True, "parts": wanted.parts}
         blob = wanted.parts_packed if wanted.parts else b""
-        if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LOOK_S).ok:
+        if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LISTING_TIMEOUT_S).ok:
             raise HostFailed(
                 f"data {self._name} is incomplete after the transfer",
                 where=session.host.name,
@@ -425,11 +433,11 @@ class _Sending:
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
-def _groups(lacks: Mapping[str, _MissingRows], alone: set[str]) -> list[list[str]]:
+def _groups(lacks: Mapping[str, _MissingRows], separate: set[str]) -> list[list[str]]:
     """Return the hosts in groups that share a folder. Only the first host of a group gets data."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():
-        shared = lack.folder_id if name not in alone else ""
+        shared = lack.folder_id if name not in separate else ""
         groups.setdefault(shared or f"only {name}", []).append(name)
     return list(groups.values())
 

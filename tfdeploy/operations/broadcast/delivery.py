@@ -136,8 +136,8 @@ class Delivery:
 
 def make_join(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
     """Return a `join` function for Delivery that gives all hosts the same `args` and `files`."""
-    given = {**args, "files": [list(each) for each in files]}
-    return lambda member: given
+    join_args = {**args, "files": [list(each) for each in files]}
+    return lambda member: join_args
 
 
 def listing_of(files: Iterable[NamedFile]) -> Listing:

@@ -18,7 +18,7 @@ from tfdeploy.transport.protocols import AgentChannel
 
 AT_ONCE = 8  # pieces that are on their way at the same time: 2 MiB in all
 PUT_S = 120.0  # timeout of one call
-_LOOK_S = 0.2  # longest wait, in seconds, before `_closed` is checked again
+_CHECK_INTERVAL_S = 0.2  # longest wait, in seconds, before `_closed` is checked again
 
 
 class Feeder:
@@ -69,7 +69,7 @@ class Feeder:
             while leaves is None:
                 if self._closed:
                     return
-                leaves = self._source.wait_for(segment, _LOOK_S)
+                leaves = self._source.wait_for(segment, _CHECK_INTERVAL_S)
             args = {"id": self._id, "segment": segment}
             answer = self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S)
             wanted = pieces.bitmap_from(unpack_bitmap(answer.wanted, self._host))
@@ -81,7 +81,7 @@ class Feeder:
                 )
                 self._lock.notify_all()
                 while len(self._ready) > pieces.SEGMENT and not self._closed:
-                    self._lock.wait(_LOOK_S)
+                    self._lock.wait(_CHECK_INTERVAL_S)
 
     def _send_pieces(self) -> None:
         """Send wanted pieces one after another, until the feeder is closed."""

@@ -17,8 +17,8 @@ from tfdeploy.model.answers.broadcast import (
     BROADCAST_JOIN,
     BROADCAST_LEND,
     BROADCAST_ROOTS,
-    Had,
     MemberReport,
+    ReceivedBytes,
 )
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
@@ -62,7 +62,9 @@ class MemberSession:
     # host, that is ignored.
     parents: set[str] = field(default_factory=set)
     feeder: Feeder | None = None
-    stripes_from_here: frozenset[int] = frozenset()  # stripes that this machine sends to the member
+    stripes_from_control: frozenset[int] = (
+        frozenset()
+    )  # stripes that this machine sends to the member
     reconnects: int = 0
     why_lost: TfdeployError | None = None  # the error that ended the last connection
     _received_before: int = 0  # bytes received over earlier connections
@@ -73,7 +75,7 @@ class MemberSession:
     _wanted: list[int] = field(default_factory=list)
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
-    _stream: Stream[MemberReport, Had] | None = None
+    _stream: Stream[MemberReport, ReceivedBytes] | None = None
     busy: bool = False  # True while a call to the member is in progress
     # True once the source was found unchanged after the member was complete.
     source_seen: bool = False
@@ -106,8 +108,10 @@ class MemberSession:
         These bytes were received, or an interrupted earlier broadcast has left them on the member's
         disk.
         """
-        known = max(self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes))
-        return self.lacking_bytes if self.complete else min(known, self.lacking_bytes)
+        known_bytes = max(
+            self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes)
+        )
+        return self.lacking_bytes if self.complete else min(known_bytes, self.lacking_bytes)
 
     @property
     def best_rate(self) -> float | None:
@@ -135,8 +139,8 @@ class MemberSession:
         try:
             return str(ipaddress.ip_address(literal))
         except ValueError:
-            words = (self.agent.hello.ssh_connection or "").split()
-            return words[2] if len(words) == 4 else None
+            fields = (self.agent.hello.ssh_connection or "").split()
+            return fields[2] if len(fields) == 4 else None
 
     @property
     def site(self) -> str:
@@ -205,7 +209,12 @@ class MemberSession:
         self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
         self.have_bytes, self.source_seen, self.placing = 0, False, False
         self._proved_bytes, self._proved_at = 0, time.monotonic()
-        self.feeder, self.stripes_from_here, self._feeds, self._roots = None, frozenset(), None, 0
+        self.feeder, self.stripes_from_control, self._feeds, self._roots = (
+            None,
+            frozenset(),
+            None,
+            0,
+        )
 
     def hurry_if_silent(self) -> None:
         """Shorten the session's timeouts if the member is silent, because others wait for it."""
@@ -285,13 +294,13 @@ class MemberSession:
             [name, *parents[name], sorted(feed.stripe for feed in feeds if feed.parent == name)]
             for name in sorted({feed.parent for feed in feeds if feed.parent})
         ]
-        here = sorted(feed.stripe for feed in feeds if not feed.parent)
+        control_stripes = sorted(feed.stripe for feed in feeds if not feed.parent)
         self.parents.update(feed.parent for feed in feeds)
         args = {
             "id": id_,
             "stripes": stripes,
             "parents": rows,
-            "here": here,
+            "here": control_stripes,
             **self._new_roots(roots),
         }
         self.agent.call(BROADCAST_FEEDS, args, timeout_s=CALL_S)

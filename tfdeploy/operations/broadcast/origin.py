@@ -12,7 +12,9 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import listed
 
-LOOK_S = 600.0  # longest silence of the host, in seconds, while it reads the folders and files
+LISTING_TIMEOUT_S = (
+    600.0  # longest silence of the host, in seconds, while it reads the folders and files
+)
 MOST_BYTES = 256 << 20  # limit for a packed listing, in bytes
 
 
@@ -37,7 +39,9 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
 
     def state_digest(session: Session) -> str | None:
         args = {"path": data.source, "brief": True}
-        with closing(session.agent().stream(DATA_LOOK, args, silence_s=LOOK_S)) as stream:
+        with closing(
+            session.agent().stream(DATA_LOOK, args, silence_s=LISTING_TIMEOUT_S)
+        ) as stream:
             for _ in stream:
                 break
             return stream.value.stamp if stream.value is not None else None
@@ -53,7 +57,9 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
 def _list_origin(session: Session, path: str) -> DataListing:
     host, packed = session.host.name, bytearray()
     try:
-        with closing(session.agent().stream(DATA_LOOK, {"path": path}, silence_s=LOOK_S)) as stream:
+        with closing(
+            session.agent().stream(DATA_LOOK, {"path": path}, silence_s=LISTING_TIMEOUT_S)
+        ) as stream:
             for _, blob in stream:
                 packed += blob
                 if len(packed) > MOST_BYTES:

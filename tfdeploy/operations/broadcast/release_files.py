@@ -23,15 +23,21 @@ Place = Callable[[Session], None]
 
 
 def send_release_files(
-    job: str, release: str, code: CodeFiles, begun: Mapping[str, Begun], emit: Emit, place: Place
+    job: str,
+    release: str,
+    code: CodeFiles,
+    ready: Mapping[str, Begun],
+    emit: Emit,
+    put_in_place: Place,
 ) -> dict[str, Outcome]:
     """Send the missing files, and return the outcomes by host.
 
-    `place` is called for each host as soon as the host has all of its files. A host has no outcome
-    if nothing was sent to it, because its files are small or no other host lacks the same files.
+    `put_in_place` is called for each host as soon as the host has all of its files. A host has no
+    outcome if nothing was sent to it, because its files are small or no other host lacks the same
+    files.
     """
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
-    for name, each in begun.items():
+    for name, each in ready.items():
         groups.setdefault(tuple(sorted(each.wanted)), {})[name] = each
     outcomes: dict[str, Outcome] = {}
     for wanted, group in groups.items():
@@ -44,7 +50,7 @@ def send_release_files(
                 emit,
                 make_join({"job": job, "release": release}, files),
                 root=code.root,
-                put_in_place=lambda member: place(member.session),
+                put_in_place=lambda member: put_in_place(member.session),
             )
             outcomes.update(_send(moved, group, code.root))
     return outcomes

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tfdeploy.model.events import BroadcastFields, Emit, SlowestLink
+from tfdeploy.model.text.folding import group
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.emit import emit_broadcast
 from tfdeploy.planning.broadcast.feeds import FeedPlan
@@ -77,7 +78,7 @@ class Report:
             for child, each in self.fed.items()
             for stripe, parent in sorted(each.items())
         ]
-        stripes, slow = (plan.stripes, sorted(plan.slow)) if plan else (1, [])
+        stripes, slow = (plan.stripes, sorted(plan.slow_hosts)) if plan else (1, [])
         return {
             "what": self.what,
             "state": state,
@@ -106,10 +107,9 @@ def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink 
 def _depths(fed: Fed) -> dict[str, int]:
     """Return {host: over how many other hosts its pieces come, on the shortest way}."""
     level = [host for host, parents in fed.items() if not parents or "" in parents.values()]
-    children: dict[str, list[str]] = {}
-    for child, parents in fed.items():
-        for parent in parents.values():
-            children.setdefault(parent, []).append(child)
+    children = group(
+        (parent, child) for child, parents in fed.items() for parent in parents.values()
+    )
     level += [parent for parent in children if parent and parent not in fed]
     depths = dict.fromkeys(level, 0)
     # The list grows during the loop.

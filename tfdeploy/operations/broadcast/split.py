@@ -149,13 +149,13 @@ def _wanted_by_host(
     workers_of: dict[str, set[int]] = {}
     for worker, host in enumerate(request.workers):
         workers_of.setdefault(folders[host], set()).add(worker)
-    wholes = {folders[host] for host in request.whole}
+    whole_folders = {folders[host] for host in request.whole}
     wanted_by_host: dict[str, Wanted] = {}
-    for folder in {**workers_of, **dict.fromkeys(wholes)}:
-        mine: Collection[int] = (
-            range(len(request.workers)) if folder in wholes else workers_of[folder]
+    for folder in {**workers_of, **dict.fromkeys(whole_folders)}:
+        folder_parts: Collection[int] = (
+            range(len(request.workers)) if folder in whole_folders else workers_of[folder]
         )
-        rows = (row for row, part in zip(files, owners, strict=True) if part in mine)
+        rows = (row for row, part in zip(files, owners, strict=True) if part in folder_parts)
         wanted_by_host[folder] = wanted_part(
             listing, parts, len(request.workers), make_bitmap(rows, len(listing.rows))
         )

@@ -29,7 +29,7 @@ class StalledHosts:
     members: Mapping[str, MemberSession]
     summed_at: float = field(default_factory=time.monotonic)
     # {stalled host: since when only this machine sends to it, in monotonic seconds}.
-    _fed_from_here: dict[str, float] = field(default_factory=dict)
+    _fed_from_control: dict[str, float] = field(default_factory=dict)
 
     @property
     def timeout_s(self) -> float:
@@ -43,13 +43,13 @@ class StalledHosts:
 
         No other host may send to a stalled host.
         """
-        return {(child, parent) for child in self._fed_from_here for parent in self.members}
+        return {(child, parent) for child in self._fed_from_control for parent in self.members}
 
     def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:
         """Return the hosts of `waiting` that have been stalled for the whole timeout."""
-        now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_here
+        now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_control
         stalled = [member for member in waiting if member.stalled_s(self.summed_at) > timeout_s / 2]
-        self._fed_from_here = since = {
+        self._fed_from_control = since = {
             member.name: before.get(member.name, now) for member in stalled
         }
         over = [member for member in stalled if member.stalled_s(self.summed_at) > timeout_s]

@@ -24,15 +24,16 @@ NO_PART = 0xFFFF  # part number of a row that is no file, because folders and li
 class Wanted:
     """The files of a data set that one host should have, as the listing `rows`.
 
-    `digest` is the hash of their content, and `attributes` the hash of their attributes. `places`
-    maps each row to its row number in the whole data set. `parts` is the number of parts into which
-    the data set is split, or 0 if it is not split. `part_of_row` has the part number of each row.
+    `digest` is the hash of their content, and `attributes` the hash of their attributes.
+    `whole_rows` maps each row to its row number in the whole data set. `parts` is the number of
+    parts into which the data set is split, or 0 if it is not split. `part_of_row` has the part
+    number of each row.
     """
 
     rows: Listing = field(repr=False)
     digest: str
     attributes: str
-    places: Sequence[int] = field(repr=False)
+    whole_rows: Sequence[int] = field(repr=False)
     parts: int = 0
     part_of_row: array[int] | None = field(default=None, repr=False)
 
@@ -68,9 +69,9 @@ class Wanted:
         `rows` are row numbers of the whole data set.
         """
         # If both numberings are equal, visit only `rows`, not all rows of a large data set.
-        same = isinstance(self.places, range)
-        own = rows if same else (own for own, place in enumerate(self.places) if place in rows)
-        return bytes(make_bitmap(own, len(self.rows)))
+        is_whole = isinstance(self.whole_rows, range)
+        own_rows = (own for own, whole in enumerate(self.whole_rows) if whole in rows)
+        return bytes(make_bitmap(rows if is_whole else own_rows, len(self.rows)))
 
 
 def wanted_whole(listing: DataListing) -> Wanted:
@@ -86,14 +87,14 @@ def wanted_part(
     `owners` has the part number of each row of the whole data set, and NO_PART for a row that is no
     file.
     """
-    rows, places = listing.rows.select_files(files)
+    rows, whole_rows = listing.rows.select_files(files)
     return Wanted(
         rows,
         rows.digest(),
         rows.attributes_digest(),
-        places,
+        whole_rows,
         parts,
-        array("H", (owners[place] for place in places)),
+        array("H", (owners[row] for row in whole_rows)),
     )
 
 
@@ -104,10 +105,10 @@ def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
     A hard link is in the same part as its file.
     """
     owner_of_row = array("H", [NO_PART]) * len(listing)
-    given = iter(owners)
+    remaining_owners = iter(owners)
     for index, row in enumerate(listing):
         if row.kind == FILE:
             owner_of_row[index] = (
-                next(given) if row.same_as == NOT_LINKED else owner_of_row[row.same_as]
+                next(remaining_owners) if row.same_as == NOT_LINKED else owner_of_row[row.same_as]
             )
     return owner_of_row

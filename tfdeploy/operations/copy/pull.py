@@ -21,7 +21,7 @@ from itertools import islice
 from pathlib import Path
 
 from tfdeploy.errors import BadAnswer, HostFailed, Refused
-from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, Listed, Rows
+from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, ListedFolder, Rows
 from tfdeploy.model.answers.listing import FoundFile, checked
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
@@ -109,7 +109,7 @@ def list_files(session: Session, source: Source) -> Listing:
         stream.close()
 
 
-def _rows(stream: Stream[Rows, Listed]) -> Iterator[FoundFile]:
+def _rows(stream: Stream[Rows, ListedFolder]) -> Iterator[FoundFile]:
     """Yield the rows as they come. Raise ValueError after LIST_S seconds."""
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:

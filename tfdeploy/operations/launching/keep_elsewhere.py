@@ -25,7 +25,7 @@ def set_aside_elsewhere(
 
     Returns the errors by host, and emits a warning for each host that failed.
     """
-    used = {host.host for host in plan.hosts}
+    used = {*plan.host_names}
     others = tuple(host for host in hosts if host.name not in used)
     if not others or not plan.keep:
         return {}

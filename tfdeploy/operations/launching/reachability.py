@@ -14,7 +14,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.answers.runs import RUN_LINKS, ShutPort
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, group
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.launching.renewal import refuse_lapsed, renew
 from tfdeploy.operations.outcomes import values_or_error
@@ -96,10 +96,9 @@ def unreachable_error(
     It has one line for each host that no other host reaches, and one line for each other pair of
     hosts. `shut`: the ports that each host does not reach. `asked`: how many hosts tried each host.
     """
-    pairs: dict[tuple[str, str], list[ShutPort]] = {}
-    for seen_from, ports in shut.items():
-        for each in ports:
-            pairs.setdefault((seen_from, each.host), []).append(each)
+    pairs = group(
+        ((seen_from, each.host), each) for seen_from, ports in shut.items() for each in ports
+    )
     named = {host.name: host for host in hosts}
     alone = [name for name in named if 1 < asked.get(name, 0) == sum(to == name for _, to in pairs)]
     lines = [

@@ -9,9 +9,10 @@ import secrets
 from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from tfdeploy.errors import BadAnswer, TfdeployError
-from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, Measured
+from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkMeasurement
 from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
@@ -84,12 +85,9 @@ def _listen(
     first_item = next((item for item, _ in stream), None)
     if first_item is None or not set(first_item.ports) <= set(end.ports):
         raise BadAnswer("it listens on ports that it was not asked for", where=host)
-    taken = {
-        port: first_item.taken.get(str(port), "")
-        for port in end.ports
-        if port not in first_item.ports
-    }
-    return _Listener(end.address, tuple(first_item.ports), token, taken)
+    ports = tuple(first_item.ports)
+    taken = {port: first_item.taken.get(str(port), "") for port in end.ports if port not in ports}
+    return _Listener(end.address, ports, token, taken)
 
 
 @dataclass(frozen=True)
@@ -132,7 +130,7 @@ class _Trial:
         of a round do not share a host's network link.
         """
         good = {(link.from_host, link.to_host): link.port for link in reversed(links) if link.ok}
-        figures: dict[tuple[str, str], tuple[float | None, float | None]] = {}
+        figures: dict[tuple[str, str], dict[str, Any]] = {}
         for pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
             targets = dict(
                 pair if pair in good else pair[::-1]
@@ -140,7 +138,7 @@ class _Trial:
                 if pair in good or pair[::-1] in good
             )
 
-            def measure(session: Session, targets: Mapping[str, str] = targets) -> Measured:
+            def measure(session: Session, targets: Mapping[str, str] = targets) -> LinkMeasurement:
                 host, to = session.host.name, targets[session.host.name]
                 args = {"link": self._target(to, good[host, to]), "key": self.key}
                 return session.agent().call(CHECK_MEASURE, args, timeout_s=MEASURE_S)
@@ -149,14 +147,13 @@ class _Trial:
                 self.fleet.each(tuple(self.hosts[name] for name in targets), measure, waits=True)
             )
             for name, reply in outcomes.items():
-                figures[name, targets[name]] = (reply.ms, reply.to_mbit_s)
-                figures[targets[name], name] = (reply.ms, reply.from_mbit_s)
-        filled = []
-        for link in links:
-            ms, mbit_s = (
-                figures.get((link.from_host, link.to_host), (None, None))
+                figures[name, targets[name]] = {"ms": reply.ms, "mbit_s": reply.to_mbit_s}
+                figures[targets[name], name] = {"ms": reply.ms, "mbit_s": reply.from_mbit_s}
+        return with_slow(
+            [
+                replace(link, **figures.get((link.from_host, link.to_host), {}))
                 if link.ok
-                else (None, None)
-            )
-            filled.append(replace(link, ms=ms, mbit_s=mbit_s))
-        return with_slow(filled)
+                else link
+                for link in links
+            ]
+        )

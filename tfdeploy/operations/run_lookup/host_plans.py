@@ -86,7 +86,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: tuple[Host, ...] = 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """Return the plan, with those of `hosts` added that the plan does not name yet."""
-    named = {each.host for each in plan.hosts}
+    named = {*plan.host_names}
     more = (
         HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
         for host in hosts

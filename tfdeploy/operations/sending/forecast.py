@@ -18,7 +18,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.output.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.bitmaps import NamedRows
-from tfdeploy.operations.broadcast.data_set import LOOK_S, DataSet, has_data_set
+from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import check_requested_paths
 from tfdeploy.operations.copy.code_files import LEAST_BROADCAST_BYTES
@@ -207,10 +207,10 @@ def _ask_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _
     assert wanted is not None
     if has_data_set(session, where, wanted):
         return None
-    answer = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LOOK_S)
+    answer = session.agent().call(DATA_HELD, where, blob=wanted.packed, timeout_s=LISTING_TIMEOUT_S)
     held = {row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted.rows, host)}
     lacking = [
         row for row in range(len(wanted.rows)) if wanted.rows.is_content(row) and row not in held
     ]
-    rows = NamedRows(host, [wanted.places[row] for row in lacking])
-    return _MissingRows(rows, wanted.places, answer.folder_id or f"only {host}")
+    rows = NamedRows(host, [wanted.whole_rows[row] for row in lacking])
+    return _MissingRows(rows, wanted.whole_rows, answer.folder_id or f"only {host}")

@@ -36,8 +36,8 @@ class Watch:
     ) -> None:
         """Watch all hosts of the run, or `only` these."""
         self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
-        self.asked = tuple(host.host for host in plan.hosts if only is None or host.host in only)
-        self.unasked = frozenset(host.host for host in plan.hosts) - frozenset(self.asked)
+        self.asked = tuple(n for n in plan.host_names if only is None or n in only)
+        self.unasked = frozenset(plan.host_names) - {*self.asked}
         self.states: dict[str, wire.HostRunState | None] = {}
         self.tasks: dict[str, wire.TaskStatus] = {}
         self.samples: dict[str, TaskSample] = {}  # the newest sample of each task

@@ -11,15 +11,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
-from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, Member
 
 
 @dataclass(frozen=True)
 class Blame:
     """The slow hosts and sites of a broadcast."""
 
-    slow: frozenset[str]  # hosts that send to no other host from now on
-    thin: frozenset[str]  # sites with a slow network link; they send to no other site
+    slow_hosts: frozenset[str]  # hosts that send to no other host from now on
+    slow_sites: frozenset[str]  # sites with a slow network link; they send to no other site
 
 
 def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
@@ -27,28 +27,31 @@ def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
 
     `doubts`: the connections that delivered nothing or far too little.
     """
-    slow = {
+    slow_hosts = {
         name
         for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items()
         if len(parents) > 1
     }
-    left = [doubt for doubt in doubts if doubt.child not in slow]
+    remaining = [doubt for doubt in doubts if doubt.child not in slow_hosts]
     across = [
         doubt
-        for doubt in left
-        if doubt.parent != HERE and members[doubt.child].site != members[doubt.parent].site
+        for doubt in remaining
+        if doubt.parent != CONTROL_MACHINE
+        and members[doubt.child].site != members[doubt.parent].site
     ]
     entered = _grouped((members[doubt.child].site, doubt.child) for doubt in across)
-    thin = {site for site, children in entered.items() if len(children) > 1}
-    slow |= {child for children in entered.values() if len(children) == 1 for child in children}
-    near = _grouped((doubt.parent, doubt.child) for doubt in left if doubt not in across)
+    slow_sites = {site for site, children in entered.items() if len(children) > 1}
+    slow_hosts |= {
+        child for children in entered.values() if len(children) == 1 for child in children
+    }
+    near = _grouped((doubt.parent, doubt.child) for doubt in remaining if doubt not in across)
     for parent, children in near.items():
-        slow |= children if len(children) == 1 else {parent} - {HERE}
-    return Blame(frozenset(slow), frozenset(thin))
+        slow_hosts |= children if len(children) == 1 else {parent} - {CONTROL_MACHINE}
+    return Blame(frozenset(slow_hosts), frozenset(slow_sites))
 
 
 def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     groups: dict[str, set[str]] = {}
-    for one, other in pairs:
-        groups.setdefault(one, set()).add(other)
+    for key, value in pairs:
+        groups.setdefault(key, set()).add(value)
     return groups

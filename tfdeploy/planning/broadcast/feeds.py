@@ -7,7 +7,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 
-HERE = ""  # in place of a host's name: the control machine is the sender
+from tfdeploy.model.text.folding import group
+
+CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's name
 
 
 @dataclass(frozen=True)
@@ -57,7 +59,7 @@ class Feed:
     A stripe is a share of the pieces that is distributed separately.
     """
 
-    parent: str  # HERE is the control machine
+    parent: str  # CONTROL_MACHINE is the control machine
     child: str
     stripe: int = 0
 
@@ -91,11 +93,11 @@ class FeedPlan:
     # Each incomplete host has exactly one connection for each stripe. No stripe contains a cycle.
     feeds: tuple[Feed, ...]
     # Hosts that received or sent far too little. They send to nobody.
-    slow: frozenset[str] = frozenset()
-    thin: frozenset[str] = frozenset()  # sites with a slow network link; they send to no other site
-    doubts: tuple[
-        Doubt, ...
-    ] = ()  # the slow connections that are the evidence for `slow` and `thin`
+    slow_hosts: frozenset[str] = frozenset()
+    # Sites with a slow network link. They send to no other site.
+    slow_sites: frozenset[str] = frozenset()
+    # The slow connections that are the evidence for `slow_hosts` and `slow_sites`.
+    doubts: tuple[Doubt, ...] = ()
     moves: tuple[Move, ...] = ()
 
     @cached_property
@@ -127,9 +129,7 @@ def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return site -> its members. Sites with a complete member come first.
 
     Apart from that, sites have the order in which their first members appear."""
-    sites: dict[str, list[Member]] = {}
-    for member in members:
-        sites.setdefault(member.site, []).append(member)
+    sites = group((member.site, member) for member in members)
     return dict(
         sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1]))
     )

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.planning.broadcast.feeds import (
-    HERE,
+    CONTROL_MACHINE,
     Feed,
     FeedPlan,
     Member,
@@ -38,11 +38,14 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
-    known = {member.name: member for member in members}
+    members_by_name = {member.name: member for member in members}
     # These hosts waited before the broadcast began. A Move records that time, so that the wait does
     # not count against them.
-    waited = (feed for feed in feeds if known[feed.child].intake(feed.stripe).starved_s)
-    moves = tuple(move(known[feed.child], feed.stripe, known.get(feed.parent)) for feed in waited)
+    waited = (feed for feed in feeds if members_by_name[feed.child].intake(feed.stripe).starved_s)
+    moves = tuple(
+        move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
+        for feed in waited
+    )
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
 
 
@@ -58,28 +61,40 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     The last relay of a site is left with room for one more child: the first host of the next site.
     """
     feeds: list[Feed] = []
-    before: list[str] = []  # relays so far that may send to the next site, the best one last
+    earlier_relays: list[
+        str
+    ] = []  # relays so far that may send to the next site, the best one last
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)
         # There are too few sources to divide them among the stripes. So each of them may send every
         # stripe, as the control machine does.
         if len(sources) < stripes:
-            before, sources = [*before, *sources], []
+            earlier_relays, sources = [*earlier_relays, *sources], []
         sources = sources[stripe::stripes]
         order = [*sources, *relays, *leaves]
         able = len(sources) + len(relays)
         if order and not sources:
-            feeds.append(Feed(before[-1] if before else HERE, order[0], stripe))
+            feeds.append(
+                Feed(earlier_relays[-1] if earlier_relays else CONTROL_MACHINE, order[0], stripe)
+            )
         heads = max(len(sources), 1)
         for position in range(heads, len(order)):
             if able:
                 parent = order[_parent(position - heads, able, stripes)]
             else:
-                parent = before[-1 - position % len(before)] if before else HERE
+                parent = (
+                    earlier_relays[-1 - position % len(earlier_relays)]
+                    if earlier_relays
+                    else CONTROL_MACHINE
+                )
             feeds.append(Feed(parent, order[position], stripe))
         if able:
-            before = [*before, *order[:able], order[_parent(len(order) - heads, able, stripes)]]
+            earlier_relays = [
+                *earlier_relays,
+                *order[:able],
+                order[_parent(len(order) - heads, able, stripes)],
+            ]
     return feeds
 
 

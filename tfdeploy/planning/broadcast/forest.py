@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
+from tfdeploy.model.text.folding import group
 from tfdeploy.planning.broadcast.feeds import Feed, Member
 
 # A host that failed to reach this many hosts gets its data from the control machine.
@@ -51,19 +52,16 @@ class Forest:
 
     def children(self, stripe: int) -> dict[str, list[str]]:
         """Return parent -> the hosts to which it sends this stripe."""
-        children_of: dict[str, list[str]] = {}
-        for child, parent in self.parents[stripe].items():
-            children_of.setdefault(parent, []).append(child)
-        return children_of
+        return group((parent, child) for child, parent in self.parents[stripe].items())
 
     def ancestors(self, child: str, stripe: int) -> list[str]:
         """Return the child's former parent, the former parent of that host, and so on."""
-        above: list[str] = []
+        ancestors: list[str] = []
         parent = self.before[stripe].get(child)
-        while parent is not None and parent not in above:
-            above.append(parent)
+        while parent is not None and parent not in ancestors:
+            ancestors.append(parent)
             parent = self.before[stripe].get(parent)
-        return above
+        return ancestors
 
     def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
         """Return host -> number of hosts below it in the tree, for `tops` and all hosts below."""

@@ -12,7 +12,7 @@ from statistics import median
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.planning.broadcast.blame import Blame, blame
-from tfdeploy.planning.broadcast.feeds import HERE, Doubt, FeedPlan, Intake
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, FeedPlan, Intake
 from tfdeploy.planning.broadcast.forest import Forest
 
 # A child is slow if its rate is below this share of the rate that its parent could give.
@@ -48,31 +48,33 @@ class Verdict:
     doubts: tuple[Doubt, ...]
     blame: Blame
     starved: frozenset[tuple[str, int]]  # (child, stripe) without data
-    fruitless: frozenset[tuple[str, int]]  # those of `starved` that get another parent
+    needs_new_parent: frozenset[tuple[str, int]]  # those of `starved` that get another parent
 
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     """Return the connections of the plan that deliver too little, and the hosts to blame."""
-    known = {*forest.members, HERE}
+    known_names = {*forest.members, CONTROL_MACHINE}
     doubts = {
-        doubt: None for doubt in plan.doubts if doubt.child in known and doubt.parent in known
+        doubt: None
+        for doubt in plan.doubts
+        if doubt.child in known_names and doubt.parent in known_names
     }
-    court = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
-    starved, fruitless = set(), set()
+    evaluator = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
+    starved, needs_new_parent = set(), set()
     for stripe in range(plan.stripes):
-        for child, parent in court.starved(stripe):
+        for child, parent in evaluator.starved(stripe):
             starved.add((child, stripe))
-            if Doubt(child, parent) in doubts or court.feeds_nobody(child):
-                fruitless.add((child, stripe))
+            if Doubt(child, parent) in doubts or evaluator.feeds_nobody(child):
+                needs_new_parent.add((child, stripe))
             doubts[Doubt(child, parent)] = None
-        doubts |= {Doubt(child, parent): None for child, parent in court.slow(stripe)}
+        doubts |= {Doubt(child, parent): None for child, parent in evaluator.slow(stripe)}
     if plan.stripes == 1:
-        doubts |= dict.fromkeys(court.tried(list(doubts)))
+        doubts |= dict.fromkeys(evaluator.tried(list(doubts)))
     return Verdict(
         doubts=tuple(doubts),
         blame=blame(doubts, forest.members),
         starved=frozenset(starved),
-        fruitless=frozenset(fruitless),
+        needs_new_parent=frozenset(needs_new_parent),
     )
 
 
@@ -96,7 +98,7 @@ class _FeedEvaluator:
         for child, parent in self._feeds(stripe):
             intake, move = self._intake(child, stripe), self._moves.get((child, stripe))
             since = move.starved_s if move and move.have_bytes == intake.have_bytes else 0.0
-            may_be_slow = child in self._before.slow or (
+            may_be_slow = child in self._before.slow_hosts or (
                 self._is_full(parent, stripe) and not usual and not intake.have_bytes
             )
             rate = min(usual, intake.rate or usual)
@@ -116,16 +118,16 @@ class _FeedEvaluator:
         The parent must have received without a break for `patience_s` seconds, or be many bytes
         ahead.
         """
-        above = self._intake(parent, stripe)
-        ahead = above.have_bytes - intake.have_bytes
-        is_long = above.flowing_s >= patience_s or ahead >= BEHIND_BYTES
-        return above.starved_s <= FED_S and ahead > 0 and is_long
+        parent_intake = self._intake(parent, stripe)
+        ahead = parent_intake.have_bytes - intake.have_bytes
+        is_long = parent_intake.flowing_s >= patience_s or ahead >= BEHIND_BYTES
+        return parent_intake.starved_s <= FED_S and ahead > 0 and is_long
 
     def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
         """Yield (child, parent) if the child has been far behind its parent for some time."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
-            if child in self._before.slow or self._is_beyond_thin_line(child, parent):
+            if child in self._before.slow_hosts or self._is_beyond_thin_line(child, parent):
                 continue
             rate = usual if self._is_full(parent, stripe) else self._rate(parent, stripe)
             # A parent with more children than there are stripes has too little uplink for all.
@@ -145,23 +147,25 @@ class _FeedEvaluator:
         it is slow. If it is as fast as others at the end, its successor gets a Doubt too, and with
         two doubts neither host counts as slow.
         """
-        heads = [child for child, parent in self._forest.parents[0].items() if parent == HERE]
-        of_here = [doubt.child for doubt in doubts if doubt.parent == HERE]
+        heads = [
+            child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE
+        ]
+        of_here = [doubt.child for doubt in doubts if doubt.parent == CONTROL_MACHINE]
         if len(heads) != 1 or len(of_here) > 1:
             return
         if of_here:
             first = of_here[0]
-            parent = self._forest.parents[0].get(first, HERE)
+            parent = self._forest.parents[0].get(first, CONTROL_MACHINE)
             if (
                 parent in self._members
                 and first != heads[0]
                 and [doubt.child for doubt in doubts].count(first) == 1
             ):
-                above = self._rate(parent, 0)
-                if self._rate(first, 0) >= SLOWER * above > 0 and self._is_settled(
-                    first, parent, 0, above
+                parent_rate = self._rate(parent, 0)
+                if self._rate(first, 0) >= SLOWER * parent_rate > 0 and self._is_settled(
+                    first, parent, 0, parent_rate
                 ):
-                    yield Doubt(heads[0], HERE)
+                    yield Doubt(heads[0], CONTROL_MACHINE)
             return
         intake, rate = self._intake(heads[0], 0), self._rate(heads[0], 0)
         if (
@@ -170,7 +174,7 @@ class _FeedEvaluator:
             and intake.have_bytes >= TRIED_AFTER_S * rate
             and self._is_dispensable(heads[0])
         ):
-            yield Doubt(heads[0], HERE)
+            yield Doubt(heads[0], CONTROL_MACHINE)
 
     def _is_dispensable(self, head: str) -> bool:
         """Return whether the first host of a chain, `head`, can move to the end.
@@ -182,13 +186,13 @@ class _FeedEvaluator:
             member.site == site
             and self.feeds_nobody(name)
             and self._forest.may_feed(name, head)
-            and name not in self._before.slow
+            and name not in self._before.slow_hosts
             for name, member in self._members.items()
         )
 
     def _feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
         for child, parent in self._forest.parents[stripe].items():
-            if parent == HERE or parent in self._members:
+            if parent == CONTROL_MACHINE or parent in self._members:
                 yield child, parent
 
     def _is_behind(self, child: str, parent: str, stripe: int, due: float) -> bool:
@@ -215,7 +219,11 @@ class _FeedEvaluator:
 
     def _is_beyond_thin_line(self, child: str, parent: str) -> bool:
         site = self._members[child].site
-        return parent != HERE and self._members[parent].site != site and site in self._before.thin
+        return (
+            parent != CONTROL_MACHINE
+            and self._members[parent].site != site
+            and site in self._before.slow_sites
+        )
 
     def _intake(self, name: str, stripe: int) -> Intake:
         return self._members[name].intake(stripe)
@@ -224,7 +232,7 @@ class _FeedEvaluator:
         return self._intake(name, stripe).rate or 0.0
 
     def _is_full(self, parent: str, stripe: int) -> bool:
-        return parent == HERE or self._has_all(parent, stripe)
+        return parent == CONTROL_MACHINE or self._has_all(parent, stripe)
 
     def _has_all(self, name: str, stripe: int) -> bool:
         intake = self._intake(name, stripe)

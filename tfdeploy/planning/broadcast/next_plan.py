@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from tfdeploy.planning.broadcast.feeds import HERE, Feed, FeedPlan, Member, Move, move
+from tfdeploy.planning.broadcast.choose_parents import choose_parents
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Feed, FeedPlan, Member, Move, move
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict, judge
-from tfdeploy.planning.broadcast.place import place_children
 
 
 def next_plan(
@@ -25,17 +25,17 @@ def next_plan(
     `shut`: (child, parent) pairs that could not connect. `out`: members that died or sent wrong
     pieces; they neither send nor receive any more.
     """
-    known = {member.name: member for member in members if member.name not in out}
-    forest = Forest(plan.feeds, plan.stripes, known, shut)
+    members_by_name = {member.name: member for member in members if member.name not in out}
+    forest = Forest(plan.feeds, plan.stripes, members_by_name, shut)
     verdict = judge(plan, forest)
     _cut(forest, verdict)
-    lone = [
+    without_parent = [
         (name, stripe)
         for stripe, parents in enumerate(forest.parents)
-        for name, member in known.items()
+        for name, member in members_by_name.items()
         if not member.is_complete and name not in parents
     ]
-    place_children(forest, verdict, lone)
+    choose_parents(forest, verdict, without_parent)
     fed = sum(len(parents) for parents in forest.parents)
     if (
         forest.parents == forest.before
@@ -47,8 +47,8 @@ def next_plan(
     changed = FeedPlan(
         stripes=plan.stripes,
         feeds=_feeds(plan, forest),
-        slow=verdict.blame.slow,
-        thin=verdict.blame.thin,
+        slow_hosts=verdict.blame.slow_hosts,
+        slow_sites=verdict.blame.slow_sites,
         doubts=verdict.doubts,
         moves=_moves(plan, forest, verdict),
     )
@@ -58,18 +58,18 @@ def next_plan(
 def _cut(forest: Forest, verdict: Verdict) -> None:
     """Remove the connections that must end: the parent may not send any more, or sends nothing."""
     for stripe, parent, child in list(forest.feeds()):
-        must_end = parent != HERE and not _holds(forest, verdict, parent, child)
-        if must_end or (child, stripe) in verdict.fruitless:
+        must_end = parent != CONTROL_MACHINE and not _holds(forest, verdict, parent, child)
+        if must_end or (child, stripe) in verdict.needs_new_parent:
             del forest.parents[stripe][child]
 
 
 def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
-    if parent in verdict.blame.slow or not forest.may_feed(parent, child):
+    if parent in verdict.blame.slow_hosts or not forest.may_feed(parent, child):
         return False
-    above, site = forest.members[parent], forest.members[child].site
-    is_thin = above.site in verdict.blame.thin and not above.is_complete
+    parent_member, site = forest.members[parent], forest.members[child].site
+    is_thin = parent_member.site in verdict.blame.slow_sites and not parent_member.is_complete
     # A slow host must not be the one through which data enters its site.
-    return above.site == site or not (is_thin or child in verdict.blame.slow)
+    return parent_member.site == site or not (is_thin or child in verdict.blame.slow_hosts)
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:

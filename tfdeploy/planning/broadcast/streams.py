@@ -21,36 +21,36 @@ class Stream:
 
 
 def streams(
-    wanting: Mapping[str, Sequence[int]],
-    lacking: Mapping[str, Sequence[int]],
+    wanted_rows: Mapping[str, Sequence[int]],
+    missing_rows: Mapping[str, Sequence[int]],
     sizes: Sequence[int],
-    held: Mapping[str, Sequence[int]],
+    held_rows: Mapping[str, Sequence[int]],
     origin: str | None = None,
 ) -> list[Stream]:
     """Return the streams that send each host the files it lacks. An empty file is not sent.
 
-    A file is identified by its row number in the file list. `wanting`: host -> all files that the
-    host should have. `lacking`: host -> those of them that are missing there. `held`: host -> the
-    files that the host may send. `origin`: a host that has all files. If several hosts have a
-    file, the one with the fewest bytes to send so far sends it. Hosts that should have the same
-    files get them in one stream, so there are few streams.
+    A file is identified by its row number in the file list. `wanted_rows`: host -> all files that
+    the host should have. `missing_rows`: host -> those of them that are missing there. `held_rows`:
+    host -> the files that the host may send. `origin`: a host that has all files. If several hosts
+    have a file, the one with the fewest bytes to send so far sends it. Hosts that should have the
+    same files get them in one stream, so there are few streams.
     """
-    moved = sorted({row for rows in lacking.values() for row in rows if sizes[row]})
-    wanted_by, held_by = _hosts_of(wanting, moved), _hosts_of(held, moved)
+    moved = sorted({row for rows in missing_rows.values() for row in rows if sizes[row]})
+    wanted_by, held_by = _hosts_of(wanted_rows, moved), _hosts_of(held_rows, moved)
     always = [origin] if origin is not None else []
-    lent = dict.fromkeys([*held, *always], 0)
+    lent_bytes = dict.fromkeys([*held_rows, *always], 0)
     stream_of: dict[tuple[tuple[str, ...], str | None], Stream] = {}
     for row in moved:
         receivers = tuple(wanted_by[row])
-        able = [*held_by[row], *always]
-        lender = min(able, key=lent.__getitem__) if able else None
+        candidates = [*held_by[row], *always]
+        lender = min(candidates, key=lent_bytes.__getitem__) if candidates else None
         if lender is not None:
-            lent[lender] += sizes[row]
+            lent_bytes[lender] += sizes[row]
         stream_of.setdefault((receivers, lender), Stream(receivers, lender)).rows.append(row)
     for stream in stream_of.values():
         rows = set(stream.rows)
         stream.receivers = tuple(
-            host for host in stream.receivers if not rows.isdisjoint(lacking[host])
+            host for host in stream.receivers if not rows.isdisjoint(missing_rows[host])
         )
     return list(stream_of.values())
 

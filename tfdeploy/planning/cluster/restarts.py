@@ -19,11 +19,6 @@ def on_death(job: Job, role: str) -> str:
     return "gang" if role in rules(job.mode).breaks else "alone"
 
 
-def in_gang(job: Job, role: str) -> bool:
-    """Return whether tasks of this role are among those that the mode restarts together."""
-    return bool(job.restart_max) and role in rules(job.mode).gang
-
-
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
     """Return the host whose `keep` folders go to all other hosts before tasks restart together.
 

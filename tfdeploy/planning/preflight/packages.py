@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
+from tfdeploy.model.output.check import Level
 from tfdeploy.model.text.nexts import similar
 from tfdeploy.model.text.units import listed
 from tfdeploy.planning.preflight.case import Case, Problem
@@ -14,6 +15,7 @@ from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
 _LISTED = 12  # limits the number of requirement lines that one fix lists
+_LEVELS: dict[bool, Level] = {True: "error", False: "warning"}  # by whether every run imports it
 
 
 def packages(case: Case) -> Iterator[Problem]:
@@ -25,62 +27,42 @@ def packages(case: Case) -> Iterator[Problem]:
     if not lacking or not case.needs.runs_program(case.host.name):
         return
     fixes = {each: _fix(case, each) for each in lacking}
-    for sure in (True, False):
+    for sure, level in _LEVELS.items():
         for fix in dict.fromkeys(fixes.values()):
-            missing = [each for each in lacking if each.sure is sure and fixes[each] is fix]
+            missing = [each for each in lacking if each.sure is sure and fixes[each] == fix]
+            modules = listed([f"{each.module} ({each.where})" for each in missing], _SHOWN)
+            imports, them = "imports" if sure else "may import", "them" if missing[1:] else "it"
             if missing:
                 yield Problem(
-                    _detail(case, missing, sure), fix(case, missing), "error" if sure else "warning"
+                    f"the program {imports} {modules}, and {case.facts.python} lacks {them}",
+                    fix or _install(case, missing),
+                    level,
                 )
 
 
-def _fix(case: Case, missing: Import) -> Callable[[Case, list[Import]], str]:
-    if missing.module in case.needs.left_out:
-        return _fix_left_out
-    if missing.module in python2.MODULES:
-        return _fix_python2
-    if _similar(case, missing):
-        return _fix_similar
-    return _fix_package if package_names.package(missing.module) else _fix_python
-
-
-def _detail(case: Case, missing: list[Import], sure: bool) -> str:
-    modules = listed([f"{each.module} ({each.where})" for each in missing], _SHOWN)
-    imports, them = "imports" if sure else "may import", "them" if len(missing) > 1 else "it"
-    return f"the program {imports} {modules}, and {case.facts.python} lacks {them}"
-
-
-def _fix_left_out(case: Case, missing: list[Import]) -> str:
+def _fix(case: Case, missing: Import) -> str:
+    """Return the fix for a missing module; "" if it is to install a package."""
+    module = missing.module
+    if module in case.needs.left_out:
+        return (
+            f"{module} lies in the code's folder and is not sent: git or .tfdeployignore leaves it "
+            "out"
+        )
+    if module in python2.MODULES:
+        return f"{module} is of Python 2: `2to3 -w {missing.where.rpartition(':')[0]}`"
+    if near := similar(module, case.needs.own_modules, 0.8):
+        return f"did you mean {near}, which is in the code?"
+    if package_names.package(module):
+        return ""
+    # A newer Python has dropped the module, or the system's Python has it in a separate package.
     return (
-        f"{missing[0].module} lies in the code's folder and is not sent: git or .tfdeployignore "
-        "leaves it out"
+        f"{module} is a part of Python that this Python {case.facts.python_version} lacks: write "
+        f"`python: PATH` of one that has it for {case.host.name} in the inventory"
     )
 
 
-def _fix_similar(case: Case, missing: list[Import]) -> str:
-    return f"did you mean {_similar(case, missing[0])}, which is in the code?"
-
-
-def _similar(case: Case, missing: Import) -> str:
-    return similar(missing.module, case.needs.own_modules, 0.8)
-
-
-def _fix_python2(case: Case, missing: list[Import]) -> str:
-    return f"{missing[0].module} is of Python 2: `2to3 -w {missing[0].where.rpartition(':')[0]}`"
-
-
-def _fix_python(case: Case, missing: list[Import]) -> str:
-    """Return the fix for a missing module of the standard library.
-
-    A newer Python has dropped the module, or the system's Python has it in a separate package.
-    """
-    return (
-        f"{missing[0].module} is a part of Python that this Python {case.facts.python_version} "
-        f"lacks: write `python: PATH` of one that has it for {case.host.name} in the inventory"
-    )
-
-
-def _fix_package(case: Case, missing: list[Import]) -> str:
+def _install(case: Case, missing: list[Import]) -> str:
+    """Return how to get the packages that provide these modules."""
     packages = [package_names.package(each.module) for each in missing]
     wanted = [*dict.fromkeys(filter(None, packages))]
     if case.facts.environment is not None:

@@ -49,33 +49,24 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     ]
     if facts.python is None or not (differing or lacks_tensorflow):
         return
-    needed = dict.fromkeys([*["tensorflow"] * lacks_tensorflow, *differing])
-    details = [
-        f"the program imports TensorFlow, and {facts.python} has none"
-        if lacks_tensorflow and field == "tensorflow"
-        else _difference(PACKAGES[field], getattr(facts, field), usual[field])
-        for field in needed
-    ]
-    packages = [_requirement(field, usual.get(field)) for field in needed]
+    details, packages = [], []
+    for field in dict.fromkeys([*["tensorflow"] * lacks_tensorflow, *differing]):
+        name, own, most = PACKAGES[field], getattr(facts, field), usual.get(field)
+        detail = f"{name} {own}, most have {most}" if own else f"no {name}, most have {most}"
+        if lacks_tensorflow and field == "tensorflow":
+            detail = f"the program imports TensorFlow, and {facts.python} has none"
+        details.append(detail)
+        packages.append(field if most in (None, "unknown") else f"{field}=={most}")
     fix = case.pip_install(*packages)
     if facts.environment is not None:
         fix = "`tfdeploy setup`"
     elif (python := usual.get("python")) and usual["tensorflow"] and python != facts.python:
         # Hosts report these paths, so they are quoted before a user pastes them into a shell.
-        own, most = shlex.quote(facts.python), shlex.quote(python)
         fix = (
-            f"{case.host.name} uses {own}, most {most}: set {case.host.setting('python')}, or: "
-            f"{fix}"
+            f"{case.host.name} uses {shlex.quote(facts.python)}, most {shlex.quote(python)}: set "
+            f"{case.host.setting('python')}, or: {fix}"
         )
     yield Problem("; ".join(details), fix, "error" if lacks_tensorflow else "warning")
-
-
-def _difference(name: str, own: str | None, usual: str | None) -> str:
-    return f"{f'{name} {own}' if own else f'no {name}'}, most have {usual}"
-
-
-def _requirement(package: str, version: str | None) -> str:
-    return f"{package}=={version}" if version and version != "unknown" else package
 
 
 def rsync(case: Case) -> Iterator[Problem]:

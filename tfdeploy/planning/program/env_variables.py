@@ -40,14 +40,9 @@ _KINDS = {
 # A program that reads one of these variables gets all that it reads. Otherwise it must read two
 # variables of different kinds.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
-_OF_PLATFORMS = (
-    "POD_NAME",
-    "CLUSTER_CONFIG",
-    "SLURM_PROCID",
-    "SLURM_NODELIST",
-    "SLURM_JOB_NODELIST",
-    "SLURMD_NODENAME",
-)
+_OF_PLATFORMS = """
+    POD_NAME CLUSTER_CONFIG SLURM_PROCID SLURM_NODELIST SLURM_JOB_NODELIST SLURMD_NODENAME
+"""
 _PARSERS = ("loads", "literal_eval")
 
 
@@ -82,11 +77,8 @@ class ClusterVariables:
             for name, where in self.unknown.items()
         ]
         if self.names:
-            texts.insert(
-                0,
-                "set because the program reads them: "
-                f"{', '.join(f'{n} ({at})' for n, at in self.names.items())}",
-            )
+            names = ", ".join(f"{name} ({where})" for name, where in self.names.items())
+            texts.insert(0, f"set because the program reads them: {names}")
         return tuple(texts)
 
     def _value(self, name: str, cluster: Cluster, role: str, index: int) -> str:
@@ -96,9 +88,8 @@ class ClusterVariables:
         if kind in ("job", "index"):
             return role if kind == "job" else str(index)
         host_role, what = kind.split()
-        hosts = cluster.get(host_role) or (
-            cluster.get("master", ()) if host_role == "chief" else ()
-        )
+        other_name = "master" if host_role == "chief" else host_role
+        hosts = cluster.get(host_role) or cluster.get(other_name, ())
         if what == "count":
             return str(len(hosts))
         return json.dumps(list(hosts)) if name in self.as_json else ",".join(hosts)
@@ -113,27 +104,19 @@ def decide(job: Job, program: Program) -> ClusterVariables:
     given = {*job.env, *job.secrets, *_written(program)}
     left = {name: where for name, where in reads.items() if name not in given}
     names = {name: where for name, where in left.items() if name.upper() in _KINDS}
-    if (
-        not any(name.upper() in _CERTAIN for name in names)
-        and len({_KINDS[name.upper()].split()[-1] for name in names}) < 2
-    ):
+    kinds = {_KINDS[name.upper()].split()[-1] for name in names}
+    if len(kinds) < 2 and not any(name.upper() in _CERTAIN for name in names):
         names = {}
-    unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS}
-    return ClusterVariables(names, as_json, _expects_task(program), unknown)
+    unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS.split()}
+    # The text "cluster" shows that the program expects CLUSTER_SPEC in the form with such an entry.
+    # A program that reads TF_CONFIG contains that text anyway.
+    with_task = program.has_text("cluster") and not program.has_text("TF_CONFIG")
+    return ClusterVariables(names, as_json, with_task, unknown)
 
 
 def reads_cluster(program: Program) -> bool:
     """Return whether the program reads a variable that is certain to describe the cluster."""
     return any(name.upper() in _CERTAIN for name in _reads(program)[0])
-
-
-def _expects_task(program: Program) -> bool:
-    """Return whether the program expects CLUSTER_SPEC in the form that has an entry "cluster".
-
-    The sign is the text "cluster" in the program. A program that reads TF_CONFIG contains that text
-    anyway, so there it is no sign.
-    """
-    return program.has_text("cluster") and not program.has_text("TF_CONFIG")
 
 
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:

@@ -170,12 +170,9 @@ def _present_name(use: Use) -> str:
 def _packages(program: Program) -> Iterator[Keras2Use]:
     guarded = guards.guarded(program)
     for path, node in program.imports:
-        names = imported_names(node) if id(node) not in guarded else []
-        yield from (
-            Keras2Use(f"{path}:{node.lineno}", name)
-            for name in names
-            if name.split(".")[0] in _PACKAGES
-        )
+        for name in imported_names(node):
+            if id(node) not in guarded and name.split(".")[0] in _PACKAGES:
+                yield Keras2Use(f"{path}:{node.lineno}", name)
 
 
 def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:

@@ -90,14 +90,8 @@ def install(lacking: Sequence[HostFacts]) -> str:
     first = lacking[0]
     known = version_numbers(first.tensorflow)[:2]
     package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
-    return on_host(
-        fold_names(each.host for each in lacking),
-        first.python or "python3",
-        "-m",
-        "pip",
-        "install",
-        package,
-    )
+    names = fold_names(each.host for each in lacking)
+    return on_host(names, first.python or "python3", "-m", "pip", "install", package)
 
 
 def _fit(job: Job, program: Program) -> str | None:

@@ -95,7 +95,8 @@ def _names(program: Program) -> dict[str, Names]:
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
                 for own, name in (*bound, *_exported(program, path, node, before)):
-                    names[own] = _both(names.get(own, name), name)
+                    # compat.v1 stands if the module gives the name another meaning elsewhere.
+                    names[own] = "compat.v1" if names.get(own) == "compat.v1" else name
         if by_module == before:
             break
     return by_module
@@ -109,14 +110,6 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
         for node in statements
         if not isinstance(node, ast.Assign) or isinstance(node.value, ast.Attribute | ast.Name)
     ]
-
-
-def _both(one: str, other: str) -> str:
-    """Return what a name stands for if the module assigns two TensorFlow names to it.
-
-    It is compat.v1 if one of the two is compat.v1, else the second.
-    """
-    return "compat.v1" if one != other and "compat.v1" in (one, other) else other
 
 
 def _exported(

@@ -248,7 +248,11 @@ def _failed(text: bytes, host: str) -> TfdeployError:
             where=host,
             next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )
-    return Refused(f"the agent cannot be put there: {said}", where=host, next="set `workdir:`")
+    return Refused(
+        f"the agent cannot be put there: {said}",
+        where=host,
+        next=f"write `workdir:` of {host} in the inventory: a folder that {host} can write to",
+    )
 
 
 class _Failure(NamedTuple):

@@ -80,12 +80,12 @@ def _title(name: str, curves: Sequence[Curve], left_out: int, width: int) -> Row
     """Return the title of a plot, with the names of as many curves as fit into `width` columns.
     `left_out`: how many curves are not drawn."""
     row = [Span(clean(TITLES.get(name, name), 60), "bold")]
-    left = width - cells(row[0].text) - len("  +99 more")
+    free_columns = width - cells(row[0].text) - len("  +99 more")
     unnamed = left_out
     for curve in curves:
         text = f"  {clean(curve.name, 40)} {value_words(curve.points[-1][1], UNITS.get(name, ''))}"
-        left -= cells(text)
-        if left < 0:
+        free_columns -= cells(text)
+        if free_columns < 0:
             unnamed += 1
         else:
             row.append(Span(text, curve.style))

@@ -14,7 +14,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -25,13 +25,11 @@ from tfdeploy.model.loglines import LogLine
 from tfdeploy.model.measures import LINES_PER_BUCKET
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.run_progress import RunProgress
-from tfdeploy.model.progress.trends import Trends
 from tfdeploy.model.status.attempts import event_of
 from tfdeploy.model.text.words import unread_words
 from tfdeploy.ui.dashboard.aside import wait_for_enter, write_lines
 from tfdeploy.ui.dashboard.bell import Bell
 from tfdeploy.ui.dashboard.frame import compose
-from tfdeploy.ui.dashboard.happenings import Happenings
 from tfdeploy.ui.dashboard.keyboard import Keyboard
 from tfdeploy.ui.dashboard.log_buffer import OURS, PER_TASK, LogBuffer
 from tfdeploy.ui.dashboard.scene import Scene
@@ -99,14 +97,12 @@ class Dashboard:
         self.progress = RunProgress(plan)
         self.ring = LogBuffer()
         self.view = ViewState(self.ring, self.progress)
-        self.trends = Trends()
-        self.happenings = Happenings()
-        self.scene = Scene(
-            self.progress, self.ring, self.view, self.trends, self.happenings, typed=typed
-        )
+        self.scene = Scene(self.progress, self.ring, self.view, typed=typed)
+        self.trends, self.happenings = self.scene.trends, self.scene.happenings
         self._command = command
         self.view.can_run_commands = command is not None
-        self._before: Callable[[], None] | None = None
+        # The samples of `begin_with`, until they are drawn.
+        self._past: Samples | None = None
         self._committed = plan is not None
         self._in_fd = in_fd
         self._console = console or Console(file=sys.stderr)
@@ -129,7 +125,7 @@ class Dashboard:
         # Notes about metrics that are no longer read. Each note is shown once.
         self._unread_notes: set[str] = set()
 
-    def __call__(self, event: Event) -> None:
+    def __call__(self, event: Event | _Lines) -> None:
         self._queue.append(event)
         self._bell.ring()
 
@@ -142,13 +138,12 @@ class Dashboard:
                 self._skipped += len(batch)
                 return
             self._waiting += len(kept)
-        self._queue.append(_Lines(kept, len(batch)))
-        self._bell.ring()
+        self(_Lines(kept, len(batch)))
 
     def begin_with(self, samples: Samples) -> None:
         """Also show what the hosts recorded before the dashboard started. Any thread may call this
         method."""
-        self._before = lambda: self._take_past(samples)
+        self._past = samples
 
     def _take_past(self, samples: Samples) -> None:
         self.trends.begin_with(samples, self.progress)
@@ -219,9 +214,9 @@ class Dashboard:
             self.happenings.forget_cause()
         if count and progress.latest is not None:
             self.trends.update(progress, progress.latest)
-        before, self._before = self._before, None
-        if before is not None:
-            before()
+        if self._past is not None:
+            self._take_past(self._past)
+            self._past = None
         return count > 0
 
     def _apply(self, event: Event) -> None:
@@ -238,28 +233,19 @@ class Dashboard:
         """Add a note for each metric that this machine no longer reads, because matching its
         regular expression takes too long (see agent/metric_reader.py)."""
         for name, task in self.progress.tasks.items():
-            if stopped := task.measures.stopped:
-                text = f"{name}: {unread_words(stopped)}"
-                if text in self._unread_notes:
-                    continue
-                if all(text != noted for _, _, noted in self.progress.notes):
-                    self._apply(
-                        Event(
-                            "note",
-                            self._now(),
-                            run=self.progress.run,
-                            data={"level": "warning", "text": text},
-                        )
-                    )
+            text = f"{name}: {unread_words(task.measures.stopped)}"
+            if task.measures.stopped and text not in self._unread_notes:
+                if all(text != known_text for _, _, known_text in self.progress.notes):
+                    data = {"level": "warning", "text": text}
+                    self._apply(Event("note", self._now(), self.progress.run, data=data))
                 self._unread_notes.add(text)
 
     def _take_batch(self, batch: _Lines) -> None:
-        last = batch.kept[-1]
+        _, task, host, *_ = last = batch.kept[-1]
         texts = [_text(line.line) for line in batch.kept]
-        self.progress.take_lines(
-            last.task, last.host, last.time, texts[-LINES_PER_BUCKET:], batch.all_
-        )
-        self.ring.add_many(last.task, last.host, texts, batch.all_)
+        newest = texts[-LINES_PER_BUCKET:]
+        self.progress.take_lines(task, host, last.time, newest, batch.all_)
+        self.ring.add_many(task, host, texts, batch.all_)
 
     def _show(self) -> Literal["left", "ended"]:
         in_fd = sys.stdin.fileno() if self._in_fd is None else self._in_fd
@@ -273,9 +259,9 @@ class Dashboard:
                     return "left"
             if how != "aside":
                 return how
-            asked, self.view.aside = self.view.aside, None
-            if asked is not None:
-                self._step_aside(asked, in_fd)
+            action, self.view.aside = self.view.aside, None
+            if action is not None:
+                self._step_aside(action, in_fd)
 
     def _step_aside(self, asked: Question, in_fd: int) -> None:
         """Leave the dashboard for the ordinary screen, and write the log there as plain text or run
@@ -337,10 +323,9 @@ class Dashboard:
         clock = self._clock()
         for name, task in self.progress.tasks.items():
             signs = task.lines + task.written_steps
-            before, since = self._last_signs.get(name, (-1, clock))
-            if signs != before:
+            if self._last_signs.get(name, (-1, clock))[0] != signs:
                 self._last_signs[name] = signs, clock
-            self.scene.quiet[name] = clock - since if signs == before else 0.0
+            self.scene.quiet[name] = clock - self._last_signs[name][1]
 
     def _write_summary(self) -> None:
         """Write the summary of the run. Write nothing for a launch that failed, because the error
@@ -350,16 +335,9 @@ class Dashboard:
             return
         death = self.progress.first_death
         last = self.ring.last_of(death.task, LAST_LINES) if death else []
-        try:
-            show_summary(
-                self._summary or terminal_of(sys.stderr),
-                self.progress,
-                last,
-                now=self._now(),
-                typed=self.scene.typed,
-            )
-        except OSError:
-            return
+        terminal, now = self._summary or terminal_of(sys.stderr), self._now()
+        with suppress(OSError):
+            show_summary(terminal, self.progress, last, now=now, typed=self.scene.typed)
 
 
 def _text(line: bytes) -> str:

@@ -58,8 +58,10 @@ def compose(scene: Scene, width: int, height: int, now: float) -> list[Row]:
     frame = Frame(scene, task_marks, _take_filter(scene, task_marks), width, height, now)
     head = _head(frame)
     foot = [_foot(scene, width)] if height >= 6 else []
-    left = max(0, height - len(head) - len(foot))
-    body = _run_page(frame, left) if scene.view.page == "run" else _other_page(frame, left)
+    free_rows = max(0, height - len(head) - len(foot))
+    body = (
+        _run_page(frame, free_rows) if scene.view.page == "run" else _other_page(frame, free_rows)
+    )
     rows = [*head, *body][: height - len(foot)]
     rows += [[]] * (height - len(foot) - len(rows))
     return [fit(row, width) for row in rows + foot]
@@ -130,12 +132,12 @@ def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
     room = len(drawn) if len(drawn) <= most else max(1, most - 1)
     selected = 0 if view.chosen is None else drawn.index(view.chosen)
     first = max(0, min(selected - room // 2, len(drawn) - room))
-    seen = drawn[first : first + room]
-    shown = columns(table, seen, width)
+    visible = drawn[first : first + room]
+    shown = columns(table, visible, width)
     rows = [header_row(shown, sort={"pace": "steps/s"}.get(view.sort, view.sort))] if titled else []
     rows += [
         item_row(table, item, shown, selected=view.selected in item.tasks, width=width)
-        for item in seen
+        for item in visible
     ]
     if room < len(drawn) and room < most:
         rows.append(_more([*drawn[:first], *drawn[first + room :]]))
@@ -239,8 +241,8 @@ def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
         return [[head, Span(f" | {clean(line.text, 1024)}", style)]]
     pieces = wrap(clean(line.text), max(8, width - label - 3))
     return [
-        [head if not at else Span(" " * len(name)), Span(f" | {piece}", style)]
-        for at, piece in enumerate(pieces)
+        [head if not index else Span(" " * len(name)), Span(f" | {piece}", style)]
+        for index, piece in enumerate(pieces)
     ]
 
 

@@ -6,6 +6,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from dataclasses import dataclass, field
+from itertools import islice
 
 from tfdeploy.model.events import Event
 from tfdeploy.model.text.folding import fold_names
@@ -55,31 +56,25 @@ class Happenings:
     def add(self, event: Event) -> tuple[str, str]:
         """Add the event to the history. Return the text and style of the event; ("", "") for an
         event that is not shown."""
-        text, style = event_words(event)
+        new = _happening(event)
+        text, style, name = new.text, new.style, next(iter(new.names), None)
         if not text or event.kind == "step":
             return text, style
-        name, kind = self._kind(event, text)
         if name:
             if self._states.get(name) == text:
                 # After a lost connection, hosts report the state of their tasks again, even if it
                 # has not changed.
                 return text, style
             self._states[name] = text
-        for known in (
-            [self.all[-at] for at in range(1, min(_LOOKED_AT, len(self.all)) + 1)] if name else ()
-        ):
-            if (
-                known.kind == kind
-                and known.style == style
-                and abs(event.time - known.time) <= _TOGETHER_S
-            ):
-                known.names[name] = None
-                return text, style
-        happening = Happening(event.time, kind, text, style, {name: None} if name else {})
-        self.all.append(happening)
+            for known in islice(reversed(self.all), _LOOKED_AT):
+                is_near = abs(event.time - known.time) <= _TOGETHER_S
+                if is_near and (known.kind, known.style) == (new.kind, style):
+                    known.names[name] = None
+                    return text, style
+        self.all.append(new)
         if style == "red" and event.kind == "task" and self.cause is None:
-            self.cause = happening
-            happening.first = True
+            self.cause = new
+            new.first = True
         return text, style
 
     @property
@@ -91,10 +86,8 @@ class Happenings:
     def add_past(self, event: Event) -> None:
         """Add an event from before the dashboard started, at its position in time. Such an event is
         never the cause of the failure, because the run has continued after the event."""
-        text, style = event_words(event)
-        name, kind = self._kind(event, text)
-        past = Happening(event.time, kind, text, style, {name: None} if name else {})
-        self.all = deque(sorted((past, *self.all), key=lambda each: each.time), maxlen=KEPT)
+        entries = sorted((_happening(event), *self.all), key=lambda each: each.time)
+        self.all = deque(entries, maxlen=KEPT)
 
     def forget_cause(self) -> None:
         """Forget the cause: the run continues, so the first death of a task was not the cause of a
@@ -103,12 +96,14 @@ class Happenings:
             self.cause.first = False
         self.cause = None
 
-    def _kind(self, event: Event, text: str) -> tuple[str, str]:
-        """Return the name of the task or host that the event concerns, and the text without this
-        name and without a pid: that text is equal for equal events of several tasks. Return ("",
-        "") if the event concerns neither a task nor a host."""
-        if event.kind == "task" and event.task:
-            return event.task, _PID.sub("", text.partition(" ")[2])
-        if event.kind in ("host", "transfer") and event.host:
-            return event.host, text.partition("] ")[2]
-        return "", ""
+
+def _happening(event: Event) -> Happening:
+    """Return the entry of one event. Its kind is the text without the name of the task or host and
+    without a pid, so it is equal for equal events of several tasks."""
+    text, style = event_words(event)
+    name, kind = "", ""
+    if event.kind == "task" and event.task:
+        name, kind = event.task, _PID.sub("", text.partition(" ")[2])
+    elif event.kind in ("host", "transfer") and event.host:
+        name, kind = event.host, text.partition("] ")[2]
+    return Happening(event.time, kind, text, style, {name: None} if name else {})

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Mapping
 
-from tfdeploy.model.progress.headway import headway
+from tfdeploy.model.progress.headway import Headway, headway
 from tfdeploy.model.progress.run_progress import STEPS, RunProgress
 from tfdeploy.model.progress.transfers import all_of
 from tfdeploy.model.progress.trends import DONE, RUN, Trends
@@ -31,28 +31,22 @@ def head_row(frame: Frame) -> Row:
     A part with a higher number is dropped earlier. The state and the duration of the run are never
     dropped."""
     progress, marks = frame.scene.progress, frame.marks
+    plan, done = progress.plan, headway(progress)
+    away = sum(host.state in _AWAY for host in progress.hosts.values())
+    hosts = f"  {len(progress.hosts) - away}/{len(progress.hosts)} hosts up"
     lasted = run_seconds(progress.started, progress.ended, frame.now)
     state = "failing" if progress.cause and not progress.final else progress.state
     parts = [
         (0, Span(state, run_style(state))),
         (0, Span(f" {in_seconds(lasted) if lasted >= 60 else f'{round(lasted)} s'}")),
-        (1, Span(f"  {clean(progress.job)}", "bold")),
-        (7, Span(f"  {clean(progress.mode)}" if progress.mode else "")),
+        (1, Span(f"  {clean(plan.job)}" if plan else "", "bold")),
+        (7, Span(f"  {clean(plan.mode)}" if plan else "")),
         (8, Span(f"  {clean(progress.run or '')}", "dim")),
-        (
-            2,
-            Span(
-                _counts(marks),
-                "bold yellow" if any(mark.trouble for mark in marks.values()) else "dim",
-            ),
-        ),
-        (
-            2 if _away(progress) else 6,
-            Span(_hosts(progress), "bold yellow" if _away(progress) else "dim"),
-        ),
+        (2, Span(_counts(marks), _style(any(mark.trouble for mark in marks.values())))),
+        (2 if away else 6, Span(hosts if progress.hosts else "", _style(away))),
         (4, Span(_rate(progress, frame.scene.silent), "dim")),
-        (5, Span(_headway(progress), "dim")),
-        (3, Span(_left(progress, frame.scene.trends), "bold")),
+        (5, Span(f"  {done.words}" if done else "", "dim")),
+        (3, Span(_left(progress, done, frame.scene.trends), "bold")),
     ]
     parts = [part for part in parts if part[1].text.strip()]
     while len(parts) > 2 and sum(cells(span.text) for _, span in parts) > frame.width:
@@ -80,9 +74,8 @@ def steps_row(progress: RunProgress) -> Row:
     row: Row = []
     for name in STEPS:
         state = progress.steps.get(name, "")
-        row.append(
-            Span(f"{name}{'...' if state == 'begin' else ''} ", _STEP_STYLES.get(state, "dim"))
-        )
+        text = f"{name}{'...' if state == 'begin' else ''} "
+        row.append(Span(text, _STEP_STYLES.get(state, "dim")))
     moving = [transfer for host in progress.hosts.values() for transfer in host.moving]
     return [*row, Span(f" {transferred(all_of(moving))}")] if moving else row
 
@@ -104,37 +97,22 @@ def _counts(marks: Mapping[str, Mark]) -> str:
     return "  " + ", ".join([f"{up}/{len(marks)} running", *others])
 
 
-def _away(progress: RunProgress) -> int:
-    return sum(host.state in _AWAY for host in progress.hosts.values())
-
-
-def _hosts(progress: RunProgress) -> str:
-    return (
-        f"  {len(progress.hosts) - _away(progress)}/{len(progress.hosts)} hosts up"
-        if progress.hosts
-        else ""
-    )
+def _style(trouble: float) -> str:
+    return "bold yellow" if trouble else "dim"
 
 
 def _rate(progress: RunProgress, silent: Collection[str]) -> str:
     """Return the rate of the run as text. If all tasks share one step counter, the rate is that of
     the counter, which no row of a task can show; else the rate is that of the leading task."""
     rate = None if progress.final else progress.run_rate(silent)
-    return (
-        ""
-        if rate is None
-        else f"  {figure(rate, 3)} steps/s" + (" in all" if progress.shares_step else "")
-    )
+    if rate is None:
+        return ""
+    return f"  {figure(rate, 3)} steps/s{' in all' if progress.shares_step else ''}"
 
 
-def _headway(progress: RunProgress) -> str:
-    run_headway = headway(progress)
-    return "" if run_headway is None else f"  {run_headway.words}"
-
-
-def _left(progress: RunProgress, trends: Trends) -> str:
-    trend, done_trend = trends.trend(RUN, DONE), headway(progress)
-    if progress.final or trend is None or done_trend is None or done_trend.part >= 1:
+def _left(progress: RunProgress, done: Headway | None, trends: Trends) -> str:
+    trend = trends.trend(RUN, DONE)
+    if progress.final or trend is None or done is None or done.part >= 1:
         return ""
     slope = trend.slope(_LEFT_OVER_S)
-    return f"  {in_seconds((1 - done_trend.part) / slope)} left" if slope and slope > 0 else ""
+    return f"  {in_seconds((1 - done.part) / slope)} left" if slope and slope > 0 else ""

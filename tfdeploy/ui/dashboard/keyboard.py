@@ -8,7 +8,6 @@ import os
 import re
 import select
 import termios
-from types import TracebackType
 
 _NAMES = {
     b"A": "up",
@@ -52,21 +51,21 @@ class KeyParser:
     def feed(self, data: bytes) -> list[str]:
         data, self._rest = self._rest + data, b""
         keys: list[str] = []
-        at = 0
-        while at < len(data):
-            if data[at] != 0x1B:
-                keys += self._plain(data[at : at + 1])
-                at += 1
-            elif match := _SEQUENCE.match(data, at):
+        position = 0
+        while position < len(data):
+            if data[position] != 0x1B:
+                keys += self._plain(data[position : position + 1])
+                position += 1
+            elif match := _SEQUENCE.match(data, position):
                 name = _NAMES.get(match[1] or match[2])
                 keys += [name] if name else []
-                at = match.end()
-            elif _UNFINISHED.match(data, at) and len(data) - at < 32:
-                self._rest = data[at:]
+                position = match.end()
+            elif _UNFINISHED.match(data, position) and len(data) - position < 32:
+                self._rest = data[position:]
                 break
             else:
                 keys.append("esc")
-                at += 1
+                position += 1
         return keys
 
     def pause(self) -> list[str]:
@@ -114,12 +113,7 @@ class Keyboard:
             termios.tcsetattr(self._fd, termios.TCSADRAIN, mode)
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         if self._fd is not None and self._before is not None:
             timing = termios.TCSAFLUSH if self._drops_unread else termios.TCSADRAIN
             try:

@@ -55,10 +55,9 @@ class LogBuffer:
             text = last_bar_state(text)[:KEPT_CHARS]
         self.count += 1
         line = BufferedLine(self.count, task, host, text, style, about)
-        ring = self._all.get(task)
-        if ring is None:
-            ring = self._all[task] = deque(maxlen=self._per_task)
-        ring.append(line)
+        if task not in self._all:
+            self._all[task] = deque(maxlen=self._per_task)
+        self._all[task].append(line)
         if self._matches and self._matches(text):
             self._matching.setdefault(task, deque(maxlen=self._per_task)).append(line)
 
@@ -116,16 +115,14 @@ class LogBuffer:
         None, each task with a line in the last RECENT_S seconds gets its share of the rows, however
         much other tasks write."""
         rings = self._rings(task)
-        newest = [list(_last(ring, rows)) for ring in rings]
-        if task is None:
-            kept = self._shares(newest, rows)
-            numbers = {line.number for line in kept}
-            rest = sorted(
-                (line for lines in newest for line in lines if line.number not in numbers),
-                reverse=True,
-            )
-            return sorted([*kept, *rest[: rows - len(kept)]])
-        return newest[0] if newest else []
+        newest = [_last(ring, rows) for ring in rings]
+        if task is not None:
+            return newest[0] if newest else []
+        kept = self._shares(newest, rows)
+        numbers = {line.number for line in kept}
+        others = [line for lines in newest for line in lines if line.number not in numbers]
+        others.sort(reverse=True)
+        return sorted([*kept, *others[: rows - len(kept)]])
 
     def everything(self, task: str | None = None) -> list[BufferedLine]:
         """Return all kept lines of `task` (None: of all tasks) that pass the filter, the oldest
@@ -144,15 +141,12 @@ class LogBuffer:
     def _rings(self, task: str | None) -> list[deque[BufferedLine]]:
         if task is not None:
             return [self._matching[task]] if task in self._matching else []
-        if self.chosen is None:
-            return list(self._matching.values())
         chosen = self.chosen
-        own = [
-            deque(line for line in ring if line.about in chosen)
-            for task, ring in self._matching.items()
-            if task == OURS
-        ]
-        return [ring for task, ring in self._matching.items() if task in chosen] + own
+        if chosen is None:
+            return list(self._matching.values())
+        own_messages = (line for line in self._matching.get(OURS, ()) if line.about in chosen)
+        rings = [ring for task, ring in self._matching.items() if task in chosen]
+        return [*rings, deque(own_messages)]
 
     def _shares(self, newest: list[list[BufferedLine]], rows: int) -> list[BufferedLine]:
         since = self._ticks[0][1] if self._ticks else 0

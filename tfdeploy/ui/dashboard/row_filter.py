@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from tfdeploy.errors import UsageError
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import AGAIN, SLOW, Mark
+from tfdeploy.model.text.folding import group
 from tfdeploy.model.text.name_patterns import matched
 from tfdeploy.model.text.patterns import compiled
 
@@ -41,8 +42,7 @@ _TERM = re.compile(r'(!?)(?:"([^"]*)"?|(\S+))')
 Finder = Callable[[str], object]
 
 
-@dataclass(frozen=True)
-class Term:
+class Term(NamedTuple):
     """One term of the filter. Exactly one of `tasks`, `state` and `finds` is set. `without`: True
     if the term is negated."""
 
@@ -52,8 +52,7 @@ class Term:
     finds: Finder | None = None
 
 
-@dataclass(frozen=True)
-class Filter:
+class Filter(NamedTuple):
     terms: tuple[Term, ...] = ()
 
     @property
@@ -64,12 +63,11 @@ class Filter:
     def passes(self, task: str, states: frozenset[str]) -> bool:
         """Return True if a task in these states matches all terms of the filter that select
         tasks."""
-        for term in self.terms:
-            if term.finds is None:
-                hit = task in term.tasks if term.tasks is not None else term.state in states
-                if hit == term.without:
-                    return False
-        return True
+        selecting = (term for term in self.terms if term.finds is None)
+        return all(
+            (term.state in states if term.tasks is None else task in term.tasks) != term.without
+            for term in selecting
+        )
 
     @property
     def finds(self) -> Finder | None:
@@ -94,20 +92,18 @@ def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> F
 def states_of(mark: Mark, progress: RunProgress, name: str) -> frozenset[str]:
     """Return the states of a task, by the words that the filter uses for them."""
     task = progress.tasks[name]
-    states = {task.state, progress.health(task) or "", task.outcome or ""}
-    states |= {"slow"} if mark.rank == SLOW else {"restarted"} if mark.rank == AGAIN else set()
-    return frozenset(states | ({"trouble"} if mark.trouble else set()))
+    special = {SLOW: "slow", AGAIN: "restarted"}.get(mark.rank, "")
+    trouble = "trouble" if mark.trouble else ""
+    health = progress.health(task) or ""
+    return frozenset((task.state, health, task.outcome or "", special, trouble))
 
 
 def _term(match: re.Match[str], progress: RunProgress, held: Collection[str]) -> Term:
     without, word = bool(match[1]), match[3]
     if word is None:
         return Term(without, finds=_finder(match[2]))
-    hosts: dict[str, list[str]] = {}
-    roles: dict[str, list[str]] = {}
-    for task in progress.tasks.values():
-        hosts.setdefault(task.host, []).append(task.task)
-        roles.setdefault(task.task.partition(":")[0], []).append(task.task)
+    hosts = group((task.host, name) for name, task in progress.tasks.items())
+    roles = group((name.partition(":")[0], name) for name in progress.tasks)
     if word.startswith("@"):
         matched_hosts = _names(word[1:], hosts, {}) if len(word) > 1 else set(hosts)
         return Term(

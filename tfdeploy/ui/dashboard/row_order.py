@@ -4,13 +4,12 @@ there is no room for all. The functions are pure."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trouble import FIRST, SLOW, STARTING, Mark
-from tfdeploy.model.text.folding import fold_names
+from tfdeploy.model.text.folding import fold_names, group
 
 # The maximum number of characters in the name of a folded row.
 LONGEST = 24
@@ -18,8 +17,7 @@ LONGEST = 24
 SORTS = ("trouble", "task", "host", "pace")
 
 
-@dataclass(frozen=True)
-class Item:
+class Item(NamedTuple):
     """A row of the table, which stands for one task or for several equal tasks. `name`: the name of
     the task, or "worker:[0-63]", or "worker x250"."""
 
@@ -71,24 +69,22 @@ def _folded(
     """Return the rows of the table. Tasks of the same role and state become one folded row, at the
     position of the first of these tasks. `can_fold`: whether a task with this mark may be folded.
     """
-    groups: dict[tuple[str, str], list[str]] = {}
-    for task in tasks:
+
+    def group_of(task: str) -> tuple[str, str]:
         mark, role = marks[task], task.partition(":")[0]
-        key = (role, _kind(mark)) if can_fold(mark) and role != open_ else (task, "")
-        groups.setdefault(key, []).append(task)
-    return [
-        Item(names[0] if len(names) == 1 else _short(names), tuple(names), marks[names[0]])
-        for names in groups.values()
-    ]
+        if not can_fold(mark) or role == open_:
+            return task, ""
+        return role, "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
+
+    groups = group((group_of(task), task) for task in tasks)
+    return [Item(_short(names), tuple(names), marks[names[0]]) for names in groups.values()]
 
 
 def _short(names: Sequence[str]) -> str:
     folded = fold_names(names)
-    return folded if len(folded) <= LONGEST else f"{names[0].partition(':')[0]} x{len(names)}"
-
-
-def _kind(mark: Mark) -> str:
-    return "slow" if mark.rank == SLOW else mark.state.partition(":")[0]
+    if len(names) == 1 or len(folded) <= LONGEST:
+        return folded
+    return f"{names[0].partition(':')[0]} x{len(names)}"
 
 
 def _key(

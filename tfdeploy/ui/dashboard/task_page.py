@@ -73,13 +73,13 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
     progress, width = frame.scene.progress, frame.width
     values = task.measures.values()
     busy, used = progress.gpu_use(task)
+    rate, is_running = progress.own_rate(task), task.state == "running"
     figures = [
         f"step {figure(values['step'], 7)}" if "step" in values else "",
-        f"{figure(rate, 3)} steps/s" if (rate := progress.own_rate(task)) is not None else "",
-        f"loss {figure(values['loss'])}" if "loss" in values else "",
+        f"{figure(rate, 3)} steps/s" if rate is not None else "",
         *(
             f"{clean(name, 40)} {figure(values[name])}"
-            for name in progress.own_metrics
+            for name in ("loss", *progress.own_metrics)
             if name in values
         ),
     ]
@@ -88,10 +88,8 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
         f"memory {in_bytes(task.memory)}" if task.memory is not None else "",
         f"GPU {busy:.0f}%" if busy is not None else "",
         f"GPU memory {in_bytes(used)}" if used is not None else "",
-        f"pid {task.pid}" if task.pid and task.state == "running" else "",
-        f"up for {in_seconds(frame.now - task.started)}"
-        if task.started and task.state == "running"
-        else "",
+        f"pid {task.pid}" if task.pid and is_running else "",
+        f"up for {in_seconds(frame.now - task.started)}" if task.started and is_running else "",
         f"{task.lines:,} lines" if task.lines else "",
     ]
     style = "red" if mark.rank < CUT else "yellow" if mark.trouble else ""
@@ -100,54 +98,47 @@ def _facts(frame: Frame, task: TaskProgress, mark: Mark) -> list[Row]:
         rows += _lines(clean(last_cause(progress, task)), width, "yellow")
     if mark.rank == CUT:
         rows.append([Span("figures and state are those of the last answer of its host", "yellow")])
-    return rows + [
-        [Span("   ".join(part for part in parts if part))] for parts in (figures, use) if any(parts)
-    ]
+    lines = ("   ".join(filter(None, parts)) for parts in (figures, use))
+    return rows + [[Span(line)] for line in lines if line]
 
 
 def _lines(text: str, width: int, style: str = "") -> list[Row]:
     """Return the text, wrapped to `width` columns, in at most _MOST_ROWS rows."""
     pieces = wrap(text, max(20, width), indent=2)
-    pieces = (
-        pieces
-        if len(pieces) <= _MOST_ROWS
-        else [*pieces[: _MOST_ROWS - 1], f"{pieces[_MOST_ROWS - 1][: width - 3]}..."]
-    )
+    if len(pieces) > _MOST_ROWS:
+        pieces = [*pieces[: _MOST_ROWS - 1], f"{pieces[_MOST_ROWS - 1][: width - 3]}..."]
     return [[Span(piece, style)] for piece in pieces]
 
 
 def _attempts(frame: Frame, task: TaskProgress) -> list[Row]:
     known = frame.scene.progress.attempts_of(task.task)
     rows: list[Row] = [[Span(count(max(task.attempt, len(known)), "attempt"), "dim")]]
-    if len(known) > _MOST_ATTEMPTS:
-        rows.append(
-            [Span(f"  {len(known) - _MOST_ATTEMPTS} older ones: t shows the timeline", "dim")]
-        )
+    if (older := len(known) - _MOST_ATTEMPTS) > 0:
+        rows.append([Span(f"  {older} older ones: t shows the timeline", "dim")])
     return rows + [row for each in known[-_MOST_ATTEMPTS:] for row in _attempt(frame, each)]
 
 
 def _attempt(frame: Frame, each: Attempt) -> list[Row]:
-    since = (
-        f"+{in_seconds(max(0.0, each.started - (frame.scene.progress.started or each.started)))}"
-    )
+    began = frame.scene.progress.started or each.started
+    since = f"+{in_seconds(each.started - began)}"
     lasted = in_seconds((each.ended or frame.now) - each.started)
     style = "" if each.outcome is None else "green" if each.outcome == "succeeded" else "red"
     head = f"  {each.number:>3}  {since:>9}  {lasted:>9}  "
-    first, *others = _lines(
-        clean(each.describe_end or "goes on", 512), frame.width - len(head), style
-    )
+    text = clean(each.describe_end or "goes on", 512)
+    first, *others = _lines(text, frame.width - len(head), style)
     return [[Span(head), *first], *([Span(" " * len(head)), *more] for more in others)]
 
 
 def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
-    points_by_metric = dict(scene.trends.printed.get(task.task, {}))
-    points_by_metric.pop(STEP, None)
     used = scene.trends.used.get(task.task, {})
-    points_by_metric |= {name: used[name] for name in (PACE, *USES) if name in used}
+    trends = {
+        **scene.trends.printed.get(task.task, {}),
+        **{name: used[name] for name in (PACE, *USES) if name in used},
+    }
     boxes = [
         partial(_plot, name, trend, task_style(task.task), scene.unicode)
-        for name, trend in points_by_metric.items()
-        if len(trend.times) >= 2
+        for name, trend in trends.items()
+        if name != STEP and len(trend.times) >= 2
     ]
     return side_by_side(boxes, width) or [
         [Span("no curves yet: its hosts note figures every 10 s", "dim")]
@@ -171,7 +162,7 @@ def side_by_side(boxes: Sequence[Callable[[int], list[Row]]], width: int) -> lis
     drawn = [box(column_width) for box in boxes]
     pairs = zip_longest(drawn[::2], drawn[1::2], fillvalue=_NOTHING)
     lines = [line for pair in pairs for line in zip_longest(*pair, fillvalue=_NOTHING)]
-    return [[*fit(left, column_width), Span("  "), *right] for left, right in lines]
+    return [[*fit(first, column_width), Span("  "), *second] for first, second in lines]
 
 
 def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
@@ -199,8 +190,5 @@ def _planned(plan: Plan, task: TaskPlan, width: int) -> list[Row]:
 
 def _wrapped(label: str, text: str, width: int) -> list[Row]:
     head = f"  {label}: "
-    pieces = wrap(head + text, max(20, width), indent=4)
-    return [
-        [Span(head, "dim"), Span(pieces[0][len(head) :])],
-        *([Span(piece)] for piece in pieces[1:]),
-    ]
+    first, *others = wrap(head + text, max(20, width), indent=4)
+    return [[Span(head, "dim"), Span(first[len(head) :])], *([Span(piece)] for piece in others)]

@@ -50,7 +50,7 @@ _NAMES = ("task", "state", "host")
 _WITH_WHY = (*_NAMES, "gpu", "cpu", "step", "steps/s", "loss")
 # The columns that are aligned to the right.
 _RIGHT = frozenset(
-    {"step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"}
+    ["step", "steps/s", "loss", "pid", "restarts", "cpu", "memory", "net", "gpu", "age"]
 )
 # The columns of the table in their order, with their widths. The columns task, host and address may
 # be narrower; the columns metrics and last line may be wider.
@@ -114,23 +114,22 @@ class Table:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode
         self.quiet = scene.silent
         progress = scene.progress
-        rated = any(progress.own_rate(task) is not None for task in progress.tasks.values())
+        has_rates = any(progress.own_rate(task) is not None for task in progress.tasks.values())
         names = table_metrics.table_names(progress.own_metrics, progress.job_metrics)
         self.metrics = [
             name
             for name in names
-            if not table_metrics.is_rate(name) or self._shows_rate(name, rated)
+            if not table_metrics.is_rate(name) or self._shows_rate(name, has_rates)
         ]
 
-    def _shows_rate(self, name: str, rated: bool) -> bool:
-        """Return True if the column of metrics shows the rate `name`. `rated`: whether the column
-        steps/s has values; if so, that column already shows global_step/sec."""
-        if rated and name.endswith(PRINTED_RATE):
+    def _shows_rate(self, name: str, has_rates: bool) -> bool:
+        """Return True if the column of metrics shows the rate `name`. `has_rates`: whether the
+        column steps/s has values; if so, that column already shows global_step/sec."""
+        if has_rates and name.endswith(PRINTED_RATE):
             return False
         values = (task.measures.values().get(name) for task in self.progress.tasks.values())
-        return any(
-            table_metrics.is_shown(name, value, self.progress.job_metrics) for value in values
-        )
+        job_metrics = self.progress.job_metrics
+        return any(table_metrics.is_shown(name, value, job_metrics) for value in values)
 
 
 class _Figure(NamedTuple):
@@ -178,28 +177,24 @@ def columns(table: Table, items: Sequence[Item], width: int) -> list[Column]:
     progress, metric_names = table.progress, table.metrics
     hosts = [_host(progress, item.tasks) for item in items] or progress.hosts
     need = sum(len(table_metrics.label(name)) + _FIGURE_WIDTH + _SPARK for name in metric_names)
-    wide = {
-        **_WIDTHS,
-        "task": _widest("task", (item.name for item in items)),
-        "host": _widest("host", hosts),
-        "address": _widest("address", (task.address for task in progress.tasks.values())),
-        METRICS: min(_METRICS_WIDTH, need),
-    }
+    wide = {**_WIDTHS, METRICS: min(_METRICS_WIDTH, need)}
+    for name, texts in (
+        ("task", [item.name for item in items]),
+        ("host", hosts),
+        ("address", [task.address for task in progress.tasks.values()]),
+    ):
+        wide[name] = min(wide[name], max(map(len, (name, *texts))))
     missing = _missing(table)
     names = [name for name in wide if name not in missing]
     for name in _FALL_FIRST:
         if sum(wide[n] + 1 for n in names) - 1 > width and name in names:
             names.remove(name)
-    left = max(0, width + 1 - sum(wide[name] + 1 for name in names))
+    free_columns = max(0, width + 1 - sum(wide[name] + 1 for name in names))
     if METRICS in names:
-        more = min(left, need - wide[METRICS])
-        wide[METRICS], left = wide[METRICS] + more, left - more
-    wide[LAST_LINE] += left
+        more = min(free_columns, need - wide[METRICS])
+        wide[METRICS], free_columns = wide[METRICS] + more, free_columns - more
+    wide[LAST_LINE] += free_columns
     return [Column(name, wide[name]) for name in names]
-
-
-def _widest(name: str, texts: Iterable[str]) -> int:
-    return min(_WIDTHS[name], max(map(len, (name, *texts))))
 
 
 def _missing(table: Table) -> set[str]:
@@ -210,22 +205,16 @@ def _missing(table: Table) -> set[str]:
         name: any(each.value(progress, task) is not None for task in tasks)
         for name, each in _FIGURES.items()
     }
-    known |= {
-        "net": any(host.traffic is not None for host in progress.hosts.values()),
-        "gpu": any(task.gpus for task in tasks),
-        "age": any(task.lines for task in tasks),
-        "pid": any(task.pid for task in tasks),
-        "address": any(task.address for task in tasks),
-        TREND: known["loss"],
-        METRICS: bool(table.metrics),
-    }
+    for name, field in (("gpu", "gpus"), ("age", "lines"), ("pid", "pid"), ("address", "address")):
+        known[name] = any(getattr(task, field) for task in tasks)
+    known["net"] = any(host.traffic is not None for host in progress.hosts.values())
+    known[TREND], known[METRICS] = known["loss"], bool(table.metrics)
     return {name for name, is_known in known.items() if not is_known}
 
 
 def header_row(shown: Sequence[Column], *, sort: str = "") -> Row:
-    names = [name for name, _ in shown]
-    styles = {name: "dim underline" if name == sort else "dim" for name in names}
-    return _row(shown, dict(zip(names, names, strict=True)), styles)
+    styles = {name: "dim underline" if name == sort else "dim" for name, _ in shown}
+    return _row(shown, {name: name for name in styles}, styles)
 
 
 def item_row(
@@ -234,9 +223,10 @@ def item_row(
     """Return the row of one task or of several equal tasks."""
     progress, mark = table.progress, item.mark
     tasks = [progress.tasks[name] for name in item.tasks]
-    room = next((each.width for each in shown if each.name == METRICS), 0)
     texts = (
-        _folded_texts(progress, tasks, mark) if item.folded else _texts(table, tasks[0], mark, room)
+        _folded_texts(progress, tasks, mark)
+        if item.folded
+        else _texts(table, tasks[0], mark, dict(shown).get(METRICS, 0))
     )
     texts["task"] = clean(item.name, 60)
     texts["state"] = "slow" if item.folded and mark.rank == SLOW else clean(mark.state, 20)
@@ -255,13 +245,8 @@ def item_row(
 def host_row(host: HostProgress, shown: Sequence[Column]) -> Row:
     """Return the row of a host, with its connection and its transfers. Such rows are shown before
     the run has a plan."""
-    last_line = _transfer_words(host) or clean(host.text or "")
-    texts = {
-        "task": "-",
-        "host": clean(host.host, 64),
-        "state": clean(host.state, 40),
-        LAST_LINE: last_line,
-    }
+    texts = {"task": "-", "host": clean(host.host, 64), "state": clean(host.state, 40)}
+    texts[LAST_LINE] = _transfer_words(host) or clean(host.text or "")
     return _row(shown, texts, {"state": _HOST_STYLES.get(host.state, "")})
 
 
@@ -283,8 +268,10 @@ def _texts(table: Table, task: TaskProgress, mark: Mark, room: int) -> dict[str,
     progress, host = table.progress, table.progress.hosts.get(task.host)
     quiet_s = table.quiet.get(task.task)
     texts = {name: each.text(progress, [task]) for name, each in _FIGURES.items()}
-    if progress.health(task) or quiet_s is not None:
-        texts["steps/s"] = "" if progress.health(task) else "0"
+    if progress.health(task):
+        texts["steps/s"] = ""
+    elif quiet_s is not None:
+        texts["steps/s"] = "0"
     gpus = f"gpu {','.join(map(str, task.gpus))}" if task.gpus else ""
     texts |= {
         "host": clean(task.host, 64),
@@ -306,11 +293,8 @@ def _folded_texts(
 ) -> dict[str, str]:
     """Return the cells of a row that stands for several tasks: the highest step, the sum of
     restarts, and the medians of the other numbers."""
-    moving = [
-        transfer
-        for host in {task.host for task in tasks}
-        for transfer in progress.host(host).moving
-    ]
+    hosts = map(progress.host, {task.host for task in tasks})
+    moving = [transfer for host in hosts for transfer in host.moving]
     alike = f"{len(tasks)} alike: the highest step, medians; Enter opens them"
     return {
         **{name: each.text(progress, tasks) for name, each in _FIGURES.items()},
@@ -367,21 +351,19 @@ def _why_row(
     numbers stay, and the reason follows them if there is room."""
     runs_again = mark.state == RESTARTED
     head = [each for each in shown if each.name in (_WITH_WHY if runs_again else _NAMES)]
-    left = width - sum(each.width + 1 for each in head)
-    if runs_again and left < _LAST_LINE_WIDTH:
+    free_columns = width - sum(each.width + 1 for each in head)
+    if runs_again and free_columns < _LAST_LINE_WIDTH:
         return _row(shown, texts, styles)
-    why = column(clean(mark.why), max(0, left))
+    why = column(clean(mark.why), max(0, free_columns))
     return [*_row(head, texts, styles), Span(" "), Span(why, styles[LAST_LINE])]
 
 
 def _row(shown: Sequence[Column], texts: Mapping[str, str], styles: Mapping[str, str]) -> Row:
     row: Row = []
     for name, width in shown:
-        row += [Span(" ")] if row else []
-        row.append(
-            Span(column(texts.get(name, ""), width, right=name in _RIGHT), styles.get(name, ""))
-        )
-    return row
+        text = column(texts.get(name, ""), width, right=name in _RIGHT)
+        row += [Span(" "), Span(text, styles.get(name, ""))]
+    return row[1:]
 
 
 def _last_words(table: Table, task: TaskProgress, mark: Mark) -> str:
@@ -402,10 +384,6 @@ def _age(seconds: float) -> str:
     """Return a number of seconds as text: 'now', '12s', '5m', '3h'."""
     if seconds < 2:
         return "now"
-    return (
-        f"{seconds:.0f}s"
-        if seconds < 100
-        else f"{seconds / 60:.0f}m"
-        if seconds < 6000
-        else f"{seconds / 3600:.0f}h"
-    )
+    if seconds < 100:
+        return f"{seconds:.0f}s"
+    return f"{seconds / 60:.0f}m" if seconds < 6000 else f"{seconds / 3600:.0f}h"

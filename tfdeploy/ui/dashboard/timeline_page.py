@@ -86,6 +86,6 @@ def _bar(
             since = max(first, cell_of(stalled))
             cells[since : last + 1] = [Span("▒" if unicode else "-", "yellow")] * (last + 1 - since)
     # The marks of deaths are drawn last, because the next attempt may begin in the same cell.
-    for at in deaths:
-        cells[at] = Span("x", "bold red")
+    for death_cell in deaths:
+        cells[death_cell] = Span("x", "bold red")
     return joined(cells)

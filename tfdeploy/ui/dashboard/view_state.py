@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import Literal, NamedTuple
 
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.ui.dashboard.log_buffer import BufferedLine, LogBuffer
@@ -18,22 +18,10 @@ Aside = Literal["stop", "shell", "fetch", "copy"]
 # Scrolling by this many screens reaches either end of the log.
 _FAR = 1 << 20
 # The fields that `go_on_from` copies.
-_CHOICES = (
-    "page",
-    "offset",
-    "selected",
-    "followed",
-    "filter",
-    "typing",
-    "sort",
-    "fold",
-    "open",
-    "wrap",
-)
+_CHOICES = "page offset selected followed filter typing sort fold open wrap"
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(NamedTuple):
     """An action that starts once the operator answers y. `text`: the question. `host`: the host of
     the selected row."""
 
@@ -89,7 +77,7 @@ class ViewState:
 
     def go_on_from(self, former: ViewState) -> None:
         """Copy the operator's choices from the view of an earlier dashboard."""
-        for name in _CHOICES:
+        for name in _CHOICES.split():
             setattr(self, name, getattr(former, name))
 
     def key(self, name: str) -> None:
@@ -135,10 +123,9 @@ class ViewState:
     def refresh(self) -> None:
         """Apply a change of the filter or of the followed task to the log. If the log is paused,
         take a new snapshot, else show the newest lines."""
+        self.snapshot = None
         if self.paused:
             self._take_snapshot()
-        else:
-            self.snapshot = None
 
     def _take_snapshot(self) -> list[BufferedLine]:
         self.snapshot = lines = self.ring.everything(self.followed)
@@ -176,17 +163,17 @@ class ViewState:
     def _move(self, step: int) -> None:
         if not self.items:
             return
-        at = self.items.index(self.chosen) if self.chosen else min(0, -step)
-        self.selected = self.items[max(0, min(len(self.items) - 1, at + step))].tasks[0]
+        index = self.items.index(self.chosen) if self.chosen else min(0, -step)
+        self.selected = self.items[max(0, min(len(self.items) - 1, index + step))].tasks[0]
         if self.followed is not None:
             self._follow(self.selected)
 
     def _toggle_follow(self) -> None:
-        if self.followed is not None:
-            self._follow(None)
-        elif self.items:
+        if self.followed is None and self.items:
             self.selected = self.selected or self.items[0].tasks[0]
             self._follow(self.selected)
+        elif self.followed is not None:
+            self._follow(None)
 
     def _follow(self, task: str | None) -> None:
         self.followed = task
@@ -228,10 +215,8 @@ class ViewState:
 
     def _pause(self) -> None:
         self.paused = not self.paused
-        if not self.paused:
-            self.snapshot = None
-        elif self.snapshot is None:
-            self._take_snapshot()
+        if not self.paused or self.snapshot is None:
+            self.refresh()
 
     def _escape(self) -> None:
         """Clear the filter and the selection, and show the newest lines of all tasks."""
@@ -242,8 +227,9 @@ class ViewState:
         self.sort = SORTS[(SORTS.index(self.sort) + 1) % len(SORTS)]
 
     def _fold(self) -> None:
-        folded = self.fold if self.fold is not None else any(item.folded for item in self.items)
-        self.fold, self.open = not folded, None
+        if self.fold is None:
+            self.fold = any(item.folded for item in self.items)
+        self.fold, self.open = not self.fold, None
 
     def _wrap(self) -> None:
         self.wrap = not self.wrap

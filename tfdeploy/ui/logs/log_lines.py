@@ -12,7 +12,7 @@ import os
 import re
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from json.encoder import encode_basestring_ascii as quoted
 from operator import attrgetter
 from time import monotonic
@@ -58,9 +58,8 @@ class LinePrinter:
     """Writes LogLines to a file descriptor.
 
     `labels`: the expected labels "task@host", so that prefixes are aligned from the first line on.
-    `encoding`: the encoding of the text. Only text output uses the other two: `highlight` colours
-    the matches of these expressions, if `color` is set; `fold` prints equal lines of several tasks
-    as one."""
+    Only text output uses the other two: `highlight` colours the matches of these expressions, if
+    `color` is set; `fold` prints equal lines of several tasks as one."""
 
     def __init__(
         self,
@@ -71,21 +70,15 @@ class LinePrinter:
         labels: Iterable[str] = (),
         timestamps: bool = False,
         color: bool = False,
-        encoding: str = "utf-8",
         highlight: Sequence[re.Pattern[str]] = (),
         fold: bool = False,
     ) -> None:
         labels = tuple(labels)
         self._fd = fd
-        formats: dict[Output, Callable[[list[LogLine]], bytes]] = {
-            "text": self._text,
-            "json": self._json,
-            "raw": _raw,
-        }
-        self._format = formats[output]
+        self._format = {"text": self._text, "json": self._json, "raw": _raw}[output]
         self._run = run
-        self._timestamps, self._color, self._encoding = timestamps, color, encoding
-        self._width = max((len(label) for label in labels), default=0)
+        self._timestamps, self._color = timestamps, color
+        self._width = max(map(len, labels), default=0)
         self._prefixes: dict[tuple[str, str], bytes] = {}
         self._highlight = tuple(highlight) if color and output == "text" else ()
         self._blocks = TracebackBlocks()
@@ -111,9 +104,12 @@ class LinePrinter:
         `follow`: write each line within 30 ms, even if few lines are pending. Raises OSError."""
         self._follow = follow
         stop = threading.Event()
-        flusher = threading.Thread(
-            target=self._flush_every, args=(stop,), daemon=True, name="log flush"
-        )
+
+        def flush_often() -> None:
+            while not stop.wait(_FLUSH_S) and not self._gone:
+                self._flush()
+
+        flusher = threading.Thread(target=flush_often, daemon=True, name="log flush")
         if follow:
             flusher.start()
         try:
@@ -140,8 +136,8 @@ class LinePrinter:
             formatted = self._block(batch)
         if formatted is None:
             lines = lines_of(batch)
-            for at in range(0, len(lines), _FEW_LINES):
-                self._take_lines(lines[at : at + _FEW_LINES])
+            for start in range(0, len(lines), _FEW_LINES):
+                self._take_lines(lines[start : start + _FEW_LINES])
             return
         with self._writing:
             self._ready.append(formatted)
@@ -161,21 +157,13 @@ class LinePrinter:
         """Return the formatted block if its lines need only their label. Return None if each line
         must be examined separately."""
         content = block.content
-        if not self._is_text or self._highlight or self._folds is not None or self._holding:
+        if not self._is_text or self._highlight or self._folds or self._holding:
             return content if self._is_raw else None
-        if (
-            len(content) > LINE_CHARS
-            or not are_plain(content)
-            or (b"(" in content and HEAD in content)
-        ):
+        if len(content) > LINE_CHARS or not are_plain(content) or _has_head(content):
             return None
         label = self._prefixes.get((block.task, block.host)) or self._prefix(block.task, block.host)
         head = f"{self._iso(block.time)} ".encode() + label if self._timestamps else label
         return b"".join((head, content[:-1].replace(b"\n", b"\n" + head), b"\n"))
-
-    def _flush_every(self, stop: threading.Event) -> None:
-        while not stop.wait(_FLUSH_S) and not self._gone:
-            self._flush()
 
     def _flush(self, *, end: bool = False) -> None:
         with self._writing:
@@ -190,11 +178,11 @@ class LinePrinter:
     def _write(self) -> None:
         """Write the formatted text. If writing fails, but not because of a closed pipe, `write`
         raises the error at the end."""
-        left = memoryview(b"".join(self._ready))
+        unwritten = memoryview(b"".join(self._ready))
         self._ready, self._ready_bytes = [], 0
         try:
-            while left and not self._gone:
-                left = left[os.write(self._fd, left) :]
+            while unwritten and not self._gone:
+                unwritten = unwritten[os.write(self._fd, unwritten) :]
         except BrokenPipeError:
             self._gone = True
         except OSError as error:
@@ -203,29 +191,24 @@ class LinePrinter:
     def _text(self, batch: list[LogLine]) -> bytes:
         bodies = [line.line for line in batch]
         joined = b"".join(bodies)
-        # HEAD contains "(". Searching for this one byte is ten times as fast as searching for HEAD.
-        calls = b"(" in joined and HEAD in joined
-        if not calls and self._folds is None and not self._holding and len(joined) < LINE_CHARS:
+        is_simple = len(joined) < LINE_CHARS and not _has_head(joined)
+        if is_simple and not self._folds and not self._holding:
             return self._rows(batch, bodies, plain=is_plain(joined))
         now = monotonic() if self._follow else None
         batch = self._blocks.arrange(batch if self._highlight else self._without_pieces(batch), now)
-        if self._folds is not None:
+        if self._folds:
             batch = self._folds.arrange(batch, now)
         return self._plain_text(batch)
 
     @property
     def _holding(self) -> bool:
-        return (
-            self._blocks.holding
-            or bool(self._cuts)
-            or (self._folds is not None and self._folds.holding)
-        )
+        return self._blocks.holding or bool(self._cuts) or bool(self._folds and self._folds.holding)
 
     def _rest(self) -> list[LogLine]:
         """Return the lines that are still held back. Call this method once no more lines can
         arrive."""
         batch = self._blocks.rest()
-        if self._folds is not None:
+        if self._folds:
             batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
         return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
 
@@ -236,13 +219,10 @@ class LinePrinter:
         for line in batch:
             key = (line.task, line.host, line.stream)
             cut = self._cuts.pop(key, None)
-            if cut is not None and (line.attempt, line.offset) == (
-                cut.last.attempt,
-                cut.last.offset + LINE_CHARS,
-            ):
+            if cut and cut.is_followed_by(line):
                 cut = _Cut(line, cut.more + len(line.line))
             else:
-                if cut is not None and cut.more:
+                if cut and cut.more:
                     shown.append(cut.mark())
                 cut = _Cut(line, 0)
                 shown.append(line)
@@ -261,14 +241,14 @@ class LinePrinter:
         spans = interruptible(len(text), lambda: self._spans(text))
         if not spans or not line.stream:
             return line
-        parts, at = [], 0
+        parts, position = [], 0
         for begin, end in spans:
-            begin = max(begin, at)
+            begin = max(begin, position)
             if end > begin:
-                parts += [text[at:begin], _PAINT, text[begin:end], _UNPAINT]
-                at = end
+                parts += [text[position:begin], _PAINT, text[begin:end], _UNPAINT]
+                position = end
         return _Painted(
-            *line._replace(line="".join([*parts, text[at:]]).encode(self._encoding, "replace"))
+            *line._replace(line="".join([*parts, text[position:]]).encode("utf-8", "replace"))
         )
 
     def _spans(self, text: str) -> list[tuple[int, int]]:
@@ -285,7 +265,7 @@ class LinePrinter:
     def _shown(self, line: LogLine) -> bytes:
         if type(line) is _Painted or (is_plain(line.line) and len(line.line) <= LINE_CHARS):
             return line.line
-        return clean_line(line.line, LINE_CHARS).encode(self._encoding, "replace")
+        return clean_line(line.line, LINE_CHARS).encode("utf-8", "replace")
 
     def _rows(self, batch: list[LogLine], bodies: list[bytes], *, plain: bool) -> bytes:
         if not plain:
@@ -308,15 +288,15 @@ class LinePrinter:
     def _prefix(self, task: str, host: str) -> bytes:
         label = f"{clean(task, 80)}@{clean(host, 80)}"
         # Labels of folded lines do not set the width of all labels, because they may be very long.
-        if len(label) > self._width and "[" not in label and "," not in label:
+        is_wider = len(label) > self._width and "[" not in label and "," not in label
+        if is_wider:
             self._width = len(label)
-            self._prefixes.clear()
-        if len(self._prefixes) > _MOST_PREFIXES:
+        if is_wider or len(self._prefixes) > _MOST_PREFIXES:
             self._prefixes.clear()
         text = label.ljust(self._width)
         if self._color:
             text = f"\x1b[{task_color(task)}m{text}\x1b[0m"
-        self._prefixes[task, host] = prefix = f"{text} | ".encode(self._encoding, "replace")
+        self._prefixes[task, host] = prefix = f"{text} | ".encode("utf-8", "replace")
         return prefix
 
     def _iso(self, time: float) -> str:
@@ -347,8 +327,17 @@ class _Cut(NamedTuple):
     last: LogLine
     more: int
 
+    def is_followed_by(self, line: LogLine) -> bool:
+        return (line.attempt, line.offset) == (self.last.attempt, self.last.offset + LINE_CHARS)
+
     def mark(self) -> LogLine:
         return self.last._replace(line=more_bytes(self.more).encode())
+
+
+def _has_head(content: bytes) -> bool:
+    """Return True if the content may begin a traceback. HEAD contains "(": searching for this one
+    byte is ten times as fast as searching for HEAD."""
+    return b"(" in content and HEAD in content
 
 
 def _raw(batch: list[LogLine]) -> bytes:

@@ -110,30 +110,32 @@ def timeline(attempts: Sequence[Attempt], began: float, until: float) -> str:
         return ""
     top = {task: TOP + _ROW * number for number, task in enumerate(tasks)}
     height = _ROW * len(tasks) + BOTTOM + TOP
-    left = LEFT + 40
+    left_margin = LEFT + 40
     length = max(until - began, 1.0)
 
     def across(time: float) -> float:
-        return left + (WIDE - left - RIGHT) * min(1.0, max(0.0, (time - began) / length))
+        return left_margin + (WIDE - left_margin - RIGHT) * min(
+            1.0, max(0.0, (time - began) / length)
+        )
 
     parts = []
     for tick in ticks(0.0, length, 6):
-        at = across(began + tick)
+        x = across(began + tick)
         parts.append(
-            f'<line class="grid" x1="{at:.1f}" x2="{at:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
+            f'<line class="grid" x1="{x:.1f}" x2="{x:.1f}" y1="{TOP}" y2="{height - BOTTOM}"/>'
         )
         parts.append(
-            f'<text x="{at:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>'
+            f'<text x="{x:.1f}" y="{height - 8}" text-anchor="middle">{_moment(tick)}</text>'
         )
     for task, at_y in top.items():
         parts.append(
-            f'<text x="{left - 8}" y="{at_y + 12}" '
+            f'<text x="{left_margin - 8}" y="{at_y + 12}" '
             f'text-anchor="end">{escape(clean(task, 24))}</text>'
         )
     shown = [each for each in attempts if each.task in top]
     parts += [_bar(each, top[each.task], across, until) for each in shown]
     if len(shown) < len(attempts):
-        parts.append(f'<text x="{left}" y="{height - 8}">more tasks are left out</text>')
+        parts.append(f'<text x="{left_margin}" y="{height - 8}">more tasks are left out</text>')
     return (
         f'<svg viewBox="0 0 {WIDE} {height}" role="img" aria-label="attempts over '
         f'time">{"".join(parts)}</svg>'
@@ -203,11 +205,10 @@ def _grid(
     amount: Amount,
 ) -> Iterator[str]:
     for value in ticks(low, high, 4):
-        at = up(value)
-        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{at:.1f}" y2="{at:.1f}"/>'
+        y = up(value)
+        yield f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>'
         yield (
-            f'<text x="{LEFT - 6}" y="{at + 4:.1f}" '
-            f'text-anchor="end">{escape(amount(value))}</text>'
+            f'<text x="{LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{escape(amount(value))}</text>'
         )
     for value in ticks(0.0, latest, 6):
         yield (

@@ -11,6 +11,7 @@ import shlex
 import time
 from collections.abc import Collection, Iterable, Mapping
 from html import escape
+from itertools import chain
 
 from tfdeploy import __version__
 from tfdeploy.model.events import Event
@@ -53,6 +54,8 @@ border-radius:6px;padding:10px}svg{width:100%;height:auto;display:block}svg text
 background:currentColor}.key b,.key{font-weight:500}.bar rect{fill:var(--c7)}.bar.good rect{fill:var(--good)}
 .bar.bad rect{fill:var(--bad)}.bar.going rect{fill:var(--c0)}
 """ + "".join(f".c{number}{{color:var(--c{number})}}" for number in range(8))
+# The colour of an event -> the class of its row.
+_KINDS = {"red": "bad", "yellow": "warn", "green": "good"}
 _STATES = {
     "succeeded": "good",
     "running": "good",
@@ -144,38 +147,23 @@ def _cause(report: RunReport) -> str:
 
 
 def _tasks(report: RunReport) -> str:
-    shown = [
-        table_metrics.table_values(task.metrics, report.view.job_metrics)
-        for task in report.view.tasks
-    ]
-    names = list(dict.fromkeys(name for each in shown for name in each))[:8]
-    heads = [
-        "task",
-        "host",
-        "state",
-        "attempts",
-        "lasted",
-        "step",
-        "loss",
-        *names,
-        "GPUs",
-        "address",
-    ]
-    figures = ([metrics.get(name) for name in names] for metrics in shown)
+    tasks, job_metrics = report.view.tasks, report.view.job_metrics
+    metrics = [table_metrics.table_values(task.metrics, job_metrics) for task in tasks]
+    names = list(dict.fromkeys(chain.from_iterable(metrics)))[:8]
+    numbers = ["attempts", "lasted", "step", "loss", *names]
     rows = (
-        _task(report, task, each) for task, each in zip(report.view.tasks, figures, strict=True)
+        _task(report, task, map(each.get, names)) for task, each in zip(tasks, metrics, strict=True)
     )
-    return table(heads, rows, numbers=heads[3:-2])
+    return table(["task", "host", "state", *numbers, "GPUs", "address"], rows, numbers)
 
 
 def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) -> str:
-    state = (
-        outcome_words(task.outcome, task.exit_code, task.signal)
-        if task.outcome
-        else task.health or task.state
-    )
-    kind = "bad" if task.outcome in ("failed", "killed", "lost") else ""
-    if task.outcome == "succeeded" or state == "running":
+    state, kind = task.health or task.state, ""
+    if task.outcome:
+        state = outcome_words(task.outcome, task.exit_code, task.signal)
+    if task.outcome in ("failed", "killed", "lost"):
+        kind = "bad"
+    elif task.outcome == "succeeded" or state == "running":
         kind = "good"
     lasted = "" if task.started is None else in_seconds((task.ended or report.made) - task.started)
     why = (
@@ -183,22 +171,15 @@ def _task(report: RunReport, task: TaskView, metrics: Iterable[float | None]) ->
         if task.reason and task.reason != report.view.cause
         else ""
     )
-    numbers = [
-        task.attempt or "",
-        lasted,
-        figure(task.step, 9),
-        figure(task.loss),
-        *map(figure, metrics),
-    ]
-    cells = [
-        f"<td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>",
-        f'<td class="{kind}">{text_of(state)}{why}</td>',
-    ]
-    cells += [f'<td class="n">{escape(str(each))}</td>' for each in numbers]
-    cells.append(
-        f'<td>{",".join(map(str, task.gpus))}</td><td class="m">{text_of(task.address)}</td>'
+    step, loss = figure(task.step, 9), figure(task.loss)
+    numbers = (str(task.attempt or ""), lasted, step, loss, *map(figure, metrics))
+    cells = "".join(f'<td class="n">{escape(each)}</td>' for each in numbers)
+    gpus = ",".join(map(str, task.gpus))
+    return (
+        f"<tr><td>{text_of(task.task)}</td><td>{text_of(task.host)}</td>"
+        f'<td class="{kind}">{text_of(state)}{why}</td>{cells}'
+        f'<td>{gpus}</td><td class="m">{text_of(task.address)}</td></tr>'
     )
-    return f"<tr>{''.join(cells)}</tr>"
 
 
 def _curves(report: RunReport) -> str:
@@ -223,27 +204,17 @@ def _events(events: tuple[Event, ...], began: float) -> str:
         about = (event.host, event.task)
         if text and text != last.get(about):
             last[about] = text
-            kind = (
-                "bad"
-                if "red" in style
-                else "warn"
-                if "yellow" in style
-                else "good"
-                if "green" in style
-                else ""
-            )
+            kind = _KINDS.get(style.split(" ")[-1], "")
             offset = event.time - began
-            at = f"+{in_seconds(offset)}" if offset >= 0 else f"-{in_seconds(-offset)}"
+            since = f"{'+' if offset >= 0 else '-'}{in_seconds(abs(offset))}"
             rows.append(
-                f'<tr><td class="n dim">{at}</td><td class="{kind}">{escape(text)}</td></tr>'
+                f'<tr><td class="n dim">{since}</td><td class="{kind}">{escape(text)}</td></tr>'
             )
+    if not rows:
+        return ""
     left_out = len(rows) - MOST_EVENTS
-    left_out_text = (
-        f'<p class="dim">left out before these: {count(left_out, "event")}</p>'
-        if left_out > 0
-        else ""
-    )
-    return left_out_text + table([], rows[-MOST_EVENTS:]) if rows else ""
+    note = f'<p class="dim">left out before these: {count(left_out, "event")}</p>'
+    return (note if left_out > 0 else "") + table([], rows[-MOST_EVENTS:])
 
 
 def _plan(report: RunReport) -> str:
@@ -257,27 +228,20 @@ def _plan(report: RunReport) -> str:
         "data": ", ".join(f"{name}: {path}" for name, path in plan.data.items()),
         "ports": f"protect: {protect.levels if len(protect.by_level()) > 1 else protect.used}",
     }
-    rows = [
-        *facts.items(),
-        *((role, ", ".join(addresses)) for role, addresses in plan.cluster.items()),
-    ]
-    rows += [
-        (host, f"{machine.cores} cores{_of_memory(machine.memory)}")
-        for host, machine in report.machines.items()
-    ]
-    return table([], (_fact(name, value) for name, value in rows if value))
-
-
-def _fact(name: str, value: str) -> str:
-    return f'<tr><th>{text_of(name)}</th><td class="m">{text_of(value, 16384)}</td></tr>'
-
-
-def _of_memory(memory: int | None) -> str:
-    return f", {in_bytes(memory)}" if memory else ""
+    rows = [*facts.items(), *((role, ", ".join(each)) for role, each in plan.cluster.items())]
+    for host, machine in report.machines.items():
+        memory = f", {in_bytes(machine.memory)}" if machine.memory else ""
+        rows.append((host, f"{machine.cores} cores{memory}"))
+    cells = (
+        f'<tr><th>{text_of(name)}</th><td class="m">{text_of(value, 16384)}</td></tr>'
+        for name, value in rows
+        if value
+    )
+    return table([], cells)
 
 
 def _versions(versions: Mapping[str, Mapping[str, str]]) -> str:
-    programs = list(dict.fromkeys(name for installed in versions.values() for name in installed))
+    programs = list(dict.fromkeys(chain.from_iterable(versions.values())))
     rows = (
         f"<tr><td>{text_of(host)}</td>{''.join(f'<td>{text_of(installed.get(name, str()))}</td>' for name in programs)}</tr>"
         for host, installed in versions.items()

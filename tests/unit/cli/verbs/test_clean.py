@@ -19,7 +19,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(""))
 
 
-def test_the_piped_word_names_the_same_hosts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_suggested_command_names_same_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     assert (
         main(["clean", "--everything", "--limit", "n[1-3]", "--exclude", "n2", "-i", "lab.yaml"])
         == 2
@@ -30,6 +30,6 @@ def test_the_piped_word_names_the_same_hosts(capsys: pytest.CaptureFixture[str])
     assert f"next: `{typed}`, or --dry-run first" in capsys.readouterr().err
 
 
-def test_without_everything_yes_is_enough(capsys: pytest.CaptureFixture[str]) -> None:
+def test_yes_suffices_without_everything(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["clean"]) == 2
     assert "next: add -y, or --dry-run first" in capsys.readouterr().err

@@ -25,7 +25,7 @@ PLAN: Any = SimpleNamespace(
             ("chief:0", "worker"),
         )
     ],
-    hosts=[SimpleNamespace(host=host) for host in ("n1", "n2", "n3", "worker")],
+    host_names=("n1", "n2", "n3", "worker"),
 )
 WORKERS = ("worker:0", "worker:1", "worker:10")
 MEANT: list[tuple[dict[str, Any], tuple[str, ...]]] = [
@@ -50,21 +50,23 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 
 
 @pytest.mark.parametrize(("flags", "tasks"), MEANT)
-def test_the_tasks_that_are_meant(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
+def test_selected_tasks(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
     assert logs.select_tasks(Flags(**flags), PLAN, None) == tasks
     assert logs.select_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (
         "worker:1",
     )
 
 
-@pytest.mark.parametrize(("flags", "what", "next"), REFUSED)
-def test_names_that_mean_nothing_are_refused(flags: dict[str, Any], what: str, next: str) -> None:
+@pytest.mark.parametrize(("flags", "message", "next"), REFUSED)
+def test_unknown_names_are_refused(flags: dict[str, Any], message: str, next: str) -> None:
     with pytest.raises(UsageError) as caught:
         logs.select_tasks(Flags(**flags), PLAN, None)
-    assert what in caught.value.what and caught.value.next is not None and next in caught.value.next
+    assert (
+        message in caught.value.what and caught.value.next is not None and next in caught.value.next
+    )
 
 
-def test_tensorboard_takes_a_pattern_that_means_one_host() -> None:
+def test_tensorboard_accepts_pattern_for_one_host() -> None:
     assert tensorboard._match_one_host(PLAN, "n[2]") == "n2"
     with pytest.raises(UsageError, match=r"on one host, not on n\[1-3\]"):
         tensorboard._match_one_host(PLAN, "n*")
@@ -76,7 +78,7 @@ def read(*args: str) -> Any:
     return parser.parse_args(["logs", *args])
 
 
-def test_flags_have_the_names_that_other_tools_gave_them() -> None:
+def test_flags_have_names_used_by_other_tools() -> None:
     short = read("-n", "5", "-t", "-o", "raw", "-p", "-C3", "--no-color")
     long = read(
         "--tail=5",
@@ -104,7 +106,7 @@ def test_flags_have_the_names_that_other_tools_gave_them() -> None:
             read(*args)
 
 
-def test_which_attempt_it_is_in_words() -> None:
+def test_attempt_in_words() -> None:
     words = {
         1: "1st",
         2: "2nd",

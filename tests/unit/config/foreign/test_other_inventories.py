@@ -21,12 +21,12 @@ def listed(text: str) -> Inventory:
     return load_inventory(find_inventory(text, {}, None, Path.cwd()).path)
 
 
-def read(name: str, text: str, **more: str) -> Inventory:
+def read(name: str, text: str, **other_files: str) -> Inventory:
     """Write the file and return the inventory that is read from it.
 
     `more` has further files, with __ for / in their names.
     """
-    for other, content in more.items():
+    for other, content in other_files.items():
         path = Path(other.replace("__", "/"))
         path.parent.mkdir(exist_ok=True)
         path.write_text(content)
@@ -62,12 +62,12 @@ def names(inventory: Inventory) -> list[str]:
         ),
     ],
 )
-def test_a_list_of_hosts(text: str, expected: list[object]) -> None:
+def test_list_of_hosts(text: str, expected: list[object]) -> None:
     hosts = listed(text).hosts
     assert [(host.name, host.address, stated(host)) for host in hosts] == expected
 
 
-def test_the_hosts_of_a_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hosts_of_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gpu[01-02,07],login1")
     assert names(listed("@slurm")) == ["gpu01", "gpu02", "gpu07", "login1"]
     monkeypatch.delenv("SLURM_JOB_NODELIST")
@@ -75,7 +75,7 @@ def test_the_hosts_of_a_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> Non
         listed("@slurm")
 
 
-def test_a_file_comes_before_a_list_of_its_name() -> None:
+def test_file_takes_precedence_over_list_with_same_text() -> None:
     Path("a,b").write_text("n7\n")
     assert names(listed("a,b")) == ["n7"]
 
@@ -95,7 +95,7 @@ def test_hostfiles(text: str, slots: dict[str, int | None]) -> None:
     assert {host.name: host.slots for host in read("hostfile", text).hosts} == slots
 
 
-def test_a_port_in_a_hostfile_is_asked_about() -> None:
+def test_port_in_hostfile_is_refused() -> None:
     with pytest.raises(ConfigError) as caught:
         read("hostfile", "n1 slots=2\nn2:2200\n")
     assert caught.value.where == "hostfile:2"
@@ -137,13 +137,13 @@ def test_ansible_ini() -> None:
     assert inventory.host("gpu01").setting("identity_file") == "`identity_file:` (hosts.ini:17)"
 
 
-def test_an_ansible_ini_without_variables() -> None:
+def test_ansible_ini_without_variables() -> None:
     inventory = read("hosts.ini", "[ps]\nn1\n\n[worker]\nn2\nn3\n")
     assert names(inventory) == ["n1", "n2", "n3"]
     assert inventory.roles == {"ps": ("n1",), "worker": ("n2", "n3")}
 
 
-def test_a_misspelt_variable_of_ansible_is_named_with_its_line() -> None:
+def test_misspelt_ansible_variable_is_named_with_line() -> None:
     inventory = read(
         "h.ini", "[worker]\nn1 ansible_prt=22 ansible_become=yes\nn2 ansible_port=22\n"
     )
@@ -175,7 +175,7 @@ def test_ansible_yaml() -> None:
     assert inventory.roles == {"chief": ("c1",), "worker": ("db-a", "db-b", "g1", "g3", "g5")}
 
 
-def test_variables_beside_an_ansible_inventory() -> None:
+def test_variable_files_next_to_ansible_inventory() -> None:
     inventory = read(
         "hosts",
         "[worker]\nn1 ansible_user=own\nn2\n",
@@ -199,18 +199,18 @@ def test_variable_files_without_content_and_the_newer_of_two_names() -> None:
     assert inventory.host("n1").address == "192.0.2.1"
 
 
-def test_groups_that_share_their_children_are_read_quickly() -> None:
+def test_groups_with_shared_children_are_read_quickly() -> None:
     levels = [f"[a{n}:children]\na{n + 1}\nb{n + 1}\n" for n in range(60)]
     levels += [f"[b{n}:children]\na{n + 1}\nb{n + 1}\n" for n in range(60)]
     text = "".join(levels) + "[a60]\nn1\n[worker:children]\na0\n"
     assert read("hosts", text).roles == {"worker": ("n1",)}
 
 
-def test_the_job_file_may_name_a_list() -> None:
+def test_job_file_may_name_list_of_hosts() -> None:
     Path("tfdeploy.yaml").write_text("inventory: n1,n2\n")
     job = load_job(Path.cwd() / "tfdeploy.yaml", environ={})
-    found = find_inventory(None, {}, job.inventory, Path.cwd())
-    assert names(load_inventory(found.path)) == ["n1", "n2"]
+    inventory_path = find_inventory(None, {}, job.inventory, Path.cwd())
+    assert names(load_inventory(inventory_path.path)) == ["n1", "n2"]
 
 
 @pytest.mark.parametrize(
@@ -224,7 +224,7 @@ def test_the_job_file_may_name_a_list() -> None:
         '-o ProxyCommand="ssh -l ops login -W %h:%p"',
     ],
 )
-def test_the_jump_host_of_ansible(args: str) -> None:
+def test_jump_host_of_ansible(args: str) -> None:
     inventory = read("hosts", f"[worker]\nn1\n[worker:vars]\nansible_ssh_common_args='{args}'\n")
     assert inventory.host("n1").jump == "ops@login"
 
@@ -258,7 +258,7 @@ def test_the_jump_host_of_ansible(args: str) -> None:
         ("h.yml", "all:\n  host: {n1: }\n  hosts: {n2: }\n", "h.yml:2:all.host", "has no 'host'"),
     ],
 )
-def test_what_is_not_read_is_refused_with_its_line(
+def test_unsupported_line_is_refused_with_its_number(
     name: str, text: str, where: str, words: str
 ) -> None:
     with pytest.raises(ConfigError, match=words) as caught:
@@ -266,7 +266,7 @@ def test_what_is_not_read_is_refused_with_its_line(
     assert caught.value.where == where
 
 
-def test_a_name_that_is_no_file_may_be_a_host() -> None:
+def test_name_without_file_may_be_host() -> None:
     with pytest.raises(ConfigError) as caught:
         listed("n1")
     assert "-i n1," in caught.value.next

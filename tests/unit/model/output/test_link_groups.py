@@ -11,17 +11,17 @@ from tfdeploy.model.output.rows import LinkRow
 
 
 def links(
-    hosts: int, broken: set[tuple[str, str]], why: str = "no answer", ok: bool = False
+    hosts: int, broken: set[tuple[str, str]], reason: str = "no answer", ok: bool = False
 ) -> list[LinkRow]:
     rows: list[LinkRow] = []
-    for source, to in permutations([f"n{each}" for each in range(1, hosts + 1)], 2):
+    for source, to in permutations([f"n{number}" for number in range(1, hosts + 1)], 2):
         bad = (source, to) in broken
         row: LinkRow = {
             "from": source,
             "to": to,
             "port": 2222,
             "ok": not bad or ok,
-            "why": why if bad else None,
+            "why": reason if bad else None,
             "fix": "open it" if bad else None,
             "ms": None,
             "mbit_s": None,
@@ -53,21 +53,21 @@ ALL = "n1 n2 n3 n4 n5"
         ),
     ],
 )
-def test_links_with_the_same_trouble_are_one_line(
+def test_links_with_same_problem_are_one_line(
     broken: set[tuple[str, str]], subjects: list[str]
 ) -> None:
-    assert sorted(each.subject for each in group(links(5, broken))) == sorted(subjects)
+    assert sorted(link_group.subject for link_group in group(links(5, broken))) == sorted(subjects)
 
 
-def test_what_mends_a_link_names_all_hosts_of_its_line() -> None:
+def test_fix_names_all_hosts_of_line() -> None:
     broken = links(5, pairs(ALL, "n3 n4") | pairs("n5", "n2"))
-    for each in broken:
-        if each["fix"]:
-            each["fix"] = (
-                f"tfdeploy exec --limit {each['from']} -- ip route; else tfdeploy exec --limit "
-                f"{each['to']} -- ufw"
+    for link in broken:
+        if link["fix"]:
+            link["fix"] = (
+                f"tfdeploy exec --limit {link['from']} -- ip route; else tfdeploy exec --limit "
+                f"{link['to']} -- ufw"
             )
-    assert {each.subject: each.fix for each in group(broken)} == {
+    assert {link_group.subject: link_group.fix for link_group in group(broken)} == {
         "no other host reaches n[3-4]": "tfdeploy exec --limit 'n[1-5]' -- ip route; "
         "else tfdeploy exec --limit 'n[3-4]' -- "
         "ufw",
@@ -76,15 +76,15 @@ def test_what_mends_a_link_names_all_hosts_of_its_line() -> None:
     }
 
 
-def test_two_hundred_hosts_of_which_some_are_shut_are_few_lines() -> None:
-    everyone = " ".join(f"n{each}" for each in range(1, 201))
+def test_200_hosts_with_some_unreachable_are_few_lines() -> None:
+    everyone = " ".join(f"n{number}" for number in range(1, 201))
     groups = group(links(200, pairs(everyone, "n7 n9") | pairs("n1 n2 n3", "n100 n101")))
-    assert [each.subject for each in groups] == [
+    assert [link_group.subject for link_group in groups] == [
         "no other host reaches n[7,9]",
         "n[1-3] do not reach n[100-101]",
     ]
 
 
-def test_slow_links_are_said_as_such() -> None:
-    (groups,) = group(links(3, pairs("n1 n2 n3", "n3"), why="slow", ok=True))
+def test_slow_links_are_described_as_slow() -> None:
+    (groups,) = group(links(3, pairs("n1 n2 n3", "n3"), reason="slow", ok=True))
     assert groups.ok and groups.subject == "no other host reaches well n3"

@@ -151,12 +151,12 @@ def measured(line: str) -> Measures:
 
 
 @pytest.mark.parametrize(("line", "step", "loss"), LINES)
-def test_what_a_line_says(line: str, step: int | None, loss: float | None) -> None:
+def test_step_and_loss_in_line(line: str, step: int | None, loss: float | None) -> None:
     measures = measured(line)
     assert (measures.step, measures.loss) == (step, pytest.approx(loss, nan_ok=True))
 
 
-def test_a_loss_that_became_nan_replaces_the_one_before() -> None:
+def test_nan_loss_replaces_previous_loss() -> None:
     measures = measured("step 1 loss 0.5")
     measures.line(101.0, "step 2 loss nan")
     assert math.isnan(measures.values()["loss"]) and measures.step == 2

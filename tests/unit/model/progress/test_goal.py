@@ -22,5 +22,5 @@ from tfdeploy.model.progress.goal import goal_of
         ([], None),
     ],
 )
-def test_the_goal_in_a_command(words: list[str], goal: int | None) -> None:
+def test_goal_in_command(words: list[str], goal: int | None) -> None:
     assert goal_of(words) == goal

@@ -23,17 +23,17 @@ def after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
     return progress
 
 
-def test_steps_of_all_steps() -> None:
+def test_progress_in_steps() -> None:
     done = headway(after(argv=("python", "train.py", "--steps=2786")))
     assert done is not None and (done.part, done.words) == (0.5, "step 1,393 of 2,786")
     assert headway(after()) is None
 
 
-def test_a_shared_counter_goes_before_a_workers_own_step() -> None:
+def test_shared_step_takes_precedence_over_own_step() -> None:
     assert after("step 5 (global step: 9000)").highest_step == 9000
 
 
-def test_epochs_of_all_epochs() -> None:
+def test_progress_in_epochs() -> None:
     done = headway(after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
     assert done is not None and done.words == "epoch 3 of 40"
     assert done.part == pytest.approx(2.5 / 40)

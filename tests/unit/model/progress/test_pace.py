@@ -32,16 +32,16 @@ def slow(
             events += [] if text is None else [line(1001.0 + second, task.task, text, plan)]
             if cpu is not None and second % 10 == 0:
                 time = 1001.0 + second
-                said = {
+                data = {
                     "host": {"time": time},
                     "tasks": {task.task: {"time": time, "attempt": 1, "cpu": cpu(number)}},
                 }
                 events.append(
-                    Event(kind="sample", time=time, run=plan.run, host=task.host, data=said)
+                    Event(kind="sample", time=time, run=plan.run, host=task.host, data=data)
                 )
-    for one in events:
-        fold_events(progress, [one])
-        trends.update(progress, one.time)
+    for sample_event in events:
+        fold_events(progress, [sample_event])
+        trends.update(progress, sample_event.time)
     return {task: slow_task.words for task, slow_task in slow_tasks(progress, trends).items()}
 
 
@@ -53,11 +53,11 @@ def shared(number: int, second: int) -> str | None:
     return f"step {second * 60} loss 1.0" if number != 2 or second % 3 == 0 else None
 
 
-def test_by_their_own_steps() -> None:
+def test_workers_are_compared_by_own_steps() -> None:
     assert slow(PLAN, own) == {"worker:2": "2.5x slower than the median of 7 tasks"}
 
 
-def test_by_the_lines_where_only_the_shared_step_is_printed() -> None:
+def test_workers_are_compared_by_lines_if_they_print_only_shared_step() -> None:
     slow_tasks = slow(PLAN, shared)
     assert list(slow_tasks) == ["worker:2"]
     assert slow_tasks["worker:2"].endswith(
@@ -65,7 +65,7 @@ def test_by_the_lines_where_only_the_shared_step_is_printed() -> None:
     )
 
 
-def test_a_worker_far_behind_is_stale() -> None:
+def test_worker_far_behind_is_stale() -> None:
     slow_tasks = slow(
         PLAN,
         lambda number, second: (
@@ -75,11 +75,11 @@ def test_a_worker_far_behind_is_stale() -> None:
     assert slow_tasks == {"worker:2": "3,000 steps behind the newest"}
 
 
-def test_two_have_no_median() -> None:
+def test_two_workers_are_not_compared() -> None:
     assert slow(replace(PLAN, tasks=PLAN.tasks[:3]), own) == {}
 
 
-def test_in_lockstep_the_one_that_computes_most_keeps_the_others_waiting() -> None:
+def test_in_synchronous_training_busiest_worker_delays_others() -> None:
     plan = replace(PLAN, mode="mirrored")
     slow_tasks = slow(
         plan,

@@ -155,23 +155,23 @@ def fold(events: list[Event], plan: Plan | None = PLAN) -> RunProgress:
     return fold_into(RunProgress(plan), events)
 
 
-def test_figures_of_a_task() -> None:
+def test_figures_of_task() -> None:
     task = fold(a_run()[:-2]).tasks["worker:0"]
     assert (task.step, task.loss, task.lines, task.gpus, task.pid) == (597, 0.005, 200, (0,), 42)
     assert task.rate == pytest.approx(30, rel=0.05)
     assert task.measures.values()["accuracy"] == 0.5
 
 
-def test_a_replay_gives_the_same_picture_and_looking_changes_nothing() -> None:
+def test_replay_gives_same_progress_and_reading_changes_nothing() -> None:
     live = RunProgress()
-    for one in a_run():
-        fold_into(live, [one])
+    for next_event in a_run():
+        fold_into(live, [next_event])
         picture(live)
-    replayed = fold([event_from_json(event_to_json(one)) for one in a_run()])
+    replayed = fold([event_from_json(event_to_json(recorded)) for recorded in a_run()])
     assert picture(live) == picture(replayed)
 
 
-def test_the_first_death_in_time_is_the_cause_until_the_operation_names_one() -> None:
+def test_earliest_death_is_cause_until_operation_names_cause() -> None:
     progress = fold(a_run())
     assert progress.cause == "worker:0 on n2 failed with exit code 1"
     assert not progress.final
@@ -183,7 +183,7 @@ def test_the_first_death_in_time_is_the_cause_until_the_operation_names_one() ->
     assert progress.ended == 1040.0
 
 
-def test_what_goes_on_again_is_well_again() -> None:
+def test_run_that_continues_has_no_cause() -> None:
     progress = fold(
         [event("run", 1000.0, state="lost", cause="worker:0 on n2 lost: host rebooted")]
     )
@@ -197,14 +197,21 @@ def test_success_has_no_cause() -> None:
     assert (progress.cause, progress.first_death) == (None, None)
 
 
-def test_old_news_changes_nothing() -> None:
+def test_late_event_changes_nothing() -> None:
     progress = fold(a_run())
     progress.apply(event("task", 1050.0, "n2", "worker:0", attempt=1, state="running", pid=42))
     assert progress.tasks["worker:0"].state == "ended"
-    again = "starts again: killed by signal 9"
+    restart_reason = "starts again: killed by signal 9"
     progress.apply(
         event(
-            "task", 1050.5, "n2", "worker:0", attempt=1, state="pending", outcome=None, reason=again
+            "task",
+            1050.5,
+            "n2",
+            "worker:0",
+            attempt=1,
+            state="pending",
+            outcome=None,
+            reason=restart_reason,
         )
     )
     progress.apply(
@@ -212,7 +219,7 @@ def test_old_news_changes_nothing() -> None:
     )
     assert (progress.tasks["worker:0"].state, progress.tasks["worker:0"].reason) == (
         "pending",
-        again,
+        restart_reason,
     )
     progress.apply(
         event("task", 1051.0, "n2", "worker:0", attempt=2, state="starting", pid=43, outcome=None)
@@ -221,7 +228,7 @@ def test_old_news_changes_nothing() -> None:
     assert (task.state, task.pid, task.restarts, task.outcome) == ("starting", 43, 1, None)
 
 
-def test_transfers_have_rate_and_time_left() -> None:
+def test_transfers_have_rate_and_remaining_time() -> None:
     progress = fold(a_run()[:5])
     code = progress.hosts["n1"].transfers["code"]
     assert (code.rate, code.left_s) == (250.0, 3.0)
@@ -234,7 +241,7 @@ def test_transfers_have_rate_and_time_left() -> None:
     assert (code.rate, code.left_s, code.active) == (250.0, None, False)
 
 
-def test_an_unreachable_host_makes_its_tasks_unreachable() -> None:
+def test_tasks_of_unreachable_host_are_unreachable() -> None:
     progress = fold(a_run()[:-2])
     task = progress.tasks["worker:0"]
     progress.apply(event("host", 1041.0, "n2", state="unreachable", text="no answer"))
@@ -243,7 +250,7 @@ def test_an_unreachable_host_makes_its_tasks_unreachable() -> None:
     assert progress.health(task) is None
 
 
-def test_a_stalled_task_says_why_until_it_goes_on() -> None:
+def test_stalled_task_has_reason_until_it_continues() -> None:
     progress = fold(a_run()[:-2])
     task = progress.tasks["worker:0"]
     ill = {
@@ -276,7 +283,7 @@ def test_a_stalled_task_says_why_until_it_goes_on() -> None:
     assert (progress.health(task), progress.stalled_because(task)) == (None, None)
 
 
-def test_a_stalled_task_has_no_speed() -> None:
+def test_stalled_task_has_no_rate() -> None:
     quiet = [line(1100.0, "waiting"), line(1100.5, "waiting")]
     assert fold(a_run()[:-2] + quiet).tasks["worker:0"].rate == 0.0
 
@@ -293,25 +300,25 @@ def test_a_stalled_task_has_no_speed() -> None:
         ("steps of losses", None, None),
     ],
 )
-def test_metrics(text: str, step: int | None, loss: float | None) -> None:
+def test_metrics_in_line(text: str, step: int | None, loss: float | None) -> None:
     task = fold([line(1.0, text)]).tasks["worker:0"]
     assert (task.step, task.loss) == (step, loss)
 
 
-def test_patterns_that_cannot_work_are_left_out() -> None:
+def test_invalid_patterns_are_ignored() -> None:
     assert list(compile_patterns({"bad": "(", "none": "x", "good": "(x)"})) == ["good"]
 
 
-def test_bars() -> None:
+def test_progress_bars() -> None:
     assert last_bar_state("a\rb\rc\r") == "c"
     assert last_bar_state("\x08\x08\r 5/10 [==>]\x08\x08") == " 5/10 [==>]"
     assert last_bar_state("plain") == "plain"
 
 
-def test_samples_tell_what_tasks_use_until_none_comes() -> None:
+def test_use_of_resources_is_known_while_samples_arrive() -> None:
     progress = RunProgress(PLAN)
     host = {"time": 1.0, "gpus": [[0, 80.0, 1 << 30, None], [1, None, None, None]]}
-    said = {"host": host, "tasks": {"worker:0": {"time": 1.0, "cpu": 1.5, "memory": 10}}}
+    data = {"host": host, "tasks": {"worker:0": {"time": 1.0, "cpu": 1.5, "memory": 10}}}
     progress.apply(
         Event(
             kind="task",
@@ -322,7 +329,7 @@ def test_samples_tell_what_tasks_use_until_none_comes() -> None:
         )
     )
     progress.tasks["worker:0"].gpus = (0, 1, 7)
-    progress.apply(Event(kind="sample", time=1.0, host="n2", data=said))
+    progress.apply(Event(kind="sample", time=1.0, host="n2", data=data))
     task = progress.tasks["worker:0"]
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (1.5, 10, (80.0, 1 << 30))
     assert progress.tasks["ps:0"].cpu is None
@@ -332,10 +339,10 @@ def test_samples_tell_what_tasks_use_until_none_comes() -> None:
     assert (task.cpu, task.memory, progress.gpu_use(task)) == (None, None, (None, None))
 
 
-def test_what_event_files_say_is_there_until_something_newer_comes() -> None:
+def test_metrics_of_event_files_stay_until_newer_ones_arrive() -> None:
     progress = RunProgress(PLAN)
     for printed in ({"train/epoch_loss": 0.5}, {}):
-        said = {"host": {"time": 1.0}, "tasks": {"worker:0": {"time": 1.0, "printed": printed}}}
-        progress.apply(Event(kind="sample", time=1.0, host="n2", data=said))
+        data = {"host": {"time": 1.0}, "tasks": {"worker:0": {"time": 1.0, "printed": printed}}}
+        progress.apply(Event(kind="sample", time=1.0, host="n2", data=data))
     assert progress.own_metrics[-1] == "train/epoch_loss"
     assert progress.tasks["worker:0"].measures.values() == {"train/epoch_loss": 0.5}

@@ -24,23 +24,23 @@ def trend_of(*points: tuple[float, float]) -> Trend:
 
 
 @given(st.lists(st.tuples(st.floats(0, 1e6), st.floats(-1e9, 1e9)), max_size=2000))
-def test_a_series_is_bounded_and_in_order(points: list[tuple[float, float]]) -> None:
+def test_series_is_bounded_and_ordered(points: list[tuple[float, float]]) -> None:
     trend = trend_of(*points)
     assert len(trend.times) == len(trend.values) < MOST
     assert trend.times == sorted(trend.times)
 
 
-def test_a_long_run_keeps_its_first_and_its_last_value() -> None:
-    trend = trend_of(*((float(at), float(at)) for at in range(100_000)))
+def test_long_series_keeps_first_and_last_value() -> None:
+    trend = trend_of(*((float(time), float(time)) for time in range(100_000)))
     assert (trend.times[0], trend.values[-1]) == (0.0, 99_999.0)
     assert len(trend.times) > MOST // 3
 
 
-def test_what_is_no_number_and_what_comes_late_is_left_out() -> None:
+def test_late_values_and_non_numbers_are_ignored() -> None:
     assert trend_of((1, 5), (2, float("nan")), (0.5, 9), (3, float("inf"))).points == [(1, 5)]
 
 
-def test_the_slope_forgets_what_was_before_a_fall() -> None:
+def test_slope_ignores_values_before_fall() -> None:
     assert trend_of((0, 0), (10, 100)).slope(60) == 10
     # the program has restarted between the first two values
     assert trend_of((0, 500), (10, 0), (20, 40)).slope(60) == 4
@@ -48,18 +48,18 @@ def test_the_slope_forgets_what_was_before_a_fall() -> None:
     assert trend_of((0, 1)).slope(60) is None
 
 
-def test_the_mean_is_of_the_last_points() -> None:
+def test_mean_of_last_points() -> None:
     assert trend_of((0, 1), (100, 3), (110, 5)).mean(20) == 4
     assert Trend().mean(20) is None
 
 
-def test_older_points_go_before_its_own() -> None:
+def test_older_points_are_inserted_first() -> None:
     trend = trend_of((10, 1), (11, 2))
     trend.begin_with([(1, 7), (5, 8), (10.5, 9)])
     assert trend.points == [(1, 7), (5, 8), (10, 1), (11, 2)]
 
 
-def test_a_look_takes_what_tasks_print_and_use_and_the_runs_rate() -> None:
+def test_trends_have_metrics_use_and_rate() -> None:
     progress, trends = RunProgress(PLAN), Trends()
     for event in (*training(), *sampled(), line(1035.0, "worker:0", "step 1407 loss: 0.0150")):
         fold_events(progress, [event])
@@ -73,7 +73,7 @@ def test_a_look_takes_what_tasks_print_and_use_and_the_runs_rate() -> None:
     assert rate is not None and rate.values[-1] == pytest.approx(70, rel=0.1)
 
 
-def test_what_hosts_had_noted_before_stands_before_what_is_seen() -> None:
+def test_earlier_samples_of_hosts_precede_own_samples() -> None:
     progress, trends = RunProgress(PLAN), Trends()
     noted = [
         TaskSample(time=time, attempt=1, cpu=0.5, memory=7, printed={"loss": 3.0 - time})

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from support.recorded import fold_events
@@ -20,7 +18,7 @@ def after(events: object) -> RunProgress:
 
 
 @pytest.mark.parametrize(
-    ("events", "task", "rank", "state", "why"),
+    ("events", "task", "rank", "state", "reason"),
     [
         (many, "worker:150", FIRST, "killed: 9", "likely out of memory: oom_kill"),
         (many, "worker:76", CUT, "unreachable", "no answer in 10 s"),
@@ -36,28 +34,28 @@ def after(events: object) -> RunProgress:
         ),
     ],
 )
-def test_each_task_has_a_rank_and_a_reason(
-    events: object, task: str, rank: int, state: str, why: str
+def test_rank_and_reason_of_each_task(
+    events: object, task: str, rank: int, state: str, reason: str
 ) -> None:
     progress = after(events())  # type: ignore[operator]
     mark = marks(progress, {}, progress.latest)[task]
     assert (mark.rank, mark.state, mark.trouble) == (rank, state, rank != RUNNING)
-    assert mark.why.startswith(why) and bool(mark.why) == bool(why)
+    assert mark.why.startswith(reason) and bool(mark.why) == bool(reason)
 
 
-def test_a_restart_of_long_ago_is_no_trouble_any_more() -> None:
+def test_old_restart_is_no_problem() -> None:
     progress = after(crash_loop())
     assert marks(progress, {}, (progress.latest or 0) + 600)["worker:3"].rank == RUNNING
 
 
-def test_slow_is_the_least_trouble() -> None:
+def test_slowness_is_least_problem() -> None:
     progress = after(straggler())
     slow = {"worker:11": Slow(2.1, "2.1x slower", "2.1x slower than the median")}
     mark = marks(progress, slow)["worker:11"]
     assert (mark.rank, mark.state) == (SLOW, "2.1x slower")
 
 
-def test_the_ends_of_a_run_that_was_stopped_are_no_trouble() -> None:
+def test_ended_tasks_of_stopped_run_are_no_problem() -> None:
     progress = after(many())
     progress.state = "stopped"
     assert not any(
@@ -65,4 +63,4 @@ def test_the_ends_of_a_run_that_was_stopped_are_no_trouble() -> None:
         for name, mark in marks(progress).items()
         if progress.tasks[name].state == "ended"
     )
-    assert replace(marks(progress)["worker:150"]).state == "killed: 9"
+    assert marks(progress)["worker:150"].state == "killed: 9"

@@ -26,16 +26,16 @@ def code(**contents: bytes) -> tuple[dict[str, CodeFile], dict[str, bytes]]:
 
 
 def diff_by_path(
-    one: dict[str, bytes], two: dict[str, bytes]
+    first: dict[str, bytes], second: dict[str, bytes]
 ) -> dict[str, tuple[list[str] | None, str | None]]:
-    (files1, contents1), (files2, contents2) = code(**one), code(**two)
+    (files1, contents1), (files2, contents2) = code(**first), code(**second)
     return {
         row["path"]: (row["diff"], row["why"])
         for row in lines_of_files(RUNS, (files1, files2), (contents1, contents2))
     }
 
 
-def test_lines_that_went_and_came() -> None:
+def test_removed_and_added_lines() -> None:
     changed = diff_by_path(
         {"a": b"x\n-- y\nz\n", "gone": b"g\n", "same": b"s"},
         {"a": b"x\n++ y\nz\n", "new": b"n\n", "same": b"s"},
@@ -47,7 +47,7 @@ def test_lines_that_went_and_came() -> None:
     }
 
 
-def test_why_lines_cannot_be_told() -> None:
+def test_reasons_for_missing_line_differences() -> None:
     changed = diff_by_path(
         {"a": b"\0", "b": b"\xff", "c": b"x\n"}, {"a": b"x", "b": b"y", "c": b"x\r\n"}
     )
@@ -65,7 +65,7 @@ def test_why_lines_cannot_be_told() -> None:
     assert row["why"] == "no host has the release of two any more"
 
 
-def test_links_are_no_text_and_the_number_of_files_is_bounded() -> None:
+def test_links_are_not_text_and_number_of_files_is_bounded() -> None:
     link = {"l": CodeFile("link", "x", 0)}
     assert changed_files(link, {"l": CodeFile("link", "y", 0)}) == changed_files(link, {}) == []
     many = {f"f{number:04}": CodeFile("file", "s", 1) for number in range(999)}

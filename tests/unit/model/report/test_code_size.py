@@ -27,7 +27,7 @@ def test_fifty_megabytes_are_not_large() -> None:
     assert note_of_sizes({"a": 50 * MB, "b": 1}) is not None
 
 
-def test_the_largest_paths_are_named_and_the_lines_that_avoid_them() -> None:
+def test_largest_paths_are_named_with_lines_that_exclude_them() -> None:
     text = note_of_sizes(
         {
             "data/train/a": 150 * MB,
@@ -46,7 +46,7 @@ def test_the_largest_paths_are_named_and_the_lines_that_avoid_them() -> None:
     )
 
 
-def test_a_folder_stands_for_many_files_in_it() -> None:
+def test_folder_represents_its_many_files() -> None:
     text = note_of_sizes(
         {f"data/{part}/{number}": MB for part in ("train", "test") for number in range(40)}
     )
@@ -67,7 +67,7 @@ def test_small_paths_are_not_named() -> None:
         ("--", "echo /-- >> .tfdeployignore", "data"),
     ],
 )
-def test_odd_names(path: str, line: str, name: str) -> None:
+def test_unusual_names(path: str, line: str, name: str) -> None:
     text = note_of_sizes({path: 60 * MB})
     assert text is not None and text.endswith(line)
     job = yaml.safe_load(text[text.index("`data:") + 1 : text.index("` in the job file")])

@@ -32,7 +32,7 @@ VIEW = RunView(
 REPORT = RunReport(plan=PLAN, view=VIEW, made=1100.0)
 
 
-def test_steps_a_second_over_at_least_half_a_minute() -> None:
+def test_step_rate_over_at_least_half_minute() -> None:
     rows = [
         TaskSample(time=1000.0 + 10 * n, attempt=1, printed={"step": 50.0 * n}) for n in range(10)
     ]
@@ -40,7 +40,7 @@ def test_steps_a_second_over_at_least_half_a_minute() -> None:
     assert chart.name == "steps/s" and {value for _, value in chart.lines[0].pieces[0]} == {5.0}
 
 
-def test_a_step_that_goes_back_and_a_new_attempt_begin_anew() -> None:
+def test_curve_restarts_after_decreasing_step_or_new_attempt() -> None:
     steps = [(1, 0), (1, 100), (2, 50), (2, 150)]
     rows = [
         TaskSample(time=1000.0 + 10 * n, attempt=a, printed={"step": s})
@@ -50,7 +50,7 @@ def test_a_step_that_goes_back_and_a_new_attempt_begin_anew() -> None:
     assert [[value for _, value in piece] for piece in chart.lines[0].pieces] == [[10.0], [10.0]]
 
 
-def test_what_keras_says_of_its_bars_is_no_curve_and_zeros_are_none() -> None:
+def test_keras_progress_and_zeros_are_no_curves() -> None:
     printed = {
         "epoch": 1.0,
         "epochs": 3.0,
@@ -65,13 +65,13 @@ def test_what_keras_says_of_its_bars_is_no_curve_and_zeros_are_none() -> None:
     ]
 
 
-def test_attempts_by_events_and_the_last_one_by_its_host() -> None:
+def test_attempts_from_events_and_last_attempt_from_host() -> None:
     task_attempts = attempts(replace(REPORT, events=(*training(), *dying())))
-    told = [
-        (each.number, each.started, each.ended, each.outcome)
-        for each in task_attempts
-        if each.task == "worker:1"
+    events = [
+        (attempt.number, attempt.started, attempt.ended, attempt.outcome)
+        for attempt in task_attempts
+        if attempt.task == "worker:1"
     ]
-    assert told == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
+    assert events == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
     # Tasks that are in the view come first in the list of attempts.
     assert task_attempts[0].task == "worker:1"

@@ -42,7 +42,7 @@ REPORT = RunReport(
 )
 
 
-def test_a_row_for_each_task_and_time_with_every_metric() -> None:
+def test_row_for_each_task_and_time_has_every_metric() -> None:
     ps = [TaskSample(time=1010.5, attempt=1, cpu=0.125)]
     headers, rows = sample_table(
         replace(REPORT, tasks={"worker:0": WORKER, "ps:0": ps, "worker:9": WORKER})
@@ -101,7 +101,7 @@ def test_a_row_for_each_task_and_time_with_every_metric() -> None:
     ]
 
 
-def test_the_gpus_of_an_older_look_count_for_ten_minutes() -> None:
+def test_gpu_sample_is_used_for_ten_minutes() -> None:
     for time, busy in ((1010.0, None), (1011.0, 50.0), (1610.0, 50.0), (1611.0, None)):
         report = replace(
             REPORT, tasks={"worker:0": [TaskSample(time=time, attempt=1)]}, hosts={"n2": LOOKS[:1]}
@@ -109,6 +109,6 @@ def test_the_gpus_of_an_older_look_count_for_ten_minutes() -> None:
         assert sample_table(report)[1][0][-2] == busy
 
 
-def test_a_run_without_samples_has_headers_alone() -> None:
+def test_run_without_samples_has_only_headers() -> None:
     headers, rows = sample_table(replace(REPORT, tasks={}))
     assert (len(headers), rows) == (11, [])

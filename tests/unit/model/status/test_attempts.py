@@ -9,12 +9,13 @@ from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.status.attempts import Attempt, closed
 
 
-def test_each_attempt_has_its_end_and_its_last_line() -> None:
+def test_each_attempt_has_end_and_last_line() -> None:
     progress = RunProgress()
     fold_events(progress, crash_loop())
     task_attempts = progress.attempts_of("worker:3")
     assert [
-        (each.number, each.ended is not None, each.describe_end[:9]) for each in task_attempts
+        (attempt.number, attempt.ended is not None, attempt.describe_end[:9])
+        for attempt in task_attempts
     ] == [
         (1, True, "failed: 1"),
         (2, True, "failed: 1"),
@@ -24,7 +25,7 @@ def test_each_attempt_has_its_end_and_its_last_line() -> None:
     assert task_attempts[0].describe_end.endswith("No such file or directory: 'data/shard-3.npz'")
 
 
-def test_the_words_name_the_signal_and_the_reason() -> None:
+def test_description_names_signal_and_reason() -> None:
     killed = Attempt(
         task="worker:0",
         number=1,
@@ -41,7 +42,7 @@ def attempt(number: int, start: float, end: float | None, outcome: str | None) -
     return Attempt(task="worker:0", number=number, started=start, ended=end, outcome=outcome)
 
 
-def test_an_attempt_whose_end_nobody_wrote_ended_when_the_next_began() -> None:
+def test_attempt_without_recorded_end_ends_when_next_begins() -> None:
     open_, following = attempt(1, 10.0, None, None), attempt(2, 20.0, None, None)
     assert closed(open_, following).ended == 20.0 and closed(open_, following).outcome == "lost"
     assert closed(open_, None) is open_
@@ -49,12 +50,12 @@ def test_an_attempt_whose_end_nobody_wrote_ended_when_the_next_began() -> None:
     assert closed(done, following) is done
 
 
-def test_what_hosts_tell_is_taken_where_its_end_was_not_known() -> None:
+def test_reported_end_is_used_if_end_was_unknown() -> None:
     progress = RunProgress(PLAN)
-    told = {
+    reported = {
         "worker:0": [attempt(1, 10.0, 15.0, "failed"), attempt(2, 16.0, None, None)],
         "gone:0": [],
     }
-    assert [each.number for each in progress.take_attempts(told)] == [1]
-    assert [each.number for each in progress.attempts_of("worker:0")] == [1, 2]
-    assert progress.take_attempts(told) == []
+    assert [attempt.number for attempt in progress.take_attempts(reported)] == [1]
+    assert [attempt.number for attempt in progress.attempts_of("worker:0")] == [1, 2]
+    assert progress.take_attempts(reported) == []

@@ -240,7 +240,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_state_and_cause(name: str) -> None:
+def test_state_and_cause_of_run(name: str) -> None:
     host_states, tasks, unreachable, state, cause = CASES[name]
     view = run_view(PLAN, host_states, tasks, unreachable=unreachable)
     assert (view.state, view.cause) == (state, cause)
@@ -260,7 +260,7 @@ BAD = {"exit_code": 3, "ended": 1020.0, "up": True}
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "phase", "unreachable", "expected"),
+    ("first_state", "second_state", "phase", "unreachable", "expected"),
     [
         (
             ("ended", "succeeded", GOOD),
@@ -299,13 +299,13 @@ BAD = {"exit_code": 3, "ended": 1020.0, "up": True}
         ),
     ],
 )
-def test_a_run_that_several_tasks_decide(
-    one: Any, other: Any, phase: str, unreachable: Any, expected: Any
+def test_run_with_several_deciding_tasks(
+    first_state: Any, second_state: Any, phase: str, unreachable: Any, expected: Any
 ) -> None:
     states = {
         name: HostRunState(run=RUN, job="digits", host=name, phase=phase, started=1001.0)
         for name in ("n2", "n3")
     }
-    tasks = statuses(("worker:0", *one), ("worker:1", *other))
+    tasks = statuses(("worker:0", *first_state), ("worker:1", *second_state))
     view = run_view(MIRRORED, states, tasks, unreachable=unreachable)
     assert (view.state, view.cause) == expected

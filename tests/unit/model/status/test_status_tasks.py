@@ -17,7 +17,7 @@ from tfdeploy.ui.reports import show_status
 from tfdeploy.ui.terminal import Terminal
 
 
-def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
+def test_unreachable_tasks_keep_last_known_state() -> None:
     view = run_view(PLAN, hosts(), RUNNING, unreachable=["n3"])
     assert [(t.state, t.health) for t in view.tasks] == [
         ("running", None),
@@ -27,7 +27,7 @@ def test_unreachable_tasks_say_so_and_keep_what_was_known() -> None:
     assert view.unreachable == ("n3",)
 
 
-def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> None:
+def test_task_without_minder_on_unreachable_host_is_lost() -> None:
     states = hosts(n2={"unminded": {"n3": 1005.0}})
     view = run_view(PLAN, states, RUNNING, unreachable=["n3"])
     shown = {t.task: (t.state, t.outcome, t.health, t.reason) for t in view.tasks}
@@ -46,7 +46,7 @@ def test_an_unreachable_host_where_nobody_minds_the_run_has_lost_its_task() -> N
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 
-def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_was() -> None:
+def test_stalled_task_has_reason_and_time_and_unreachable_task_has_last_state() -> None:
     running = RUNNING["worker:1"]
     ill = TaskStatus(
         **{
@@ -60,12 +60,17 @@ def test_a_stalled_task_says_why_and_since_when_and_an_unreachable_one_what_it_w
     assert (view.state, view.tasks[2].health) == ("running", "stalled")
     assert view.tasks[2].reason == "waits for ps:0 (since 1970-01-01T00:16:41Z)"
     assert [row["health"] for row in run_view_json(view)["tasks"]] == [None, None, "stalled"]
-    gone = run_view(PLAN, hosts(), {**RUNNING, "worker:1": ill}, unreachable=["n3"]).tasks[2]
-    assert gone.health == "unreachable"
-    assert gone.reason == "when last heard of, stalled: waits for ps:0 (since 1970-01-01T00:16:41Z)"
+    unreachable_task = run_view(
+        PLAN, hosts(), {**RUNNING, "worker:1": ill}, unreachable=["n3"]
+    ).tasks[2]
+    assert unreachable_task.health == "unreachable"
+    assert (
+        unreachable_task.reason
+        == "when last heard of, stalled: waits for ps:0 (since 1970-01-01T00:16:41Z)"
+    )
 
 
-def test_what_died_after_the_first_death_says_so() -> None:
+def test_task_that_died_later_names_first_death() -> None:
     view = run_view(PLAN, hosts("ended"), FAILED)
     assert {task.task: task.reason for task in view.tasks} == {
         "ps:0": None,
@@ -74,7 +79,7 @@ def test_what_died_after_the_first_death_says_so() -> None:
     }
 
 
-def test_json_is_the_contract() -> None:
+def test_json_matches_contract() -> None:
     metrics = {"worker:0": {"step": 1200.0, "loss": 0.31, "accuracy": 0.5}}
     running = statuses(("worker:0", "running", None, {"pid": 4242, "started": 1002.5, "up": True}))
     view = run_view(PLAN, hosts(), RUNNING | running, metrics=metrics)
@@ -120,13 +125,13 @@ def test_json_is_the_contract() -> None:
     }
 
 
-def test_times() -> None:
+def test_iso_times() -> None:
     assert iso_z(None) is None
     assert iso_z(0) == "1970-01-01T00:00:00Z"
     assert iso_z(0.9999) == "1970-01-01T00:00:01Z"
 
 
-def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
+def test_tasks_of_hosts_that_were_not_asked_are_not_listed() -> None:
     view = run_view(
         PLAN,
         {"n3": hosts("ended")["n3"]},
@@ -139,7 +144,7 @@ def test_of_hosts_that_were_not_asked_nothing_is_said() -> None:
     assert (view.state, view.cause) == ("lost", "not asked: n1, n2; how the run ended is not known")
 
 
-def test_a_run_that_goes_on_where_it_was_asked_goes_on() -> None:
+def test_run_is_running_if_asked_hosts_run_it() -> None:
     view = run_view(
         PLAN, {"n3": hosts()["n3"]}, {"worker:1": RUNNING["worker:1"]}, unasked={"n1", "n2"}
     )
@@ -150,7 +155,7 @@ def test_a_run_that_goes_on_where_it_was_asked_goes_on() -> None:
     )
 
 
-def test_whom_a_host_lets_in_and_turns_away_is_said() -> None:
+def test_admitted_and_rejected_connections_are_shown() -> None:
     admitted = {"10.0.0.7": "n3", "no address": "n3", "10.0.0.8": "\x1b[2J", "10.0.0.9": ""}
     states = hosts(n2={"admitted": admitted, "not_admitted": {"n3": "10.0.0.66"}})
     protection = Protection(

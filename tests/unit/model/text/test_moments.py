@@ -54,7 +54,7 @@ def test_durations_add_up(text: str, seconds: float | None) -> None:
 
 
 @pytest.mark.parametrize("text", NO_DURATIONS)
-def test_what_is_no_duration_is_refused(text: str) -> None:
+def test_invalid_duration_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not a duration like 20s, 5m, 1h30m"):
         seconds_of(text)
 
@@ -70,11 +70,11 @@ def one_hour_east() -> Iterator[None]:
 
 @pytest.mark.usefixtures("one_hour_east")
 @pytest.mark.parametrize(("text", "moment"), MOMENTS.items())
-def test_moments(text: str, moment: float) -> None:
+def test_points_in_time(text: str, moment: float) -> None:
     assert moment_of(text, NOW) == moment
 
 
 @pytest.mark.parametrize("text", NO_MOMENTS)
-def test_what_is_no_moment_is_refused(text: str) -> None:
+def test_invalid_time_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is neither a duration nor a time like"):
         moment_of(text, NOW)

@@ -21,17 +21,17 @@ def trust(host: str) -> str:
     return f"tfdeploy trust --limit {host}"
 
 
-def test_commands_that_differ_in_their_host_become_one() -> None:
+def test_commands_that_differ_only_in_host_are_folded() -> None:
     assert fold_nexts({f"n{n}": trust(f"n{n}") for n in range(1, 5)}) == [
         "tfdeploy trust --limit 'n[1-4]'"
     ]
-    again = {
+    exec_commands = {
         name: f"`tfdeploy exec --limit {name} -- true` shows when" for name in ("n1", "n10", "big")
     }
-    assert fold_nexts(again) == ["`tfdeploy exec --limit 'n[1,10],big' -- true` shows when"]
+    assert fold_nexts(exec_commands) == ["`tfdeploy exec --limit 'n[1,10],big' -- true` shows when"]
 
 
-def test_a_name_behind_exclude_is_folded_too() -> None:
+def test_name_after_exclude_is_folded() -> None:
     nexts = {
         name: f"is it up? `--limit {name} -- true` or without it: --exclude {name}"
         for name in ("n1", "n2", "n3")
@@ -41,7 +41,7 @@ def test_a_name_behind_exclude_is_folded_too() -> None:
     ]
 
 
-def test_one_host_and_one_text_stand_as_they_are() -> None:
+def test_single_host_and_single_text_are_unchanged() -> None:
     assert fold_nexts({"n1": trust("n1"), "n2": None}) == ["tfdeploy trust --limit n1"]
     assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
         "apt install rsync"
@@ -50,12 +50,12 @@ def test_one_host_and_one_text_stand_as_they_are() -> None:
     assert fold_nexts({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
 
 
-def test_of_many_different_ones_the_hosts_are_still_named() -> None:
+def test_many_different_commands_name_all_hosts() -> None:
     lines = fold_nexts({f"n{n}": f"rm -r /scratch/{n}" for n in range(1, 201)})
     assert lines == [*(f"rm -r /scratch/{n}" for n in range(1, 5)), "and the like for n[5-200]"]
 
 
-def test_of_commands_for_different_addresses_the_first_one_stands_for_all() -> None:
+def test_first_command_represents_commands_for_other_addresses() -> None:
     nexts = {f"n{n}": f"`ssh -v -p 22{n} ml@192.0.2.{n}`" for n in (1, 2, 3)}
     assert fold_nexts(nexts) == ["`ssh -v -p 221 ml@192.0.2.1`; and the like for n[2-3]"]
 
@@ -72,7 +72,7 @@ names = st.from_regex(NAME, fullmatch=True).filter(lambda name: not name.endswit
         )
     )
 )
-def test_what_is_folded_names_the_same_hosts(hosts: list[str]) -> None:
+def test_folded_commands_name_same_hosts(hosts: list[str]) -> None:
     lines = fold_nexts({host: trust(host) for host in hosts})
     if hosts:
         (line,) = lines

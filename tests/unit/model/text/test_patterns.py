@@ -19,13 +19,13 @@ FAULTS = {
 
 
 @pytest.mark.parametrize("text", FAULTS.values(), ids=FAULTS)
-def test_a_fault_is_said(text: str) -> None:
+def test_invalid_pattern_is_refused(text: str) -> None:
     with pytest.raises(ValueError) as caught:
         compiled(text)
     assert 0 < len(str(caught.value)) < 300
 
 
-def test_re_warns_nobody() -> None:
+def test_warning_of_re_is_not_shown() -> None:
     re.purge()
     # re emits a FutureWarning for this pattern, and pytest makes warnings errors.
     assert compiled("[[x](y)").search("[y")

@@ -22,7 +22,7 @@ FILLED = {
 
 
 @pytest.mark.parametrize(("text", "filled"), FILLED.items())
-def test_a_text_is_filled(text, filled):
+def test_placeholders_are_replaced(text, filled):
     values = {name: f"<{name}>" for name in known_names(["digits"], ["out/models"])}
     assert fill(text, values) == filled
 
@@ -39,7 +39,7 @@ def test_a_text_is_filled(text, filled):
         ("{data.digit}", "unknown placeholder {data.digit}"),
     ],
 )
-def test_a_fault_is_named_with_the_names_there_are(text, words):
+def test_error_lists_valid_names(text, words):
     with pytest.raises(UsageError) as caught:
         check(text, known_names(["digits"], ["checkpoints"]))
     assert words in caught.value.what
@@ -49,7 +49,7 @@ def test_a_fault_is_named_with_the_names_there_are(text, words):
             assert f"{{{name}}}" in caught.value.next
 
 
-def test_fill():
+def test_fill_replaces_placeholders():
     assert names("{task_index}-{task_index}") == ("task_index", "task_index")
     assert (
         fill("{job_name}:{task_index} {{x}}", {"job_name": "ps", "task_index": "0"}) == "ps:0 {x}"
@@ -59,12 +59,12 @@ def test_fill():
 
 
 @given(st.text())
-def test_any_text_survives_once_its_braces_are_doubled(text):
+def test_text_with_doubled_braces_is_unchanged(text):
     assert fill(text.replace("{", "{{").replace("}", "}}"), {}) == text
 
 
 @given(st.lists(st.tuples(st.booleans(), st.text() | st.sampled_from(sorted(NAMES)))))
-def test_filling_is_piecewise(parts):
+def test_each_placeholder_is_replaced_separately(parts):
     parts = [(is_name and text in NAMES, text) for is_name, text in parts]
     text = "".join(
         f"{{{part}}}" if is_name else part.replace("{", "{{").replace("}", "}}")
@@ -72,3 +72,9 @@ def test_filling_is_piecewise(parts):
     )
     expected = "".join(f"<{part}>" if is_name else part for is_name, part in parts)
     assert fill(text, {name: f"<{name}>" for name in NAMES}) == expected
+
+
+def test_a_data_set_that_the_job_lacks_is_to_be_defined():
+    with pytest.raises(UsageError) as caught:
+        check("--data={data.digits}", ("job_name", "data.wheels"))
+    assert "data: {digits: ./digits}" in caught.value.next

@@ -24,7 +24,7 @@ UNFOLDED = {
 
 
 @pytest.mark.parametrize(("text", "names"), UNFOLDED.items())
-def test_unfold(text, names):
+def test_range_unfolds_to_names(text, names):
     assert unfold(text) == tuple(names.split())
 
 
@@ -46,7 +46,7 @@ def test_unfold(text, names):
         "n[1-2",
     ],
 )
-def test_malformed(text):
+def test_malformed_range_is_refused(text):
     with pytest.raises(UsageError) as caught:
         unfold(text)
     assert repr(text) in caught.value.what
@@ -64,21 +64,21 @@ def test_malformed(text):
         "[0-9]" * 9000,
     ],
 )
-def test_the_cap_is_met_before_any_work_is_done(text):
+def test_too_large_range_is_refused_before_unfolding(text):
     with pytest.raises(UsageError, match="at most 10,000"):
         unfold(text)
 
 
-def test_digits_without_end_are_no_range():
+def test_endless_digits_are_refused():
     with pytest.raises(UsageError, match="is not a range"):
         unfold(f"n[{'1' * 10_000}]")
 
 
 @given(st.integers(0, 9000), st.integers(0, 900), st.integers(1, 6))
-def test_a_range_counts_up_with_its_width(low, more, width):
-    names = unfold(f"a[{low:0{width}}-{low + more:0{width}}]b")
-    assert len(names) == more + 1
-    assert [int(name[1:-1]) for name in names] == list(range(low, low + more + 1))
+def test_range_counts_up_with_constant_width(low, length, width):
+    names = unfold(f"a[{low:0{width}}-{low + length:0{width}}]b")
+    assert len(names) == length + 1
+    assert [int(name[1:-1]) for name in names] == list(range(low, low + length + 1))
     assert all(len(name) >= width + 2 for name in names)
 
 
@@ -86,10 +86,10 @@ NAMES = st.from_regex(r"[a-c]{0,2}(0{0,2}[0-9]{1,3})?[a-c]?", fullmatch=True).fi
 
 
 @given(st.lists(NAMES, unique=True, max_size=30))
-def test_what_is_folded_unfolds_to_the_same_names(names):
+def test_folded_names_unfold_to_same_names(names):
     unfolded = [name for part in split_list(fold_names(names)) for name in unfold(part)]
     assert sorted(unfolded) == sorted(names)
 
 
-def test_lists_are_split_between_brackets():
+def test_lists_are_split_outside_brackets():
     assert split_list("n1, gpu[03-10,12],,w*") == ("n1", "gpu[03-10,12]", "w*")

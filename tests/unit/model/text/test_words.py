@@ -21,14 +21,14 @@ from tfdeploy.model.text.words import short_error, stall_words
         ("", ""),
     ],
 )
-def test_an_error_without_its_modules(text: str, short: str) -> None:
+def test_error_is_shown_without_modules(text: str, short: str) -> None:
     assert short_error(text) == short
 
 
 @pytest.mark.parametrize(
     ("seconds", "words"), [(5, "5 s"), (99.4, "99 s"), (300, "5 min"), (7200, "2.0 h"), (-3, "0 s")]
 )
-def test_since_when_or_for_how_long(seconds: float, words: str) -> None:
+def test_start_time_or_duration(seconds: float, words: str) -> None:
     assert stall_words("silent", 1000.0, now=1000.0 + seconds) == f"silent (for {words})"
     assert stall_words("silent", 1000.0) == "silent (since 1970-01-01T00:16:40Z)"
     assert stall_words("silent", None, last_known=True) == "when last heard of, stalled: silent"

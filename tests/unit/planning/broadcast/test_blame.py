@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.planning.broadcast.blame import Blame, blame
-from tfdeploy.planning.broadcast.feeds import HERE, Doubt, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, Member
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
 CASES = {
@@ -32,11 +32,11 @@ CASES = {
 
 
 @pytest.mark.parametrize("feeds", CASES)
-def test_who_is_to_blame(feeds: str) -> None:
+def test_blamed_hosts_and_lines(feeds: str) -> None:
     members = {name: Member(name=name, site=site) for name, site in SITES.items()}
     doubts = [
-        Doubt(child, parent or HERE)
+        Doubt(child, parent or CONTROL_MACHINE)
         for parent, _, child in (feed.partition(">") for feed in feeds.split())
     ]
-    slow, thin = CASES[feeds]
-    assert blame(doubts, members) == Blame(slow=frozenset(slow), thin=frozenset(thin))
+    hosts, sites = CASES[feeds]
+    assert blame(doubts, members) == Blame(frozenset(hosts), frozenset(sites))

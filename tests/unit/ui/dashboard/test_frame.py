@@ -47,7 +47,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
 
 
 def drawn(dashboard: Dashboard, width: int, height: int) -> list[str]:
-    rows = compose(dashboard.scene, width, height, (dashboard.progress.now or 0) + 1)
+    rows = compose(dashboard.scene, width, height, (dashboard.progress.latest or 0) + 1)
     texts = [row_text(row) for row in rows]
     assert len(texts) == height
     assert all(cells(text) == width and text.isprintable() for text in texts)
@@ -82,7 +82,7 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
 
 def test_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
-    assert rows[0].startswith("running 13 s  digits  async")
+    assert rows[0].startswith("running 33 s  digits  async")
     # The tasks share one step, so only the title has the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
     assert (
@@ -109,7 +109,7 @@ def test_a_death_is_named_at_the_top_with_its_last_line_and_where_to_look() -> N
 
 def test_the_smallest_screen_still_tells_the_cause() -> None:
     assert drawn(dashboard_of(syncing(), training(), dying()), 20, 6) == [
-        "failing 13 s  digits",
+        "failing 35 s  digits",
         "worker:1 on n3 faile",
         "worker:1 failed: 1",
         "worker:1@n3 | ValueE",
@@ -268,7 +268,9 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     assert "metrics" not in drawn(dashboard, 60, 24)[1]
     out = io.StringIO()
     dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
-    show_summary(Terminal(out, None, False), dashboard.progress)
+    show_summary(
+        Terminal(out, None, False), dashboard.progress, now=dashboard.progress.latest or 0.0
+    )
     assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
 
 

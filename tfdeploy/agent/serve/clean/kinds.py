@@ -72,23 +72,24 @@ class Item(NamedTuple):
 
 class Scope:
     """The part of a workdir that one call covers. `job`: this job; "" means what belongs to no job.
-    `jobs`: if given, only environments that no other job has used. `named`: if given, the data sets
-    that are not in it; if None, no data sets. `secret`: paths of secret files in the code."""
+    `jobs`: if given, only environments that no other job has used. `kept_data`: if given, the data
+    sets that are not in it; if None, no data sets. `secret_paths`: paths of secret files in the
+    code."""
 
     def __init__(
         self,
         context: Context,
         job: str = "",
         jobs: Optional[Collection[str]] = None,
-        named: Optional[Collection[str]] = None,
-        secret: Collection[str] = (),
+        kept_data: Optional[Collection[str]] = None,
+        secret_paths: Collection[str] = (),
     ) -> None:
         self.workdir, self.host, self.job = context.workdir, context.host, job
-        self.jobs, self.named, self.secret = jobs, named, list(secret)
+        self.jobs, self.kept_data, self.secret_paths = jobs, kept_data, list(secret_paths)
         self.own_lock = lock.held_lock_path(context, job) if job else ""
 
     @cached_property
-    def marked(self) -> Set[str]:
+    def runs_with_processes(self) -> Set[str]:
         """Return the runs of the job that had a live process on this host at the first call."""
         return over.marked_runs(self.workdir, self.job)
 
@@ -114,13 +115,13 @@ def list_jobs(workdir: str) -> List[str]:
     return jobs
 
 
-def busy_reason(workdir: str, job: str, own: str = "") -> str:
+def busy_reason(workdir: str, job: str, own_lock: str = "") -> str:
     """Return a text if another session works on the job, on this host or on one that shares the
-    workdir, else "". While another session works on the job, only runs may be removed. `own`: the
-    lock file of this session."""
+    workdir, else "". While another session works on the job, only runs may be removed. `own_lock`:
+    the lock file of this session."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
-    return _BUSY % job if any(path != own and is_locked(path) for path in files) else ""
+    return _BUSY % job if any(path != own_lock and is_locked(path) for path in files) else ""
 
 
 # --- the items of each kind
@@ -137,10 +138,12 @@ def find_run(scope: Scope, run: str) -> Optional[Item]:
     path = layout.run_dir(scope.workdir, scope.job, run)
     if not _is_folder(path):
         return None
-    now = over.find_standing(scope.workdir, scope.job, run, scope.host, scope.marked)
-    if now.ended is None and not now.stays:
+    standing = over.find_standing(
+        scope.workdir, scope.job, run, scope.host, scope.runs_with_processes
+    )
+    if standing.ended is None and not standing.stays:
         return Item("half", scope.job, "runs/" + run, path)
-    return Item("run", scope.job, run, path, now.ended, now.stays, now.live)
+    return Item("run", scope.job, run, path, standing.ended, standing.stays, standing.live)
 
 
 def _list_releases(scope: Scope) -> Iterator[Item]:
@@ -151,7 +154,7 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
         return
     surplus = release_retention.list_surplus(scope.workdir, scope.job, KEPT_RELEASES)
     with_secret = {
-        name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret)
+        name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret_paths)
     }
     in_use = set(unended.releases_in_use(scope.workdir, scope.job)) if with_secret else set()
     for name in sorted(filter(is_name, surplus | with_secret)):
@@ -162,9 +165,9 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
 def _list_secret_copies(scope: Scope) -> Iterator[Item]:
     """Yield the secret files in the folders of runs, each with the name "runs/RUN/cwd/PATH". Such a
     file is removed alone, while the rest of the run stays."""
-    for run in run_names(scope.workdir, scope.job) if scope.secret else ():
+    for run in run_names(scope.workdir, scope.job) if scope.secret_paths else ():
         cwd = layout.cwd_dir(scope.workdir, scope.job, run)
-        copies = list(secret_files.present(cwd, scope.secret))
+        copies = list(secret_files.present(cwd, scope.secret_paths))
         item = find_run(scope, run) if copies else None
         if item is not None:
             for path in copies:
@@ -175,13 +178,13 @@ def _list_secret_copies(scope: Scope) -> Iterator[Item]:
 
 
 def _list_data_sets(scope: Scope) -> Iterator[Item]:
-    if scope.named is None:
+    if scope.kept_data is None:
         return
     in_use = unended.data_sets_in_use(scope.workdir, scope.job)
     for name in list_names(os.path.join(scope.job_dir, "data")):
         path = layout.data_dir(scope.workdir, scope.job, name)
         if (
-            name not in scope.named
+            name not in scope.kept_data
             and is_name(name)
             and _is_folder(path)
             and data_record.is_ours(path)
@@ -195,8 +198,11 @@ def _list_partials(scope: Scope) -> Iterator[Item]:
     runs. Without a job, yield what interrupted removals left in the workdir and among the
     environments."""
     if not scope.job:
-        for folder, above in ((scope.workdir, ""), (layout.envs_dir(scope.workdir), ".envs/")):
-            yield from _list_partials_in(scope, folder, above, (removal.GONE,))
+        for folder, name_prefix in (
+            (scope.workdir, ""),
+            (layout.envs_dir(scope.workdir), ".envs/"),
+        ):
+            yield from _list_partials_in(scope, folder, name_prefix, (removal.GONE,))
         return
     for parent in ("releases", "runs", "data"):
         yield from _list_partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
@@ -215,15 +221,15 @@ def _list_partials(scope: Scope) -> Iterator[Item]:
 
 
 def _list_partials_in(
-    scope: Scope, folder: str, above: str, beginnings: Tuple[str, ...] = ()
+    scope: Scope, folder: str, name_prefix: str, partial_prefixes: Tuple[str, ...] = ()
 ) -> Iterator[Item]:
     for name in list_names(folder):
         path = os.path.join(folder, name)
-        is_partial = name.startswith(beginnings) or (
+        is_partial = name.startswith(partial_prefixes) or (
             bool(scope.job) and over.is_incomplete_name(name)
         )
         if is_partial and not os.path.islink(path):
-            yield Item("half", scope.job, above + name, path)
+            yield Item("half", scope.job, name_prefix + name, path)
 
 
 def _list_environments(scope: Scope) -> Iterator[Item]:
@@ -241,8 +247,8 @@ def _list_environments(scope: Scope) -> Iterator[Item]:
 
 def _data_side_files(path: str) -> List[str]:
     versions = [
-        data_versions.side_path(path, what)
-        for what in ("new", "listing", "old", data_versions.NEXT)
+        data_versions.side_path(path, suffix)
+        for suffix in ("new", "listing", "old", data_versions.NEXT)
     ]
     return [*versions, path + ".tfdeploy", path + ".json", versions[-1] + ".json"]
 

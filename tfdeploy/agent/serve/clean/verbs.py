@@ -60,9 +60,9 @@ def list_items(call: Call) -> Answer:
             context.workdir, [Scope(context, job) for job in all_jobs]
         )
     else:
-        named = _optional_names(call, "named")
+        kept_data = _optional_names(call, "named")
         scopes = [
-            Scope(context, job, named=named, secret=secret.code[job])
+            Scope(context, job, kept_data=kept_data, secret_paths=secret.code[job])
             for job in all_jobs
             if jobs is None or job in jobs
         ]
@@ -84,7 +84,10 @@ def remove_items(call: Call) -> Answer:
     job, secret = call.job, SecretPaths(call)
     check_owners(call.workdir, *layout.job_folders(job))
     scope = Scope(
-        call.context, job, named=_optional_names(call, "named") or [], secret=secret.code[job]
+        call.context,
+        job,
+        kept_data=_optional_names(call, "named") or [],
+        secret_paths=secret.code[job],
     )
     _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
     return {}
@@ -163,7 +166,7 @@ def _optional_names(call: Call, key: str) -> Optional[List[str]]:
 def _remove_item(scope: Scope, kind: str, name: str) -> Item:
     """Remove the item. `kept_because` of the result says why the item was not removed, or not
     completely."""
-    named = Item(kind, scope.job, name)
+    requested = Item(kind, scope.job, name)
     try:
         if scope.job and (kind == "run" or _is_run_folder(kind, name)):
             return _remove_run(scope, kind, name)
@@ -172,13 +175,13 @@ def _remove_item(scope: Scope, kind: str, name: str) -> Item:
         )
         item = None if busy else clean_kinds.find_item(scope, kind, name)
         if item is None:
-            return named._replace(kept_because=busy or GONE)
+            return requested._replace(kept_because=busy or GONE)
         if kind == "environment":
             return _remove_environment(scope, item)
         item = clean_kinds.add_size(item)
         return item if item.kept_because else _remove_paths(item)
     except OSError as error:
-        return clean_kinds.mark_kept(named, error)
+        return clean_kinds.mark_kept(requested, error)
 
 
 def _remove_paths(item: Item) -> Item:
@@ -201,16 +204,18 @@ def _is_run_folder(kind: str, name: str) -> bool:
 def _remove_run(scope: Scope, kind: str, name: str) -> Item:
     run = name.rpartition("/")[2]
     paths = RunPaths(layout.host_dir(scope.workdir, scope.job, run, "x"))
-    named = Item(kind, scope.job, name, paths.run_dir)
+    requested = Item(kind, scope.job, name, paths.run_dir)
     # While this lock is held, no host begins a run with this name.
     with leftovers.folders_lock(paths) as folders:
         if not folders.is_held():
-            return named._replace(kept_because=NO_LOCK)
+            return requested._replace(kept_because=NO_LOCK)
         item = clean_kinds.find_run(scope, run)
         if item is None:
-            return named._replace(kept_because=GONE)
+            return requested._replace(kept_because=GONE)
         if item.kind != kind or item.kept_because:
-            return named._replace(kept_because=item.kept_because or NEEDED, is_live=item.is_live)
+            return requested._replace(
+                kept_because=item.kept_because or NEEDED, is_live=item.is_live
+            )
         item = clean_kinds.add_size(item)
         if item.kept_because:
             return item
@@ -232,17 +237,17 @@ def _remove_environment(scope: Scope, item: Item) -> Item:
         if item.kept_because or busy:
             return item._replace(kept_because=item.kept_because or busy)
         record = env_record.record_path(item.path)
-        hidden = removal.set_aside(record)
+        hidden_record = removal.set_aside(record)
         busy = _any_busy_reason(scope.workdir) or (
             NEEDED if item.name in env_usage.names_in_use(scope.workdir) else ""
         )
         if busy:
-            if hidden is not None:
-                os.rename(hidden, record)
+            if hidden_record is not None:
+                os.rename(hidden_record, record)
             return item._replace(size=0, kept_because=busy)
         aside = removal.set_aside(item.path)
         env_usage.remove_with_usage(item.path)
-    return _delete(item, [aside, hidden])
+    return _delete(item, [aside, hidden_record])
 
 
 def _any_busy_reason(workdir: str) -> str:
@@ -254,15 +259,15 @@ def _any_busy_reason(workdir: str) -> str:
     )
 
 
-def _delete(item: Item, aside: List[Optional[str]]) -> Item:
-    """Delete the paths in `aside`, to which the item's paths were renamed. None in `aside` means
-    that another host that shares the workdir has removed that path first, and reports its
-    removal."""
-    present = [path for path in aside if path is not None]
+def _delete(item: Item, hidden_paths: List[Optional[str]]) -> Item:
+    """Delete the paths in `hidden_paths`, to which the item's paths were renamed. None in
+    `hidden_paths` means that another host that shares the workdir has removed that path first, and
+    reports its removal."""
+    present = [path for path in hidden_paths if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)
-    remains = [path for path in present if not removal.remove(path)]
-    return item._replace(kept_because=REMAINS % remains[0]) if remains else item
+    remaining = [path for path in present if not removal.remove(path)]
+    return item._replace(kept_because=REMAINS % remaining[0]) if remaining else item
 
 
 # --- everything
@@ -303,22 +308,22 @@ def _refuse_if_in_use(scopes: List[Scope]) -> None:
 
 
 def _remove_all(workdir: str, jobs: List[str]) -> Iterator[Item]:
-    hidden = os.path.join(workdir, "%s%s" % (removal.GONE, os.urandom(6).hex()))
-    os.mkdir(hidden, 0o700)
+    hidden_folder = os.path.join(workdir, "%s%s" % (removal.GONE, os.urandom(6).hex()))
+    os.mkdir(hidden_folder, 0o700)
     of_runs = [item for job in jobs for item in clean_kinds.list_run_folders(workdir, job)]
     moved = []
     for item in map(clean_kinds.add_size, of_runs + list(clean_kinds.list_all_but_runs(workdir))):
         if item.kept_because:
             yield item
-        elif item.path != hidden:
-            moved.append((item, removal.set_aside(item.path, hidden)))
+        elif item.path != hidden_folder:
+            moved.append((item, removal.set_aside(item.path, hidden_folder)))
     for job in jobs:
         runs = layout.runs_dir(workdir, job)
         _remove_empty([os.path.join(runs, name) for name in list_names(runs)] + [runs])
     for item, aside in moved:
         if aside is not None:
             yield _delete(item, [aside])
-    _remove_empty([hidden])
+    _remove_empty([hidden_folder])
 
 
 def _remove_locks(job_dir: str) -> None:

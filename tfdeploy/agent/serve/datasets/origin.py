@@ -45,10 +45,10 @@ def list_source(call: Call) -> Answer:
             raise _unreadable_error(path, error) from error
     rows, is_folder, stamp = _list_path(path)
     packed = rows.pack()
-    for at in range(0, len(packed), BLOB_BYTES):
+    for start in range(0, len(packed), BLOB_BYTES):
         if call.cancelled.is_set():
             break
-        call.item({"bytes": len(packed)}, packed[at : at + BLOB_BYTES])
+        call.item({"bytes": len(packed)}, packed[start : start + BLOB_BYTES])
     return {"folder": is_folder, "stamp": stamp}
 
 
@@ -111,38 +111,38 @@ def _copy_file(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> N
     source, target = os.path.join(root, row.path), os.path.join(staging, row.path)
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:
-        reading = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        source_descriptor = os.open(source, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError as error:
         error.filename = os.fsdecode(source)
         raise _unreadable_error(error.filename, error) from error
     try:
-        writing = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        target_descriptor = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         try:
-            _copy_content(reading, writing, row.size, sparse)
+            _copy_content(source_descriptor, target_descriptor, row.size, sparse)
         finally:
-            os.close(writing)
+            os.close(target_descriptor)
     finally:
-        os.close(reading)
+        os.close(source_descriptor)
     os.utime(target, ns=(row.mtime_ns, row.mtime_ns))
 
 
-def _copy_content(reading: int, writing: int, size: int, sparse: bool) -> None:
-    os.ftruncate(writing, 0)
+def _copy_content(source: int, target: int, size: int, sparse: bool) -> None:
+    os.ftruncate(target, 0)
     try:
-        fcntl.ioctl(writing, FICLONE, reading)
+        fcntl.ioctl(target, FICLONE, source)
         return
     except OSError:
-        os.ftruncate(writing, size)
-    at = 0
-    while at < size:
-        content = os.pread(reading, min(PIECE_BYTES, size - at), at)
+        os.ftruncate(target, size)
+    offset = 0
+    while offset < size:
+        content = os.pread(source, min(PIECE_BYTES, size - offset), offset)
         if not content:
             break  # the file has shrunk; the commit detects that
         for start, length in (
             split_at_holes(memoryview(content)) if sparse else ((0, len(content)),)
         ):
-            write_all(writing, memoryview(content)[start : start + length], at + start)
-        at += len(content)
+            write_all(target, memoryview(content)[start : start + length], offset + start)
+        offset += len(content)
 
 
 VERBS = {"data.look": list_source, "data.copy": copy_source}

@@ -78,19 +78,19 @@ def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
     for name, numbers in wanted.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)
-        count, mine = numbers[0], numbers[1:]
-        if mine:
-            _make_part_folders(paths, name, top, count, mine)
+        count, needed = numbers[0], numbers[1:]
+        if needed:
+            _make_part_folders(paths, name, top, count, needed)
 
 
-def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, mine: List[int]) -> None:
+def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, needed: List[int]) -> None:
     folder = layout.data_dir(paths.workdir, paths.job, name)
     rows, part_of, recorded_count = _list_with_parts(folder)
-    if recorded_count != count or not set(mine) <= set(part_of):
+    if recorded_count != count or not set(needed) <= set(part_of):
         what = "data set %s is not here in %d parts" % (name, count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
-    alone = set(part_of) <= {mine[0], NO_PART}
-    for part in mine:
+    alone = set(part_of) <= {needed[0], NO_PART}
+    for part in needed:
         target = os.path.join(top, "%d" % part)
         if alone:
             os.symlink(folder, target)
@@ -104,13 +104,13 @@ def _link_part(
     """In `target`, make all folders and links of the data set, but hard links only to the files of
     this part."""
     for index, row in enumerate(rows):
-        at = os.path.join(target, row.path) if row.path else target
+        path = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:
-            os.mkdir(at, 0o700)
+            os.mkdir(path, 0o700)
         elif row.kind == LINK:
-            os.symlink(row.target, at)
+            os.symlink(row.target, path)
         elif part_of[index] == part:
-            os.link(os.path.join(folder, row.path), at, follow_symlinks=False)
+            os.link(os.path.join(folder, row.path), path, follow_symlinks=False)
 
 
 def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":

@@ -20,8 +20,8 @@ from tfdeploy.agent.host.disk import free_space, require_space
 from tfdeploy.agent.host.fsync import changed_since, flush_files
 from tfdeploy.agent.listing import FILE, FOLDER
 from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.datasets import install as data_install
 from tfdeploy.agent.serve.datasets import parts as data_parts
-from tfdeploy.agent.serve.datasets import place as data_place
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.datasets.staging import (
@@ -113,10 +113,14 @@ def _count_losses(call: Call, folder: str) -> Answer:
     digest = "" if record is None else record["digest"]
     if not os.path.isdir(folder) or digest == call.text("digest"):
         return {"folder": folder}
-    step = wire.NAME_KEY_BYTES
-    coming = {call.blob[at : at + step] for at in range(0, len(call.blob), step)}
+    hash_bytes = wire.NAME_KEY_BYTES
+    arriving_hashes = {
+        call.blob[start : start + hash_bytes] for start in range(0, len(call.blob), hash_bytes)
+    }
     paths = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind != FOLDER]
-    losing = sum(wire.hash_path(path) not in coming for path in paths) if coming else 0
+    losing = (
+        sum(wire.hash_path(path) not in arriving_hashes for path in paths) if arriving_hashes else 0
+    )
     return {"folder": folder, "files": len(paths), "losing": losing}
 
 
@@ -186,7 +190,7 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     staging = Staging(folder)
     wanted = staging.listing()
     lacking = staging.lacking(wanted)
-    if data_place.list_incomplete(staging, wanted, lacking):
+    if data_install.list_incomplete(staging, wanted, lacking):
         return {"digest": "", "ok": False}
     digest, attributes = wanted.digest(), wanted.attributes_digest()
     record = data_record.read_record(staging.old)
@@ -197,14 +201,14 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     if live_run is not None and not is_recorded:
         target = data_versions.side_path(folder, data_versions.NEXT)
         building = data_versions.side_path(folder, "building")
-        new = data_place.build_folder(staging, wanted, lacking, building)
+        new = data_install.build_folder(staging, wanted, lacking, building)
         data_record.remove_record(target)
         removal.remove(target)
         os.rename(building, target)
     else:
         target = staging.old
         data_record.remove_record(target)
-        new = data_place.update_folder(staging, wanted, lacking)
+        new = data_install.update_folder(staging, wanted, lacking)
     actual_digest = folder_digest(target)
     ok = actual_digest == digest
     if ok:

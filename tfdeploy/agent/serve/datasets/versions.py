@@ -23,35 +23,35 @@ if TYPE_CHECKING:
 NEXT = "next"
 
 
-def side_path(folder: str, what: str) -> str:
+def side_path(folder: str, suffix: str) -> str:
     """Return the path `.NAME.WHAT` beside the folder of the data set NAME, for a file or folder
     that tfdeploy needs for this data set. Names of data sets never begin with a dot."""
-    return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), what))
+    return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), suffix))
 
 
 def newest_folder(folder: str) -> str:
     """Return the folder of the next version if it is complete, else the folder that runs read."""
-    following = side_path(folder, NEXT)
-    return following if data_record.read_record(following) is not None else folder
+    next_folder = side_path(folder, NEXT)
+    return next_folder if data_record.read_record(next_folder) is not None else folder
 
 
 def install_next_version(workdir: str, job: str, name: str) -> None:
     """Replace the folder by the next version, if there is one and no live run reads the data set.
     Raises OSError."""
     folder = layout.data_dir(workdir, job, name)
-    following = side_path(folder, NEXT)
-    record = data_record.read_record(following)
-    if record is None or not os.path.isdir(following) or find_live_run(workdir, job, name):
+    next_folder = side_path(folder, NEXT)
+    record = data_record.read_record(next_folder)
+    if record is None or not os.path.isdir(next_folder) or find_live_run(workdir, job, name):
         return
-    aside = side_path(folder, "old")
-    removal.remove(aside)
+    old_folder = side_path(folder, "old")
+    removal.remove(old_folder)
     data_record.remove_record(folder)
     if os.path.isdir(folder):
-        os.rename(folder, aside)
-    os.rename(following, folder)
+        os.rename(folder, old_folder)
+    os.rename(next_folder, folder)
     data_record.write_record(folder, record["digest"], record["attributes"], record["parts"])
-    data_record.remove_record(following)
-    removal.remove(aside)
+    data_record.remove_record(next_folder)
+    removal.remove(old_folder)
 
 
 def install_next_versions(workdir: str, job: str) -> None:

@@ -279,12 +279,12 @@ class _Runner:
             self.call.item({"line": text}, b"")
 
     def _failed(self, argv: List[str], code: int) -> VerbError:
-        doing = " ".join(map(os.path.basename, argv[: 3 if "-m" in argv[:4] else 2]))
-        how = "signal %d" % -code if code < 0 else "exit code %d" % code
+        command = " ".join(map(os.path.basename, argv[: 3 if "-m" in argv[:4] else 2]))
+        ending = "signal %d" % -code if code < 0 else "exit code %d" % code
         lines = "".join("\n    " + line for line in self.last)
         return VerbError(
             "setup_failed",
-            "%s: %s%s" % (doing, how, lines),
+            "%s: %s%s" % (command, ending, lines),
             advice="download_wheels" if lacks_source(self.last, self.call.flag("wheels")) else None,
             details={"lines": list(self.last), "exit_code": code},
         )

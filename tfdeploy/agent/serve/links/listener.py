@@ -60,8 +60,12 @@ class Listener:
                     self._accept(connection)
                 else:
                     self._read_key(connection)
-            late = time.monotonic() - _CONNECTION_TIMEOUT_S
-            for connection in [each for each, begun in self._accepted_at.items() if begun < late]:
+            accepted_before = time.monotonic() - _CONNECTION_TIMEOUT_S
+            for connection in [
+                each
+                for each, accepted_at in self._accepted_at.items()
+                if accepted_at < accepted_before
+            ]:
                 self._drop(connection)
 
     def _listen(self, port: int) -> None:

@@ -112,9 +112,11 @@ def _cancelled_error(job: str) -> VerbError:
 
 def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     holder.pop("of_host", None)
-    how = "and has since been taken for the %(operation)s of %(user)s@%(machine)s (pid %(pid)s)"
-    named = {**dict.fromkeys(("operation", "user", "machine", "pid"), "?"), **holder}
-    why = how % named if holder else "for example by a reboot"
+    template = (
+        "and has since been taken for the %(operation)s of %(user)s@%(machine)s (pid %(pid)s)"
+    )
+    shown_holder = {**dict.fromkeys(("operation", "user", "machine", "pid"), "?"), **holder}
+    why = template % shown_holder if holder else "for example by a reboot"
     what = "the lock of job %s was lost here, %s" % (job, why)
     return VerbError("lock_lost", what, advice="again", details=holder)
 
@@ -155,19 +157,21 @@ def _read_holder(path: str) -> LockHolder:
     return lock_fences.parse_holder(atomic.read_json(path) or {})
 
 
-def _stale_files(context: Context, own: str) -> List[str]:
-    """List the lock files of this host that earlier boots left after a power cut. `own`: the
-    current lock file. Cloned hosts share a hostname, so the host's name in the inventory must match
-    too."""
-    folder, name = os.path.split(own)
-    start = name[: -len(boot_name() + ".lock")]
+def _stale_files(context: Context, current_path: str) -> List[str]:
+    """List the lock files of this host that earlier boots left after a power cut. `current_path`:
+    the current lock file. Cloned hosts share a hostname, so the host's name in the inventory must
+    match too."""
+    folder, name = os.path.split(current_path)
+    host_prefix = name[: -len(boot_name() + ".lock")]
     stale = [
         os.path.join(folder, name)
         for name in list_names(folder)
-        if name.startswith(start) and name.endswith(".lock")
+        if name.startswith(host_prefix) and name.endswith(".lock")
     ]
     return [
-        path for path in stale if path != own and _read_holder(path).get("of_host") == context.host
+        path
+        for path in stale
+        if path != current_path and _read_holder(path).get("of_host") == context.host
     ]
 
 
@@ -207,25 +211,25 @@ def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[in
         # The release is registered before the lock is acquired, so that the end of the session
         # always releases the lock.
         context.closing[name] = job_lock.release
-        taken = False
+        is_acquired = False
         try:
             if job_lock.acquire(holder):
                 if number is None:
                     lock_fences.advance_number(path, holder)
                     for stale in _stale_files(context, lock_fences.fence_path(path)):
                         atomic.remove_file(stale)
-                taken = number in (None, lock_fences.current_number(path))
+                is_acquired = number in (None, lock_fences.current_number(path))
         finally:
-            if not taken:
+            if not is_acquired:
                 job_lock.release()
                 context.closing.pop(name, None)
-        return taken
+        return is_acquired
 
 
 def _locked_error(context: Context, job: str) -> VerbError:
     holder = _read_holder(_lock_path(context, job))
     holder.pop("of_host", None)
-    named = {
+    shown_holder = {
         "operation": "an operation",
         "user": "somebody",
         "machine": "an unknown machine",
@@ -234,7 +238,7 @@ def _locked_error(context: Context, job: str) -> VerbError:
     }
     what = "%s is busy here: %s" % (
         job,
-        "%(operation)s by %(user)s@%(machine)s (pid %(pid)s)" % named,
+        "%(operation)s by %(user)s@%(machine)s (pid %(pid)s)" % shown_holder,
     )
     return VerbError("locked", what, advice="wait", details=holder)
 

@@ -34,19 +34,19 @@ def write_contents(
     by_path = {entry.path: entry for entry in entries}
     wanted = [by_path[path] for path in missing]
     times, contents = _unpack_contents(blob, wanted)
-    root, at = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0
+    root, offset = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0
     try:
         for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 knows no strict
-            _write_file(root, entry, contents[at : at + entry.size], mtime_ns)
-            at += entry.size
+            _write_file(root, entry, contents[offset : offset + entry.size], mtime_ns)
+            offset += entry.size
     except OSError as error:
         error.filename = folder  # so that the error names the full disk
         raise
     finally:
         os.close(root)
-    written = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
+    new_times = {entry.path: mtime_ns for entry, mtime_ns in zip(wanted, times)}  # noqa: B905
     return [
-        entry._replace(mtime_ns=written[entry.path]) if entry.path in written else entry
+        entry._replace(mtime_ns=new_times[entry.path]) if entry.path in new_times else entry
         for entry in entries
     ]
 
@@ -55,8 +55,8 @@ def _unpack_contents(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memo
     size = sum(entry.size for entry in entries)
     unpacker = zlib.decompressobj()
     try:
-        most = min(size, MOST_BYTES) + TIME_BYTES * (len(entries) + 1)
-        text, _, contents = unpacker.decompress(blob, most).partition(b"\n")
+        max_bytes = min(size, MOST_BYTES) + TIME_BYTES * (len(entries) + 1)
+        text, _, contents = unpacker.decompress(blob, max_bytes).partition(b"\n")
         times = json_text.loads(text)
     except (zlib.error, ValueError) as error:
         raise VerbError("bad_manifest", "the files cannot be unpacked: %s" % error) from error

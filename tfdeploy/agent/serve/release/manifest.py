@@ -144,8 +144,8 @@ def save_manifest(
     from tfdeploy.agent import wire
 
     record = {"v": wire.VERSION, "entries": entries, "release": release, "time": time}
-    given = {name: value for name, value in record.items() if value is not None}
-    atomic.write_json(path, given, durable=durable)
+    fields = {name: value for name, value in record.items() if value is not None}
+    atomic.write_json(path, fields, durable=durable)
 
 
 def mentions_any(path: str, contents: Iterable[str]) -> bool:

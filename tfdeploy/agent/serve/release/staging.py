@@ -87,10 +87,10 @@ class Staging:
         for entry in self.entries:
             if entry.kind == "link":
                 _make_link(entry.target, self._at(entry))
-        gone = self._link_all(plan.lenders)
-        lenders = {path: lender for path, lender in plan.lenders.items() if path not in gone}
+        unlinked = self._link_all(plan.lenders)
+        lenders = {path: lender for path, lender in plan.lenders.items() if path not in unlinked}
         return plan._replace(
-            missing=plan.missing + [each for each in self.entries if each.path in gone],
+            missing=plan.missing + [each for each in self.entries if each.path in unlinked],
             lenders=lenders,
         )
 
@@ -156,25 +156,25 @@ class Staging:
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
         """Make the hard links. Return the paths for which the file to link to is gone. All paths
         are relative to one open folder, which takes a third of the time of absolute paths."""
-        gone: Set[str] = set()
-        parent, own = os.path.split(self.folder)
+        unlinked: Set[str] = set()
+        parent, folder_name = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
             for path, lender in lenders.items():
                 try:
                     os.link(
                         lender.path,
-                        own + "/" + path,
+                        folder_name + "/" + path,
                         src_dir_fd=root,
                         dst_dir_fd=root,
                         follow_symlinks=False,
                     )
                 except OSError:
                     if not _lend(parent + "/" + lender.path, self.folder + "/" + path):
-                        gone.add(path)
+                        unlinked.add(path)
         finally:
             os.close(root)
-        return gone
+        return unlinked
 
     def _lenders(self) -> Dict[str, Lender]:
         """Return {path: lender}. A lender is an unchanged file of another release with the same
@@ -268,7 +268,7 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
     if stored is None:
         return
     release = manifest[: -len(release_manifest.SUFFIX)]
-    below = os.path.basename(release) + "/"
+    path_prefix = os.path.basename(release) + "/"
     try:
         root = os.open(release, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
@@ -276,7 +276,7 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
     try:
         for entry in stored.entries:
             if (entry.kind, entry.sha256) in wanted and _is_as_committed(entry, root):
-                yield entry, Lender(below + entry.path, entry.mtime_ns)
+                yield entry, Lender(path_prefix + entry.path, entry.mtime_ns)
     finally:
         os.close(root)
 

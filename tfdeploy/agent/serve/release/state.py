@@ -85,19 +85,19 @@ def _list_files(root: str, workdir: str) -> List[Tuple[str, os.stat_result]]:
     """Return (path below `root`, stat result) of everything except folders. Raises NotOurs."""
     files: List[Tuple[str, os.stat_result]] = []
     prefixes = [""]
-    own = os.geteuid()
+    own_uid = os.geteuid()
     while prefixes:
         prefix = prefixes.pop()
         with os.scandir(os.path.join(root, prefix)) as entries:
             for entry in entries:
-                about = entry.stat(follow_symlinks=False)
-                mode = about.st_mode
-                if mode & OTHERS_WRITE or about.st_uid != own:
-                    check_owner(about, entry.path, workdir)
+                file_stat = entry.stat(follow_symlinks=False)
+                mode = file_stat.st_mode
+                if mode & OTHERS_WRITE or file_stat.st_uid != own_uid:
+                    check_owner(file_stat, entry.path, workdir)
                 if stat.S_ISDIR(mode):
                     prefixes.append(prefix + entry.name + "/")
                 elif not entry.name.startswith(_BUSY):
-                    files.append((prefix + entry.name, about))
+                    files.append((prefix + entry.name, file_stat))
     return files
 
 

@@ -18,15 +18,15 @@ from tfdeploy.agent.host.fsync import flush_files
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.place import (
+from tfdeploy.agent.serve.release.retention import remove_old
+from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
+from tfdeploy.agent.serve.release.staging_folder import (
     KEEP,
     check_space,
     put_in_place,
     remove_staging,
     staging_path,
 )
-from tfdeploy.agent.serve.release.retention import remove_old
-from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
 from tfdeploy.agent.serve.release.state import is_present
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ def begin_release(call: Call) -> Answer:
         if plan.is_new:
             remove_staging(folder)
         raise
-    call.context.begun[folder] = begun
+    call.context.begun_releases[folder] = begun
     rsync = any(os.access(os.path.join(each, "rsync"), os.X_OK) for each in os.get_exec_path())
     return {
         "staging": folder,
@@ -107,7 +107,7 @@ def commit_release(call: Call) -> Answer:
             path, entries, durable=True, release=release, time=time.time()
         )
         put_in_place(folder, final)
-    call.context.begun.pop(folder, None)
+    call.context.begun_releases.pop(folder, None)
     remove_staging(folder)
     remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
     return {"changed": []}
@@ -117,11 +117,11 @@ def _adopt_old_staging(folder: str) -> None:
     """If this host left a staging folder of another release, rename it to `folder`, and remove
     further ones. Files that are equal in both releases need not be sent again. The caller holds the
     job's lock."""
-    parent, own = os.path.split(folder)
-    host_prefix = own.rpartition("-")[0]
+    parent, own_name = os.path.split(folder)
+    host_prefix = own_name.rpartition("-")[0]
     for name in os.listdir(parent):
         is_manifest = name.endswith(release_manifest.SUFFIX)
-        if name.rpartition("-")[0] == host_prefix and name != own and not is_manifest:
+        if name.rpartition("-")[0] == host_prefix and name != own_name and not is_manifest:
             other = os.path.join(parent, name)
             if not os.path.isdir(folder):
                 os.rename(other, folder)
@@ -143,7 +143,7 @@ def begun_release(call: Call) -> BegunRelease:
     """Return the release that `release.begin` has staged in this session. Another session has to
     begin again. Raises VerbError not_begun."""
     folder = checked_staging_path(call)
-    begun: Optional[BegunRelease] = call.context.begun.get(folder)
+    begun: Optional[BegunRelease] = call.context.begun_releases.get(folder)
     if begun is None or not os.path.isdir(folder):
         what = "no sync of release %s was begun in this session" % call.name("release")
         raise VerbError("not_begun", what, where=folder)

@@ -57,7 +57,7 @@ def check_links(call: Call) -> Answer:
     Raises VerbError unknown_run, ended.
     """
     paths = run_status.named_run_paths(call)
-    run_control.refuse_ended(paths, also=("ending",))
+    run_control.refuse_ended(paths, refused_phases=("ending",))
     part = paths.part()
     hosts = _hosts_to_try(part)
     ports = _ports_to_try(part, hosts)
@@ -90,8 +90,8 @@ def _hosts_to_try(part: wire.HostPart) -> List[str]:
     """Return the hosts whose ports this host tries. The list begins with the host after this one,
     so that not all hosts try the same host at once."""
     hosts = [minder.host for minder in part.mesh]
-    own = hosts.index(part.host)
-    others = hosts[own + 1 :] + hosts[:own]
+    own_index = hosts.index(part.host)
+    others = hosts[own_index + 1 :] + hosts[:own_index]
     if len(hosts) <= ALL_TO_ALL_HOSTS:
         return others
     serving = {peer.host for peer in part.peers if peer.serves}
@@ -183,8 +183,8 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
         return _Peer()
     if not isinstance(answer, dict) or answer.get("admitted") is not False:
         return _Peer()
-    seen = str(answer.get("seen")).partition("%")[0]
-    return _Peer(foreign_source=seen if peer_filter.is_address(seen) else "an unknown address")
+    source = str(answer.get("seen")).partition("%")[0]
+    return _Peer(foreign_source=source if peer_filter.is_address(source) else "an unknown address")
 
 
 def _address(host: str, port: int) -> str:

@@ -37,9 +37,9 @@ from tfdeploy.agent.serve.error_codes import NO_LOCKS
 from tfdeploy.agent.serve.release import state as release_state
 from tfdeploy.agent.serve.run import prepare_args, prepare_lock
 from tfdeploy.agent.serve.run import program as run_program
-from tfdeploy.agent.serve.run import wanted as run_wanted
 from tfdeploy.agent.serve.run.minder_start import start_minder
 from tfdeploy.agent.serve.run.prepare_args import PrepareArguments
+from tfdeploy.agent.serve.run.prepare_guard import guard_prepare
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -71,7 +71,7 @@ def prepare_run(call: Call) -> Answer:
             return {"prepared": True}
         refuse_live_run(paths)
         _check_release(paths, part.release)
-        with run_wanted.guard_prepare(call, paths, part.plan_digest) as check_wanted:
+        with guard_prepare(call, paths, part.plan_digest) as check_wanted:
             _prepare_folder(paths, part, arguments, check_wanted)
     return {"prepared": True}
 

@@ -36,10 +36,10 @@ def read_arguments(call: Call) -> PrepareArguments:
         )
     try:
         text, shared_blob = frames.decompress_first(call.blob)
-        own, shared = json.loads(text), json.loads(frames.decompress(shared_blob))
-        part, plan = dict(own["part"], **shared["part"]), dict(shared["plan"])
+        host_fields, shared_fields = json.loads(text), json.loads(frames.decompress(shared_blob))
+        part, plan = dict(host_fields["part"], **shared_fields["part"]), dict(shared_fields["plan"])
         return PrepareArguments(
-            part, plan, dict(own.get("secrets") or {}), dict(own.get("certs") or {})
+            part, plan, dict(host_fields.get("secrets") or {}), dict(host_fields.get("certs") or {})
         )
     except (frames.WireError, ValueError, KeyError, TypeError) as error:
         raise VerbError("bad_part", "the plan cannot be read: %s" % error) from error

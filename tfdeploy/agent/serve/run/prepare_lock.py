@@ -29,19 +29,19 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
     """
     path = _lock_path(paths)
     make_private_folder(os.path.dirname(path))
-    own = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
-    begun = time.monotonic()
+    owner = ("%s %s" % (paths.run, plan_digest)).encode("ascii", "replace")
+    started_at = time.monotonic()
     with FileLock(path) as lock:
         while not lock.acquire():
-            waited = time.monotonic() - begun
-            if waited > (SAME_WAIT_S if _read_owner(path) == own else WAIT_S):
+            waited = time.monotonic() - started_at
+            if waited > (SAME_WAIT_S if _read_owner(path) == owner else WAIT_S):
                 raise VerbError(
                     "locked",
                     "another launch of job %s is being prepared on this host" % paths.job,
                     advice="status",
                 )
         try:
-            lock.write(own)
+            lock.write(owner)
         except OSError:
             pass  # the disk is full; the prepare itself then fails with that error
         yield

@@ -94,17 +94,17 @@ def _restart_reason(
     """Return why the task was started again: how its previous attempt ended, or, if its gang (tasks
     that restart together) was restarted, which death caused that. Return None if neither was
     recorded."""
-    how, restarted_alone = None, False
+    ending, restarted_alone = None, False
     count = state.restarts.get(status.task)
     if count is not None and count.get("attempt") == status.attempt - 1:
-        how = count.get("how")
+        ending = count.get("how")
         # True if this task has restarted alone since its gang has last restarted together.
-        restarted_alone = how is not None and count.get("round") == status.round
+        restarted_alone = ending is not None and count.get("round") == status.round
     in_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     round_ = state.round
     if in_gang and not restarted_alone and round_ is not None and round_["n"] == status.round:
         return "the gang started again: %s" % round_.get("reason")
-    return None if how is None else "started again: %s" % how
+    return None if ending is None else "started again: %s" % ending
 
 
 def writes_no_more(paths: RunPaths, task: str) -> bool:

@@ -96,7 +96,7 @@ def renew_launch(call: Call) -> Answer:
         what = "run %s of this host was prepared by another launch" % paths.run
         raise VerbError("unknown_run", what)
     if not _is_committed(paths):
-        refuse_ended(paths, also=("ending",))
+        refuse_ended(paths, refused_phases=("ending",))
         paths.leave_word("renew", time=time.time())
     return {}
 
@@ -125,7 +125,7 @@ def commit_run(call: Call) -> Answer:
         paths.leave_word("commit", time=time.time())
     _wait_for(paths, lambda: _is_committed(paths) or _phase(paths) in ("ending", "ended"))
     if not _is_committed(paths):
-        refuse_ended(paths, also=("ending",))
+        refuse_ended(paths, refused_phases=("ending",))
     old_secrets.forget_superseded(paths)
     return {}
 
@@ -181,7 +181,7 @@ def stop_run(call: Call) -> Answer:
 
     Raises VerbError unknown_run (there is no such run).
     """
-    begun, had_ended, has_minder = time.monotonic(), False, False
+    started_at, had_ended, has_minder = time.monotonic(), False, False
     grace_argument = call.number("grace_s")
     try:
         paths = run_status.named_run_paths(call)
@@ -208,7 +208,7 @@ def stop_run(call: Call) -> Answer:
         has_minder = _has_minder(paths)
     return {
         "survivors": survivors,
-        "seconds": round(time.monotonic() - begun, 3),
+        "seconds": round(time.monotonic() - started_at, 3),
         "messenger": has_minder,
         "had_ended": had_ended,
     }
@@ -217,11 +217,11 @@ def stop_run(call: Call) -> Answer:
 # --- waiting for the effect
 
 
-def _leave_word_to_end(paths: RunPaths, word: str, **fields: Any) -> None:
+def _leave_word_to_end(paths: RunPaths, order: str, **fields: Any) -> None:
     """Write an order for the minder. If a full disk prevents that, tell the supervisors to end
     their tasks; the minder then sees that the tasks have ended."""
     try:
-        paths.leave_word(word, time=time.time(), **fields)
+        paths.leave_word(order, time=time.time(), **fields)
     except OSError:
         for spec in paths.part().tasks:
             tell_supervisor(paths, spec.task, STOPPED_BY_OPERATOR, paths.part().stop_grace_s)
@@ -237,25 +237,25 @@ def _phase(paths: RunPaths) -> str:
     return paths.state().phase
 
 
-def refuse_ended(paths: RunPaths, also: "tuple[str, ...]" = ()) -> None:
-    """Raise VerbError ended if the run has ended on this host, is in one of the phases in `also`,
-    or has no live minder or supervisor."""
+def refuse_ended(paths: RunPaths, refused_phases: "tuple[str, ...]" = ()) -> None:
+    """Raise VerbError ended if the run has ended on this host, is in one of the phases in
+    `refused_phases`, or has no live minder or supervisor."""
     state = paths.state()
-    if state.phase == "ended" or state.phase in also or not liveness.is_live(paths):
+    if state.phase == "ended" or state.phase in refused_phases or not liveness.is_live(paths):
         stopped = STOPPED_BY_OPERATOR if state.stop_requested else "its minder is gone"
         what = "run %s has ended on this host: %s" % (paths.run, state.abort_reason or stopped)
         raise VerbError("ended", what, advice="status_of_run", details={"run": paths.run})
 
 
-def _wait_for(paths: RunPaths, reached: Callable[[], bool]) -> None:
-    """Wait until `reached` returns true, or until the run is no longer alive. Raises VerbError
+def _wait_for(paths: RunPaths, is_reached: Callable[[], bool]) -> None:
+    """Wait until `is_reached` returns true, or until the run is no longer alive. Raises VerbError
     agent if the minder does not answer in time."""
     deadline = time.monotonic() + ANSWER_WITHIN_S
     pause = 0.002
-    while not reached():
+    while not is_reached():
         if time.monotonic() > deadline:
             raise VerbError("agent", "the run's minder does not answer", where=paths.minder_log)
-        if not liveness.is_live(paths) and not reached():
+        if not liveness.is_live(paths) and not is_reached():
             return
         time.sleep(pause)
         pause = min(pause * 1.5, 0.05)
@@ -265,8 +265,8 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
     """Wait until the minder has ended the run; end the run if there is no minder. Return the
     surviving processes."""
     tasks = paths.tasks()
-    begun = time.monotonic()
-    deadline = begun + grace_s + KILL_WITHIN_S
+    started_at = time.monotonic()
+    deadline = started_at + grace_s + KILL_WITHIN_S
     pause = 0.005
     _send_signal_to_suspended_agents(paths, tasks, signal.SIGCONT)
     while (
@@ -274,7 +274,7 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
     ):
         if not is_locked(paths.minder_lock) and end_without_minder(paths, grace_s, reason):
             break
-        if time.monotonic() - begun >= FROZEN_AFTER_S:
+        if time.monotonic() - started_at >= FROZEN_AFTER_S:
             _send_signal_to_suspended_agents(paths, tasks, signal.SIGKILL)
             if _phase(paths) not in ("ending", "ended"):
                 for task in tasks:

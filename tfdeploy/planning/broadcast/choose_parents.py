@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from statistics import median
 
-from tfdeploy.planning.broadcast.feeds import HERE
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
@@ -22,21 +22,21 @@ BEHIND_BYTES = 4 << 20
 CROWDED = 0.05
 
 
-def place_children(forest: Forest, verdict: Verdict, lone: list[tuple[str, int]]) -> None:
-    """Give each (child, stripe) in `lone` a parent.
+def choose_parents(forest: Forest, verdict: Verdict, without_parent: list[tuple[str, int]]) -> None:
+    """Give each (child, stripe) in `without_parent` a parent.
 
     If a parent has too many children, some of them get another parent too.
     """
     children = Counter(parent for _, parent, _ in forest.feeds())
-    if not lone and max(children.values(), default=0) <= forest.stripes:
+    if not without_parent and max(children.values(), default=0) <= forest.stripes:
         return
-    placer = _Placer(forest, verdict)
+    chooser = _ParentChooser(forest, verdict)
     for stripe in range(forest.stripes):
-        placer.attach_all([child for child, each in lone if each == stripe], stripe)
-        placer.relieve(stripe)
+        chooser.attach_all([child for child, each in without_parent if each == stripe], stripe)
+        chooser.relieve(stripe)
 
 
-class _Placer:
+class _ParentChooser:
     """Gives children to parents, and keeps account of how loaded each parent is."""
 
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
@@ -44,10 +44,10 @@ class _Placer:
         self._relays = {
             name
             for name, member in forest.members.items()
-            if member.serves and name not in verdict.blame.slow
+            if member.serves and name not in verdict.blame.slow_hosts
         }
         self._sources = [
-            HERE,
+            CONTROL_MACHINE,
             *(name for name, member in forest.members.items() if member.is_complete),
         ]
         self._number = {name: number for number, name in enumerate(forest.members)}
@@ -104,10 +104,10 @@ class _Placer:
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED
 
-    def _is_relief(self, name: str, child: str, stripe: int, below: int) -> bool:
+    def _is_relief(self, name: str, child: str, stripe: int, descendants: int) -> bool:
         has_room = self._load[name] + self._weight(child, stripe) <= self._forest.stripes
         is_near = self._members[name].site == self._members[child].site
-        is_above = self._members[name].is_complete or not below
+        is_above = self._members[name].is_complete or not descendants
         return has_room and is_near and is_above and self._may(name, child, stripe)
 
     def _turn(self, name: str, stripe: int) -> tuple[bool, int, int]:
@@ -122,7 +122,7 @@ class _Placer:
 
         For a slow child, it is the child's rate divided by the usual rate.
         """
-        if child not in self._verdict.blame.slow or not self._usual[stripe]:
+        if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0
         return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
 
@@ -139,35 +139,47 @@ class _Placer:
 
     def _parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
         if self._forest.reaches_nobody(child):
-            return HERE
+            return CONTROL_MACHINE
         able = [name for name in rooted if self._may(name, child, stripe)]
-        near = {name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))}
-        return min(able, key=lambda name: self._rank(name, child, stripe, near)) if able else HERE
+        ancestor_ranks = {
+            name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))
+        }
+        return (
+            min(able, key=lambda name: self._rank(name, child, stripe, ancestor_ranks))
+            if able
+            else CONTROL_MACHINE
+        )
 
     def _may(self, parent: str, child: str, stripe: int) -> bool:
         if parent not in self._relays or not self._forest.may_feed(parent, child):
             return False
         before = self._forest.before[stripe].get(child)
-        if parent == before and (child, stripe) in self._verdict.fruitless:
+        if parent == before and (child, stripe) in self._verdict.needs_new_parent:
             return False
-        above, site = self._members[parent], self._members[child].site
-        return above.site == site or above.is_complete or above.site not in self._verdict.blame.thin
+        parent_member, site = self._members[parent], self._members[child].site
+        return (
+            parent_member.site == site
+            or parent_member.is_complete
+            or parent_member.site not in self._verdict.blame.slow_sites
+        )
 
-    def _rank(self, name: str, child: str, stripe: int, near: dict[str, int]) -> tuple[float, ...]:
+    def _rank(
+        self, name: str, child: str, stripe: int, ancestor_ranks: dict[str, int]
+    ) -> tuple[float, ...]:
         """Return a sort key for possible parents; the lowest is the best parent.
 
         If no host has room, one with few hosts below it is best, because each of those hosts then
         receives less.
         """
         is_far = self._members[name].site != self._members[child].site
-        over = self._load[name] + self._weight(child, stripe) - self._forest.stripes
-        below = sum(each.get(name, 0) for each in self._rooted)
-        crowd = (over, below) if over > CROWDED else (0.0, 0)
+        excess = self._load[name] + self._weight(child, stripe) - self._forest.stripes
+        descendants = sum(each.get(name, 0) for each in self._rooted)
+        crowd = (excess, descendants) if excess > CROWDED else (0.0, 0)
         return (
             is_far,
             self._is_behind(name, child, stripe),
             *crowd,
-            near.get(name, len(near)),
+            ancestor_ranks.get(name, len(ancestor_ranks)),
             self._children[name],
             self._number[name],
         )
@@ -175,9 +187,12 @@ class _Placer:
     def _is_behind(self, parent: str, child: str, stripe: int) -> bool:
         if self._members[parent].is_complete:
             return False
-        above, intake = self._members[parent].intake(stripe), self._members[child].intake(stripe)
-        rate = max(above.rate or 0.0, intake.rate or 0.0)
-        return intake.have_bytes - above.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
+        parent_intake, intake = (
+            self._members[parent].intake(stripe),
+            self._members[child].intake(stripe),
+        )
+        rate = max(parent_intake.rate or 0.0, intake.rate or 0.0)
+        return intake.have_bytes - parent_intake.have_bytes > max(BEHIND_BYTES, BEHIND_S * rate)
 
 
 def _usual_rate(forest: Forest) -> list[float]:

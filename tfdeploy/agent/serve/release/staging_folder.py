@@ -19,7 +19,7 @@ KEEP = 5  # how many of the newest releases are kept, if the call does not say h
 
 def staging_path(call: Call) -> str:
     # Cloned hosts share a hostname, so the host's name in the inventory is part of the id.
-    host_id = ".".join(word for word in (os.uname().nodename, call.host) if word)
+    host_id = ".".join(name_part for name_part in (os.uname().nodename, call.host) if name_part)
     name = ".staging-%s-%s" % (host_id, call.name("release"))
     return os.path.join(layout.releases_dir(call.workdir, call.job), name)
 

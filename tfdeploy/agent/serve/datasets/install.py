@@ -55,17 +55,17 @@ def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "arr
                 _remove(os.path.join(root, old.path))
             continue
         row = wanted[i]
-        at = os.path.join(root, row.path)
+        path = os.path.join(root, row.path)
         if old is not None and old.kind != row.kind:
-            _remove(at)
+            _remove(path)
             old = None
         if row.kind == FILE and is_marked(lacking, i):
-            _move_staged(staging, row, at)
+            _move_staged(staging, row, path)
             new.append(i)
         elif row.same_as != NOT_LINKED:
-            _hard_link(os.path.join(root, wanted.path(row.same_as)), at)
+            _hard_link(os.path.join(root, wanted.path(row.same_as)), path)
         else:
-            _make_folder_or_link(row, old, at)
+            _make_folder_or_link(row, old, path)
     _set_attributes(root, wanted)
     return new
 
@@ -80,30 +80,32 @@ def build_folder(
     os.mkdir(root, 0o700)
     new = array("Q")
     for i, row in enumerate(wanted):
-        at = os.path.join(root, row.path)
+        path = os.path.join(root, row.path)
         if row.same_as != NOT_LINKED:
-            _hard_link(os.path.join(root, wanted.path(row.same_as)), at)
+            _hard_link(os.path.join(root, wanted.path(row.same_as)), path)
         elif row.kind == FILE and is_marked(lacking, i):
             if row.size:
-                os.link(os.path.join(os.fsencode(staging.new), row.path), at, follow_symlinks=False)
+                os.link(
+                    os.path.join(os.fsencode(staging.new), row.path), path, follow_symlinks=False
+                )
             else:
-                create_empty(at)
+                create_empty(path)
             new.append(i)
         elif row.kind == FILE:
-            _link_or_copy(os.path.join(old, row.path), at, row)
+            _link_or_copy(os.path.join(old, row.path), path, row)
         else:
-            _make_folder_or_link(row, None, at)
+            _make_folder_or_link(row, None, path)
     _set_attributes(root, wanted)
     return new
 
 
-def _link_or_copy(old: bytes, at: bytes, row: Row) -> None:
+def _link_or_copy(old: bytes, path: bytes, row: Row) -> None:
     """Make a hard link to the old file. If the file's mode has to change, copy the file instead, so
     that a live run does not see the change."""
     if stat.S_IMODE(os.lstat(old).st_mode) == row.mode:
-        os.link(old, at, follow_symlinks=False)
+        os.link(old, path, follow_symlinks=False)
     else:
-        shutil.copy2(old, at, follow_symlinks=False)
+        shutil.copy2(old, path, follow_symlinks=False)
 
 
 def _make_folders_writable(root: bytes, current: Listing) -> None:
@@ -114,44 +116,44 @@ def _make_folders_writable(root: bytes, current: Listing) -> None:
             os.chmod(os.path.join(root, row.path), row.mode | 0o700)
 
 
-def _move_staged(staging: Staging, row: Row, at: bytes) -> None:
+def _move_staged(staging: Staging, row: Row, path: bytes) -> None:
     if row.size:
-        os.replace(os.path.join(os.fsencode(staging.new), row.path), at)
+        os.replace(os.path.join(os.fsencode(staging.new), row.path), path)
     else:
-        _remove(at)
-        create_empty(at)
+        _remove(path)
+        create_empty(path)
 
 
-def _hard_link(first: bytes, at: bytes) -> None:
-    """Make `at` a hard link to `first`, unless it already is one."""
+def _hard_link(original: bytes, path: bytes) -> None:
+    """Make `path` a hard link to `original`, unless it already is one."""
     try:
-        if os.path.samestat(os.lstat(first), os.lstat(at)):
+        if os.path.samestat(os.lstat(original), os.lstat(path)):
             return
-        _remove(at)
+        _remove(path)
     except FileNotFoundError:
         pass
-    os.link(first, at, follow_symlinks=False)
+    os.link(original, path, follow_symlinks=False)
 
 
-def _make_folder_or_link(row: Row, old: Optional[Row], at: bytes) -> None:
+def _make_folder_or_link(row: Row, old: Optional[Row], path: bytes) -> None:
     """Make the folder or link that the row describes, if it is missing or differs. A row that
     describes a file is ignored."""
     if row.kind == FOLDER and old is None and row.path:
-        os.mkdir(at, 0o700)
+        os.mkdir(path, 0o700)
     elif row.kind == LINK and (old is None or old.target != row.target):
-        _remove(at)
-        os.symlink(row.target, at)
+        _remove(path)
+        os.symlink(row.target, path)
 
 
-def _remove(at: bytes) -> None:
+def _remove(path: bytes) -> None:
     try:
-        file_stat = os.lstat(at)
+        file_stat = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):
         return  # the entry was removed together with its folder
     if stat.S_ISDIR(file_stat.st_mode):
-        shutil.rmtree(at)
+        shutil.rmtree(path)
     else:
-        os.unlink(at)
+        os.unlink(path)
 
 
 def _set_attributes(root: bytes, wanted: Listing) -> None:
@@ -161,10 +163,10 @@ def _set_attributes(root: bytes, wanted: Listing) -> None:
         row = wanted[index]
         if row.same_as != NOT_LINKED:
             continue
-        at = os.path.join(root, row.path) if row.path else root
+        path = os.path.join(root, row.path) if row.path else root
         mode = row.mode if row.path else row.mode & ~_OTHERS_WRITE | 0o700
-        file_stat = os.lstat(at)
+        file_stat = os.lstat(path)
         if row.kind != LINK and stat.S_IMODE(file_stat.st_mode) != mode:
-            os.chmod(at, mode)
+            os.chmod(path, mode)
         if file_stat.st_mtime_ns != row.mtime_ns:
-            os.utime(at, ns=(file_stat.st_atime_ns, row.mtime_ns), follow_symlinks=False)
+            os.utime(path, ns=(file_stat.st_atime_ns, row.mtime_ns), follow_symlinks=False)
