@@ -283,9 +283,8 @@ class Minder:
         self.rejoining = self.rejoining and not observed.in_touch
 
     def _note_control_words(self, observed: Observation) -> None:
-        if "stop" in observed.control_words and not self.state.stop_requested:
-            self.store.note_change()
-            self.state.stop_requested = True
+        if "stop" in observed.control_words:
+            self.store.update_state(stop_requested=True)
         signs = observed.control_words.get("start"), observed.control_words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
             # The launcher is alive and waits for other hosts, so the time limit for the current
@@ -323,9 +322,7 @@ class Minder:
         if reasons and refused:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
             reasons = {task: reason + waits for task, reason in reasons.items()}
-        if reasons != self.state.again:
-            self.store.note_change()
-            self.state.again = reasons
+        self.store.update_state(again=reasons)
 
     # --- stalled tasks
 
