@@ -40,7 +40,11 @@ class Sender:
         """Serve the child until it closes the connection or the broadcast ends. Raises OSError,
         ValueError, EOFError."""
         try:
-            self._greet(id_)
+            hello = json.loads(
+                tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
+            )
+            if not isinstance(hello, dict) or hello.get("broadcast") != id_:
+                raise messages.InvalidMessage("a child of another broadcast")
             self._holdings.add_listener(self._changed)
             self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
@@ -50,13 +54,6 @@ class Sender:
             os.close(self._seen)
             wake, self._wake = self._wake, -1
             os.close(wake)
-
-    def _greet(self, id_: str) -> None:
-        hello: Any = json.loads(
-            tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
-        )
-        if not isinstance(hello, dict) or hello.get("broadcast") != id_:
-            raise messages.InvalidMessage("a child of another broadcast")
 
     def _changed(self) -> None:
         try:
