@@ -120,7 +120,8 @@ class HandshakeGate:
         if bucket is None:
             self._wait_for_handshake(plain)
             return
-        self._stop_waiting(plain)
+        if self._waiting.pop(plain.fileno(), None) is not None:
+            self._poll.unregister(plain)
         if bucket.try_acquire():
             plain.setblocking(True)
             self._admit(plain)
@@ -159,10 +160,6 @@ class HandshakeGate:
         self._poll.register(plain, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         if len(self._waiting) > MOST_WAITING:
             self._drop_oldest()
-
-    def _stop_waiting(self, plain: socket.socket) -> None:
-        if self._waiting.pop(plain.fileno(), None) is not None:
-            self._poll.unregister(plain)
 
     def _drop_oldest(self) -> None:
         self._crowded = True
