@@ -78,7 +78,7 @@ class TracebackBlocks:
             self._release(now, released)
         return released
 
-    def rest(self) -> list[LogLine]:
+    def release_all(self) -> list[LogLine]:
         released: list[LogLine] = []
         for key in list(self._open):
             self._close(key, released)
