@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import os.path
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -190,7 +190,7 @@ def find_inventory(
     the job file. Raises ConfigError, with the possible files, if no source names one.
     """
     folders = _folders(cwd, job_file)
-    choices = _choices(folders)
+    choices = next(filter(None, (_listed(folder / FOLDER) for folder in folders)), [])
     # The variable is the default of the flag -i, so a flag with the same value counts as not given.
     exported = environ.get("TFDEPLOY_INVENTORY")
     given = None if flag == exported else flag
@@ -232,15 +232,11 @@ def _folders(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
     return above[: above.index(job_file.path.parent) + 1]
 
 
-def _choices(folders: Iterable[Path]) -> list[Path]:
-    return next(filter(None, (_listed(folder / FOLDER) for folder in folders)), [])
-
-
 def _listed(folder: Path) -> list[Path]:
-    if not folder.is_dir():
-        return []
     return sorted(
-        path for path in folder.iterdir() if path.suffix in (".yaml", ".yml") and path.is_file()
+        path
+        for path in folder.glob("*.y*ml")
+        if path.suffix in (".yaml", ".yml") and path.is_file()
     )
 
 
@@ -250,15 +246,15 @@ def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
     If several of them exist, return their folder. None if none exists, or `path` is one of them.
     """
     present = [other for other in others if other.exists()]
-    if not present or any(other.samefile(path) for other in present):
+    if any(other.samefile(path) for other in present):
         return None
-    return present[0] if len(present) == 1 else present[0].parent
+    return next(iter(present), None) if len(present) < 2 else present[0].parent
 
 
 def _offer(choices: list[Path]) -> str:
-    if not choices:
-        return (
-            "name a file or hosts with -i, `tfdeploy lab up 3` makes hosts to try, or "
-            "`tfdeploy init` writes one"
-        )
-    return "give one of: " + ", ".join(f"-i {shown(path)}" for path in choices[:20])
+    names = ", ".join(f"-i {shown(path)}" for path in choices[:20])
+    none = (
+        "name a file or hosts with -i, `tfdeploy lab up 3` makes hosts to try, or `tfdeploy init` "
+        "writes one"
+    )
+    return f"give one of: {names}" if names else none

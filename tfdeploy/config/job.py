@@ -184,12 +184,14 @@ def _places(given: dict[str, Given]) -> dict[str, str]:
     The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME`, `metrics.NAME` and
     `roles.NAME` for each entry.
     """
-    lists = {key: given[key].node.where for key in ("command", "cwd", "keep") if key in given}
-    keys = (
-        (key, given[key].node.keys) for key in ("env", "data", "metrics", "roles") if key in given
-    )
-    return lists | {
-        f"{key}.{name}": node.where for key, nodes in keys for name, node in nodes.items()
+    return {
+        **{key: given[key].node.where for key in ("command", "cwd", "keep") if key in given},
+        **{
+            f"{key}.{name}": node.where
+            for key in ("env", "data", "metrics", "roles")
+            if key in given
+            for name, node in given[key].node.keys.items()
+        },
     }
 
 
@@ -200,12 +202,11 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
         if source.from_host is not None:
             continue
         node = given["data"].node.keys[name]
-        path = os.path.realpath(source.path)
-        if path == code:
+        inside = os.path.relpath(os.path.realpath(source.path), code)
+        if inside == ".":
             raise node.error(
                 f"data set {name} is the code folder itself", "name a folder or file in it"
             )
-        inside = os.path.relpath(path, code)
         for kept in job.keep:
             if overlap(inside, kept):
                 raise node.error(

@@ -62,7 +62,7 @@ def parse_yaml(text: str, path: Path) -> Node:
     """
     try:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        root = _Builder(shown(path), _last_line(text)).build(events)
+        root = _Builder(shown(path), _last_line(text), events).build()
     except yaml.YAMLError as error:
         raise _translated(error, path, text) from error
     if root is None or root.kind == "nothing":
@@ -124,11 +124,9 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
         or getattr(error, "reason", None)
         or str(error).splitlines()[0]
     )
-    line = (
-        min(mark.line, _last_line(text))
-        if mark
-        else text.encode().count(b"\n", 0, getattr(error, "position", 0))
-    )
+    line = text.encode().count(b"\n", 0, getattr(error, "position", 0))
+    if mark:
+        line = min(mark.line, _last_line(text))
     # Newer releases of libyaml have their own depth limit, which is reached first.
     if "maximum nesting depth" in problem:
         return ConfigError(_TOO_DEEP, where=f"{shown(path)}:{line + 1}", next=_FORM)
@@ -157,32 +155,23 @@ class _Builder:
     `last_line`: the line to report for errors at the end of the file.
     """
 
-    def __init__(self, file: str, last_line: int) -> None:
-        self.file = file
-        self.last_line = last_line
+    def __init__(self, file: str, last_line: int, events: Iterator[yaml.Event]) -> None:
+        self.file, self.last_line, self.events = file, last_line, events
         self.anchors: dict[str, Node] = {}
-        self.merged = 0
-        self.nodes = 0
+        self.merged = self.nodes = 0
 
-    def build(self, events: Iterator[yaml.Event]) -> Node | None:
+    def build(self) -> Node | None:
         root = None
-        for event in events:
+        for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent) and root is not None:
                 raise self._fault(
                     event, "another document begins", "keep one document in a file: no second ---"
                 )
             if isinstance(event, yaml.NodeEvent):
-                root = self._node(event, events, None, "", 0)
+                root = self._node(event, None, "", 0)
         return root
 
-    def _node(
-        self,
-        event: yaml.Event,
-        events: Iterator[yaml.Event],
-        parent: Node | None,
-        key: str,
-        depth: int,
-    ) -> Node:
+    def _node(self, event: yaml.Event, parent: Node | None, key: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
             return self._alias(event, parent, key)
         self.nodes += 1
@@ -196,10 +185,10 @@ class _Builder:
         if depth > MAX_DEPTH:
             raise node.error(_TOO_DEEP, _FORM)
         if node.kind == "list":
-            while not isinstance(event := next(events), yaml.SequenceEndEvent):
-                node.items.append(self._node(event, events, node, str(len(node.items)), depth + 1))
+            while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
+                node.items.append(self._node(event, node, str(len(node.items)), depth + 1))
         elif node.kind == "mapping":
-            self._fill_mapping(node, events, depth)
+            self._fill_mapping(node, depth)
         if anchor:
             self.anchors[anchor] = node
         return node
@@ -236,16 +225,16 @@ class _Builder:
             return anchored
         return replace(anchored, line=self._line(event), parent=parent, key=key)
 
-    def _fill_mapping(self, node: Node, events: Iterator[yaml.Event], depth: int) -> None:
+    def _fill_mapping(self, node: Node, depth: int) -> None:
         lines: dict[str, int] = {}
         merges: list[Node] = []
-        while not isinstance(event := next(events), yaml.MappingEndEvent):
-            key = self._node(event, events, node, getattr(event, "value", ""), depth + 1)
+        while not isinstance(event := next(self.events), yaml.MappingEndEvent):
+            key = self._node(event, node, getattr(event, "value", ""), depth + 1)
             if key.kind in ("list", "mapping"):
                 raise key.error(
                     "a key must be a word", "put quotes round a name that begins with [ or {"
                 )
-            value = self._node(next(events), events, node, key.text, depth + 1)
+            value = self._node(next(self.events), node, key.text, depth + 1)
             # The value may begin on a later line, but errors name the line of the key. A list or
             # mapping from an alias keeps the line of its anchor.
             if value.parent is node:
@@ -260,19 +249,14 @@ class _Builder:
                 )
             lines[key.text] = key.line
             node.keys[key.text] = value
-        for merge in merges:
-            self._merge(node, merge)
-
-    def _merge(self, node: Node, source: Node) -> None:
-        self.merged += len(source.keys)
-        if source.kind != "mapping" or self.merged > MAX_MERGED:
-            raise source.error(
-                "<<: takes mappings"
-                if source.kind != "mapping"
-                else f"<<: brings in more than {MAX_MERGED} keys"
-            )
-        for key, value in source.keys.items():
-            node.keys.setdefault(key, value)
+        for source in merges:
+            self.merged += len(source.keys)
+            if source.kind != "mapping":
+                raise source.error("<<: takes mappings")
+            if self.merged > MAX_MERGED:
+                raise source.error(f"<<: brings in more than {MAX_MERGED} keys")
+            for name, value in source.keys.items():
+                node.keys.setdefault(name, value)
 
     def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
         return ConfigError(

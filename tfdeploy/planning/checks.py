@@ -35,7 +35,7 @@ def mode(job: Job) -> Mode:
     """Return the mode of the run. Raises UsageError if the job has none."""
     if job.mode is None:
         raise UsageError(
-            "no mode",
+            "no mode is set",
             where=job.source or None,
             next="add --mode MODE, or `mode: MODE` to the job file; `tfdeploy docs modes` says which fits",
         )

@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from dataclasses import replace
 
-from tfdeploy.model.facts import FactsByHost, HostFacts, KeepFact
+from tfdeploy.model.facts import FactsByHost, KeepFact
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.nexts import on_host
 from tfdeploy.model.text.units import count, in_bytes
 from tfdeploy.planning.keep import kept_by
-
-
-def without_keep(facts: FactsByHost) -> dict[str, HostFacts]:
-    """Return the facts of the hosts without any `keep` folder, as after `launch --fresh`."""
-    return {name: replace(each, keep=()) for name, each in facts.items()}
 
 
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:

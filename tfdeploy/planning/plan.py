@@ -144,12 +144,12 @@ def make_plan(
     *.py files of the code. `now`: UTC seconds. Raises UsageError for a wrong mode, command, role or
     placeholder, and Refused.
     """
-    counted = keep_aside.without_keep(facts) if options.fresh else facts
+    without_keep = {name: replace(each, keep=()) for name, each in facts.items()}
     inputs = _Inputs(
         inventory,
         job,
         checks.mode(job),
-        counted,
+        without_keep if options.fresh else facts,
         facts,
         sources,
         options,

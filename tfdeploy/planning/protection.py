@@ -191,7 +191,7 @@ def _level_note(
         ports = [host.mesh_port] if level == "firewall" else []
         ports += [task.port for task in tasks if task.host == host.host and task.port is not None]
         if ports and host.host in names:
-            places.append(f"{host.host}:{_folded(ports)}")
+            places.append(f"{host.host}:{fold_names(map(str, ports)).strip('[]')}")
     if not places:
         return f"{begin}: it covers no port of the tasks"
     whose = "the tasks and the mesh" if level == "firewall" else "the tasks"
@@ -261,8 +261,3 @@ def _first(whys: Mapping[str, str]) -> str:
     name, why = next(iter(whys.items()))
     others = count(len(whys) - 1, "more host")
     return f"{name}: {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")
-
-
-def _folded(ports: list[int]) -> str:
-    """Return the ports as a text with ranges: "2222-2224,2230"."""
-    return fold_names(map(str, ports)).strip("[]")

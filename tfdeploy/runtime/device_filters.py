@@ -75,13 +75,16 @@ def add_filters(session: Any, target: Any, graph: Any, config: Any) -> Any:
     text = target.decode() if isinstance(target, bytes) else target
     if filters is None or not isinstance(text, str) or not text.startswith("grpc://"):
         return config
-    given = session.context.context().config if config is None else config
-    if not isinstance(given, session.config_pb2.ConfigProto) or given.device_filters:
+    session_config = session.context.context().config if config is None else config
+    if (
+        not isinstance(session_config, session.config_pb2.ConfigProto)
+        or session_config.device_filters
+    ):
         return config
     if not match_all_devices(filters, _list_devices(graph or session.ops.get_default_graph())):
         return config
     filtered = session.config_pb2.ConfigProto()
-    filtered.CopyFrom(given)
+    filtered.CopyFrom(session_config)
     filtered.device_filters.extend(filters)
     return filtered
 
@@ -116,4 +119,7 @@ def match_all_devices(filters: Iterable[str], devices: Iterable[str]) -> bool:
 
 def _matches_device(device_filter: str, device: str) -> bool:
     pairs = ((part.findall(device_filter), part.findall(device)) for part in (_JOB, _TASK))
-    return all(not wanted or not named or wanted[0] == named[0] for wanted, named in pairs)
+    return all(
+        not filter_part or not device_part or filter_part[0] == device_part[0]
+        for filter_part, device_part in pairs
+    )

@@ -45,8 +45,8 @@ class Finder:
     """A finder that wraps the loaders of modules with patches. `wanted`: module name -> names of
     its patches, which are modules of this package."""
 
-    def __init__(self, wanted: Dict[str, Tuple[str, ...]]) -> None:
-        self._wanted = wanted
+    def __init__(self, patches_by_module: Dict[str, Tuple[str, ...]]) -> None:
+        self._wanted = patches_by_module
         self._asking: set[tuple[int, str]] = set()
 
     def find_spec(self, name: str, path: Any = None, target: Any = None) -> Any:
@@ -93,9 +93,9 @@ def call_patch(patch: str, function: str, *args: Any) -> None:
 def install() -> None:
     """Install the finder. Call this function once, before TensorFlow is imported."""
     task.save_tf_config()
-    wanted = patches.patches_by_module()
+    patches_by_name = patches.patches_by_module()
     # A .pth file may already have imported a module with patches, such as shutil.
-    for name in wanted.keys() & sys.modules.keys():
-        for patch in wanted[name]:
+    for name in patches_by_name.keys() & sys.modules.keys():
+        for patch in patches_by_name[name]:
             call_patch(patch, "apply", sys.modules[name])
-    sys.meta_path.insert(0, Finder(wanted))
+    sys.meta_path.insert(0, Finder(patches_by_name))

@@ -26,9 +26,9 @@ def map_jobs_to_roles(written: Iterable[str], plan: Iterable[str]) -> Dict[str, 
     becomes the worker, provided that it is the only job or that another job is the ps."""
     jobs = list(written)
     roles_by_job: Dict[str, str] = {}
-    for named in (str, role_of_name):
+    for role_of in (str, role_of_name):
         for job in jobs:
-            role = named(job)
+            role = role_of(job)
             if job not in roles_by_job and role in plan and role not in roles_by_job.values():
                 roles_by_job[job] = role
     unmapped = [job for job in jobs if job not in roles_by_job]

@@ -42,11 +42,11 @@ def is_end_of_training(error: BaseException) -> bool:
 
     Worker 0 may itself be the chief. So in worker 0, the error counts only if the chief is known to
     have finished."""
-    own = task.role() == "worker" and (
+    is_counted = task.role() == "worker" and (
         task.index() not in (0, None) or no_more_tokens.chief_has_finished()
     )
     return (
-        own
+        is_counted
         and type(error).__name__ == "OutOfRangeError"
         and "sync_token_q' is closed" in str(error)
     )

@@ -31,9 +31,9 @@ def apply(socket: Any) -> None:
 
     def replace(name: str, answer: Callable[..., str]) -> None:
         @wrap_function(socket, name)
-        def replaced(ask: Any, *args: Any) -> Any:
+        def replaced(original: Any, *args: Any) -> Any:
             if not _is_program_file(sys._getframe(2), folder):
-                return ask(*args)
+                return original(*args)
             instead = answer(*args)
             task.print_once(
                 "the program is told that its host is %s, as in its own lists" % written

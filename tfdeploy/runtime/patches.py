@@ -55,8 +55,8 @@ def patches_by_module() -> Dict[str, Tuple[str, ...]]:
         *([_PLANNED_CLUSTER] if task.is_cluster_planned() else []),
         *([_VERSION1] if task.is_version1() else []),
     ]
-    wanted: Dict[str, Tuple[str, ...]] = {}
+    patches_by_name: Dict[str, Tuple[str, ...]] = {}
     for table in tables:
         for name, patches in table.items():
-            wanted[name] = wanted.get(name, ()) + tuple(patches.split())
-    return wanted
+            patches_by_name[name] = patches_by_name.get(name, ()) + tuple(patches.split())
+    return patches_by_name

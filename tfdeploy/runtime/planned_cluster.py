@@ -112,19 +112,24 @@ def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     also returned unchanged for a second server of this process (a program that starts its whole
     cluster) and for a task without an address."""
     role, at = task.planned_task()
-    own = plan.get(role, [])[at : at + 1]
+    own_address = plan.get(role, [])[at : at + 1]
     tasks = cluster.get(job, [])
-    if not own or _own_targets or not 0 <= index < len(tasks) or tasks[index] == own[0]:
+    if (
+        not own_address
+        or _own_targets
+        or not 0 <= index < len(tasks)
+        or tasks[index] == own_address[0]
+    ):
         return index
     planned_task = "%s:%d" % (role, at)
-    if own[0] not in tasks:
-        if any(own[0] in others for others in cluster.values()):
+    if own_address[0] not in tasks:
+        if any(own_address[0] in others for others in cluster.values()):
             task.print_once(
                 "the program starts the server of %s:%d; in the plan this task is %s"
                 % (job, index, planned_task)
             )
         return index
-    instead = tasks.index(own[0])
+    instead = tasks.index(own_address[0])
     task.print_once(
         "the program starts the server of %s:%d; this task is %s, so that is started"
         % (job, index, planned_task)
@@ -143,20 +148,26 @@ def job_of_role(role: str) -> str:
     return _jobs.get(role, role)
 
 
-def _choose_server_index(spec: Any, given: Any, plan: Cluster, job: Any, index: Any) -> Any:
-    """Return the index to use for a server of the cluster `given`. Also record the name that this
+def _choose_server_index(
+    spec: Any, server_cluster: Any, plan: Cluster, job: Any, index: Any
+) -> Any:
+    """Return the index to use for a server of the cluster `server_cluster`. Also record the name that this
     cluster has for each role of the plan."""
     # A ServerDef already contains the job and the index, so the index is not changed.
-    if not isinstance(job, str) or index is None or hasattr(given, "default_session_config"):
+    if (
+        not isinstance(job, str)
+        or index is None
+        or hasattr(server_cluster, "default_session_config")
+    ):
         return index
-    cluster = _list_addresses(spec(given).as_dict())
-    own = choose_index(cluster, plan, job, int(index))
-    _serving.append((job, own))
+    cluster = _list_addresses(spec(server_cluster).as_dict())
+    own_index = choose_index(cluster, plan, job, int(index))
+    _serving.append((job, own_index))
     for role, tasks in plan.items():
         _jobs[role] = next(
             (name for name, others in cluster.items() if tasks and tasks[-1] in others), role
         )
-    return own
+    return own_index
 
 
 def replace_target(text: str) -> str:

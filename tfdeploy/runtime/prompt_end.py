@@ -68,7 +68,7 @@ def _is_closed_error(error: Any) -> bool:
     that sys.exc_info() has returned, or None."""
     exception = error[1] if isinstance(error, tuple) and len(error) == 3 else error
     return type(exception).__name__ in ("CancelledError", "RuntimeError") and any(
-        words in str(exception) for words in _CLOSED
+        message in str(exception) for message in _CLOSED
     )
 
 
@@ -76,10 +76,10 @@ def _await_threads(threads: List[Any], grace_s: float) -> bool:
     """Wait until all threads have ended, but at most `grace_s` seconds, and at most CAP_S seconds
     if only queue runners are alive. Return True if threads are alive after that and all of them are
     queue runners."""
-    began = time.monotonic()
+    begin_s = time.monotonic()
     alive = _select_alive(threads)
-    while alive and time.monotonic() < began + grace_s:
-        if _are_runners(alive) and time.monotonic() >= began + CAP_S:
+    while alive and time.monotonic() < begin_s + grace_s:
+        if _are_runners(alive) and time.monotonic() >= begin_s + CAP_S:
             break
         time.sleep(_POLL_S)
         alive = _select_alive(threads)

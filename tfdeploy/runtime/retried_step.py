@@ -40,13 +40,15 @@ def apply(session: Any) -> None:
     base, errors = session.BaseSession, (session.errors.AbortedError, session.errors.CancelledError)
 
     def can_retry(
-        one: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any
+        failed_session: Any, _options: Any, _feeds: Any, fetches: Any, targets: Any, _metadata: Any
     ) -> bool:
         name = session.tf_session.TF_OperationName
         takes = _find_take_operations(
-            one.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)]
+            failed_session.graph, [name(op) for op in (*(each.oper for each in fetches), *targets)]
         )
-        return not takes or _have_gradients(one, _add_counts(one.graph, takes))
+        return not takes or _have_gradients(
+            failed_session, _add_counts(failed_session.graph, takes)
+        )
 
     base._call_tf_sessionrun = _retrying(
         base._call_tf_sessionrun, errors, can_retry, _without_metadata
@@ -102,17 +104,17 @@ def _can_retry(can_retry: Callable[..., bool], args: Any, kwargs: Any) -> bool:
 def _find_take_operations(graph: Any, names: List[str]) -> List[Any]:
     """Return the operations that take gradients out of an accumulator when the operations `names`
     run."""
-    pending, seen = [graph.get_operation_by_name(name) for name in names], {}
+    pending, operations = [graph.get_operation_by_name(name) for name in names], {}
     while pending:
         operation = pending.pop()
-        if operation.name not in seen:
-            seen[operation.name] = operation
+        if operation.name not in operations:
+            operations[operation.name] = operation
             pending += [each.op for each in operation.inputs] + list(operation.control_inputs)
-    return [operation for operation in seen.values() if _TAKE_GRADIENT in operation.type]
+    return [operation for operation in operations.values() if _TAKE_GRADIENT in operation.type]
 
 
-def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
-    """Return, for each operation in `takes`, a tensor with the number of gradients in the
+def _add_counts(graph: Any, take_operations: List[Any]) -> List[Any]:
+    """Return, for each operation in `take_operations`, a tensor with the number of gradients in the
     accumulator of that operation."""
     finalized = graph.finalized
     # Supervisor and MonitoredSession finalize the graph, so that nothing can be added to it.
@@ -122,25 +124,25 @@ def _add_counts(graph: Any, takes: List[Any]) -> List[Any]:
         # tuple.
         with graph.as_default(), graph.device(None):  # noqa: SIM117
             with graph.control_dependencies(None), graph.name_scope(None):
-                return [_add_count(graph, each) for each in takes]
+                return [_add_count(graph, each) for each in take_operations]
     finally:
         if finalized:
             graph.finalize()
 
 
-def _add_count(graph: Any, take: Any) -> Any:
+def _add_count(graph: Any, take_operation: Any) -> Any:
     from tensorflow.python.ops import gen_data_flow_ops
 
-    name = take.name + "_count"
+    name = take_operation.name + "_count"
     try:
         # An earlier retry has already added the tensor to the graph.
         return graph.get_tensor_by_name(name + ":0")
     except KeyError:
-        of_resource = take.inputs[0].dtype.name == "resource"
+        of_resource = take_operation.inputs[0].dtype.name == "resource"
         kind = (
             "resource_accumulator_num_accumulated" if of_resource else "accumulator_num_accumulated"
         )
-        return getattr(gen_data_flow_ops, kind)(take.inputs[0], name=name)
+        return getattr(gen_data_flow_ops, kind)(take_operation.inputs[0], name=name)
 
 
 def _have_gradients(session: Any, counts: List[Any]) -> bool:

@@ -61,7 +61,7 @@ def set_default_argument(cls: Any, argument: str, value: Any) -> None:
 
     @wrap_function(cls, "__init__")
     def init(original: Any, *args: Any, **kwargs: Any) -> None:
-        given = signature.bind(*args, **kwargs)
-        if given.arguments.get(argument, before) == before:
-            given.arguments[argument] = value
-        original(*given.args, **given.kwargs)
+        bound = signature.bind(*args, **kwargs)
+        if bound.arguments.get(argument, before) == before:
+            bound.arguments[argument] = value
+        original(*bound.args, **bound.kwargs)

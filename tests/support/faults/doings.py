@@ -162,7 +162,7 @@ def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
     def ask(session: Session) -> bytes:
         source = HeldSource(session, "b1", listing_of([("a.txt", len(FILES["a.txt"]), 1)]), [0])
-        source.sum_next()
+        source.hash_next_segment()
         return source.piece(0, 0, source.cut.segment(0)[0])
 
     return fleet.each(hosts_of(PLAN), ask)

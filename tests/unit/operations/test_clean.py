@@ -37,8 +37,8 @@ def store_with(
     store = RunStore(folder)
     for number, run in enumerate(runs):
         named = tuple(
-            replace(each, ssh=connection_settings(host))
-            for each, host in zip(PLAN.hosts, hosts, strict=True)
+            replace(plan_host, ssh=connection_settings(host))
+            for plan_host, host in zip(PLAN.hosts, hosts, strict=True)
         )
         store.save(replace(PLAN, run=run, job="a", created=NOW - 1000 + number, hosts=named))
         if ended:
@@ -58,7 +58,7 @@ def run_item(name: str, stays: str = "") -> CleanItem:
     )
 
 
-def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: Path) -> None:
+def test_records_of_removed_and_missing_runs_are_removed(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
     candidates = Candidates(
@@ -75,7 +75,7 @@ def test_what_goes_from_the_hosts_and_what_they_have_not_is_forgotten(tmp_path: 
     assert going(None, Rules(newest=1)) == {"goes", "kept"}
 
 
-def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone(
+def test_run_kept_on_hosts_is_not_listed_as_missing(
     tmp_path: Path,
 ) -> None:
     store = store_with(tmp_path, "kept", ended=False)
@@ -83,7 +83,7 @@ def test_a_run_that_the_rules_keep_on_its_hosts_is_not_named_as_one_that_is_gone
     assert local_runs(store, candidates, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
 
 
-def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) -> None:
+def test_record_stays_if_host_was_not_asked_or_is_down(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
     candidates = Candidates(going={"n1": (run_item("goes"),)})
     assert local_runs(store, candidates, HOSTS[:3], None, Rules(), NOW) == LocalRuns(
@@ -99,7 +99,7 @@ def test_a_host_that_was_not_asked_or_is_down_may_have_it_still(tmp_path: Path) 
     "change",
     [{"address": "192.0.2.99"}, {"port": 2200}, {"user": "x"}, {"jump": "gate"}, {"workdir": "/w"}],
 )
-def test_a_host_of_the_same_name_elsewhere_was_not_asked(
+def test_host_with_same_name_and_other_address_was_not_asked(
     tmp_path: Path, change: dict[str, str]
 ) -> None:
     others = (replace(HOSTS[0], **change), *HOSTS[1:])
@@ -113,7 +113,7 @@ def test_a_host_of_the_same_name_elsewhere_was_not_asked(
     }
 
 
-def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) -> None:
+def test_run_of_other_job_with_same_name_is_ignored(tmp_path: Path) -> None:
     store = store_with(tmp_path, "same", ended=False)
     other = CleanItem(
         kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False
@@ -136,7 +136,7 @@ def test_a_run_of_the_same_name_but_of_another_job_says_nothing(tmp_path: Path) 
         ([("step", {"step": "rollback", "state": "done"}), ("run", {"state": "running"})], False),
     ],
 )
-def test_a_run_whose_end_was_not_seen_stays(
+def test_record_of_run_without_known_end_stays(
     tmp_path: Path, events: list[tuple[Kind, dict[str, str]]], ended: bool
 ) -> None:
     store = store_with(tmp_path, "r", ended=False)
@@ -145,11 +145,11 @@ def test_a_run_whose_end_was_not_seen_stays(
     assert (set(runs.going), runs.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
 
 
-def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> None:
+def test_record_stays_if_one_host_did_not_remove_run(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "half", "again")
     listed = tuple(map(run_item, ("goes", "half", "again")))
     candidates = Candidates(going={"n1": listed, "n2": listed})
-    told = {
+    items_by_host = {
         "n1": listed,
         "n2": (
             listed[0],
@@ -157,7 +157,7 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
             run_item("again", "it is gone already"),
         ),
     }
-    removed = remove_everything(AnsweringFleet(told), candidates, HOSTS[:2], HOLDER)
+    removed = remove_everything(AnsweringFleet(items_by_host), candidates, HOSTS[:2], HOLDER)
     local = local_runs(store, candidates, HOSTS, None, Rules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
     assert set(local.sizes(removed.runs_left)) == {"goes", "again"}
@@ -166,8 +166,8 @@ def test_a_run_that_one_host_did_not_remove_is_remembered(tmp_path: Path) -> Non
 class AnsweringFleet:
     """A fleet in which each host answers every call with the items given for the host."""
 
-    def __init__(self, told: dict[str, tuple[CleanItem, ...]]) -> None:
-        self.told = told
+    def __init__(self, items_by_host: dict[str, tuple[CleanItem, ...]]) -> None:
+        self.told = items_by_host
 
     def each(self, hosts: tuple[Host, ...], ask: Any) -> dict[str, Any]:
         return {

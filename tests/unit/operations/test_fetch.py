@@ -38,7 +38,7 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
         ({}, None),
     ],
 )
-def test_the_newest_checkpoint_decides_then_the_deciding_task_s_host(
+def test_host_with_newest_checkpoint_or_deciding_task_is_chosen(
     hosts: dict[str, HostListings], chosen: str | None
 ) -> None:
     assert newest_host(hosts, "n1") == chosen

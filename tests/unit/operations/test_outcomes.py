@@ -11,13 +11,13 @@ from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError,
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 
 
-def test_one_host_keeps_its_own_error() -> None:
+def test_error_of_one_host_is_unchanged() -> None:
     error = HostUnreachable("timed out", next="is it on?")
     assert combine_errors("probe", {"n2": error}, 3) is error
     assert error.where == "n2"
 
 
-def test_many_hosts_are_named_each_with_its_words() -> None:
+def test_error_of_many_hosts_has_message_of_each() -> None:
     errors: dict[str, TfdeployError] = {
         "n1": Refused("no rsync", next="apt install rsync"),
         "n2": HostUnreachable("timed out"),
@@ -32,7 +32,7 @@ def test_many_hosts_are_named_each_with_its_words() -> None:
     assert error.next == "apt install rsync"
 
 
-def test_what_to_type_for_many_hosts_is_one_line_and_drops_none() -> None:
+def test_suggested_command_for_many_hosts_is_one_line_with_all_hosts() -> None:
     errors: dict[str, TfdeployError] = {
         f"n{n}": HostUnreachable("key not known", next=f"tfdeploy trust --limit n{n}")
         for n in range(1, 201)
@@ -42,7 +42,7 @@ def test_what_to_type_for_many_hosts_is_one_line_and_drops_none() -> None:
     assert error.where == "n[1-200]"
 
 
-def test_all_or_error() -> None:
+def test_all_outcomes_or_error() -> None:
     assert values_or_error("x", {"n1": 1}) == {"n1": 1}
     with pytest.raises(HostFailed):
         values_or_error("x", {"n1": 1, "n2": HostFailed("no")})

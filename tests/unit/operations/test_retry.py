@@ -23,8 +23,8 @@ RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 class Fleet:
     """A fleet. `at` has the number of the first call that each host answers."""
 
-    def __init__(self, **at: int) -> None:
-        self.at, self.asked = at, Counter[str]()
+    def __init__(self, **first_answers: int) -> None:
+        self.at, self.asked = first_answers, Counter[str]()
 
     def each(
         self, hosts: Any, action: Any, *, on_done: Any = None, waits: bool = False
@@ -40,10 +40,10 @@ class Fleet:
         return self.asked[name]
 
 
-def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can_help() -> None:
-    fleet, told = Fleet(slow=5, lost=2, dead=99, refused=99), []
+def test_slow_host_is_retried_until_it_answers_and_others_only_if_useful() -> None:
+    fleet, retried = Fleet(slow=5, lost=2, dead=99, refused=99), []
     by_name: dict[str, int | TfdeployError] = each_with_retries(
-        fleet, HOSTS, lambda session: 0, on_retry=lambda bad: told.append(sorted(bad))
+        fleet, HOSTS, lambda session: 0, on_retry=lambda bad: retried.append(sorted(bad))
     )
     assert list(by_name) == [host.name for host in HOSTS]
     assert fleet.asked == {"good": 1, "slow": 5, "lost": 2, "dead": 2, "refused": 1, "broken": 1}
@@ -51,11 +51,11 @@ def test_a_slow_host_is_asked_until_it_answers_and_the_others_as_often_as_it_can
     assert isinstance(by_name["dead"], HostUnreachable) and isinstance(
         by_name["refused"], HostUnreachable
     )
-    assert told == [["dead", "lost", "slow"], ["slow"], ["slow"], ["slow"]]
+    assert retried == [["dead", "lost", "slow"], ["slow"], ["slow"], ["slow"]]
 
 
 @pytest.mark.parametrize("patience_s", [0.0, -1.0])
-def test_nothing_is_asked_again_once_the_patience_is_over(patience_s: float) -> None:
+def test_nothing_is_retried_after_time_limit(patience_s: float) -> None:
     fleet = Fleet(slow=5)
     each_with_retries(fleet, HOSTS, lambda session: 0, patience_s=patience_s)
     assert set(fleet.asked.values()) == {1}

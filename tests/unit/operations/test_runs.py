@@ -14,7 +14,7 @@ from tfdeploy.operations.runs import list_runs, newest_first, select_rows
 from tfdeploy.store.runs import RunStore
 
 
-def test_newest_first_and_what_is_not_known_last() -> None:
+def test_newest_runs_come_first_and_unknown_times_last() -> None:
     times = [
         "2026-11-21T10:15:00Z",
         None,
@@ -22,8 +22,8 @@ def test_newest_first_and_what_is_not_known_last() -> None:
         "2025-01-01T00:00:00Z",
         "2026-11-21T10:15:01Z",
     ]
-    told = [row["started"] for row in newest_first([{"started": time} for time in times])]
-    assert told == [
+    sorted_times = [row["started"] for row in newest_first([{"started": time} for time in times])]
+    assert sorted_times == [
         "2026-11-21T10:15:01Z",
         "2026-11-21T10:15:00.250Z",
         "2026-11-21T10:15:00Z",
@@ -32,7 +32,7 @@ def test_newest_first_and_what_is_not_known_last() -> None:
     ]
 
 
-def test_runs_are_chosen_by_state_and_beginning() -> None:
+def test_runs_are_selected_by_state_and_start() -> None:
     rows: Any = [
         {"run": "a", "state": "failed", "started": "1970-01-01T00:16:40.250Z"},
         {"run": "b", "state": "succeeded", "started": "1970-01-01T00:16:40Z"},
@@ -56,7 +56,7 @@ def test_runs_are_chosen_by_state_and_beginning() -> None:
 
 
 @pytest.mark.fault("62 a run of which hosts hold different plans, among the others")
-def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
+def test_run_with_two_plans_is_listed_without_plan(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     known = [
@@ -65,8 +65,8 @@ def test_a_run_with_two_plans_is_listed_without_either_and_spoils_no_other(
     ]
     monkeypatch.setattr(runs, "find_runs", lambda *_: (known, {}))
 
-    def read(fleet: Any, hosts: Any, store: RunStore, one: FoundRun) -> None:
-        if one.run == "r2":
+    def read(fleet: Any, hosts: Any, store: RunStore, found_run: FoundRun) -> None:
+        if found_run.run == "r2":
             raise DifferentPlans(
                 "hosts hold 2 different plans of r2: plan 1 is on n1; plan 2 is on n2"
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tfdeploy.operations.setup import Environment, describe_difference, find_differences
 
 
-def test_what_differs_is_named_python_first() -> None:
+def test_differences_are_named_with_python_first() -> None:
     def one(python: str, **packages: str) -> Environment:
         return Environment(folder="/w/.envs/x", python_version=python, by="pip", packages=packages)
 
@@ -14,7 +14,7 @@ def test_what_differs_is_named_python_first() -> None:
     differing = find_differences(
         {**same, "n3": one("3.9.1", numpy="1.26", zipp="3.0"), "n4": one("3.9.1", numpy="2.0")}
     )
-    assert [describe_difference(*each) for each in differing.items()] == [
+    assert [describe_difference(*difference) for difference in differing.items()] == [
         "Python: 3.11.2 on n[1-2], 3.9.1 on n[3-4]",
         "numpy: 2.0 on n[1-2,4], 1.26 on n3",
         "zipp: none on n[1-2,4], 3.0 on n3",

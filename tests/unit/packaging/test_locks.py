@@ -15,7 +15,7 @@ def pins(name: str) -> set[tuple[str, str]]:
     return set(_PIN.findall((ROOT / name).read_text()))
 
 
-def test_it_has_what_the_package_needs_and_no_more_than_what_is_tested() -> None:
+def test_lock_has_all_requirements_and_only_tested_versions() -> None:
     runtime, tested = pins("requirements.lock"), pins("requirements-dev.lock")
     project = (ROOT / "pyproject.toml").read_text()
     needs = _NEED.findall(project.partition("\ndependencies = [")[2].partition("]")[0])
@@ -24,6 +24,6 @@ def test_it_has_what_the_package_needs_and_no_more_than_what_is_tested() -> None
     assert {name for name, _ in runtime}.isdisjoint({"tensorflow", "pytest", "mypy"}), RENEW
 
 
-def test_every_pin_has_a_hash() -> None:
+def test_every_pin_has_hash() -> None:
     for block in re.split(r"^(?=\w)", (ROOT / "requirements.lock").read_text(), flags=re.MULTILINE):
         assert "==" not in block or "--hash=sha256:" in block, RENEW

@@ -51,12 +51,12 @@ def commit(folder: Path) -> None:
 
 
 def release(folder: Path, *flags: str, tests: str = "true") -> subprocess.CompletedProcess[str]:
-    own = {"PYTHON": sys.executable, "TESTS": tests, "GIT_COMMITTER_NAME": "me"}
-    own |= {"GIT_CONFIG_GLOBAL": os.devnull}
+    variables = {"PYTHON": sys.executable, "TESTS": tests, "GIT_COMMITTER_NAME": "me"}
+    variables |= {"GIT_CONFIG_GLOBAL": os.devnull}
     return subprocess.run(
         ["sh", "scripts/release", *flags],
         cwd=folder,
-        env={**os.environ, **own, "GIT_COMMITTER_EMAIL": "me@example.org"},
+        env={**os.environ, **variables, "GIT_COMMITTER_EMAIL": "me@example.org"},
         capture_output=True,
         text=True,
         check=False,
@@ -69,22 +69,22 @@ def tags(folder: Path) -> str:
     ).stdout.strip()
 
 
-def test_a_dry_run_builds_and_leaves_no_tag(repository: Path) -> None:
+def test_dry_run_builds_without_tag(repository: Path) -> None:
     done = release(repository, "--dry-run", tests="false")
     assert done.returncode == 0 and tags(repository) == "", done.stderr
     assert "dist/tfdeploy-0.1.0.tar.gz" in done.stdout
 
 
-def test_a_release_is_built_whole_tagged_and_not_uploaded(repository: Path) -> None:
+def test_release_is_built_and_tagged_but_not_uploaded(repository: Path) -> None:
     done = release(repository)
     assert done.returncode == 0, done.stderr
     assert tags(repository) == "v0.1.0"
     assert "uv publish --publish-url URL-OF-YOUR-INDEX dist/tfdeploy-0.1.0.tar.gz" in done.stdout
-    again = release(repository)
-    assert again.returncode == 1 and "the tag v0.1.0 exists" in again.stderr
+    second_release = release(repository)
+    assert second_release.returncode == 1 and "the tag v0.1.0 exists" in second_release.stderr
 
 
-def test_a_file_that_the_source_distribution_lacks_is_named(repository: Path) -> None:
+def test_file_missing_from_source_distribution_is_named(repository: Path) -> None:
     (repository / "new").mkdir()
     (repository / "new/page.html").write_text("")
     commit(repository)
@@ -93,12 +93,12 @@ def test_a_file_that_the_source_distribution_lacks_is_named(repository: Path) ->
     assert "the source distribution lacks ['new/page.html']" in done.stderr
 
 
-def test_refusals_come_before_anything_is_built(repository: Path) -> None:
+def test_release_is_refused_before_anything_is_built(repository: Path) -> None:
     assert "`false` failed" in release(repository, tests="false").stderr
     (repository / "README.md").write_text("changed")
     assert "the tree is dirty" in release(repository).stderr
     git(repository, "checkout", "README.md")
-    for page, text, what in (
+    for page, text, message in (
         ("CHANGELOG.md", "## 0.1.0 (unreleased)\n", "CHANGELOG.md has no heading `## 0.1.0 ("),
         ("CITATION.cff", "version: 0.0.9\n", "CITATION.cff has another version"),
     ):
@@ -106,7 +106,7 @@ def test_refusals_come_before_anything_is_built(repository: Path) -> None:
         (repository / page).write_text(text)
         commit(repository)
         done = release(repository)
-        assert done.returncode == 1 and what in done.stderr
+        assert done.returncode == 1 and message in done.stderr
         (repository / page).write_text(before)
         commit(repository)
     assert release(repository, "--frobnicate").returncode == 2

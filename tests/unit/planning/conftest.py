@@ -34,14 +34,20 @@ FACTS = HostFacts(
 )
 
 
-def make_facts(host: Host, gpus: int = 0, **said: Any) -> HostFacts:
-    found = tuple(
+def make_facts(host: Host, gpus: int = 0, **changed_facts: Any) -> HostFacts:
+    gpus_of_host = tuple(
         Gpu(index=index, name="H200", memory_mib=143771, used_mib=0) for index in range(gpus)
     )
     free = tuple(range(host.ports[0], host.ports[1] + 1))
     return replace(
         FACTS,
-        **{"host": host.name, "hostname": host.name, "gpus": found, "free_ports": free, **said},
+        **{
+            "host": host.name,
+            "hostname": host.name,
+            "gpus": gpus_of_host,
+            "free_ports": free,
+            **changed_facts,
+        },
     )
 
 
@@ -49,11 +55,13 @@ def make_inventory(**roles: str) -> Inventory:
     """Return an inventory with these roles. For example, make_inventory(ps="n1", worker="n2 n3")
     has three hosts.
     """
-    names = list(dict.fromkeys(name for each in roles.values() for name in each.split()))
+    names = list(
+        dict.fromkeys(name for host_names in roles.values() for name in host_names.split())
+    )
     hosts = tuple(
         Host(name=name, address=f"192.0.2.{number}") for number, name in enumerate(sorted(names), 1)
     )
-    return Inventory(hosts, {role: tuple(each.split()) for role, each in roles.items()})
+    return Inventory(hosts, {role: tuple(host_names.split()) for role, host_names in roles.items()})
 
 
 @pytest.fixture(scope="session")

@@ -34,13 +34,13 @@ def programs_in(**texts: str) -> list[FolderProgram]:
     return find_programs({f"{name}.py": text for name, text in texts.items()}, lambda path: False)
 
 
-def test_a_program_in_python_2_is_read_but_for_its_old_lines() -> None:
+def test_python_2_program_is_read_without_old_lines() -> None:
     (program,) = programs_in(example=PYTHON2)
     assert (program.path, program.mode) == ("example.py", "async")
     assert program.reason.startswith("example.py:3 ")
 
 
-def test_an_estimator_gets_the_roles_of_a_coordinator() -> None:
+def test_estimator_gets_roles_of_coordinator() -> None:
     (program,) = programs_in(task=TF + "tf.estimator.train_and_evaluate(e, t, v)\n")
     assert program.mode == "coordinator"
 
@@ -56,11 +56,11 @@ def test_an_estimator_gets_the_roles_of_a_coordinator() -> None:
         ({"a_report": "print(1)\nprint(2)\n", "model": TF + "print(1)\n"}, "model.py"),
     ],
 )
-def test_the_program_that_trains_comes_first(texts: dict[str, str], first: str) -> None:
+def test_training_program_comes_first(texts: dict[str, str], first: str) -> None:
     assert programs_in(**texts)[0].path == first
 
 
-def test_a_choice_between_strategies_shows_no_mode_and_names_them() -> None:
+def test_choice_between_strategies_shows_no_mode() -> None:
     (program,) = programs_in(train=TF + CHOICE)
     assert program.mode is None
     assert "MirroredStrategy, train.py" in program.reason

@@ -154,13 +154,13 @@ class Series:
         self._count("planned")
         reading.check_plan(plan)
 
-    def _count(self, what: str) -> None:
-        self.counts[what] = self.counts.get(what, 0) + 1
+    def _count(self, outcome: str) -> None:
+        self.counts[outcome] = self.counts.get(outcome, 0) + 1
 
 
 def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> HostFacts:
     low, high = host.ports
-    said: dict[str, object] = {
+    facts: dict[str, object] = {
         "free_ports": tuple(range(low, min(high + 1, low + 40))),
         "boot_id": host.name,
         "ssh_server_address": chance.choice(("192.0.2.77", "192.0.2.77", None, "fe80::1")),
@@ -168,7 +168,7 @@ def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> 
     }
     if chance.random() < 0.3:
         kept = chance.choice(job.keep) if job.keep else "ckpt"
-        said["keep"] = (
+        facts["keep"] = (
             KeepFact(
                 path=kept,
                 newest=chance.choice((0.0, 1.8e9)),
@@ -176,12 +176,12 @@ def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> 
             ),
         )
     if chance.random() < 0.2:
-        said |= chance.choice(ODD_HOSTS)
+        facts |= chance.choice(ODD_HOSTS)
     if chance.random() < 0.02:
-        said["live_runs"] = (
+        facts["live_runs"] = (
             LiveRun(run="old-1", who="me@here", started=chance.choice((None, 0.0, 1.8e9))),
         )
-    return replace(facts_of(host, chance.choice((0, 0, 1, 2, 4))), **said)
+    return replace(facts_of(host, chance.choice((0, 0, 1, 2, 4))), **facts)
 
 
 @pytest.fixture
@@ -190,9 +190,9 @@ def series(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, facts_of: FactsOf) -
     monkeypatch.setenv("HOME", str(tmp_path))
     monkeypatch.delenv("TFDEPLOY_INVENTORY", raising=False)
     with reading.quick_folder() as folder:
-        made = Series(folder=folder, facts_of=facts_of)
-        made.read_seeds()
-        yield made
+        new_series = Series(folder=folder, facts_of=facts_of)
+        new_series.read_seeds()
+        yield new_series
 
 
 @pytest.mark.fault("1 20,000 mutated inventories and job files")
@@ -218,13 +218,13 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
 
 
 @pytest.mark.parametrize("name", read_corpus())
-def test_a_file_that_failed_once_does_so_no_more(series: Series, name: str) -> None:
+def test_file_that_once_failed_is_handled(series: Series, name: str) -> None:
     series.examine(
         "job" if name.startswith("job") else "inventory", read_corpus()[name], random.Random(1)
     )
 
 
-def test_the_unmutated_files_are_read_and_planned(series: Series) -> None:
+def test_unmutated_files_are_read_and_planned(series: Series) -> None:
     for number, seed in enumerate(list_seeds()):
         series.examine(seed.kind, seed.text.encode(), random.Random(number))
     assert series.counts["planned"] > 5 and series.counts["read"] > 8 * series.counts["refused"], (

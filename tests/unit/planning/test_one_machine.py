@@ -21,7 +21,7 @@ def facts(**other: str) -> Any:
 
 
 @pytest.mark.fault("3 one machine under two names")
-def test_two_names_for_one_machine_are_refused_with_both() -> None:
+def test_two_names_for_one_machine_are_refused() -> None:
     with pytest.raises(
         Refused, match="n1 and alias are one machine: ubuntu, user ml, /home/ml/tfdeploy"
     ) as caught:
@@ -32,7 +32,7 @@ def test_two_names_for_one_machine_are_refused_with_both() -> None:
 @pytest.mark.parametrize(
     "other", [{"boot_id": "b2"}, {"hostname": "n2"}, {"user": "me"}, {"workdir": "/other"}]
 )
-def test_clones_containers_and_second_accounts_are_hosts_of_their_own(
+def test_clones_containers_and_second_accounts_are_separate_hosts(
     other: dict[str, str],
 ) -> None:
     host_checks.one_machine({"n1": facts(), "n2": facts(**other)})

@@ -40,23 +40,28 @@ def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
     for file, part in enumerate(owners):
         held_by_folder[folders[part]][0].append(file)
         held_by_folder[folders[part]][1].append(part)
-    return {folder: Held(*each) for folder, each in held_by_folder.items()}
+    return {folder: Held(*folder_content) for folder, folder_content in held_by_folder.items()}
 
 
 def moved(
-    sizes: Sequence[int], owners: Sequence[int], folders: Sequence[str], held: dict[str, Held]
+    sizes: Sequence[int],
+    owners: Sequence[int],
+    folders: Sequence[str],
+    held_by_folder: dict[str, Held],
 ) -> int:
     """Return how many bytes the hosts have to receive."""
-    has = {folder: set(each.files) for folder, each in held.items()}
+    files_by_folder = {
+        folder: set(held_folder.files) for folder, held_folder in held_by_folder.items()
+    }
     return sum(
-        size for file, size in enumerate(sizes) if file not in has.get(folders[owners[file]], ())
+        size
+        for file, size in enumerate(sizes)
+        if file not in files_by_folder.get(folders[owners[file]], ())
     )
 
 
 @given(SIZES, st.integers(1, 40))
-def test_whatever_the_files_are_the_parts_are_balanced_and_none_is_empty(
-    sizes: list[int], count: int
-) -> None:
+def test_parts_of_any_files_are_balanced_and_not_empty(sizes: list[int], count: int) -> None:
     count = min(count, len(sizes))
     owners = parts_of(sizes, hosts(count), {})
     assert set(owners) == set(range(count))
@@ -64,22 +69,22 @@ def test_whatever_the_files_are_the_parts_are_balanced_and_none_is_empty(
 
 
 @given(SIZES, st.data())
-def test_whoever_held_what_the_parts_are_balanced_and_none_is_empty(
+def test_parts_are_balanced_and_not_empty_whatever_hosts_have(
     sizes: list[int], data: st.DataObject
 ) -> None:
     count = data.draw(st.integers(1, min(12, len(sizes))))
     folders = [f"n{data.draw(st.integers(0, count))}" for _ in range(count)]
-    held = {}
+    held_by_folder = {}
     for folder in {*folders, "gone"}:
         files = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1))))
-        held[folder] = Held(files, [data.draw(st.integers(NOBODY, count)) for _ in files])
-    owners = parts_of(sizes, folders, held)
+        held_by_folder[folder] = Held(files, [data.draw(st.integers(NOBODY, count)) for _ in files])
+    owners = parts_of(sizes, folders, held_by_folder)
     assert set(owners) == set(range(count))
     assert is_balanced(sizes, owners, count)
 
 
 @given(SIZES, st.integers(1, 12))
-def test_the_same_workers_again_move_nothing(sizes: list[int], count: int) -> None:
+def test_same_workers_move_nothing(sizes: list[int], count: int) -> None:
     count = min(count, len(sizes))
     folders = [f"n{worker // 2}" for worker in range(count)]
     owners = parts_of(sizes, folders, {})
@@ -87,40 +92,42 @@ def test_the_same_workers_again_move_nothing(sizes: list[int], count: int) -> No
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 6), (6, 8), (8, 7), (4, 16)])
-def test_other_numbers_of_workers_move_little_more_than_the_least(before: int, after: int) -> None:
+def test_other_number_of_workers_moves_little_more_than_minimum(before: int, after: int) -> None:
     sizes = [1000 + 37 * (number % 11) for number in range(4000)]
     folders = hosts(max(before, after))
     first = parts_of(sizes, folders[:before], {})
-    held = holding(first, folders[:before])
-    second = parts_of(sizes, folders[:after], held)
+    held_by_folder = holding(first, folders[:before])
+    second = parts_of(sizes, folders[:after], held_by_folder)
     assert is_balanced(sizes, second, after)
     least = sum(sizes) * (1 - min(before, after) / max(before, after))
-    assert moved(sizes, second, folders, held) <= 1.2 * least
+    assert moved(sizes, second, folders, held_by_folder) <= 1.2 * least
 
 
-def test_a_host_that_is_left_out_moves_its_own_files_alone() -> None:
+def test_removed_host_moves_only_its_own_files() -> None:
     sizes, before = [1000] * 800, hosts(8)
-    held = holding(parts_of(sizes, before, {}), before)
+    held_by_folder = holding(parts_of(sizes, before, {}), before)
     after = [folder for folder in before if folder not in ("n2", "n5")]
-    assert moved(sizes, parts_of(sizes, after, held), after, held) <= 1.2 * 200_000
+    assert (
+        moved(sizes, parts_of(sizes, after, held_by_folder), after, held_by_folder) <= 1.2 * 200_000
+    )
 
 
-def test_hosts_that_have_all_of_it_move_nothing() -> None:
+def test_hosts_with_whole_data_set_move_nothing() -> None:
     sizes, folders = [10 + number for number in range(600)], hosts(5)
     everything = Held(range(600), [NOBODY] * 600)
-    held = dict.fromkeys(folders, everything)
-    owners = parts_of(sizes, folders, held)
-    assert moved(sizes, owners, folders, held) == 0
+    held_by_folder = dict.fromkeys(folders, everything)
+    owners = parts_of(sizes, folders, held_by_folder)
+    assert moved(sizes, owners, folders, held_by_folder) == 0
     assert is_balanced(sizes, owners, 5)
 
 
-def test_one_huge_file_leaves_the_others_to_the_others() -> None:
+def test_host_with_huge_file_gets_no_other_file() -> None:
     sizes = [10_000, *[10] * 30]
     bytes_by_part = loads(sizes, parts_of(sizes, hosts(4), {}), 4)
     assert sorted(bytes_by_part) == [100, 100, 100, 10_000]
 
 
-def test_a_million_files_are_shared_out() -> None:
+def test_million_files_are_divided() -> None:
     sizes = array("Q", [1 + number % 5000 for number in range(1_000_000)])
     owners = parts_of(sizes, hosts(8), {})
     assert is_balanced(sizes, owners, 8)

@@ -42,19 +42,20 @@ def make(
 ) -> Callable[..., Plan]:
     """Return a function that makes a plan.
 
-    A call is make(roles={...}, said={host: {fact: value}}, options=Options(...), ...). Other
+    A call is make(roles={...}, changed_facts={host: {fact: value}}, options=Options(...), ...). Other
     keywords set fields of the job.
     """
 
     def made(
         roles: dict[str, str] | None = None,
-        said: dict[str, dict[str, Any]] | None = None,
+        changed_facts: dict[str, dict[str, Any]] | None = None,
         options: Options | None = None,
         **fields: Any,
     ) -> Plan:
         hosts = inventory(**(roles or {"ps": "n1", "worker": "n2 n3"}))
         facts = {
-            host.name: facts_of(host, **(said or {}).get(host.name, {})) for host in hosts.hosts
+            host.name: facts_of(host, **(changed_facts or {}).get(host.name, {}))
+            for host in hosts.hosts
         }
         return make_plan(
             hosts,
@@ -72,12 +73,15 @@ def make(
 
 
 def task(plan: Plan, name: str) -> Any:
-    return next(each for each in plan.tasks if each.task == name)
+    return next(planned_task for planned_task in plan.tasks if planned_task.task == name)
 
 
-def test_tf_config_leaves_the_evaluator_out_of_the_others(make: Callable[..., Plan]) -> None:
+def test_evaluator_is_not_in_cluster_of_tf_config(make: Callable[..., Plan]) -> None:
     plan = make({"ps": "n1", "worker": "n2", "evaluator": "n3"})
-    roles = {each.role: list(json.loads(each.env["TF_CONFIG"])["cluster"]) for each in plan.tasks}
+    roles = {
+        planned_task.role: list(json.loads(planned_task.env["TF_CONFIG"])["cluster"])
+        for planned_task in plan.tasks
+    }
     assert roles == {
         "ps": ["ps", "worker"],
         "worker": ["ps", "worker"],
@@ -92,7 +96,7 @@ def test_tf_config_leaves_the_evaluator_out_of_the_others(make: Callable[..., Pl
     )
 
 
-def test_proxies_are_bypassed_for_hosts_without_ports(make: Callable[..., Plan]) -> None:
+def test_no_proxy_lists_addresses_without_ports(make: Callable[..., Plan]) -> None:
     env = task(make(), "ps:0").env
     assert (
         env["no_grpc_proxy"]
@@ -102,14 +106,14 @@ def test_proxies_are_bypassed_for_hosts_without_ports(make: Callable[..., Plan])
     )
 
 
-def test_the_jobs_env_comes_last(make: Callable[..., Plan]) -> None:
+def test_env_of_job_overrides(make: Callable[..., Plan]) -> None:
     env = task(make(env={"PYTHONUNBUFFERED": "0", "WHO": "{job_name}"}), "ps:0").env
     assert env["PYTHONUNBUFFERED"] == "0"
     assert env["WHO"] == "ps"
 
 
 @pytest.mark.parametrize("placeholder", ["ps_hosts", "worker_hosts", "job_name", "task_index"])
-def test_a_command_that_names_the_cluster_gets_nothing_appended(
+def test_command_with_cluster_placeholder_gets_no_flags(
     make: Callable[..., Plan], placeholder: str
 ) -> None:
     plan = make(command=("python", "train.py", f"--x={{{placeholder}}}"))
@@ -117,14 +121,16 @@ def test_a_command_that_names_the_cluster_gets_nothing_appended(
     assert len(task(plan, "ps:0").argv) == 3
 
 
-def test_other_placeholders_do_not_stop_flags(make: Callable[..., Plan]) -> None:
+def test_command_with_other_placeholders_gets_flags(make: Callable[..., Plan]) -> None:
     plan = make(command=("python", "train.py", "--n={num_workers}"))
     assert task(plan, "worker:1").argv[2:] == ("--n=2", "--job_name=worker")
 
 
 @pytest.mark.parametrize("first", ["python", "python3"])
-def test_python_is_the_hosts_interpreter(make: Callable[..., Plan], first: str) -> None:
-    plan = make(command=(first, "train.py"), said={"n2": {"python": "/opt/venv/bin/python"}})
+def test_python_is_interpreter_of_host(make: Callable[..., Plan], first: str) -> None:
+    plan = make(
+        command=(first, "train.py"), changed_facts={"n2": {"python": "/opt/venv/bin/python"}}
+    )
     assert task(plan, "worker:0").argv[0] == "/opt/venv/bin/python"
     assert host_parts(plan, {})["n2"].tasks[0].path_prepend == ["/opt/venv/bin"]
 
@@ -134,7 +140,7 @@ MOST = 128 * 1024 - 1
 
 
 @pytest.mark.parametrize(
-    ("fields", "said"),
+    ("fields", "message"),
     [
         (
             {"command": ("python", "train.py", "x" * (MOST + 1))},
@@ -148,25 +154,25 @@ MOST = 128 * 1024 - 1
         ({"env": {"X": "x" * MOST}}, r"the environment of ps:0 \(X=x{38}\.\.\.\)"),
     ],
 )
-def test_a_word_that_no_kernel_takes_is_refused(
-    make: Callable[..., Plan], fields: dict[str, Any], said: str
+def test_word_too_long_for_kernel_is_refused(
+    make: Callable[..., Plan], fields: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(Refused, match=said):
+    with pytest.raises(Refused, match=message):
         make(**fields)
 
 
-def test_the_longest_word_starts() -> None:
+def test_kernel_accepts_longest_word() -> None:
     assert subprocess.run(["true", "x" * MOST], check=False).returncode == 0
     with pytest.raises(OSError, match="too long"):
         subprocess.run(["true", "x" * (MOST + 1)], check=False)
 
 
-def test_the_longest_word_is_planned(make: Callable[..., Plan]) -> None:
+def test_longest_word_is_planned(make: Callable[..., Plan]) -> None:
     plan = make(command=("python", "train.py", "x" * MOST), env={"X": "x" * (MOST - 20)})
     assert len(task(plan, "worker:0").argv[2]) == MOST
 
 
-def test_an_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:
+def test_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match=r"\{nope\}"):
         make(env={"X": "{nope}"})
 
@@ -175,23 +181,25 @@ def kept(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]
     return {"keep": (KeepFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
 
 
-def test_clocks_are_compared_by_the_control_machines(make: Callable[..., Plan]) -> None:
-    said = {"n2": kept(1000.0), "n3": {**kept(1500.0), "clock_skew_s": 600.0}}
-    assert task(make(said=said, keep=("checkpoints",)), "worker:0").host == "n2"
+def test_ages_of_checkpoints_are_corrected_for_clock_skew(make: Callable[..., Plan]) -> None:
+    changed_facts = {"n2": kept(1000.0), "n3": {**kept(1500.0), "clock_skew_s": 600.0}}
+    assert task(make(changed_facts=changed_facts, keep=("checkpoints",)), "worker:0").host == "n2"
 
 
-def test_a_checkpoint_counts_before_newer_files(make: Callable[..., Plan]) -> None:
-    plan = make(said={"n1": kept(9000.0, None), "n3": kept(1000.0)}, keep=("checkpoints",))
+def test_checkpoint_takes_precedence_over_newer_files(make: Callable[..., Plan]) -> None:
+    plan = make(changed_facts={"n1": kept(9000.0, None), "n3": kept(1000.0)}, keep=("checkpoints",))
     assert task(plan, "worker:0").host == "n3"
     assert plan.resume == "checkpoints: model.ckpt-7 on n3"
 
 
-def test_a_checkpoint_elsewhere_counts_before_files_at_home(make: Callable[..., Plan]) -> None:
+def test_checkpoint_on_other_host_takes_precedence_over_local_files(
+    make: Callable[..., Plan],
+) -> None:
     with pytest.raises(Refused, match=r"checkpoints: model\.ckpt-7\) is on n1"):
-        make(said={"n1": kept(1000.0), "n2": kept(9000.0, None)}, keep=("checkpoints",))
+        make(changed_facts={"n1": kept(1000.0), "n2": kept(9000.0, None)}, keep=("checkpoints",))
 
 
-def test_keep_that_comes_from_a_host_without_a_task_reads_back_from_hosts(
+def test_plan_may_take_keep_from_host_without_task(
     make: Callable[..., Plan],
 ) -> None:
     plan = make(
@@ -210,7 +218,7 @@ def test_keep_that_comes_from_a_host_without_a_task_reads_back_from_hosts(
     )
 
 
-def test_files_of_this_machine_whose_names_are_not_utf8_are_planned_and_stored(
+def test_local_files_with_names_that_are_not_utf8_are_planned_and_stored(
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
     job: Job,
@@ -243,24 +251,26 @@ def test_files_of_this_machine_whose_names_are_not_utf8_are_planned_and_stored(
     assert plan.hosts[0].ssh["identity_file"] == "/lab\udcff/key"
 
 
-def test_a_program_that_hosts_lack_is_refused_with_the_place_of_the_command(
+def test_program_missing_on_hosts_is_refused_with_line_of_command(
     make: Callable[..., Plan],
 ) -> None:
-    said = {"n3": {"lacks_program": True}, "n2": {"lacks_program": True}}
+    changed_facts = {"n3": {"lacks_program": True}, "n2": {"lacks_program": True}}
     with pytest.raises(
         Refused, match=r"^there is no program pyhton on PATH of n\[2-3\]$"
     ) as refused:
         make(
-            said=said, command=("pyhton", "train.py"), places={"command": "tfdeploy.yaml:3:command"}
+            changed_facts=changed_facts,
+            command=("pyhton", "train.py"),
+            places={"command": "tfdeploy.yaml:3:command"},
         )
     assert (refused.value.where, refused.value.next) == (
         "tfdeploy.yaml:3:command",
         "did you mean python?",
     )
-    assert make(said=said, command=("/opt/pyhton", "train.py")).tasks
+    assert make(changed_facts=changed_facts, command=("/opt/pyhton", "train.py")).tasks
 
 
-def test_the_command_starts_in_a_folder_that_the_code_has(make: Callable[..., Plan]) -> None:
+def test_start_folder_of_command_must_be_in_code(make: Callable[..., Plan]) -> None:
     files = frozenset({"src/models/train.py", "src/run.sh", "data.py"})
     for cwd, program in (
         ("src/models", "train.py"),
@@ -281,7 +291,7 @@ def test_the_command_starts_in_a_folder_that_the_code_has(make: Callable[..., Pl
 
 
 @pytest.mark.parametrize(
-    ("command", "what", "next"),
+    ("command", "message", "next"),
     [
         (("python", "train"), "the program train is not in the code", "did you mean train.py?"),
         (("python3", "-u", "trian.py"), "the program trian.py is not", "did you mean train.py?"),
@@ -293,13 +303,18 @@ def test_the_command_starts_in_a_folder_that_the_code_has(make: Callable[..., Pl
         ),
     ],
 )
-def test_a_file_or_module_that_does_not_exist_is_named(
-    make: Callable[..., Plan], command: tuple[str, ...], what: str, next: str
+def test_missing_file_or_module_is_named(
+    make: Callable[..., Plan], command: tuple[str, ...], message: str, next: str
 ) -> None:
     asked = {name: {"modules": {"trian": False, "gone": False}} for name in ("n1", "n2", "n3")}
     options = Options(files=frozenset({"train.py"}))
-    with pytest.raises(Refused, match=what) as refused:
-        make(said=asked, command=command, options=options, places={"command": "t.yaml:3:command"})
+    with pytest.raises(Refused, match=message) as refused:
+        make(
+            changed_facts=asked,
+            command=command,
+            options=options,
+            places={"command": "t.yaml:3:command"},
+        )
     assert next in (refused.value.next or "") and refused.value.where == "t.yaml:3:command"
 
 
@@ -314,27 +329,27 @@ def test_a_file_or_module_that_does_not_exist_is_named(
         ("env", "python", "train"),
     ],
 )
-def test_a_file_or_module_that_may_exist_is_not_refused(
+def test_file_or_module_that_may_exist_is_accepted(
     make: Callable[..., Plan], command: tuple[str, ...]
 ) -> None:
     asked = {name: {"modules": {"train": False, "there": True}} for name in ("n1", "n2", "n3")}
     options = Options(files=frozenset({"train.py", "app/__main__.py"}))
-    assert make(said=asked, command=command, options=options).tasks
+    assert make(changed_facts=asked, command=command, options=options).tasks
 
 
-def test_no_command_is_refused(make: Callable[..., Plan]) -> None:
+def test_missing_command_is_refused(make: Callable[..., Plan]) -> None:
     with pytest.raises(UsageError, match="no command"):
         make(command=())
 
 
-def test_a_cluster_too_long_for_one_variable_is_refused_before_it_is_repeated_in_every_task(
+def test_cluster_too_long_for_variable_is_refused_early(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> None:
     hosts = inventory(ps="n1", worker="n1")
     wide = replace(hosts, hosts=tuple(replace(host, ports=(1024, 65535)) for host in hosts.hosts))
     facts = {host.name: facts_of(host) for host in wide.hosts}
     many = replace(job, roles={"worker": RoleRule(count=10_000)})
-    said: Any = {
+    plan_fields: Any = {
         "release": "r",
         "sources": {},
         "run": "digits-1",
@@ -345,18 +360,18 @@ def test_a_cluster_too_long_for_one_variable_is_refused_before_it_is_repeated_in
     tracemalloc.start()
     try:
         with pytest.raises(Refused, match="Linux takes at most"):
-            make_plan(wide, many, facts, **said)
+            make_plan(wide, many, facts, **plan_fields)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:
         tracemalloc.stop()
 
 
-def test_keep_folders_that_the_job_does_not_name_do_not_count(make: Callable[..., Plan]) -> None:
-    plan = make(said={"n1": kept(9000.0)})
+def test_keep_folders_not_named_by_job_are_ignored(make: Callable[..., Plan]) -> None:
+    plan = make(changed_facts={"n1": kept(9000.0)})
     assert plan.resume is None
 
 
-def test_a_chief_takes_the_checkpoint_or_launch_refuses(make: Callable[..., Plan]) -> None:
+def test_chief_is_placed_at_checkpoint_or_launch_is_refused(make: Callable[..., Plan]) -> None:
     roles = {"ps": "n1", "chief": "n2", "worker": "n3"}
     assert (
         make(roles, {"n2": kept(1.0)}, keep=("checkpoints",)).resume
@@ -368,10 +383,10 @@ def test_a_chief_takes_the_checkpoint_or_launch_refuses(make: Callable[..., Plan
         make(roles, {"n3": kept(1.0)}, keep=("checkpoints",))
 
 
-def test_unused_hosts_are_not_in_the_plan_and_their_faults_do_not_count(
+def test_unused_hosts_are_not_in_plan_and_their_problems_are_ignored(
     make: Callable[..., Plan],
 ) -> None:
-    plan = make(options=Options(workers=1), said={"n3": {"python": None, "rsync": None}})
+    plan = make(options=Options(workers=1), changed_facts={"n3": {"python": None, "rsync": None}})
     assert [host.host for host in plan.hosts] == ["n1", "n2"]
 
 
@@ -382,7 +397,7 @@ def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
     return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
 
 
-def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
+def test_part_has_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
     plan = make(
         keep=("checkpoints",),
         data={"digits": DataSource(path="/code/data/digits")},
@@ -407,10 +422,10 @@ def test_parts_hold_the_own_tasks_and_all_peers(make: Callable[..., Plan]) -> No
         3.0,
     )
     assert part.plan_digest == plan.digest
-    assert {name: each.ahead_s for name, each in parts.items()} == {"n1": 0.0, "n2": 1.5, "n3": 0.0}
+    assert {name: part.ahead_s for name, part in parts.items()} == {"n1": 0.0, "n2": 1.5, "n3": 0.0}
 
 
-def test_parts_say_what_of_the_mode_their_hosts_need(make: Callable[..., Plan]) -> None:
+def test_parts_have_traits_of_mode(make: Callable[..., Plan]) -> None:
     ordinary = whole(make(mode="sync"), host_parts(make(mode="sync"), {})["n2"])
     assert (ordinary.lockstep, ordinary.tasks[0].traits) == (True, ["synchronous", "lasting_ps"])
     assert (ordinary.tasks[0].runtime, ordinary.tasks[0].port, ordinary.tasks[0].own_port) == (
@@ -430,11 +445,11 @@ def test_parts_say_what_of_the_mode_their_hosts_need(make: Callable[..., Plan]) 
     assert {
         (part.lockstep, part.tasks[0].runtime, *part.tasks[0].traits) for part in parts.values()
     } == {(True, False)}
-    told = [
+    peer_fields = [
         (peer.task, peer.address, peer.own_port, peer.on_death, peer.gang, peer.deciding)
         for peer in parts["n3"].peers
     ]
-    assert told == [
+    assert peer_fields == [
         ("worker:0", "192.0.2.2:2222", True, "gang", True, True),
         ("worker:1", "", False, "gang", True, True),
     ]
@@ -447,32 +462,34 @@ def test_hosts_to_probe_are_those_with_roles_in_the_inventory() -> None:
     ) == ("a", "c")
 
 
-def test_words_name_every_task_host_and_note(make: Callable[..., Plan]) -> None:
+def test_description_names_every_task_host_and_note(make: Callable[..., Plan]) -> None:
     plan = make()
-    told = describe.describe(plan)
-    assert [row[:3] for row in told.rows] == [
-        (each.task, each.host, each.address) for each in plan.tasks
+    description = describe.describe(plan)
+    assert [row[:3] for row in description.rows] == [
+        (planned_task.task, planned_task.host, planned_task.address) for planned_task in plan.tasks
     ]
     kept = dict(describe.describe(replace(plan, keep=("checkpoints",))).heading)["on a death"]
     assert kept.endswith("; what starts again continues from what is in checkpoints")
-    assert dict(told.heading)["on a death"].endswith(
+    assert dict(description.heading)["on a death"].endswith(
         "; what starts again has the files of its attempts before, in the run's own folder; "
         "the next launch starts from zero, for the job has no `keep`"
     )
-    assert dict(told.heading)["restart"].startswith("at most 3 times")
-    assert dict(told.heading)["on a stall"].startswith("after 300 s without output")
-    assert told.notes == plan.notes
-    assert dict(told.commands)["worker:1"].startswith("/usr/bin/python3 train.py --job_name=worker")
-    assert dict(told.heading)["training"] == "starts from zero"
+    assert dict(description.heading)["restart"].startswith("at most 3 times")
+    assert dict(description.heading)["on a stall"].startswith("after 300 s without output")
+    assert description.notes == plan.notes
+    assert dict(description.commands)["worker:1"].startswith(
+        "/usr/bin/python3 train.py --job_name=worker"
+    )
+    assert dict(description.heading)["training"] == "starts from zero"
 
 
-def test_two_hundred_hosts_are_planned(make: Callable[..., Plan]) -> None:
+def test_200_hosts_are_planned(make: Callable[..., Plan]) -> None:
     names = " ".join(f"h{number}" for number in range(200))
     plan = make({"ps": "n1", "worker": names})
     assert len(plan.tasks) == 201
 
 
-def test_planning_imports_nothing_that_could_touch_the_world() -> None:
+def test_planning_imports_no_module_with_side_effects() -> None:
     banned = {
         "os",
         "time",

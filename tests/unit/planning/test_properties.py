@@ -115,7 +115,7 @@ def tasks_of(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
 
 
 @given(asked())
-def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -> None:
+def test_ports_behind_one_address_are_unique(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
     ports = [(space(plan.host(task.host).address), task.port) for task in plan.tasks if task.port]
     ports += [(space(host.address), host.mesh_port) for host in plan.hosts]
@@ -127,7 +127,7 @@ def test_no_port_is_given_twice_behind_one_address(facts_of: Any, case: Asked) -
 
 
 @given(asked())
-def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: Asked) -> None:
+def test_gpus_are_unique_and_exist(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
     given = Counter((task.host, gpu) for task in plan.tasks for gpu in task.gpus)
     assert all(count == 1 for count in given.values())
@@ -135,13 +135,13 @@ def test_no_gpu_is_given_twice_and_none_that_is_not_there(facts_of: Any, case: A
     for task in plan.tasks:
         shared = tasks_of(plan, task.host) if rules(plan.mode).ranks else (task,)
         assert task.env["CUDA_VISIBLE_DEVICES"] == ",".join(
-            str(gpu) for each in shared for gpu in each.gpus
+            str(gpu) for gpus_of_task in shared for gpu in gpus_of_task.gpus
         )
     assert not any(task.gpus for task in plan.tasks if task.role == "ps")
 
 
 @given(asked())
-def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) -> None:
+def test_every_task_is_on_host_of_its_role(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
     for role, addresses in plan.cluster.items():
         tasks = [task for task in plan.tasks if task.role == role]
@@ -156,7 +156,7 @@ def test_every_task_is_placed_on_a_host_of_its_role(facts_of: Any, case: Asked) 
 
 
 @given(asked())
-def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(
+def test_cluster_has_exactly_tasks_with_ports_and_deciding_tasks_do_not_serve(
     facts_of: Any, case: Asked
 ) -> None:
     plan = made(case, facts_of)
@@ -173,31 +173,34 @@ def test_nobody_waits_for_a_task_that_no_cluster_names_and_no_decider_serves(
     )
     assert not any(task.deciding and task.serves for task in plan.tasks)
     for task in plan.tasks:
-        said = json.loads(task.env.get("TF_CONFIG", "{}"))
-        assert said.get("cluster", {}) == {
+        tf_config = json.loads(task.env.get("TF_CONFIG", "{}"))
+        assert tf_config.get("cluster", {}) == {
             role: list(addresses) for role, addresses in plan.cluster.items()
         }
-        assert said == {} or said["task"] == {"type": task.role, "index": task.index}
+        assert tf_config == {} or tf_config["task"] == {"type": task.role, "index": task.index}
         meets = task.task == "worker:0" and rules(plan.mode).ranks
         assert (task.role in plan.cluster or meets) == (task.port is not None)
 
 
 @given(asked("plain"))
-def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(
-    facts_of: Any, case: Asked
-) -> None:
+def test_ranks_of_host_are_consecutive_as_with_torchrun(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
-    told = [{name: int(task.env[name]) for name in RANKS} for task in plan.tasks]
+    ranks_by_task = [{name: int(task.env[name]) for name in RANKS} for task in plan.tasks]
     assert (
-        [each["RANK"] for each in told]
-        == list(range(len(told)))
+        [ranks["RANK"] for ranks in ranks_by_task]
+        == list(range(len(ranks_by_task)))
         == [task.index for task in plan.tasks]
     )
-    here = Counter(task.host for task in plan.tasks)
-    for task, each in zip(plan.tasks, told, strict=True):
-        first = each["RANK"] - each["LOCAL_RANK"]
-        assert (each["WORLD_SIZE"], each["LOCAL_WORLD_SIZE"]) == (len(told), here[task.host])
-        assert {other.host for other in plan.tasks[first : first + here[task.host]]} == {task.host}
+    tasks_by_host = Counter(task.host for task in plan.tasks)
+    for task, ranks in zip(plan.tasks, ranks_by_task, strict=True):
+        first = ranks["RANK"] - ranks["LOCAL_RANK"]
+        assert (ranks["WORLD_SIZE"], ranks["LOCAL_WORLD_SIZE"]) == (
+            len(ranks_by_task),
+            tasks_by_host[task.host],
+        )
+        assert {other.host for other in plan.tasks[first : first + tasks_by_host[task.host]]} == {
+            task.host
+        }
     assert len({(task.env["MASTER_ADDR"], task.env["MASTER_PORT"]) for task in plan.tasks}) == 1
     assert not any(
         "TF_CONFIG" in task.env or "TF_GRPC_REUSE_PORT" in task.env for task in plan.tasks
@@ -205,25 +208,25 @@ def test_ranks_of_a_host_are_neighbours_and_count_as_torchrun_does(
 
 
 @given(asked())
-def test_plans_and_parts_survive_json(facts_of: Any, case: Asked) -> None:
+def test_plans_and_parts_are_unchanged_by_json(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
-    again = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
-    assert again == plan
-    assert again.digest == plan.digest
+    plan_read = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
+    assert plan_read == plan
+    assert plan_read.digest == plan.digest
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
     # Older versions wrote a plan in this form.
     assert plan_from_file(json.dumps(plan_to_json(plan)).encode()) == plan
     texts = shared_part(plan)["texts"]
     for part in host_parts(plan, {}).values():
-        again = wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part))))
-        assert again == part
-        specs = [wire.resolve_words(spec, texts) for spec in again.tasks]
+        part_read = wire.from_wire(wire.HostPart, json.loads(json.dumps(wire.to_wire(part))))
+        assert part_read == part
+        specs = [wire.resolve_words(spec, texts) for spec in part_read.tasks]
         assert [(spec.argv, spec.env) for spec in specs] == [
             (list(task.argv), task.env) for task in tasks_of(plan, part.host)
         ]
 
 
 @given(asked())
-def test_the_order_of_facts_does_not_matter(facts_of: Any, case: Asked) -> None:
+def test_order_of_facts_does_not_matter(facts_of: Any, case: Asked) -> None:
     plan = made(case, facts_of)
     assert planned(case, facts_of, backwards=True) == plan

@@ -44,7 +44,7 @@ def planned(
         is_open: bool = False,
         where: str = "",
         advertise: Mapping[str, str] = {},
-        **said: Any,
+        **facts_of_all: Any,
     ) -> Plan:
         """Return the plan.
 
@@ -56,18 +56,22 @@ def planned(
         )
         named = tuple(
             replace(
-                each,
-                address=where or each.address,
-                advertise=advertise.get(each.name),
+                host_entry,
+                address=where or host_entry.address,
+                advertise=advertise.get(host_entry.name),
                 ports=(2222 + 10 * number, 2231 + 10 * number),
             )
-            for number, each in enumerate(hosts.hosts)
+            for number, host_entry in enumerate(hosts.hosts)
         )
         hosts = replace(hosts, hosts=named)
-        own = {name: said.pop(f"of_{name}", {}) for name in (host.name for host in named)}
+        facts_by_host = {
+            name: facts_of_all.pop(f"of_{name}", {}) for name in (host.name for host in named)
+        }
         facts = {
-            host.name: facts_of(host, protect=each, **{**said, **own[host.name]})
-            for host, each in zip(named, can, strict=True)
+            host.name: facts_of(
+                host, protect=hindrances, **{**facts_of_all, **facts_by_host[host.name]}
+            )
+            for host, hindrances in zip(named, can, strict=True)
         }
         return make_plan(
             hosts,
@@ -97,7 +101,7 @@ def planned(
         ("none", ALL, ALL, ("none", "none")),
     ],
 )
-def test_auto_takes_the_strongest_that_each_host_can_do(
+def test_auto_uses_strongest_protection_of_each_host(
     planned: Callable[..., Plan],
     asked: str,
     first: Hindrances,
@@ -120,11 +124,11 @@ def test_auto_takes_the_strongest_that_each_host_can_do(
     assert warned == (asked == "auto" and "none" in used)
 
 
-def test_the_plan_says_of_each_host_who_is_let_in(planned: Callable[..., Plan]) -> None:
-    said = [
+def test_plan_notes_who_may_connect_to_each_host(planned: Callable[..., Plan]) -> None:
+    notes = [
         note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note
     ]
-    assert said == [
+    assert notes == [
         "protect: firewall on n1: only the run's hosts, with the run's user and on n2 every "
         "user, can connect to the tasks "
         "and the mesh at n1:2222-2224",
@@ -136,11 +140,13 @@ def test_the_plan_says_of_each_host_who_is_let_in(planned: Callable[..., Plan]) 
     ]
 
 
-def test_the_plan_says_how_to_keep_other_users_of_the_hosts_out(
+def test_plan_notes_how_to_exclude_other_users_of_hosts(
     planned: Callable[..., Plan],
 ) -> None:
-    (said,) = [note for note in planned("auto", (PEERS, PEERS, PEERS)).notes if "protect: " in note]
-    assert said == (
+    (note_text,) = [
+        note for note in planned("auto", (PEERS, PEERS, PEERS)).notes if "protect: " in note
+    ]
+    assert note_text == (
         "protect: peers (firewall: n1: nft is not installed; 2 more hosts cannot do it either): "
         "only the run's hosts, with "
         "every user there, can connect to the tasks at n1:2222-2223, n2:2232, n3:2242; if other "
@@ -150,7 +156,7 @@ def test_the_plan_says_how_to_keep_other_users_of_the_hosts_out(
     )
 
 
-def test_a_hosts_plan_has_levels_of_its_own_hosts_and_an_older_one_has_none(
+def test_plan_from_host_has_levels_of_hosts_unless_older(
     planned: Callable[..., Plan],
 ) -> None:
     plan = planned("auto", (ALL, PEERS))
@@ -176,7 +182,7 @@ def test_a_hosts_plan_has_levels_of_its_own_hosts_and_an_older_one_has_none(
 
 
 @pytest.mark.fault("58 a host that cannot keep strangers out")
-def test_auto_does_not_open_a_host_to_other_machines_without_consent(
+def test_auto_needs_consent_to_leave_host_open(
     planned: Callable[..., Plan],
 ) -> None:
     with pytest.raises(
@@ -192,13 +198,13 @@ def test_auto_does_not_open_a_host_to_other_machines_without_consent(
     assert planned("auto", (NOTHING, NOTHING), mode="plain").protect.used == "none"
 
 
-def test_loopback_hosts_are_warned_about_and_go_on(planned: Callable[..., Plan]) -> None:
+def test_loopback_hosts_give_warning(planned: Callable[..., Plan]) -> None:
     plan = planned("auto", (NOTHING, NOTHING), where="127.0.0.1")
     assert plan.protect.hosts == {"n1": "none", "n2": "none"}
     assert any(note.startswith("warning: protect: none (") for note in plan.notes)
 
 
-def test_a_host_with_many_addresses_costs_the_others_nothing(planned: Callable[..., Plan]) -> None:
+def test_host_with_many_addresses_does_not_weaken_others(planned: Callable[..., Plan]) -> None:
     many = tuple(f"fd00:{number:x}::1" for number in range(1, 900))
     plan = planned("auto", (PEERS, PEERS), of_n2={"addresses": many})
     assert plan.protect.hosts == {"n1": "peers", "n2": "peers"}
@@ -212,13 +218,13 @@ def test_a_host_with_many_addresses_costs_the_others_nothing(planned: Callable[.
     )
 
 
-def test_what_a_name_of_the_cluster_is_gets_through_the_filter(
+def test_filter_admits_resolved_addresses_of_names(
     planned: Callable[..., Plan],
 ) -> None:
-    said = {"advertise": {"n2": "two.lan"}, "resolved": {"two.lan": ("10.0.0.2",)}}
-    assert planned("auto", (PEERS, PEERS), **said).host("n2").addresses == ("10.0.0.2",)
+    name_fields = {"advertise": {"n2": "two.lan"}, "resolved": {"two.lan": ("10.0.0.2",)}}
+    assert planned("auto", (PEERS, PEERS), **name_fields).host("n2").addresses == ("10.0.0.2",)
     lies = {"two.lan": ("10.0.0.2", "10.6.6.6")}
-    three = planned("auto", (PEERS, PEERS, PEERS), **said, of_n3={"resolved": lies})
+    three = planned("auto", (PEERS, PEERS, PEERS), **name_fields, of_n3={"resolved": lies})
     assert three.host("n2").addresses == ("10.0.0.2",)
     words = (
         "two.lan (n2) is not the same on all hosts: 10.0.0.2 on n[1-2]; 10.0.0.2, 10.6.6.6 on n3"
@@ -227,15 +233,13 @@ def test_what_a_name_of_the_cluster_is_gets_through_the_filter(
 
 
 @pytest.mark.parametrize("asked", ["peers", "firewall"])
-def test_a_named_level_that_a_host_cannot_do_is_refused(
-    planned: Callable[..., Plan], asked: str
-) -> None:
+def test_level_not_supported_by_host_is_refused(planned: Callable[..., Plan], asked: str) -> None:
     with pytest.raises(Refused, match=f"`protect: {asked}`.*n2: ") as refused:
         planned(asked, (ALL, NOTHING))
     assert refused.value.where == "host n2"
 
 
-def test_a_filter_that_does_not_fit_is_said_before_the_launch(planned: Callable[..., Plan]) -> None:
+def test_too_long_filter_is_refused_before_launch(planned: Callable[..., Plan]) -> None:
     with pytest.raises(Refused, match="instructions, and its kernel takes 20"):
         planned(
             "peers",
@@ -244,47 +248,47 @@ def test_a_filter_that_does_not_fit_is_said_before_the_launch(planned: Callable[
         )
 
 
-def test_each_host_gets_all_addresses_of_all_hosts(planned: Callable[..., Plan]) -> None:
+def test_each_host_has_addresses_of_all_hosts(planned: Callable[..., Plan]) -> None:
     plan = planned("peers", (ALL, ALL), addresses=("10.0.0.9", "::ffff:10.0.0.8", "fd00::9"))
     shared = shared_part(plan)
     assert set(shared["allowed"]) == {"192.0.2.1", "192.0.2.2", "10.0.0.9", "10.0.0.8", "fd00::9"}
 
 
 @pytest.mark.fault("58 a public address on another interface, and ports that are open to everybody")
-def test_a_public_address_of_any_interface_wants_a_filter_or_consent(
+def test_public_address_of_any_interface_needs_filter_or_consent(
     planned: Callable[..., Plan],
 ) -> None:
     public = {"addresses": ("10.0.0.9", "8.8.8.8")}
     with pytest.raises(Refused, match=r"n1 has the public address 8\.8\.8\.8"):
         planned("none", (ALL, ALL), **public)
-    kept, left = (
+    plan_with_filter, plan_without_filter = (
         planned("auto", (ALL, ALL), **public),
         planned("none", (ALL, ALL), public=True, **public),
     )
-    assert (kept.protect.used, left.protect.used) == ("firewall", "none")
+    assert (plan_with_filter.protect.used, plan_without_filter.protect.used) == ("firewall", "none")
     (kept_note,), (left_note,) = (
         [note for note in plan.notes if note.startswith("public addresses on n[1-2]")]
-        for plan in (kept, left)
+        for plan in (plan_with_filter, plan_without_filter)
     )
     assert "turns strangers away there, but not at ports that the program opens" in kept_note
     assert "run graphs from whoever reaches their ports" in left_note
 
 
 @pytest.mark.fault("58 a public address on another interface, and ports that are open to everybody")
-def test_only_an_open_host_is_refused_for_a_public_address(planned: Callable[..., Plan]) -> None:
+def test_only_open_host_is_refused_for_public_address(planned: Callable[..., Plan]) -> None:
     public = {"addresses": ("10.0.0.9", "8.8.8.8")}
     assert planned("auto", (PEERS, NOTHING), is_open=True, of_n1=public).protect.used == "none"
     with pytest.raises(Refused, match="n2 has the public address"):
         planned("auto", (PEERS, NOTHING), is_open=True, of_n2=public)
 
 
-def test_the_port_of_mode_plain_that_no_filter_covers_is_said(planned: Callable[..., Plan]) -> None:
+def test_uncovered_port_of_mode_plain_gives_note(planned: Callable[..., Plan]) -> None:
     plan = planned("peers", (ALL, ALL), mode="plain")
-    said = (
+    expected_start = (
         "every machine that reaches n1 can connect to n1:2222 (MASTER_PORT of worker:0) also "
         "under `protect: peers`"
     )
     assert "protect: peers (the job says so): it covers no port of the tasks" in plan.notes
-    assert any(note.startswith(said) and "`protect: firewall`" in note for note in plan.notes), (
-        plan.notes
-    )
+    assert any(
+        note.startswith(expected_start) and "`protect: firewall`" in note for note in plan.notes
+    ), plan.notes

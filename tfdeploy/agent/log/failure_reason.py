@@ -39,8 +39,8 @@ _NOISE = re.compile(r"\s|\W*$|.*\b(?:DEBUG|INFO|WARNING|WARN|\w*Warning)\b|\[?[I
 _USAGE = re.compile(r"\S+(?: \S+)?: error: .+|FATAL Flags parsing error: .+")
 
 
-def _split_names(words: str) -> FrozenSet[str]:
-    return frozenset(words.split())
+def _split_names(names: str) -> FrozenSet[str]:
+    return frozenset(names.split())
 
 
 # These exceptions are consequences of what another thread, task or process did. If an exception

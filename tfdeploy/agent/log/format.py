@@ -77,8 +77,10 @@ class LogWriter:
             while view:
                 if self._is_full(len(view)):
                     self._rotate()
-                room = max(self._segment_max - self._log_bytes - self._index_bytes - RECORD.size, 1)
-                view = view[self._write(view[:room], stream, attempt, now) :]
+                free_bytes = max(
+                    self._segment_max - self._log_bytes - self._index_bytes - RECORD.size, 1
+                )
+                view = view[self._write(view[:free_bytes], stream, attempt, now) :]
         except OSError:
             self.lost_bytes += len(view)
 
@@ -185,5 +187,5 @@ def _size(path: str) -> int:
 
 def unpack_records(block: bytes) -> List[Record]:
     """Return the complete records in `block`."""
-    whole = len(block) // RECORD.size * RECORD.size
-    return [Record(*fields) for fields in RECORD.iter_unpack(block[:whole])]
+    size = len(block) // RECORD.size * RECORD.size
+    return [Record(*fields) for fields in RECORD.iter_unpack(block[:size])]

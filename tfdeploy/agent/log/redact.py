@@ -48,11 +48,9 @@ class SecretMask:
         if not self._forms:
             return chunk
         held, masked = self._held.pop(stream, (b"", 0))
-        whole = held + chunk if held else chunk
-        visible = unseen.find_visible_text(whole)
-        return self._mask_until(
-            stream, whole, masked, self._find_incomplete(whole, visible), visible
-        )
+        text = held + chunk if held else chunk
+        visible = unseen.find_visible_text(text)
+        return self._mask_until(stream, text, masked, self._find_incomplete(text, visible), visible)
 
     def mask_rest(self, stream: int) -> bytes:
         """At the end of the stream, return the bytes that were held back, with secrets masked."""
@@ -60,30 +58,28 @@ class SecretMask:
         return self._mask_until(stream, held, masked, len(held), unseen.find_visible_text(held))
 
     def _mask_until(
-        self, stream: int, whole: bytes, masked: int, cut: int, visible: Optional[VisibleText]
+        self, stream: int, text: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """Return `whole` up to `cut`, masked, and hold back the rest. `masked`: how many bytes at
-        the beginning of `whole` belong to a secret whose mask is already written. `visible`: None
-        if all of `whole` is visible."""
-        spans = self._find_secrets(whole, masked, visible)
+        """Return `text` up to `cut`, masked, and hold back the rest. `masked`: how many bytes at
+        the beginning of `text` belong to a secret whose mask is already written. `visible`: None
+        if all of `text` is visible."""
+        spans = self._find_secrets(text, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
             has_mask = masked > 0 and begin == 0
             if begin >= cut and not has_mask:
                 break
-            pieces += [whole[at:begin], b"" if has_mask else MASK]
+            pieces += [text[at:begin], b"" if has_mask else MASK]
             at = end
-        if cut < len(whole):
-            self._held[stream] = (whole[cut:], max(0, at - cut))
-        return b"".join(pieces + [whole[at:cut]]) if pieces else whole[:cut]
+        if cut < len(text):
+            self._held[stream] = (text[cut:], max(0, at - cut))
+        return b"".join(pieces + [text[at:cut]]) if pieces else text[:cut]
 
-    def _find_secrets(
-        self, whole: bytes, masked: int, visible: Optional[VisibleText]
-    ) -> List[Span]:
-        """Return (begin, end) of each secret in `whole`, in order. Secrets that overlap are joined.
-        The first `masked` bytes of `whole` belong to a secret."""
+    def _find_secrets(self, text: bytes, masked: int, visible: Optional[VisibleText]) -> List[Span]:
+        """Return (begin, end) of each secret in `text`, in order. Secrets that overlap are joined.
+        The first `masked` bytes of `text` belong to a secret."""
         covered: List[Span] = [(0, masked)] if masked else []
-        covered += self._find_forms(whole)
+        covered += self._find_forms(text)
         if visible is not None:
             for begin, end in self._find_forms(visible.text):
                 covered.append((visible.begin_in_whole(begin), visible.end_in_whole(end)))
@@ -113,30 +109,30 @@ class SecretMask:
                 at = text.find(form, end)
         return occurrences
 
-    def _find_incomplete(self, whole: bytes, visible: Optional[VisibleText]) -> int:
+    def _find_incomplete(self, text: bytes, visible: Optional[VisibleText]) -> int:
         """Return the position at which the earliest incomplete secret may begin, or the length of
-        `whole` if there is none."""
-        cut = self._find_incomplete_form(whole)
+        `text` if there is none."""
+        cut = self._find_incomplete_form(text)
         if visible is not None:
             begin = self._find_incomplete_form(visible.text)
             if begin < len(visible.text):
                 cut = min(cut, visible.begin_in_whole(begin))
-        return max(cut, len(whole) - max(MOST_HELD, self._longest))
+        return max(cut, len(text) - max(MOST_HELD, self._longest))
 
-    def _find_incomplete_form(self, whole: bytes) -> int:
-        """Return the first position in `whole` such that all bytes from there to the end are the
-        beginning of a form. Return the length of `whole` if there is no such position."""
-        size = len(whole)
+    def _find_incomplete_form(self, text: bytes) -> int:
+        """Return the first position in `text` such that all bytes from there to the end are the
+        beginning of a form. Return the length of `text` if there is no such position."""
+        size = len(text)
         cuts = range(max(0, size - _BEGINNING + 1), size)
-        cut = next((cut for cut in cuts if whole[cut:] in self._endings), size)
-        tail = whole[-self._longest :]
-        for beginning, begun in self._beginnings.items():
-            at, heads = tail.find(beginning), {form[:_HEAD] for form in begun}
+        cut = next((cut for cut in cuts if text[cut:] in self._endings), size)
+        tail = text[-self._longest :]
+        for beginning, forms in self._beginnings.items():
+            at, heads = tail.find(beginning), {form[:_HEAD] for form in forms}
             while at >= 0 and size - len(tail) + at < cut:
                 head = tail[at : at + _HEAD]
                 if len(head) < _HEAD or head in heads:
                     ending = tail[at:]
-                    if any(len(form) > len(ending) and form.startswith(ending) for form in begun):
+                    if any(len(form) > len(ending) and form.startswith(ending) for form in forms):
                         cut = size - len(tail) + at
                 at = tail.find(beginning, at + 1)
         return cut

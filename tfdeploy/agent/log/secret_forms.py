@@ -67,10 +67,10 @@ def _base64_forms(raw: bytes) -> Iterator[bytes]:
     Characters at both ends that also depend on neighbouring bytes are left out."""
     for before in range(3):
         encoded = binascii.b2a_base64(b"\0" * before + raw, newline=False)
-        own = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
-        if len(own) >= _SHORTEST_BASE64:
-            yield own
-            yield own.replace(b"+", b"-").replace(b"/", b"_")
+        characters = encoded[-(-8 * before // 6) : 8 * (before + len(raw)) // 6]
+        if len(characters) >= _SHORTEST_BASE64:
+            yield characters
+            yield characters.replace(b"+", b"-").replace(b"/", b"_")
 
 
 def _escaped_forms(text: str, raw: bytes) -> Iterator[str]:

@@ -37,5 +37,5 @@ def describe_silent_tasks(task_dir: str, own_task: str, output_bytes: int) -> Op
 def find_silent_tasks(output: bytes) -> List[str]:
     """Return the names of the tasks in TensorFlow's last message about stopped heartbeats."""
     messages = _UNHEALTHY.findall(output)
-    named = _TASK.findall(messages[-1]) if messages else []
-    return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in named})
+    tasks = _TASK.findall(messages[-1]) if messages else []
+    return sorted({"%s:%d" % (job.decode("ascii"), int(index)) for job, index in tasks})

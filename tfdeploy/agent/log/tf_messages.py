@@ -34,17 +34,17 @@ def parse_messages(text: bytes) -> Tuple[Messages, bytes]:
     """Return two values: what the complete lines of the text say, and the incomplete line at the
     end of the text."""
     *lines, unfinished = _ENDS.split(text)
-    own = False
+    has_own_output = False
     waits: Dict[str, None] = {}
     for line in lines:
-        named = _NAMED.search(line)
-        if named is not None:
-            waits["%s:%d" % (named.group(1).decode("ascii"), int(named.group(2)))] = None
+        awaited = _NAMED.search(line)
+        if awaited is not None:
+            waits["%s:%d" % (awaited.group(1).decode("ascii"), int(awaited.group(2)))] = None
         elif line.strip() and not _UNNAMED.search(line):
-            own = True
+            has_own_output = True
     if len(unfinished) > _HOLD_BYTES:
-        own, unfinished = True, b""
-    return Messages(own, tuple(waits)), unfinished
+        has_own_output, unfinished = True, b""
+    return Messages(has_own_output, tuple(waits)), unfinished
 
 
 class MessageReader:

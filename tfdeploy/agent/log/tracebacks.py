@@ -78,9 +78,13 @@ def read_exceptions(text: str, roots: Sequence[str]) -> Iterable[RaisedException
             source, chain = _classify_source(before), chain + 1
         raised, number = _read_traceback(lines, number, prefix, frames)
         if raised is not None:
-            kind, message, more = raised
+            kind, message, message_frames = raised
             yield RaisedException(
-                short_name(kind), message, find_location(frames + more, roots), source, chain
+                short_name(kind),
+                message,
+                find_location(frames + message_frames, roots),
+                source,
+                chain,
             )
         before = ""
 
@@ -108,7 +112,7 @@ def _program_lines(text: str) -> List[str]:
     """Return the lines without colours and without what TensorFlow's C++ code writes."""
     lines = [ESCAPE.sub("", last_bar_state(line)) for line in text.split("\n")[-MOST_LINES:]]
     stripped = zip(lines, map(strip_cpp_message, lines))  # noqa: B905 - Python 3.8 knows no strict
-    return [own for line, own in stripped if own or not line]
+    return [stripped_line for line, stripped_line in stripped if stripped_line or not line]
 
 
 def _classify_source(line_before: str) -> int:
@@ -142,19 +146,19 @@ def _read_traceback(
     return None, line_number
 
 
-def _read_message(first: str, rest: List[str]) -> Tuple[str, Frames]:
+def _read_message(first: str, lines: List[str]) -> Tuple[str, Frames]:
     """Return the line of an exception's message that says what was wrong, and the stack frames that
     the message contains."""
     if not _SAYS_NOTHING.match(first):
-        continues = first.rstrip().endswith(":") and rest and _TRACEBACK_HEAD not in rest[0]
-        more = rest[0].strip() if continues else ""
-        return "%s %s" % (first, more) if more else first, []
-    ends = [line.startswith(_MESSAGE_ENDS) or _TRACEBACK_HEAD in line for line in rest] + [True]
-    rest = rest[: ends.index(True)]
+        continues = first.rstrip().endswith(":") and lines and _TRACEBACK_HEAD not in lines[0]
+        continuation = lines[0].strip() if continues else ""
+        return "%s %s" % (first, continuation) if continuation else first, []
+    ends = [line.startswith(_MESSAGE_ENDS) or _TRACEBACK_HEAD in line for line in lines] + [True]
+    lines = lines[: ends.index(True)]
     if first.startswith("in user code:"):
-        inner = [match.group(2) for match in map(_IN_USER_CODE.match, rest) if match]
-        return (inner[-1] if inner else ""), parse_frames(rest)
-    for line in rest:
+        inner = [match.group(2) for match in map(_IN_USER_CODE.match, lines) if match]
+        return (inner[-1] if inner else ""), parse_frames(lines)
+    for line in lines:
         root = _ROOT_ERROR.match(line)
         if root is not None:
             return root.group(1), []

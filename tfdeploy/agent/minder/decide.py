@@ -173,10 +173,10 @@ def _end_undecided_tasks(view: View) -> List[Action]:
         if own.has_ended:
             continue
         # The session of a task that waits for a task that has ended for good can never start.
-        over = min(waited, own.quiet_s) >= part.finish_grace_s or any(
+        is_due = min(waited, own.quiet_s) >= part.finish_grace_s or any(
             _has_ended_for_good(view, task) for task in own.waits
         )
-        if done if is_server(spec) else over:
+        if done if is_server(spec) else is_due:
             actions.append(EndTask(spec.task, DECIDED, part.stop_grace_s))
     return actions
 

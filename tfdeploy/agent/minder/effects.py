@@ -129,8 +129,7 @@ class Effects:
             self._keep = KeepFetch(self._paths, self._part, self._mesh)
         if not self._keep.has_arrived(action.n):
             return False
-        self._store.state.supplied = action.n
-        self._store.note_change()
+        self._store.update_state(supplied=action.n)
         self._store.journal("supplied", round=action.n)
         return True
 
@@ -183,8 +182,7 @@ class Effects:
             leftovers.restore_links(self._paths)
             state.left_files = leftovers.list_new_files(self._paths, self._part)
             state.ended = clock.now(self._part)
-        state.phase = action.phase
-        self._store.note_change()
+        self._store.update_state(phase=action.phase)
         self._store.save()
         self._store.journal(action.phase)
         if action.phase == "ended":

@@ -33,13 +33,15 @@ _QUIT = b"\nquit\n"
 
 def ports_to_close(paths: RunPaths, part: wire.HostPart) -> nft.ClosedPorts:
     """Return which ports the firewall closes on this host, and who may still use them."""
-    own = [minder for minder in part.mesh if minder.host == part.host]
-    ports = [spec.port or spec.own_port for spec in part.tasks] + [minder.port for minder in own]
-    own_addresses = {address for minder in own for address in minder.addresses}
+    own_minders = [minder for minder in part.mesh if minder.host == part.host]
+    ports = [spec.port or spec.own_port for spec in part.tasks] + [
+        minder.port for minder in own_minders
+    ]
+    own_addresses = {address for minder in own_minders for address in minder.addresses}
     elsewhere = tuple(
         endpoint
         for minder in part.mesh
-        if minder not in own
+        if minder not in own_minders
         for endpoint in _endpoints_of(part, minder)
         if endpoint[0] not in own_addresses
     )
@@ -145,12 +147,14 @@ class Firewall:
         if problem:
             raise FirewallRefused(problem)
         for _ in range(_TRIES):
-            began = self._start_nft()
+            log_begin = self._start_nft()
             # The table gets a new name each time, because an old nft process may not have ended yet
             # and still own a table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.build_table(self._closed._replace(name=name)).encode("ascii")
-            problem = self._write_to_nft(text, deadline) or self._await_table(name, began, deadline)
+            problem = self._write_to_nft(text, deadline) or self._await_table(
+                name, log_begin, deadline
+            )
             if not problem:
                 return
             # The process that reads the FIFO may be an nft that a dead minder started and

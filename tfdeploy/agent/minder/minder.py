@@ -251,8 +251,8 @@ class Minder:
         received = forwarded_end.take_forwarded_end(self.paths, self.part)
         if self.mesh is not None:
             received = received.join(self.mesh.known())
-        words = {name: self.paths.word(name) for name in ORDERS}
-        control_words = {name: word for name, word in words.items() if word is not None}
+        orders = {name: self.paths.word(name) for name in ORDERS}
+        control_words = {name: order for name, order in orders.items() if order is not None}
         in_touch = self.mesh is None or self.mesh.is_in_touch()
         return Observation(time.monotonic(), own, control_words, received, in_touch)
 
@@ -283,9 +283,8 @@ class Minder:
         self.rejoining = self.rejoining and not observed.in_touch
 
     def _note_control_words(self, observed: Observation) -> None:
-        if "stop" in observed.control_words and not self.state.stop_requested:
-            self.store.note_change()
-            self.state.stop_requested = True
+        if "stop" in observed.control_words:
+            self.store.update_state(stop_requested=True)
         signs = observed.control_words.get("start"), observed.control_words.get("renew")
         if signs != self.launcher and self.state.phase in ("prepared", "started"):
             # The launcher is alive and waits for other hosts, so the time limit for the current
@@ -293,17 +292,19 @@ class Minder:
             self.state.marks[self.state.phase] = observed.now
         self.launcher = signs
 
-    def _make_view(self, seen: Observation) -> View:
+    def _make_view(self, observed: Observation) -> View:
         mesh, state = self.mesh, self.state
         return View(
             part=self.part,
             phase=state.phase,
             known=self.store.known,
-            own=seen.own,
-            now=seen.now,
+            own=observed.own,
+            now=observed.now,
             marks=state.marks,
-            control_words=seen.control_words,
-            silent_s={} if mesh is None else mesh.silent_s(seen.now, state.marks.get("decided")),
+            control_words=observed.control_words,
+            silent_s={}
+            if mesh is None
+            else mesh.silent_s(observed.now, state.marks.get("decided")),
             counts=state.restarts,
             supplied=state.supplied,
             boot_id=state.boot_id,
@@ -316,14 +317,12 @@ class Minder:
         waiting = {
             task: reason for task, reason in self.state.again.items() if not view.own[task].written
         }
-        again = {**waiting, **restart.restart_reasons(view)}
+        reasons = {**waiting, **restart.restart_reasons(view)}
         refused = self.effects.keep_refused()
-        if again and refused:
+        if reasons and refused:
             waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
-            again = {task: reason + waits for task, reason in again.items()}
-        if again != self.state.again:
-            self.store.note_change()
-            self.state.again = again
+            reasons = {task: reason + waits for task, reason in reasons.items()}
+        self.store.update_state(again=reasons)
 
     # --- stalled tasks
 

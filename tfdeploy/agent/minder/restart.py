@@ -170,7 +170,7 @@ def count_death(
 
 
 def failures_before(
-    peer: wire.Peer, known: Knowledge, own: Optional[RestartCount], attempt: int
+    peer: wire.Peer, known: Knowledge, before: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
     """Return the failed starts before this one: those of the gang, or those of the task if it
     recovers alone.
@@ -180,9 +180,9 @@ def failures_before(
     """
     if peer.on_death == "gang":
         return known.round
-    if own is None or own["attempt"] == attempt - 1:
-        return own
-    return {"count": own["count"], "quick": own["quick"], "delay_s": own["delay_s"]}
+    if before is None or before["attempt"] == attempt - 1:
+        return before
+    return {"count": before["count"], "quick": before["quick"], "delay_s": before["delay_s"]}
 
 
 def count_failure(

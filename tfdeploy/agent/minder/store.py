@@ -12,7 +12,7 @@ import random
 import time
 
 from tfdeploy.agent import layout, wire
-from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, Mapping
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, Mapping
 from tfdeploy.agent.host.atomic import remove_temporaries
 from tfdeploy.agent.mesh import shared_state
 from tfdeploy.agent.mesh.shared_state import Knowledge
@@ -32,7 +32,8 @@ def remove_partial_files(paths: RunPaths) -> None:
 
 
 class StateStore:
-    """The state of a minder. Whoever changes `state` must then call `note_change`. `known` is
+    """The state of a minder. `update_state` changes fields of `state`. Whoever changes `state` in
+    another way must then call `note_change`. `known` is
     changed only by `learn`, and never loses information. `save` writes both to disk."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
@@ -101,11 +102,9 @@ class StateStore:
     def note_open_ports(self, open_ports: Dict[str, str]) -> None:
         """Record which task ports are open to everybody, although the run protects its ports.
         `open_ports`: task -> why its port is open."""
-        if open_ports != self.state.open_ports:
-            for task in sorted(set(open_ports) - set(self.state.open_ports)):
-                self.journal("open", task=task, why=open_ports[task])
-            self.state.open_ports = open_ports
-            self.note_change()
+        for task in sorted(open_ports.keys() - self.state.open_ports.keys()):
+            self.journal("open", task=task, why=open_ports[task])
+        self.update_state(open_ports=open_ports)
 
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
         """Record from which addresses other hosts have connected. `admitted`: address that is not
@@ -118,21 +117,22 @@ class StateStore:
         for host, address in not_admitted.items():
             if state.not_admitted.get(host) != address:
                 self.journal("not admitted", address=address, host=host)
-        if (admitted, not_admitted) != (state.admitted, state.not_admitted):
-            state.admitted, state.not_admitted = dict(admitted), dict(not_admitted)
-            self.note_change()
+        self.update_state(admitted=dict(admitted), not_admitted=dict(not_admitted))
 
     def note_health(self, health: Dict[str, Health]) -> None:
         """Record which tasks are stalled, and why."""
-        if health == self.state.health:
-            return
         for task in sorted({*health, *self.state.health}):
             if task not in health:
                 self.journal("goes on", task=task)
             elif health[task] != self.state.health.get(task):
                 self.journal("stalled", task=task, **health[task])
-        self.state.health = health
-        self.note_change()
+        self.update_state(health=health)
+
+    def update_state(self, **fields: Any) -> None:
+        """Set these fields of `state`, and note a change if one of them had another value."""
+        if any(value != getattr(self.state, name) for name, value in fields.items()):
+            vars(self.state).update(fields)
+            self.note_change()
 
     def note_change(self) -> None:
         """Note that the files on disk do not contain the current state."""
@@ -151,9 +151,9 @@ class StateStore:
             # there is nothing to save.
             self.saved = not os.path.isdir(self.paths.host_dir)
 
-    def journal(self, what: str, **fields: object) -> None:
+    def journal(self, event: str, **fields: object) -> None:
         try:
-            self.paths.journal("", what, fields)
+            self.paths.journal("", event, fields)
         except OSError:
             pass
 

@@ -15,19 +15,11 @@ from tfdeploy.agent.host.atomic import remove_file
 from tfdeploy.agent.host.flock import is_locked
 from tfdeploy.agent.log.tf_messages import MessageReader
 from tfdeploy.agent.minder.actions import OwnTask
-from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.run.folder import RunPaths, start_agent
 
 if TYPE_CHECKING:
     from tfdeploy.agent.host.network.guarded_ports import GuardedPorts
-
-
-class LastOutput(NamedTuple):
-    # When the task last logged a line of its own (not one of TensorFlow's waits), in monotonic
-    # seconds.
-    own: float
-    waits: Tuple[str, ...] = ()
 
 
 class Supervisors:
@@ -38,7 +30,8 @@ class Supervisors:
         # process has its socket.
         self.guarded: Optional[GuardedPorts] = None
         self._readers: Dict[str, MessageReader] = {}
-        self._output: Dict[str, LastOutput] = {}
+        # Task -> the result of `_read_output`.
+        self._output: Dict[str, Tuple[float, Tuple[str, ...]]] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
         # Task -> (attempt, round) for which its supervisor was last started.
         self._begun: Dict[str, Tuple[int, int]] = {}
@@ -111,20 +104,21 @@ class Supervisors:
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state
             )
             status.round, status.boot_id = round_number, processes.boot_id()
-        output = self._read_output(task, now) if decided else LastOutput(now)
-        return OwnTask(status, supervised, now - output.own, not unwritten, output.waits)
+        printed, waits = self._read_output(task, now) if decided else (now, ())
+        return OwnTask(status, supervised, now - printed, not unwritten, waits)
 
-    def _read_output(self, task: str, now: float) -> LastOutput:
-        """Return when the task last logged a line of its own, and for which tasks it waits. Only
-        lines after the first call count. Times are in monotonic seconds."""
+    def _read_output(self, task: str, now: float) -> Tuple[float, Tuple[str, ...]]:
+        """Return when the task last logged a line of its own (not one of TensorFlow's waits), and
+        for which tasks it waits. Only lines after the first call count. Times are in monotonic
+        seconds."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
-            self._output[task] = LastOutput(now)
-        messages, before = self._readers[task].read_new(), self._output[task]
+        messages = self._readers[task].read_new()
+        printed, waits = self._output.get(task, (now, ()))
         self._output[task] = (
-            LastOutput(now)
+            (now, ())
             if messages.has_own_output
-            else LastOutput(before.own, tuple(dict.fromkeys(before.waits + messages.waits)))
+            else (printed, tuple(dict.fromkeys(waits + messages.waits)))
         )
         return self._output[task]
 

@@ -26,16 +26,16 @@ def list_attempts(paths: RunPaths, task: str) -> List[Answer]:
     for line in _read_last_lines(os.path.join(paths.task_dir(task), layout.JOURNAL)):
         try:
             entry = json.loads(line)
-            number, what = entry["attempt"], entry["what"]
+            number, event = entry["attempt"], entry["what"]
             time = clock.to_run_time(part, float(entry["time"]))
         except (ValueError, TypeError, KeyError, RecursionError):
             continue
         if not isinstance(number, int) or number < 1:
             continue
-        if what == "started":
+        if event == "started":
             unknown = dict.fromkeys(("ended", "outcome", "exit_code", "signal", "reason"))
             attempts[number] = {"number": number, "started": time, **unknown}
-        elif what == "ended" and number in attempts and entry.get("outcome") in wire.OUTCOMES:
+        elif event == "ended" and number in attempts and entry.get("outcome") in wire.OUTCOMES:
             attempts[number].update(
                 ended=time,
                 outcome=entry["outcome"],

@@ -50,10 +50,10 @@ def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
     """Return whether this machine, under the name `host`, wrote the file whose origin is
     `file_origin`. `inventory_name`: this machine's name in the session's inventory, or "" if the
     session did not say."""
-    place, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
-    if place == boot_name():
+    boot, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
+    if boot == boot_name():
         return True
-    if place and is_same_boot:
+    if boot and is_same_boot:
         return False  # another container on this machine wrote it
     if "hostname" not in file_origin:
         return is_same_boot
@@ -113,8 +113,8 @@ def find_run_paths(
     """Return the paths of this machine's folder of a run. Return None if this machine has no files
     of the run, or only damaged ones. `inventory_name`: as in is_own_file."""
     folders = host_folders(workdir, job, run)
-    own = folders if len(folders) == 1 else _own_folders(folders, inventory_name)
-    return next((paths for paths in own if check_files.find_damage(paths) is None), None)
+    candidates = folders if len(folders) == 1 else _own_folders(folders, inventory_name)
+    return next((paths for paths in candidates if check_files.find_damage(paths) is None), None)
 
 
 def _own_folders(folders: List[RunPaths], inventory_name: str) -> Iterator[RunPaths]:

@@ -47,13 +47,13 @@ def start_agent(log_path: str, *words: str, **options: Any) -> subprocess.Popen[
     import subprocess  # imported only here, so that sessions that start no process do not load it
 
     with open(log_path, "ab") as log:
-        given = {
+        defaults = {
             "stdin": subprocess.DEVNULL,
             "stdout": log,
             "stderr": log,
             "start_new_session": True,
         }
-        return subprocess.Popen(agent_command(*words), **{**given, **options})
+        return subprocess.Popen(agent_command(*words), **{**defaults, **options})
 
 
 class RunPaths:
@@ -234,10 +234,10 @@ class RunPaths:
 
     # --- journals: of the run (task "") or of one task
 
-    def journal(self, task: str, what: str, fields: Mapping[str, object], **last: object) -> None:
+    def journal(self, task: str, event: str, fields: Mapping[str, object], **last: object) -> None:
         """Append a line to the journal of `task`, or of the run if `task` is "". The line has the
         fields v, time and what, and these fields, which are only for people. Raises OSError."""
-        line = dict(fields, v=wire.VERSION, time=time.time(), what=what, **last)
+        line = dict(fields, v=wire.VERSION, time=time.time(), what=event, **last)
         reserved_space.append_line(self._journal(task), line)
 
     def _journal(self, task: str) -> str:
@@ -260,14 +260,14 @@ class RunPaths:
         fields = read_json(self.word_file(name))
         if fields is None:
             return None
-        word: Word = {}
+        order: Word = {}
         if isinstance(fields.get("time"), (int, float)):
-            word["time"] = fields["time"]
+            order["time"] = fields["time"]
         if isinstance(fields.get("grace_s"), (int, float)):
-            word["grace_s"] = float(fields["grace_s"])
+            order["grace_s"] = float(fields["grace_s"])
         if fields.get("reason"):
-            word["reason"] = str(fields["reason"])
-        return word
+            order["reason"] = str(fields["reason"])
+        return order
 
     def leave_word(self, name: str, **word: Union[str, float]) -> None:
         """Write an order for the minder, with the fields of shapes.Word, and wake the minder.
@@ -313,10 +313,10 @@ class RunPaths:
         path = self.file(layout.FIREWALL_FIFO)
         try:
             # A FIFO without a reader cannot be opened for writing. This descriptor is the reader.
-            both = os.open(path, os.O_RDWR | os.O_NONBLOCK)
+            reader = os.open(path, os.O_RDWR | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:
             return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
         finally:
-            os.close(both)
+            os.close(reader)

@@ -42,18 +42,18 @@ def keep_facts(
     current name} of folders that a launch has renamed. Raises VerbError bad_name."""
     facts: List[Answer] = []
     for path in check_keep_paths(paths):
-        kept = scan_keep_folder(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
-        if kept.newest is not None:
-            checkpoint = _read_checkpoint(kept.record) if kept.record else None
+        files = scan_keep_folder(layout.keep_dir(workdir, job, (renamed or {}).get(path, path)))
+        if files.newest is not None:
+            checkpoint = _read_checkpoint(files.record) if files.record else None
             facts.append(
                 {
                     "path": path,
-                    "newest": kept.newest,
+                    "newest": files.newest,
                     "checkpoint": checkpoint,
                     "step": _parse_step(checkpoint or ""),
-                    "recorded": kept.recorded if checkpoint else None,
-                    "files": kept.files,
-                    "bytes": kept.bytes,
+                    "recorded": files.recorded if checkpoint else None,
+                    "files": files.files,
+                    "bytes": files.bytes,
                 }
             )
     return facts
@@ -118,9 +118,9 @@ def _read_checkpoint(record: str) -> Optional[str]:
 def keep_rows(workdir: str, job: str, keep: List[str]) -> List[Row]:
     """Return a row for each file and link in a job's keep folders. In each folder, the `checkpoint`
     record comes first. Raises VerbError bad_name."""
-    root, wanted = layout.keep_dir(workdir, job, "")[:-1], check_keep_paths(keep)
+    root, folders = layout.keep_dir(workdir, job, "")[:-1], check_keep_paths(keep)
     return list_stable_rows(
-        root, lambda: (path for top in wanted for path in walk_files(root, top))
+        root, lambda: (path for top in folders for path in walk_files(root, top))
     )
 
 
@@ -148,12 +148,12 @@ def walk_files(root: str, top: str) -> Iterator[str]:
 def make_row(root: str, path: str) -> Optional[Row]:
     """Return the row of a path, or None if it is neither a file nor a link, or was removed
     meanwhile."""
-    whole = os.path.join(root, path)
+    full_path = os.path.join(root, path)
     try:
-        file_stat = os.lstat(whole)
+        file_stat = os.lstat(full_path)
         mtime_ns = max(0, file_stat.st_mtime_ns)
         if stat.S_ISLNK(file_stat.st_mode):
-            return path, 0, mtime_ns, os.readlink(whole)
+            return path, 0, mtime_ns, os.readlink(full_path)
     except OSError:
         return None
     is_file = stat.S_ISREG(file_stat.st_mode)

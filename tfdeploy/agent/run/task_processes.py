@@ -60,8 +60,8 @@ def read_supervisor(paths: RunPaths, task: str) -> Optional[processes.Identity]:
         )
     except (OSError, ValueError):
         status = paths.status(task)
-        over = status.supervisor_pid is None or status.state in wire.OVER
-        supervisor = None if over else processes.read_identity(status.supervisor_pid or 0)
+        has_ended = status.supervisor_pid is None or status.state in wire.OVER
+        supervisor = None if has_ended else processes.read_identity(status.supervisor_pid or 0)
     is_alive = supervisor is not None and processes.is_alive(supervisor) and is_locked(path)
     return supervisor if is_alive else None
 
@@ -141,7 +141,9 @@ def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
     command_line = processes.await_command_line(process)
     if command_line is None:
         return True
-    folders = (os.fsdecode(word) for word in command_line.split(b"\0") if word.startswith(b"/"))
+    folders = (
+        os.fsdecode(argument) for argument in command_line.split(b"\0") if argument.startswith(b"/")
+    )
     return os.path.realpath(paths.host_dir) in map(os.path.realpath, folders)
 
 
@@ -169,14 +171,14 @@ def find_strays(workdir: str, job: str, run: Optional[str] = None) -> Selection:
     """Return the ids of the live processes of a run in this workdir, and the process table. The
     processes are found only by their environment. If `run` is None, processes of all runs of the
     job are returned."""
-    above, wanted = layout.runs_dir(workdir, job), {"TFDEPLOY_TASK_JOB": job}
+    above, markers = layout.runs_dir(workdir, job), {"TFDEPLOY_TASK_JOB": job}
     if run is not None:
-        above, wanted[wire.MARKER] = layout.run_dir(workdir, job, run), run
+        above, markers[wire.MARKER] = layout.run_dir(workdir, job, run), run
     table = processes.all_processes()
     within = os.path.realpath(above) + os.sep
     return {
         pid
-        for pid in processes.find_marked(wanted, table)
+        for pid in processes.find_marked(markers, table)
         if processes.read_environment(pid).get(FOLDER_MARKER, "").startswith(within)
     }, table
 

@@ -54,10 +54,10 @@ def data_sets_in_use(workdir: str, job: str) -> Optional[Set[str]]:
     for run in run_names(workdir, job):
         folders = host_folders(workdir, job, run)
         if not all(_has_ended(paths, read_json) for paths in folders):
-            named = shown_plan.read_plan(workdir, job, run)["data"]
-            if named is None:
+            data_sets = shown_plan.read_plan(workdir, job, run)["data"]
+            if data_sets is None:
                 return None
-            names.update(named)
+            names.update(data_sets)
     return names
 
 

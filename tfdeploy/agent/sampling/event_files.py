@@ -197,13 +197,13 @@ class EventMetrics:
 
     def read_new_values(self) -> Dict[str, float]:
         """Return name -> newest value, for metrics that were written since the last call."""
-        began = time.process_time()
+        begin_s = time.process_time()
         self._calls += 1
         at = self._folders.find_files()
         self._files = {path: self._files.get(path) or EventFile() for path in at}
         read: List[Tuple[int, str, Dict[str, Written]]] = []
         for path in self._list_grown(at):
-            if read and time.process_time() - began > CALL_CPU_S:
+            if read and time.process_time() - begin_s > CALL_CPU_S:
                 break
             self._files[path].last_call = self._calls
             read.append((at[path].born, path, self._read(path)))
@@ -222,13 +222,13 @@ class EventMetrics:
         the new one replaces a metric of lower priority, or is not kept."""
         if name in self._priorities:
             return True
-        own = display_rank(name)
+        rank = display_rank(name)
         if len(self._priorities) >= MOST_METRICS:
             last = max(self._priorities, key=self._priorities.__getitem__)
-            if own >= self._priorities[last]:
+            if rank >= self._priorities[last]:
                 return False
             del self._priorities[last], self.scalars[last]
-        self._priorities[name] = own
+        self._priorities[name] = rank
         return True
 
     def _list_grown(self, files: Dict[str, FoundEventFile]) -> List[str]:

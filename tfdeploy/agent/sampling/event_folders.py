@@ -87,7 +87,7 @@ class EventFolders:
         are not followed."""
         if not self._since:
             self._since = self._prepared()
-        seen: Set[str] = set()
+        present: Set[str] = set()
         folders: Deque[Tuple[str, PathParts]] = deque(self._roots())
         walked = 0
         while folders and walked < MOST_FOLDERS:
@@ -109,12 +109,12 @@ class EventFolders:
                             if len(parts) < MOST_DEPTH and len(folders) < MOST_FOLDERS:
                                 folders.append((path, (*parts, _decode_name(entry.name))))
                         elif self._add_if_event_file(path, parts, entry):
-                            seen.add(path)
+                            present.add(path)
             except OSError:
                 continue
             finally:
                 os.close(descriptor)
-        self._files = {path: file for path, file in self._files.items() if path in seen}
+        self._files = {path: file for path, file in self._files.items() if path in present}
 
     def _prepared(self) -> float:
         try:
@@ -142,13 +142,13 @@ class EventFolders:
             about = entry.stat(follow_symlinks=False)
         except OSError:
             return False  # the file was removed meanwhile
-        own = (match.group(2) + ".").startswith(self._machine + ".")
+        is_own = (match.group(2) + ".").startswith(self._machine + ".")
         name = ""
         if (
             about.st_mtime > self._since
             and stat.S_ISREG(about.st_mode)
             and about.st_uid in self._owners
-            and (own or not self._own_only)
+            and (is_own or not self._own_only)
         ):
             name = self._name_folder(folder)
         if not name:
@@ -157,7 +157,7 @@ class EventFolders:
             oldest = min(self._files, key=lambda path: self._files[path].changed)
             self._since = max(self._since, self._files.pop(oldest).changed)
         inode, born = (about.st_dev, about.st_ino), int(match.group(1))
-        self._files[path] = FoundEventFile(folder, name, inode, about.st_mtime, born, own)
+        self._files[path] = FoundEventFile(folder, name, inode, about.st_mtime, born, is_own)
         return True
 
     def _name_folder(self, folder: PathParts) -> str:
@@ -181,7 +181,7 @@ def _resolve_parents(folder: str) -> str:
 
 
 def _without_times(folder: PathParts) -> PathParts:
-    return tuple(word for word in folder if not _TIME.match(word))
+    return tuple(name for name in folder if not _TIME.match(name))
 
 
 def _decode_name(name: str) -> str:

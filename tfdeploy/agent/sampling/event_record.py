@@ -158,11 +158,11 @@ def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[f
         packed = value if isinstance(value, bytes) else b""
         whole_bytes = min(2, len(packed) // size) * size
         return [element for (element,) in struct.iter_unpack(form, packed[:whole_bytes])]
-    whole = [value] if isinstance(value, int) else _parse_varints(value)
+    integers = [value] if isinstance(value, int) else _parse_varints(value)
     if number == _HALVES:
-        return [_unpack_half(kind, bits & 0xFFFF) for bits in whole]
+        return [_unpack_half(kind, bits & 0xFFFF) for bits in integers]
     unsigned = number in (16, 17)
-    return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in whole]
+    return [float(each if unsigned or each < 1 << 63 else each - (1 << 64)) for each in integers]
 
 
 def _parse_varints(data: bytes) -> List[int]:
@@ -188,11 +188,11 @@ def _unpack(form: str, content: bytes) -> Optional[float]:
     return float(struct.unpack(form, content)[0]) if is_one else None
 
 
-def _find_contents(message: bytes, wanted: int) -> Iterator[bytes]:
-    """Yield the content of each field of a message that has the number `wanted`. Raises
+def _find_contents(message: bytes, field_number: int) -> Iterator[bytes]:
+    """Yield the content of each field of a message that has the number `field_number`. Raises
     ValueError."""
     for number, value in _parse_fields(message):
-        if number == wanted and isinstance(value, bytes):
+        if number == field_number and isinstance(value, bytes):
             yield value
 
 

@@ -116,10 +116,10 @@ class NvidiaSmi:
 def parse_gpu(line: bytes) -> Optional[Gpu]:
     """Parse a line such as `0, 87, 10240, 81559` (number, percent, MiB used, MiB in total). `[N/A]`
     stands for a value that the GPU does not report. Return None if the line has another form."""
-    columns = [word.strip() for word in line.split(b",")]
+    columns = [column.strip() for column in line.split(b",")]
     if len(columns) != 4 or not columns[0].isdigit():
         return None
-    busy, used, total = (float(word) if word.isdigit() else None for word in columns[1:])
+    busy, used, total = (float(column) if column.isdigit() else None for column in columns[1:])
     return Gpu(int(columns[0]), busy, _mebibytes_to_bytes(used), _mebibytes_to_bytes(total))
 
 

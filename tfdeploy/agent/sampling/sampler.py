@@ -177,14 +177,16 @@ class Sampler:
         figures, time = self._read_figures(task)
         written = self._events.known_values if task == self._writer else {}
         known = _merge_metrics(reader.finite if reader else {}, figures, written)
-        more: Dict[str, Any] = {"printed": known, "stopped": self._unread}
+        metrics: Dict[str, Any] = {"printed": known, "stopped": self._unread}
         if reader is not None:
             step_times = {name: self._run_time(at) for name, at in reader.step_times.items()}
-            more.update(not_finite=reader.not_finite, step_times=step_times, stopped=reader.stopped)
+            metrics.update(
+                not_finite=reader.not_finite, step_times=step_times, stopped=reader.stopped
+            )
         if figures.get("step") is not None:
-            more["step_time"] = min(sample["time"], time or sample["time"])
-        more = {name: value for name, value in more.items() if value}
-        return dict(sample, **more)  # type: ignore[return-value]
+            metrics["step_time"] = min(sample["time"], time or sample["time"])
+        metrics = {name: value for name, value in metrics.items() if value}
+        return dict(sample, **metrics)  # type: ignore[return-value]
 
     def _run_time(self, host_time: float) -> float:
         return round(clock.to_run_time(self._part, host_time), 3)
@@ -275,12 +277,12 @@ def main(argv: List[str]) -> int:
 def _measure_cpu_s(work: Callable[[], None]) -> float:
     """Call `work`, and return how many CPU seconds it used. If it uses LOOK_CPU_S seconds, this
     process is killed."""
-    began = time.process_time()
+    begin_s = time.process_time()
     # The signal SIGPROF ends this process even while a regular expression is being matched.
     signal.setitimer(signal.ITIMER_PROF, STEP_CPU_S)
     work()
     signal.setitimer(signal.ITIMER_PROF, 0)
-    return time.process_time() - began
+    return time.process_time() - begin_s
 
 
 def _pause_s(cost_s: float, share: float, least_s: float) -> float:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 
 from tfdeploy.agent import json_text
-from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping, Optional
+from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping
 from tfdeploy.agent.host import atomic
 
 if TYPE_CHECKING:
@@ -65,16 +65,15 @@ def read_rows(path: str) -> List[Row]:
             content = file.read(4 * MOST_BYTES)
     except OSError:
         return []
-    rows = (_parse_row(line) for line in content.split(b"\n"))
-    return [row for row in rows if row is not None]
-
-
-def _parse_row(line: bytes) -> Optional[Row]:
-    try:
-        row = json_text.loads(line)
-    except (ValueError, RecursionError):
-        return None
-    return row if isinstance(row, dict) and isinstance(row.get("time"), (int, float)) else None
+    rows: List[Row] = []
+    for line in content.split(b"\n"):
+        try:
+            row = json_text.loads(line)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(row, dict) and isinstance(row.get("time"), (int, float)):
+            rows.append(row)
+    return rows
 
 
 def thin_rows(rows: List[Row], now: float, step_s: float) -> List[Row]:

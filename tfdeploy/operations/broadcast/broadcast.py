@@ -465,8 +465,8 @@ class Broadcast:
                     if self._ended:
                         return
                     time.sleep(0.05)
-                self._roots.append(self.source.sum_next())
-                self._stalled.summed_at = time.monotonic()
+                self._roots.append(self.source.hash_next_segment())
+                self._stalled.hashed_at = time.monotonic()
                 self._wake()
             self.check_source()
             self._is_source_hashed = True

@@ -89,10 +89,5 @@ class DataSet:
 def has_data_set(session: Session, where: Args, wanted: Wanted) -> bool:
     """Return whether the host has the data set as wanted. `where`: names of job and data set."""
     answer = session.agent().call(DATA_STATE, where, timeout_s=LISTING_TIMEOUT_S)
-    if answer is None:
-        return False
-    return (answer.digest, answer.attributes, answer.parts) == (
-        wanted.digest,
-        wanted.attributes,
-        wanted.parts_name,
-    )
+    expected = wanted.digest, wanted.attributes, wanted.parts_name
+    return answer is not None and (answer.digest, answer.attributes, answer.parts) == expected

@@ -165,12 +165,14 @@ class _Sending:
         while waiting:
             lacks, failed = _split_answers(self._fleet.each(waiting, self._ask_missing_rows))
             outcomes.update(failed)
-            groups = _groups(lacks, separate)
+            groups = _group_by_folder(lacks, separate)
             outcomes.update(self._send_and_place({group[0]: lacks[group[0]] for group in groups}))
             others = [name for group in groups for name in group[1:]]
             separate.update(others)
             waiting = tuple(
-                host for host in hosts if host.name in others and not self._has_now(host, outcomes)
+                host
+                for host in hosts
+                if host.name in others and not self._needs_no_more(host, outcomes)
             )
         return {host.name: outcomes[host.name] for host in hosts}
 
@@ -189,7 +191,7 @@ class _Sending:
         self._release(session)
         return DataSent()
 
-    def _has_now(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
+    def _needs_no_more(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
         """Return whether the host needs nothing more. If so, add its outcome to `outcomes`.
 
         The host may have the data set by now, because it shares a folder with another host. A host
@@ -433,7 +435,7 @@ class _Sending:
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
-def _groups(lacks: Mapping[str, _MissingRows], separate: set[str]) -> list[list[str]]:
+def _group_by_folder(lacks: Mapping[str, _MissingRows], separate: set[str]) -> list[list[str]]:
     """Return the hosts in groups that share a folder. Only the first host of a group gets data."""
     groups: dict[str, list[str]] = {}
     for name, lack in lacks.items():

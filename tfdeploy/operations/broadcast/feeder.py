@@ -69,7 +69,7 @@ class Feeder:
             while leaves is None:
                 if self._closed:
                     return
-                leaves = self._source.wait_for(segment, _CHECK_INTERVAL_S)
+                leaves = self._source.wait_for_hashes(segment, _CHECK_INTERVAL_S)
             args = {"id": self._id, "segment": segment}
             answer = self._agent.call(BROADCAST_LEAVES, args, blob=leaves, timeout_s=PUT_S)
             wanted = pieces.bitmap_from(unpack_bitmap(answer.wanted, self._host))

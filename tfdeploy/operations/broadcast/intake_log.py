@@ -49,7 +49,7 @@ class IntakeLog:
         return (last - first) / (ended - began) if ended - began > LEAST_S else None
 
     @property
-    def still_s(self) -> float:
+    def silent_s(self) -> float:
         """Return for how many seconds the host has received nothing."""
         return time.monotonic() - self._moved_at
 

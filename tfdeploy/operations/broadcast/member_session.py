@@ -128,7 +128,7 @@ class MemberSession:
 
     @property
     def is_stuck(self) -> bool:
-        return not self.complete and self._feeds is not None and self._received.still_s > STUCK_S
+        return not self.complete and self._feeds is not None and self._received.silent_s > STUCK_S
 
     @property
     def address(self) -> str | None:
@@ -218,7 +218,7 @@ class MemberSession:
 
     def hurry_if_silent(self) -> None:
         """Shorten the session's timeouts if the member is silent, because others wait for it."""
-        if self._received.still_s > SILENT_S:
+        if self._received.silent_s > SILENT_S:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().shorten_timeouts()
 
@@ -256,14 +256,14 @@ class MemberSession:
             have_bytes=self.total_bytes if self.complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
             rate=self._received.rate,
-            starved_s=0.0 if waits else self._received.still_s,
+            starved_s=0.0 if waits else self._received.silent_s,
             flowing_s=self._received.flowing_s,
             intakes=tuple(
                 Intake(
                     wanted if self.complete else log.have_bytes,
                     wanted,
                     log.rate,
-                    0.0 if waits else log.still_s,
+                    0.0 if waits else log.silent_s,
                     log.flowing_s,
                 )
                 for wanted, log in zip(self._wanted, self._stripes, strict=True)

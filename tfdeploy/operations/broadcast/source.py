@@ -30,25 +30,25 @@ class Source:
         self._root, self._listing, self._rows = os.fsencode(root), listing, rows
         self.cut = Pieces(array("Q", (listing.size(row) for row in rows)))
         self.leaves: list[bytes] = []  # checksums of the segments computed so far
-        self._summed = threading.Condition()
+        self._hashed = threading.Condition()
         self.error: Exception | None = None
 
-    def sum_next(self) -> bytes:
+    def hash_next_segment(self) -> bytes:
         """Compute the checksums of the next segment, and return their root hash.
 
         Raises SourceChanged.
         """
         leaves = self._read_checksums(len(self.leaves))
-        with self._summed:
+        with self._hashed:
             self.leaves.append(leaves)
-            self._summed.notify_all()
+            self._hashed.notify_all()
         return pieces.hash_leaves(leaves)
 
-    def wait_for(self, segment: int, within_s: float) -> bytes | None:
+    def wait_for_hashes(self, segment: int, within_s: float) -> bytes | None:
         """Return the checksums of a segment; None if they are not known after `within_s`."""
-        with self._summed:
+        with self._hashed:
             if len(self.leaves) <= segment:
-                self._summed.wait(within_s)
+                self._hashed.wait(within_s)
             return self.leaves[segment] if len(self.leaves) > segment else None
 
     def piece(self, segment: int, index: int, piece: Piece) -> bytes:

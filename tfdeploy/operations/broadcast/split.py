@@ -88,19 +88,17 @@ def decide_split(
         )
     host_rows = _ask_host_data(fleet, hosts, request, rows)
     folders = {host: each.folder for host, each in host_rows.items()}
-    number = {row: file for file, row in enumerate(files)}
+    number, sizes = {row: file for file, row in enumerate(files)}, [rows.size(row) for row in files]
     held = {
         each.folder: Held([number[row] for row in each.rows], each.parts)
         for each in host_rows.values()
     }
-    owners = parts_of(
-        [rows.size(row) for row in files], [folders[host] for host in request.workers], held
-    )
+    owners = parts_of(sizes, [folders[host] for host in request.workers], held)
     return Split(
         wanted=_wanted_by_host(listing, request, folders, owners, files),
         held={host: each.rows for host, each in host_rows.items()},
         lenders=tuple(host for host in hosts if host.name in host_rows),
-        parts=_part_sizes([rows.size(row) for row in files], owners, len(request.workers)),
+        parts=_part_sizes(sizes, owners, len(request.workers)),
     )
 
 

@@ -22,12 +22,12 @@ MIN_PIECES = 8  # if `bwlimit` is low, the timeout is the time that so many piec
 class StalledHosts:
     """The stalled hosts of a broadcast.
 
-    `summed_at` is the time, in monotonic seconds, at which the checksums of the newest segment were
+    `hashed_at` is the time, in monotonic seconds, at which the checksums of the newest segment were
     ready. The pieces of that segment could not be sent earlier.
     """
 
     members: Mapping[str, MemberSession]
-    summed_at: float = field(default_factory=time.monotonic)
+    hashed_at: float = field(default_factory=time.monotonic)
     # {stalled host: since when only this machine sends to it, in monotonic seconds}.
     _fed_from_control: dict[str, float] = field(default_factory=dict)
 
@@ -48,9 +48,9 @@ class StalledHosts:
     def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:
         """Return the hosts of `waiting` that have been stalled for the whole timeout."""
         now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_control
-        stalled = [member for member in waiting if member.stalled_s(self.summed_at) > timeout_s / 2]
+        stalled = [member for member in waiting if member.stalled_s(self.hashed_at) > timeout_s / 2]
         self._fed_from_control = since = {
             member.name: before.get(member.name, now) for member in stalled
         }
-        over = [member for member in stalled if member.stalled_s(self.summed_at) > timeout_s]
+        over = [member for member in stalled if member.stalled_s(self.hashed_at) > timeout_s]
         return [member for member in over if now - since[member.name] > timeout_s / 2]

@@ -57,7 +57,7 @@ class _ParentChooser:
         # The load of a parent is counted in children that receive at the usual rate.
         self._load: defaultdict[str, float] = defaultdict(float)
         for stripe, parent, child in forest.feeds():
-            self._count(parent, child, stripe, 1)
+            self._count_child(parent, child, stripe, 1)
 
     def attach_all(self, children: list[str], stripe: int) -> None:
         """Give each of the children a parent.
@@ -67,12 +67,13 @@ class _ParentChooser:
         """
         if children:
             self._rooted = [
-                self._forest.below(self._sources, each) for each in range(self._forest.stripes)
+                self._forest.count_descendants(self._sources, each)
+                for each in range(self._forest.stripes)
             ]
         rooted = self._rooted[stripe]
-        for child in sorted(children, key=lambda name: self._turn(name, stripe)):
+        for child in sorted(children, key=lambda name: self._attach_order(name, stripe)):
             self._attach(child, self._parent(child, stripe, rooted), stripe)
-            rooted.update(self._forest.below([child], stripe))
+            rooted.update(self._forest.count_descendants([child], stripe))
 
     def relieve(self, stripe: int) -> None:
         """Move children from overloaded parents to hosts of the same site that have room.
@@ -85,7 +86,7 @@ class _ParentChooser:
             for child, parent in self._forest.parents[stripe].items()
             if self._is_crowded(parent) and not self._forest.reaches_nobody(child)
         ]
-        rooted = self._forest.below(self._sources, stripe) if crowded else {}
+        rooted = self._forest.count_descendants(self._sources, stripe) if crowded else {}
         room = [
             name
             for name in rooted
@@ -108,9 +109,9 @@ class _ParentChooser:
         has_room = self._load[name] + self._weight(child, stripe) <= self._forest.stripes
         is_near = self._members[name].site == self._members[child].site
         is_above = self._members[name].is_complete or not descendants
-        return has_room and is_near and is_above and self._may(name, child, stripe)
+        return has_room and is_near and is_above and self._may_send(name, child, stripe)
 
-    def _turn(self, name: str, stripe: int) -> tuple[bool, int, int]:
+    def _attach_order(self, name: str, stripe: int) -> tuple[bool, int, int]:
         return (
             name not in self._relays,
             -self._members[name].intake(stripe).have_bytes,
@@ -126,21 +127,21 @@ class _ParentChooser:
             return 1.0
         return min(1.0, (self._members[child].intake(stripe).rate or 0.0) / self._usual[stripe])
 
-    def _count(self, parent: str, child: str, stripe: int, change: int) -> None:
+    def _count_child(self, parent: str, child: str, stripe: int, change: int) -> None:
         self._children[parent] += change
         self._load[parent] += change * self._weight(child, stripe)
 
     def _attach(self, child: str, parent: str, stripe: int) -> None:
         before = self._forest.parents[stripe].get(child)
         if before is not None:
-            self._count(before, child, stripe, -1)
-        self._count(parent, child, stripe, 1)
+            self._count_child(before, child, stripe, -1)
+        self._count_child(parent, child, stripe, 1)
         self._forest.parents[stripe][child] = parent
 
     def _parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
         if self._forest.reaches_nobody(child):
             return CONTROL_MACHINE
-        able = [name for name in rooted if self._may(name, child, stripe)]
+        able = [name for name in rooted if self._may_send(name, child, stripe)]
         ancestor_ranks = {
             name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))
         }
@@ -150,10 +151,10 @@ class _ParentChooser:
             else CONTROL_MACHINE
         )
 
-    def _may(self, parent: str, child: str, stripe: int) -> bool:
-        if parent not in self._relays or not self._forest.may_feed(parent, child):
+    def _may_send(self, parent: str, child: str, stripe: int) -> bool:
+        if parent not in self._relays or not self._forest.can_send(parent, child):
             return False
-        before = self._forest.before[stripe].get(child)
+        before = self._forest.former_parents[stripe].get(child)
         if parent == before and (child, stripe) in self._verdict.needs_new_parent:
             return False
         parent_member, site = self._members[parent], self._members[child].site

@@ -31,11 +31,11 @@ class Forest:
             if feed.child in members and not members[feed.child].is_complete:
                 self.parents[feed.stripe][feed.child] = feed.parent
         # The parents before the plan changes, including those that may no longer send.
-        self.before = [dict(parents) for parents in self.parents]
+        self.former_parents = [dict(parents) for parents in self.parents]
         self._serving = {name for name, member in members.items() if member.serves}
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
 
-    def may_feed(self, parent: str, child: str) -> bool:
+    def can_send(self, parent: str, child: str) -> bool:
         """Return whether the parent can send and the child is able to connect to it."""
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
@@ -57,13 +57,13 @@ class Forest:
     def ancestors(self, child: str, stripe: int) -> list[str]:
         """Return the child's former parent, the former parent of that host, and so on."""
         ancestors: list[str] = []
-        parent = self.before[stripe].get(child)
+        parent = self.former_parents[stripe].get(child)
         while parent is not None and parent not in ancestors:
             ancestors.append(parent)
-            parent = self.before[stripe].get(parent)
+            parent = self.former_parents[stripe].get(parent)
         return ancestors
 
-    def below(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
+    def count_descendants(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
         """Return host -> number of hosts below it in the tree, for `tops` and all hosts below."""
         children = self.children(stripe)
         order, todo = [], list(tops)

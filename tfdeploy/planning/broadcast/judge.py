@@ -62,14 +62,14 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     evaluator = _FeedEvaluator(plan, forest, blame(doubts, forest.members))
     starved, needs_new_parent = set(), set()
     for stripe in range(plan.stripes):
-        for child, parent in evaluator.starved(stripe):
+        for child, parent in evaluator.starved_feeds(stripe):
             starved.add((child, stripe))
             if Doubt(child, parent) in doubts or evaluator.feeds_nobody(child):
                 needs_new_parent.add((child, stripe))
             doubts[Doubt(child, parent)] = None
-        doubts |= {Doubt(child, parent): None for child, parent in evaluator.slow(stripe)}
+        doubts |= {Doubt(child, parent): None for child, parent in evaluator.slow_feeds(stripe)}
     if plan.stripes == 1:
-        doubts |= dict.fromkeys(evaluator.tried(list(doubts)))
+        doubts |= dict.fromkeys(evaluator.doubt_first_host(list(doubts)))
     return Verdict(
         doubts=tuple(doubts),
         blame=blame(doubts, forest.members),
@@ -92,7 +92,7 @@ class _FeedEvaluator:
     def feeds_nobody(self, name: str) -> bool:
         return not self._children[name]
 
-    def starved(self, stripe: int) -> Iterator[tuple[str, str]]:
+    def starved_feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
         """Yield (child, parent) if the child receives nothing although its parent has data."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
@@ -123,7 +123,7 @@ class _FeedEvaluator:
         is_long = parent_intake.flowing_s >= patience_s or ahead >= BEHIND_BYTES
         return parent_intake.starved_s <= FED_S and ahead > 0 and is_long
 
-    def slow(self, stripe: int) -> Iterator[tuple[str, str]]:
+    def slow_feeds(self, stripe: int) -> Iterator[tuple[str, str]]:
         """Yield (child, parent) if the child has been far behind its parent for some time."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
@@ -140,7 +140,7 @@ class _FeedEvaluator:
             ):
                 yield child, parent
 
-    def tried(self, doubts: list[Doubt]) -> Iterator[Doubt]:
+    def doubt_first_host(self, doubts: list[Doubt]) -> Iterator[Doubt]:
         """Yield a Doubt about the first host of a chain, which moves that host to the end, once.
 
         All other hosts receive at the rate of the first one, so only another position shows whether
@@ -185,7 +185,7 @@ class _FeedEvaluator:
         return bool(self._children[head]) and any(
             member.site == site
             and self.feeds_nobody(name)
-            and self._forest.may_feed(name, head)
+            and self._forest.can_send(name, head)
             and name not in self._before.slow_hosts
             for name, member in self._members.items()
         )

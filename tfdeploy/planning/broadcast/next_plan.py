@@ -28,7 +28,7 @@ def next_plan(
     members_by_name = {member.name: member for member in members if member.name not in out}
     forest = Forest(plan.feeds, plan.stripes, members_by_name, shut)
     verdict = judge(plan, forest)
-    _cut(forest, verdict)
+    _remove_ended_feeds(forest, verdict)
     without_parent = [
         (name, stripe)
         for stripe, parents in enumerate(forest.parents)
@@ -38,7 +38,7 @@ def next_plan(
     choose_parents(forest, verdict, without_parent)
     fed = sum(len(parents) for parents in forest.parents)
     if (
-        forest.parents == forest.before
+        forest.parents == forest.former_parents
         and fed == len(plan.feeds)
         and verdict.doubts == plan.doubts
         and not verdict.starved
@@ -55,16 +55,16 @@ def next_plan(
     return plan if changed == plan else changed
 
 
-def _cut(forest: Forest, verdict: Verdict) -> None:
+def _remove_ended_feeds(forest: Forest, verdict: Verdict) -> None:
     """Remove the connections that must end: the parent may not send any more, or sends nothing."""
     for stripe, parent, child in list(forest.feeds()):
-        must_end = parent != CONTROL_MACHINE and not _holds(forest, verdict, parent, child)
+        must_end = parent != CONTROL_MACHINE and not _may_continue(forest, verdict, parent, child)
         if must_end or (child, stripe) in verdict.needs_new_parent:
             del forest.parents[stripe][child]
 
 
-def _holds(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
-    if parent in verdict.blame.slow_hosts or not forest.may_feed(parent, child):
+def _may_continue(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
+    if parent in verdict.blame.slow_hosts or not forest.can_send(parent, child):
         return False
     parent_member, site = forest.members[parent], forest.members[child].site
     is_thin = parent_member.site in verdict.blame.slow_sites and not parent_member.is_complete
@@ -92,6 +92,6 @@ def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]
         if each.child in forest.parents[each.stripe]
     }
     for stripe, parent, child in forest.feeds():
-        if forest.before[stripe].get(child) != parent or (child, stripe) in verdict.starved:
+        if forest.former_parents[stripe].get(child) != parent or (child, stripe) in verdict.starved:
             moves[child, stripe] = move(forest.members[child], stripe, forest.members.get(parent))
     return tuple(moves.values())

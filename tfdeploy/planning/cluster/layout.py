@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tfdeploy.model.cluster import ROLES, cluster_json, endpoint
+from tfdeploy.model.cluster import cluster_json, endpoint
 from tfdeploy.model.modes import Rules
 from tfdeploy.planning.cluster.placement import Seat, Seats, deciding
 
@@ -69,24 +69,17 @@ def lay_out(
     `given`: host -> its ports. The tasks of the host get these ports in order; its agent gets the
     last one for the mesh, the messages between hosts.
     """
-    left = {host: iter(ports) for host, ports in given.items()}
+    free = {host: iter(ports) for host, ports in given.items()}
     listening = [seat for seat in seats if _listens(mode, seat)]
-    ports = {seat.task: next(left[seat.host]) for seat in listening}
+    ports = {seat.task: next(free[seat.host]) for seat in listening}
     endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}
-    by_role = {
+    mesh = {host: next(ports) for host, ports in free.items()}
+    cluster = {
         role: tuple(endpoints[seat.task] for seat in listening if seat.role == role)
-        for role in ROLES
+        for role in dict.fromkeys(seat.role for seat in listening)
         if role not in mode.silent
     }
-    return Layout(
-        seats=seats,
-        addresses=addresses,
-        ports=ports,
-        endpoints=endpoints,
-        mesh={host: next(rest) for host, rest in left.items()},
-        cluster={role: tasks for role, tasks in by_role.items() if tasks},
-        deciding=deciding(mode, seats),
-    )
+    return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding(mode, seats))
 
 
 def _listens(mode: Rules, seat: Seat) -> bool:

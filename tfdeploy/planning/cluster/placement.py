@@ -134,7 +134,7 @@ class _RolePlacement:
         If no total number of tasks is requested, the host gets exactly that many.
         """
         room, request = self._room(name), self.request
-        number = request.number_on(name)
+        number = request.slots.get(name) if request.per_host is None else request.per_host
         wants_gpu = request.gpus is None and request.share in ("one", "all")
         if wants_gpu and gpus.filled(self.hosts[name], self.facts[name]):
             if request.total is None:

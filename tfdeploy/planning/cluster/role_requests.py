@@ -45,13 +45,6 @@ class RoleRequest:
         """Return the larger of the two requested numbers, in all and on each host; 0: none is."""
         return max(self.total or 0, self.per_host or 0)
 
-    def number_on(self, host: str) -> int | None:
-        """Return the number of tasks that the job requests for the host, else the inventory.
-
-        None if neither of them requests a number.
-        """
-        return self.slots.get(host) if self.per_host is None else self.per_host
-
     def gpus_each(self, had: int, left: int) -> int:
         """Return the number of GPUs for one task of the role on a host.
 

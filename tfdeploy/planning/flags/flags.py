@@ -164,8 +164,8 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
 
     In its place comes another choice of the flag, its default, or "not-<the known value>".
     """
-    known = next(word for word in words if word)
-    others = [word for word in (*flag.choices, flag.default) if word and word != known]
+    known = words[0] or words[1]
+    others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]
     other = next(iter(others), f"not-{known}")
     return (words[0] or other, words[1] or other)
 
@@ -204,13 +204,13 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
 def _means(name: str, flag: Flag) -> bool:
     """Return whether the flag's definition fits the cluster value `name`."""
-    kind = flag.kind
-    if name == "job_name":
-        said = (flag.help, flag.default, *flag.choices)
-        return kind == "text" and flag.form == "value" and any(_ROLE.search(each) for each in said)
     if name == "issync":
-        return kind != "text"
-    return kind == ("int" if name == "task_index" else "text")
+        return flag.kind != "text"
+    if name == "job_name":
+        texts = (flag.help, flag.default, *flag.choices)
+        mentions_role = any(map(_ROLE.search, texts))
+        return flag.kind == "text" and flag.form == "value" and mentions_role
+    return flag.kind == ("int" if name == "task_index" else "text")
 
 
 def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:

@@ -47,7 +47,8 @@ def ends(hosts: HostsByName, facts: FactsByHost, plan: Plan | None) -> dict[str,
             continue
         taken = spent.setdefault(space(address), set())
         free = [port for port in sorted(seen.free_ports) if port not in taken]
-        chosen = planned.get(name) or _both_ends(free)
+        # Both ends of the free ports, because a firewall may block only some ports of the range.
+        chosen = planned.get(name) or tuple(dict.fromkeys((*free[:1], *free[-1:])))
         if chosen:
             ends_by_host[name] = HostPorts(address, chosen[:most])
             taken.update(chosen)
@@ -58,19 +59,13 @@ def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
     """Return host -> the port of its agent (the mesh), then the ports of its tasks."""
     if plan is None:
         return {}
-    tasks = {
-        host.host: [task.port for task in plan.tasks if task.host == host.host and task.port]
+    return {
+        host.host: (
+            host.mesh_port,
+            *(task.port for task in plan.tasks if task.host == host.host and task.port),
+        )
         for host in plan.hosts
     }
-    return {host.host: (host.mesh_port, *tasks[host.host]) for host in plan.hosts}
-
-
-def _both_ends(free: Sequence[int]) -> tuple[int, ...]:
-    """Return the first and the last of these ports.
-
-    Both are tested, because a firewall may block only some ports of the range.
-    """
-    return tuple(dict.fromkeys((free[0], free[-1])))[:SAMPLE] if free else ()
 
 
 def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:

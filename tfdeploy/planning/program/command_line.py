@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tfdeploy.model.cluster import ROLES, cluster_json
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.job import Job
+from tfdeploy.model.job import Job, RoleRule
 from tfdeploy.model.modes import rules
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
@@ -26,27 +26,18 @@ def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     A list of hosts is joined by commas. Modes with ranks have no TensorFlow cluster, so they have
     other placeholders.
     """
-    mode_rules, cluster = rules(job.mode), layout.cluster
-    name = (job.roles[seat.role].called if seat.role in job.roles else "") or seat.role
-    if mode_rules.ranks:
-        counted = {
-            "job_name": name,
-            "task_index": str(seat.index),
-            "num_workers": str(len(layout.seats)),
-            "run_id": run,
-        }
-        return {**counted, **ranks.values(layout, seat)}
+    mode, cluster = rules(job.mode), layout.cluster
+    called = job.roles.get(seat.role, RoleRule()).called
+    of_task = {"job_name": called or seat.role, "task_index": str(seat.index), "run_id": run}
+    if mode.ranks:
+        return {**of_task, "num_workers": str(len(layout.seats)), **ranks.values(layout, seat)}
     return {
-        "ps_hosts": layout.joined.get("ps", ""),
-        "worker_hosts": layout.joined.get("worker", ""),
-        "chief_hosts": layout.joined.get("chief", ""),
+        **of_task,
+        **{f"{role}_hosts": layout.joined.get(role, "") for role in ("ps", "worker", "chief")},
         "cluster": layout.cluster_json,
-        "job_name": name,
-        "task_index": str(seat.index),
-        "issync": "1" if "synchronous" in mode_rules.traits else "0",
+        "issync": "1" if "synchronous" in mode.traits else "0",
         "num_ps": str(len(cluster.get("ps", ()))),
-        "num_workers": "1" if mode_rules.single else str(len(cluster.get("worker", ()))),
-        "run_id": run,
+        "num_workers": "1" if mode.single else str(len(cluster.get("worker", ()))),
     }
 
 
@@ -56,10 +47,11 @@ def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, 
     Only flags that the program defines get them. `names`: role -> the program's name for it; if it
     is empty, no value differs and the result is empty.
     """
-    if not names:
-        return {}
     cluster = cluster_json({names.get(role, role): each for role, each in layout.cluster.items()})
-    return {role: {"job_name": names.get(role, role), "cluster": cluster} for role in ROLES}
+    return {
+        role: {"job_name": names.get(role, role), "cluster": cluster}
+        for role in (ROLES if names else ())
+    }
 
 
 def argv(
@@ -74,16 +66,13 @@ def argv(
     `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value where
     these flags need another value than the rest of the command.
     """
-    first, *rest = (placeholders.fill(word, given) for word in job.command)
+    first, *others = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:
         first = facts.python or first
     elif first.startswith("~/"):
         first = posixpath.join(facts.home, first[2:])
-    filled_command = (first, *rest)
+    command = (first, *others)
     # A program reads everything after a `--` as positional arguments, so flags go before it.
     end = own_end(job.command)
-    return (
-        *filled_command[:end],
-        *(word for flag in added for word in flag.arguments({**given, **own})),
-        *filled_command[end:],
-    )
+    flags = (word for flag in added for word in flag.arguments({**given, **own}))
+    return (*command[:end], *flags, *command[end:])

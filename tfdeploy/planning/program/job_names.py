@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
@@ -100,12 +101,9 @@ def _written(program: Program, mode: Rules) -> dict[str, str]:
     """
     if not mode.takes_flags:
         return {}
-    by_role: dict[str, set[str]] = {}
-    for name, role, _ in _program_jobs(program, mode):
-        by_role.setdefault(role, set()).add(name)
-    return {
-        role: min(names) for role, names in by_role.items() if names != {role} and len(names) == 1
-    }
+    jobs = {(name, role) for name, role, _ in _program_jobs(program, mode)}
+    times = Counter(role for _, role in jobs)
+    return {role: name for name, role in jobs if name != role and times[role] == 1}
 
 
 def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:

@@ -60,17 +60,13 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     ]
     hosts = {task: listed_hosts[task] for task in tasks if task in listed_hosts}
     listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
-    lacking = [task for task in tasks if task not in listed_hosts]
-    advice = (
-        f"; its lists have no host for {', '.join(lacking)}: leave them out with --workers or --ps"
-        if lacking
-        else ""
-    )
-    assignment_note = (
+    note = (
         f"the program finds its place by its own host ({where}): each task is told the one in "
-        f"its lists ({listed}){advice}"
+        f"its lists ({listed})"
     )
-    return OwnHosts(hosts, (assignment_note,))
+    if lacking := ", ".join(task for task in tasks if task not in listed_hosts):
+        note += f"; its lists have no host for {lacking}: leave them out with --workers or --ps"
+    return OwnHosts(hosts, (note,))
 
 
 def _asks_for_host(program: Program) -> str:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
 
-from tfdeploy.planning.source.expressions import last_name, target_names
+from tfdeploy.planning.source.expressions import elements, last_name, target_names
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_files
 
@@ -162,26 +162,20 @@ def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
 
 
 def _catches(handler: ast.ExceptHandler) -> bool:
-    kinds = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    names = [last_name(kind) if kind else "Exception" for kind in kinds]
-    if any(name in _OF_ABSENCE for name in names):
+    kinds = elements(handler.type) or [handler.type or ast.Name("Exception")]
+    names = {last_name(kind) for kind in kinds}
+    if not names.isdisjoint(_OF_ABSENCE):
         return True
-    unknown = [
-        kind
-        for kind, name in zip(kinds, names, strict=True)
-        if kind and not hasattr(builtins, name)
-    ]
-    some = any(name in ("Exception", "BaseException") for name in names)
-    return (
-        some or any("errors" not in ast.unparse(kind) for kind in unknown)
-    ) and not _raises_again(handler)
-
-
-def _raises_again(handler: ast.ExceptHandler) -> bool:
-    goes_on = (ast.Return, ast.Break, ast.Continue)
-    return isinstance(handler.body[-1], ast.Raise) and not any(
-        isinstance(node, goes_on) for node in ast.walk(handler)
+    # Errors of the libraries' own modules such as tf.errors are no sign of a missing name.
+    some = not names.isdisjoint(("Exception", "BaseException")) or any(
+        not hasattr(builtins, last_name(kind)) and "errors" not in ast.unparse(kind)
+        for kind in kinds
     )
+    leaves = (ast.Return, ast.Break, ast.Continue)
+    raises_again = isinstance(handler.body[-1], ast.Raise) and not any(
+        isinstance(node, leaves) for node in ast.walk(handler)
+    )
+    return some and not raises_again
 
 
 def _of_python(left: ast.expr, comparison: ast.cmpop, right: ast.expr) -> bool | None:

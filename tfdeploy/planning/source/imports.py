@@ -59,17 +59,15 @@ def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Im
         return ()
     own_python = bool(job.command) and job.command[0] in PYTHON and len(program.roots) == 1
     certain = own_python and not _has_other_folders(job, program)
-    own = own_modules(files)
+    own = own_modules(files) | {"tensorflow"}
     executed = reached.reached(program, workers=False).nodes if certain else frozenset()
     outside: dict[str, Import] = {}
     for module, where, node in _unguarded(program):
-        sure = id(node) in executed
-        if (
-            module not in own
-            and module != "tensorflow"
-            and (module not in outside or (sure and not outside[module].sure))
-        ):
-            outside[module] = Import(module, where, sure)
+        if module not in own:
+            each = Import(module, where, id(node) in executed)
+            first = outside.setdefault(module, each)
+            if each.sure and not first.sure:
+                outside[module] = each
     return tuple(outside.values())
 
 

@@ -33,11 +33,6 @@ def package(module: str) -> str | None:
 
     None if no package provides it, because it is a standard module of Python 2 or 3.
     """
-    standard = of_python(module) or module in python2.MODULES
+    standard = {*sys.stdlib_module_names, *_DROPPED.split(), *python2.MODULES}
     packages = dict(pair.split("=") for pair in _PACKAGES.split())
-    return packages.get(module, None if standard else module)
-
-
-def of_python(module: str) -> bool:
-    """Return whether the module is part of the standard library of some Python 3 version."""
-    return module in sys.stdlib_module_names or module in _DROPPED.split()
+    return packages.get(module, None if module in standard else module)

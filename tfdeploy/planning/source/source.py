@@ -142,7 +142,7 @@ def merged(programs: Sequence[Program]) -> Program:
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     """Yield the files of the program that this import statement in the file `path` executes."""
-    return _files_of(node, path, program.base, program.files)
+    return _files_of(node, getattr(node, "names", []), path, program.base, program.files)
 
 
 def module_of_name(
@@ -153,8 +153,9 @@ def module_of_name(
     The result is (path of the file, whether the name stands for that module itself). The path is
     None for a module outside the code.
     """
-    of_name = list(imported_files(program, path, type(node)(**{**vars(node), "names": [alias]})))
-    around = list(imported_files(program, path, type(node)(**{**vars(node), "names": []})))
+    base, files = program.base, program.files
+    of_name = list(_files_of(node, [alias], path, base, files))
+    around = list(_files_of(node, [], path, base, files))
     # For `from a import b`, `of_name` has the files of `a`, and then those of `a.b`, which begin
     # with those of `a` again. So `b` is a module if `of_name` is more than twice as long as
     # `around`.
@@ -203,7 +204,7 @@ def _follow(
             broken[path] = error
             continue
         for node in modules[path].imports:
-            waiting += _files_of(node, path, base, sources)
+            waiting += _files_of(node, node.names, path, base, sources)
 
 
 def _with_errors(
@@ -242,19 +243,19 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     return f"{where} cannot be read ({hint}{message.rstrip('.')})"
 
 
-def _files_of(node: ast.AST, path: str, base: str, sources: Container[str]) -> Iterator[str]:
-    if isinstance(node, ast.Import):
-        for alias in node.names:
-            yield from _files(base, alias.name, sources)
-    elif isinstance(node, ast.ImportFrom):
-        folder, module = base, node.module or ""
-        if node.level:
-            folder = posixpath.dirname(path)
-            for _ in range(node.level - 1):
-                folder = posixpath.dirname(folder)
-        yield from _files(folder, module, sources)
-        for alias in node.names:
-            yield from _files(folder, f"{module}.{alias.name}".strip("."), sources)
+def _files_of(
+    node: ast.AST, names: list[ast.alias], path: str, base: str, sources: Container[str]
+) -> Iterator[str]:
+    """Yield the files that an import statement with these names in the file `path` executes."""
+    match node:
+        case ast.Import():
+            for alias in names:
+                yield from _files(base, alias.name, sources)
+        case ast.ImportFrom(module, level=level):
+            folder = "/".join(path.split("/")[:-level]) if level else base
+            yield from _files(folder, module or "", sources)
+            for alias in names:
+                yield from _files(folder, f"{module or ''}.{alias.name}".strip("."), sources)
 
 
 def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
@@ -265,10 +266,8 @@ def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
     parts = module.split(".") if module else []
     for end in range(1, len(parts) + 1):
         stem = posixpath.join(folder, *parts[:end])
-        for candidate in (f"{stem}/__init__.py", f"{stem}.py"):
-            if candidate in sources:
-                yield candidate
-                break
+        candidates = (f"{stem}/__init__.py", f"{stem}.py")
+        yield from [each for each in candidates if each in sources][:1]
 
 
 def _is_tried(node: ast.AST, module: ParsedFile) -> bool:

@@ -32,34 +32,26 @@ _MOST = 4
 
 
 def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
-    newest = max((version_numbers(each.numpy) for each in facts.values()), default=())
+    newest = max((each.numpy for each in facts.values()), key=version_numbers, default=None)
     texts = []
-    if newest >= _DROPPED and (names := _dropped(program)):
-        texts.append(_names_note(job, names))
-    if newest >= _NO_NUMBER and (formatted := _formatted(program)):
-        texts.append(_format_note(formatted, facts))
+    if version_numbers(newest) >= _DROPPED and (names := _dropped(program)):
+        effect = (
+            "an error where the program reaches it, but for `numpy<1.24` in the requirements of "
+            "`setup`"
+        )
+        if rules(job.mode).tensorflow:
+            effect = "supplied"
+        texts.append(f"{listed(names, _MOST)}, which NumPy has dropped: {effect}")
+    if version_numbers(newest) >= _NO_NUMBER and (where := _formatted(program)):
+        hosts = fold_names(
+            name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER
+        )
+        texts.append(
+            f"{where} takes a fetched array of one element for a number, which is a TypeError "
+            f"since NumPy 2.4 ({newest} on {hosts}): write `numpy<2.4` into the requirements of "
+            "`setup`"
+        )
     return tuple(texts)
-
-
-def _format_note(where: str, facts: FactsByHost) -> str:
-    hosts = fold_names(
-        name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER
-    )
-    newest = max(facts.values(), key=lambda each: version_numbers(each.numpy)).numpy
-    return (
-        f"{where} takes a fetched array of one element for a number, which is a TypeError since "
-        f"NumPy 2.4 ({newest} on {hosts}): write `numpy<2.4` into the requirements of `setup`"
-    )
-
-
-def _names_note(job: Job, names: list[str]) -> str:
-    dropped = f"{listed(names, _MOST)}, which NumPy has dropped"
-    if rules(job.mode).tensorflow:
-        return f"{dropped}: supplied"
-    return (
-        f"{dropped}: an error where the program reaches it, but for `numpy<1.24` in the "
-        "requirements of `setup`"
-    )
 
 
 def _dropped(program: Program) -> list[str]:

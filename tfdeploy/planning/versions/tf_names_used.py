@@ -143,28 +143,23 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
     guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code defines it
     aliased: set[int] = set()
     for node in _binding(module):
+        is_guarded = id(node) in guarded
         for own, _, used in _bindings(node, names):
-            guarded_only[own] = (
-                guarded_only.get(own, True)
-                and id(node) in guarded
-                and names.get(own, "") not in ("", "compat.v1")
-            )
+            special = names.get(own, "") not in ("", "compat.v1")
+            guarded_only[own] = guarded_only.get(own, True) and is_guarded and special
             if isinstance(node, ast.Assign):
                 aliased.update(map(id, module.within(node)))
             if used:
                 binds = removed_names.has_stand_in(used)
-                where = f"{module.path}:{node.lineno}"
-                yield Use(used, where, id(node) in guarded, binds, node)
+                yield Use(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
     others = _bound(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
-        if id(expression) in covered:
-            continue
-        root, chain = _rooted(expression, names)
+        root, chain = ("", "") if id(expression) in covered else _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
             # If tfdeploy has a stand-in for the name, attributes such as __name__ exist too.
-            name, _, special = f"{names[root]}.{chain}".strip(".").partition(".__")
-            binds = bool(special) and removed_names.has_stand_in(name)
+            name, _, dunder = f"{names[root]}.{chain}".strip(".").partition(".__")
+            binds = bool(dunder) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
             is_guarded = id(expression) in guarded or guarded_only.get(root, False)
             yield Use(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def _parse_names(text: str) -> Dict[str, str]:
     """Parse a list of names: "mul=multiply abs" gives {"mul": "multiply", "abs": "abs"}."""
-    return {old: new or old for old, _, new in (word.partition("=") for word in text.split())}
+    return {old: new or old for old, _, new in (pair.partition("=") for pair in text.split())}
 
 
 def _parse_names_in(target: str, names: str) -> Dict[str, str]:
@@ -315,9 +315,9 @@ def split_contrib(name: str) -> Tuple[str, str]:
     part, _, inner_name = name[len("contrib.") :].partition(".")
     if inner_name.startswith("python."):
         known = supplied_names(part) + slim_names.NAMES.get(part, ())
-        words = inner_name.split(".")
-        last = max([at for at, word in enumerate(words) if word in known] or [len(words) - 1])
-        inner_name = ".".join(words[last:])
+        steps = inner_name.split(".")
+        last = max([at for at, step in enumerate(steps) if step in known] or [len(steps) - 1])
+        inner_name = ".".join(steps[last:])
     return part, inner_name
 
 

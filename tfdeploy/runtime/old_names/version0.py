@@ -60,8 +60,8 @@ def _accept_both_orders(function: Any, old_call: OldCall) -> Any:
 
     @functools.wraps(function)
     def either(*args: Any, **kwargs: Any) -> Any:
-        named = old_call(args, kwargs)
-        return function(*args, **kwargs) if named is None else function(**named)
+        arguments = old_call(args, kwargs)
+        return function(*args, **kwargs) if arguments is None else function(**arguments)
 
     return either
 
@@ -69,11 +69,11 @@ def _accept_both_orders(function: Any, old_call: OldCall) -> Any:
 def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
     """Return the arguments of a call by their present names. Arguments that are None are left out.
     `order`: the present names in the order of 0.x. `renames`: name in 0.x -> present name."""
-    given = [
+    pairs = [
         *zip(order.split(), args),
         *((renames.get(name, name), value) for name, value in kwargs.items()),
     ]
-    return {name: value for name, value in given if value is not None}
+    return {name: value for name, value in pairs if value is not None}
 
 
 def _axis_first(order: str, values: str, **renames: str) -> OldCall:
@@ -92,22 +92,22 @@ def _axis_first(order: str, values: str, **renames: str) -> OldCall:
 
 
 def _reverse(args: _Args, kwargs: _Named) -> Optional[_Named]:
-    named = _name_arguments(args, kwargs, "tensor axis name", dims="axis")
-    dims = named.get("axis")
+    arguments = _name_arguments(args, kwargs, "tensor axis name", dims="axis")
+    dims = arguments.get("axis")
     if (
         not isinstance(dims, (list, tuple))
         or not dims
         or not all(isinstance(each, bool) for each in dims)
     ):
         return None
-    return dict(named, axis=[at for at, asked in enumerate(dims) if asked])
+    return dict(arguments, axis=[at for at, is_reversed in enumerate(dims) if is_reversed])
 
 
 def _resize_images(args: _Args, kwargs: _Named) -> Optional[_Named]:
-    named = _name_arguments(args, kwargs, "images new_height new_width method align_corners")
-    if not (_is_number(named.get("new_height")) and _is_number(named.get("new_width"))):
+    arguments = _name_arguments(args, kwargs, "images new_height new_width method align_corners")
+    if not (_is_number(arguments.get("new_height")) and _is_number(arguments.get("new_width"))):
         return None
-    return dict(named, size=[named.pop("new_height"), named.pop("new_width")])
+    return dict(arguments, size=[arguments.pop("new_height"), arguments.pop("new_width")])
 
 
 def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
@@ -118,12 +118,12 @@ def _sampled(args: _Args, kwargs: _Named) -> Optional[_Named]:
     )
 
 
-def _cross_entropy(name: str, more: str) -> OldCall:
+def _cross_entropy(name: str, more_arguments: str) -> OldCall:
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
         # In TensorFlow 1 the first argument had to be None, so that calls with positional arguments
         # failed.
         if args and args[0] is None:
-            return _name_arguments(args[1:], kwargs, "labels logits " + more)
+            return _name_arguments(args[1:], kwargs, "labels logits " + more_arguments)
         today = len(args) > 1 and (_dtype_kind(args[0]), _dtype_kind(args[1])) == ("i", "f")
         if today or not (args and "logits" not in kwargs or "targets" in kwargs):
             return None
@@ -133,7 +133,7 @@ def _cross_entropy(name: str, more: str) -> OldCall:
                 "%s: %s, the order of before TensorFlow 1.0"
                 % (call_site.find_call_site() or "the program", order)
             )
-        return _name_arguments(args, kwargs, "logits labels " + more, targets="labels")
+        return _name_arguments(args, kwargs, "logits labels " + more_arguments, targets="labels")
 
     return old_call
 
@@ -145,9 +145,9 @@ def _summary(op: str, order: str) -> Any:
     version1 = sys.modules["tensorflow"].compat.v1
 
     def summary(*args: Any, **kwargs: Any) -> Any:
-        named = _name_arguments(args, kwargs, order + " collections name")
-        collections = named.pop("collections", [version1.GraphKeys.SUMMARIES])
-        operation = getattr(version1.raw_ops, op)(**named)
+        arguments = _name_arguments(args, kwargs, order + " collections name")
+        collections = arguments.pop("collections", [version1.GraphKeys.SUMMARIES])
+        operation = getattr(version1.raw_ops, op)(**arguments)
         version1.add_to_collections(collections, operation)
         return operation
 

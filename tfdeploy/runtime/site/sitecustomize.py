@@ -11,25 +11,25 @@ import os
 import sys
 
 
-def _start_runtime(here):
+def _start_runtime(site_folder):
     # type: (str) -> None
     if not os.environ.get("TFDEPLOY_TASK_RUN_ID") or sys.version_info < (3, 8):
         return
     package = type(sys)("_tfdeploy_runtime")
-    package.__path__ = [os.path.dirname(here)]
+    package.__path__ = [os.path.dirname(site_folder)]
     sys.modules["_tfdeploy_runtime"] = package
     from _tfdeploy_runtime import hooks  # type: ignore[import-not-found]
 
     hooks.install()
 
 
-def _hand_on(here):
+def _hand_on(site_folder):
     # type: (str) -> None
     """Import the sitecustomize that Python would import without tfdeploy. Errors of that module are
     not caught."""
     ours = sys.modules.pop(__name__)
-    places = [at for at, entry in enumerate(sys.path) if os.path.realpath(entry) == here]
-    for at in reversed(places):
+    positions = [at for at, entry in enumerate(sys.path) if os.path.realpath(entry) == site_folder]
+    for at in reversed(positions):
         del sys.path[at]
     try:
         import sitecustomize  # type: ignore[import-not-found]  # noqa: F401
@@ -38,8 +38,8 @@ def _hand_on(here):
             raise
     finally:
         sys.modules.setdefault(__name__, ours)
-        for at in places:
-            sys.path.insert(at, here)
+        for at in positions:
+            sys.path.insert(at, site_folder)
 
 
 _HERE = os.path.dirname(os.path.realpath(__file__))

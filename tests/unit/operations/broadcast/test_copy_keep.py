@@ -22,7 +22,7 @@ LIKE_IT = FoundFile("ck/workertemp_one/checkpoint", 20, 9 * S)
 
 
 @pytest.mark.parametrize(
-    ("source", "there", "files", "aside"),
+    ("source", "existing", "files", "aside"),
     [
         (BOTH, (), BOTH, ()),
         (BOTH, BOTH, (), ()),
@@ -37,10 +37,10 @@ LIKE_IT = FoundFile("ck/workertemp_one/checkpoint", 20, 9 * S)
         (BOTH, (FoundFile("ck/checkpoint", 0, 1, "elsewhere"), CKPT), (RECORD,), ()),
     ],
 )
-def test_lack(
+def test_missing_keep_files(
     source: tuple[FoundFile, ...],
-    there: tuple[FoundFile, ...],
+    existing: tuple[FoundFile, ...],
     files: tuple[FoundFile, ...],
     aside: tuple[str, ...],
 ) -> None:
-    assert keep_difference(source, there) == KeepDifference(files, aside)
+    assert keep_difference(source, existing) == KeepDifference(files, aside)

@@ -22,11 +22,11 @@ def find_slowest_link(
     return slowest and (slowest["host"], slowest["parents"], slowest["rate"])
 
 
-def test_of_links_that_are_alike_it_is_the_first() -> None:
+def test_first_of_similar_links_is_slowest() -> None:
     assert find_slowest_link(CHAIN, n1=5.9 * MB, n2=5.8 * MB, n3=5.7 * MB) == ("n1", [""], 5.9 * MB)
 
 
-def test_a_slow_link_slows_down_what_is_behind_it() -> None:
+def test_slow_link_explains_slow_hosts_behind_it() -> None:
     assert find_slowest_link(CHAIN, n1=50 * MB, n2=5.0 * MB, n3=4.9 * MB) == (
         "n2",
         ["n1"],
@@ -34,7 +34,7 @@ def test_a_slow_link_slows_down_what_is_behind_it() -> None:
     )
 
 
-def test_a_host_of_two_stripes_has_two_parents() -> None:
+def test_host_with_two_stripes_has_two_parents() -> None:
     fed = {"n1": {0: "", 1: "n2"}, "n2": {0: "n1", 1: ""}, "n3": {0: "n1", 1: "n2"}}
     assert find_slowest_link(fed, n1=50 * MB, n2=50 * MB, n3=5.0 * MB) == (
         "n3",
@@ -43,7 +43,7 @@ def test_a_host_of_two_stripes_has_two_parents() -> None:
     )
 
 
-def test_feeds_of_different_times_may_form_a_circle() -> None:
+def test_feeds_may_form_cycle() -> None:
     assert find_slowest_link({"n1": {0: "n2"}, "n2": {0: "n1"}}, n1=1.0, n2=3.0) == (
         "n1",
         ["n2"],
@@ -51,5 +51,5 @@ def test_feeds_of_different_times_may_form_a_circle() -> None:
     )
 
 
-def test_what_was_too_short_says_nothing() -> None:
+def test_unmeasured_rates_name_no_link() -> None:
     assert find_slowest_link(CHAIN, n1=None, n2=None, n3=None) is None

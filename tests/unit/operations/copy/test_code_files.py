@@ -44,7 +44,7 @@ def is_a_tick_later(folder: Path) -> bool:
     return clock.stat().st_ctime_ns > max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
 
 
-def test_contents_are_packed_once_for_hosts_that_lack_the_same(
+def test_contents_are_packed_once_for_hosts_that_lack_same_files(
     code: CodeFiles, folder: Path
 ) -> None:
     wanted = ("train.py", "lib/b.py")
@@ -56,7 +56,7 @@ def test_contents_are_packed_once_for_hosts_that_lack_the_same(
     assert code.contents(("lib/b.py",)) != packed
 
 
-def test_the_manifest_names_all_and_a_host_may_ask_for_files_alone(code: CodeFiles) -> None:
+def test_manifest_names_all_entries_and_host_may_request_only_files(code: CodeFiles) -> None:
     rows = json.loads(zlib.decompress(code.manifest))
     assert [row[:2] for row in rows] == [
         ["lib/a.py", "file"],
@@ -95,7 +95,7 @@ def replaced(path: Path) -> None:
         lambda path: (path.unlink(), path.mkdir()),
     ],
 )
-def test_a_file_that_changed_since_it_was_hashed_is_told(
+def test_file_changed_since_hashing_is_reported(
     code: CodeFiles, folder: Path, change: Callable[[Path], object]
 ) -> None:
     change(folder / "lib/b.py")
@@ -106,7 +106,7 @@ def test_a_file_that_changed_since_it_was_hashed_is_told(
         code.contents(("lib/b.py",))
 
 
-def test_packed_contents_that_changed_within_one_tick_of_the_clock_are_refused(
+def test_contents_changed_within_one_clock_tick_are_refused(
     folder: Path,
 ) -> None:
     manifest = read_tree(folder, exclude=[], cache=None)

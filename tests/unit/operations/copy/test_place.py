@@ -19,9 +19,9 @@ from tfdeploy.operations.copy.place import put_in_place as place_below
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 
-def place_in_folders(staging: Path, destination: Path, *what: Any, **how: Any) -> Placed:
-    with SafeFolder(staging) as one, SafeFolder(destination) as two:
-        return place_below(one, two, *what, **how)
+def place_in_folders(staging: Path, destination: Path, *args: Any, **kwargs: Any) -> Placed:
+    with SafeFolder(staging) as source, SafeFolder(destination) as target:
+        return place_below(source, target, *args, **kwargs)
 
 
 def staged(root: Path, **texts: str) -> Path:
@@ -33,12 +33,12 @@ def staged(root: Path, **texts: str) -> Path:
     return root
 
 
-def test_files_are_moved_with_their_times_and_a_record_waits_for_what_is_beside_it(
+def test_files_keep_their_times_and_checkpoint_record_is_moved_last(
     tmp_path: Path,
 ) -> None:
-    here = staged(tmp_path / "s", a__checkpoint="r", a__model="m", b__checkpoint="q")
+    staging = staged(tmp_path / "s", a__checkpoint="r", a__model="m", b__checkpoint="q")
     placed = place_in_folders(
-        here, tmp_path / "d", ["a/checkpoint", "a/model", "b/checkpoint"], (), {"a/other"}
+        staging, tmp_path / "d", ["a/checkpoint", "a/model", "b/checkpoint"], (), {"a/other"}
     )
     assert placed.files == 2
     assert sorted(
@@ -53,25 +53,25 @@ def test_files_are_moved_with_their_times_and_a_record_waits_for_what_is_beside_
 @pytest.mark.parametrize(
     ("age", "text", "kept"), [(2000, "mine", True), (2000, "new", False), (500, "mine", False)]
 )
-def test_a_file_changed_here_later_is_left_alone(
+def test_newer_local_file_is_not_overwritten(
     tmp_path: Path, age: int, text: str, kept: bool
 ) -> None:
-    here = staged(tmp_path / "s", x="new")
-    there = tmp_path / "d" / "x"
-    there.parent.mkdir()
-    there.write_text(text)
-    os.utime(there, (age, age))
-    placed = place_in_folders(here, tmp_path / "d", ["x"], (), ())
+    staging = staged(tmp_path / "s", x="new")
+    target = tmp_path / "d" / "x"
+    target.parent.mkdir()
+    target.write_text(text)
+    os.utime(target, (age, age))
+    placed = place_in_folders(staging, tmp_path / "d", ["x"], (), ())
     assert placed.newer_here == (["x"] if kept else [])
-    assert there.read_text() == ("mine" if kept else "new")
+    assert target.read_text() == ("mine" if kept else "new")
     if kept:
-        place_in_folders(here, tmp_path / "d", ["x"], (), (), overwrite=True)
-        assert there.read_text() == "new"
+        place_in_folders(staging, tmp_path / "d", ["x"], (), (), overwrite=True)
+        assert target.read_text() == "new"
 
 
 @pytest.mark.parametrize("way", ["folder", "root", "name"])
-def test_nothing_is_written_through_a_link(tmp_path: Path, way: str) -> None:
-    here, outside = staged(tmp_path / "s", a__x="new"), tmp_path / "outside"
+def test_nothing_is_written_through_link(tmp_path: Path, way: str) -> None:
+    staging, outside = staged(tmp_path / "s", a__x="new"), tmp_path / "outside"
     (outside / "a").mkdir(parents=True)
     (outside / "a" / "x").write_text("mine")
     destination = tmp_path / "d"
@@ -84,21 +84,21 @@ def test_nothing_is_written_through_a_link(tmp_path: Path, way: str) -> None:
         )
     if way == "name":
         (destination / "a" / "x").symlink_to(outside / "a" / "x")
-        place_in_folders(here, destination, ["a/x"], (), ())
+        place_in_folders(staging, destination, ["a/x"], (), ())
         assert not (destination / "a" / "x").is_symlink()
     else:
         with pytest.raises(Refused, match="link is in the way"):
-            place_in_folders(here, destination, ["a/x"], (), ())
+            place_in_folders(staging, destination, ["a/x"], (), ())
     assert (outside / "a" / "x").read_text() == "mine"
 
 
-def test_a_folder_in_the_way_of_a_file_is_said(tmp_path: Path) -> None:
+def test_folder_in_place_of_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "d" / "x").mkdir(parents=True)
     with pytest.raises(Refused, match="folder is in the way"):
         place_in_folders(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], (), ())
 
 
-def test_links_that_stay_inside_are_made_and_the_others_named(tmp_path: Path) -> None:
+def test_links_inside_are_created_and_others_named(tmp_path: Path) -> None:
     links = (
         FoundFile("a/near", 0, 0, "../x"),
         FoundFile("out", 0, 0, "/etc"),

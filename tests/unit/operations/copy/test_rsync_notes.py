@@ -23,7 +23,7 @@ def texts(events: list[Any]) -> list[str]:
     return [event.data["text"] for event in events if event.kind == "note"]
 
 
-def test_an_old_rsync_that_sends_is_warned_about_once() -> None:
+def test_old_sending_rsync_gives_one_warning() -> None:
     events: list[Any] = []
     emit = events.append
     for name in ("n1", "n2"):
@@ -37,7 +37,7 @@ def test_an_old_rsync_that_sends_is_warned_about_once() -> None:
     assert texts(events) == ["rsync 3.2.7 is old. next: update it"]
 
 
-def test_before_it_receives_whether_it_is_confined_is_said_too() -> None:
+def test_receiving_rsync_gives_note_about_confinement() -> None:
     events: list[Any] = []
     note_rsync(events.append)
     assert [text.split(":")[0] for text in texts(events)] == [

@@ -40,7 +40,7 @@ WAYS: dict[str, Callable[[SafeFolder], object]] = {
 
 
 @pytest.mark.parametrize("way", WAYS, ids=str)
-def test_no_way_leads_through_a_link_to_a_folder(
+def test_no_operation_follows_link_to_folder(
     safe_folder: SafeFolder, outside: Path, way: str
 ) -> None:
     with safe_folder.folder("from", "a"):
@@ -48,7 +48,7 @@ def test_no_way_leads_through_a_link_to_a_folder(
     (safe_folder.path / "a").symlink_to(outside)
     with pytest.raises(Refused, match="a link is in the way"):
         WAYS[way](safe_folder)
-    assert [each.name for each in outside.iterdir()] == ["x"] and (
+    assert [entry.name for entry in outside.iterdir()] == ["x"] and (
         outside / "x"
     ).read_text() == "mine"
 
@@ -56,7 +56,7 @@ def test_no_way_leads_through_a_link_to_a_folder(
 @pytest.mark.parametrize(
     "name", ["", ".", "..", "/etc/passwd", "a/../b", "a//b", "a/", "n\0", "\ud800", "x" * 5000]
 )
-def test_no_name_leads_out(safe_folder: SafeFolder, name: str) -> None:
+def test_no_name_leads_outside(safe_folder: SafeFolder, name: str) -> None:
     for use in (
         safe_folder.stat,
         safe_folder.open,
@@ -68,7 +68,7 @@ def test_no_name_leads_out(safe_folder: SafeFolder, name: str) -> None:
             use(name)
 
 
-def test_neither_a_link_nor_a_fifo_is_opened(safe_folder: SafeFolder, outside: Path) -> None:
+def test_links_and_fifos_are_not_opened(safe_folder: SafeFolder, outside: Path) -> None:
     (safe_folder.path / "link").symlink_to(outside / "x")
     os.mkfifo(safe_folder.path / "fifo")
     with pytest.raises(Refused, match="a link is in the way"):
@@ -77,7 +77,7 @@ def test_neither_a_link_nor_a_fifo_is_opened(safe_folder: SafeFolder, outside: P
         safe_folder.open("fifo")
 
 
-def test_a_folder_that_is_replaced_by_a_link_meanwhile_stays_the_one_that_was_opened(
+def test_opened_folder_stays_same_after_replacement_by_link(
     safe_folder: SafeFolder, outside: Path
 ) -> None:
     with safe_folder.folder("a") as inner:

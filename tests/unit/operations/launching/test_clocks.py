@@ -33,9 +33,9 @@ from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
         ({"n1": (0.0, 0.01), "n2": (0.3, 2.0)}, {"n1": 0.0, "n2": 0.0}),
     ],
 )
-def test_clocks_are_held_against_the_middle_one(
+def test_clocks_are_compared_with_median(
     readings: dict[str, tuple[float, float]], ahead: dict[str, float]
 ) -> None:
     assert ahead_of_median(
-        {host: Reading(*each) for host, each in readings.items()}
+        {host: Reading(*reading) for host, reading in readings.items()}
     ) == pytest.approx(ahead)

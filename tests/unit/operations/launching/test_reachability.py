@@ -13,9 +13,11 @@ ASKED = {"n1": 3, "n2": 3, "n3": 3, "n4": 3}
 HOSTS = [Host(name=f"n{number}", address=f"10.0.0.{number}") for number in range(1, 33)]
 
 
-def shut(seen_from: str, to: str, task: str = "", why: str = "no answer") -> tuple[str, ShutPort]:
+def shut(
+    seen_from: str, to: str, task: str = "", reason: str = "no answer"
+) -> tuple[str, ShutPort]:
     return seen_from, ShutPort(
-        host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=why
+        host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=reason
     )
 
 
@@ -26,9 +28,9 @@ def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[st
     return unreachable_error(ports_by_host, hosts, asked)
 
 
-def test_a_pair_is_one_line_with_all_its_ports() -> None:
+def test_pair_is_one_line_with_all_ports() -> None:
     error = refused(
-        [shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", why="closed")],
+        [shut("n2", "n3"), shut("n2", "n3", "worker:1"), shut("n1", "n3", reason="closed")],
         HOSTS[:4],
         ASKED,
     )
@@ -44,7 +46,7 @@ def test_a_pair_is_one_line_with_all_its_ports() -> None:
     )
 
 
-def test_a_host_that_no_other_reaches_is_one_line() -> None:
+def test_host_that_no_other_reaches_is_one_line() -> None:
     doors = [shut(host, "n3", task) for host in ("n1", "n2", "n4") for task in ("", "worker:1")]
     error = refused([*doors, shut("n3", "n1")], HOSTS[:4], ASKED)
     assert error.what.splitlines()[1:] == [
@@ -53,11 +55,11 @@ def test_a_host_that_no_other_reaches_is_one_line() -> None:
     ]
 
 
-def test_of_two_hosts_both_are_named() -> None:
+def test_both_of_two_hosts_are_named() -> None:
     assert "n1 does not reach n2" in refused([shut("n1", "n2")], HOSTS[:2], {"n1": 1, "n2": 1}).what
 
 
 def test_many_pairs_are_counted() -> None:
-    doors = [shut(one.name, two.name) for one in HOSTS[:16] for two in HOSTS[16:]]
+    doors = [shut(source.name, target.name) for source in HOSTS[:16] for target in HOSTS[16:]]
     lines = refused(doors, HOSTS, {}).what.splitlines()
     assert len(lines) == 12 and lines[-1] == "  and 246 more pairs"

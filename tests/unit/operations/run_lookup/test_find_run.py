@@ -78,7 +78,7 @@ def ended(run: str, started: float) -> FoundRun:
 
 
 @pytest.mark.parametrize("live_first", [True, False])
-def test_the_newer_run_of_a_silent_host_is_meant_and_not_an_older_one(
+def test_newer_run_of_silent_host_is_chosen(
     hosts_know: Any, tmp_path: Path, live_first: bool
 ) -> None:
     hosts_know(SILENT, ended("old", 1.0))
@@ -87,7 +87,7 @@ def test_the_newer_run_of_a_silent_host_is_meant_and_not_an_older_one(
     assert find_run(FLEET, (), store, wanted=None, job="digits", live_first=live_first).run == "new"
 
 
-def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(
+def test_ended_run_is_not_stopped_if_silent_host_may_have_live_run(
     hosts_know: Any, tmp_path: Path
 ) -> None:
     hosts_know(SILENT, ended("old", 1.0))
@@ -101,9 +101,7 @@ def test_no_ended_run_is_stopped_while_a_silent_host_may_have_a_live_one(
     )
 
 
-def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(
-    hosts_know: Any, tmp_path: Path
-) -> None:
+def test_damaged_run_is_never_newest_and_is_named(hosts_know: Any, tmp_path: Path) -> None:
     damaged = FoundRun(
         run="spoiled",
         job="digits",
@@ -119,9 +117,7 @@ def test_a_damaged_run_is_not_the_newest_one_and_is_told_by_name(
     assert caught.value.where == "n2"
 
 
-def test_a_name_that_two_jobs_use_means_the_one_of_this_job(
-    hosts_know: Any, tmp_path: Path
-) -> None:
+def test_name_used_by_two_jobs_is_run_of_this_job(hosts_know: Any, tmp_path: Path) -> None:
     hosts_know({}, FoundRun(run="same", job="digits", live=True))
     store = RunStore(tmp_path)
     store.save(plan("same", "n1", 9.0, "other"))
@@ -134,7 +130,7 @@ def test_a_name_that_two_jobs_use_means_the_one_of_this_job(
 
 @pytest.mark.fault("50 a host is off, and the plan that the others show leaves it out")
 @pytest.mark.parametrize("wanted", ["r", None])
-def test_a_silent_host_is_stopped_too_where_only_hosts_have_the_plan(
+def test_silent_host_is_stopped_if_only_hosts_have_plan(
     hosts_know: Any, tmp_path: Path, wanted: Any
 ) -> None:
     inventory = tuple(
@@ -191,7 +187,7 @@ def now(monkeypatch: pytest.MonkeyPatch) -> float:
         ({}, False),
     ],
 )
-def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
+def test_start_of_run_is_decided_by_most_hosts_and_never_in_future(
     hosts_know: Any, tmp_path: Path, now: float, starts: dict[str, float], is_newest: bool
 ) -> None:
     warnings: list[str] = []
@@ -206,16 +202,14 @@ def test_most_hosts_say_when_a_run_began_and_never_that_it_will(
     )
 
 
-def test_what_this_machine_launched_is_as_old_as_it_recorded(
-    hosts_know: Any, tmp_path: Path
-) -> None:
+def test_age_of_own_run_comes_from_own_record(hosts_know: Any, tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.save(plan("own", "n1", 1.0))
     hosts_know({}, FoundRun(run="own", job="digits", starts={"n1": 1.0}), ended("other", NOW - 1e9))
     assert find_run(FLEET, (), store, wanted=None, job="digits").run == "own"
 
 
-def test_a_live_run_of_the_future_is_not_stopped_in_place_of_another(
+def test_live_run_with_future_start_is_not_stopped_instead_of_another(
     hosts_know: Any, tmp_path: Path, now: float
 ) -> None:
     late = FoundRun(run="late", job="digits", live=True, holders=["n2"], starts={"n2": NOW + 9e8})

@@ -115,13 +115,13 @@ class Hosts:
         self.plans = plans
 
     def each(self, hosts: tuple[Host, ...], action: Callable[[Any], Any]) -> dict[str, Any]:
-        return {each.name: self._one(each, action) for each in hosts}
+        return {host.name: self._one(host, action) for host in hosts}
 
-    def _one(self, each: Host, action: Callable[[Any], Any]) -> Any:
+    def _one(self, queried_host: Host, action: Callable[[Any], Any]) -> Any:
         plans, answer = self.plans, self.answer
 
         class Session:
-            host = each
+            host = queried_host
 
             def agent(self) -> Any:
                 return self
@@ -132,7 +132,7 @@ class Hosts:
                     "job": JOB,
                     "unless": 0,
                 }
-                return answer(plans[each.name], args.get("unless"))
+                return answer(plans[queried_host.name], args.get("unless"))
 
         try:
             return action(Session())
@@ -144,7 +144,7 @@ def sought(*holders: str, **metrics: str) -> PlanRequest:
     return PlanRequest(
         run=RUN,
         job=JOB,
-        holders=tuple(each for each in INVENTORY if each.name in holders),
+        holders=tuple(host for host in INVENTORY if host.name in holders),
         hosts=INVENTORY,
         metrics=metrics,
     )
@@ -211,21 +211,21 @@ LIES: dict[str, Any] = {
 
 @pytest.mark.fault("57 a plan that a host made up")
 @pytest.mark.parametrize("lie", LIES, ids=str)
-def test_a_plan_that_makes_no_sense_is_that_hosts_failure_and_the_other_is_served(lie: str) -> None:
+def test_invalid_plan_fails_only_its_host(lie: str) -> None:
     plan, refused = fetch_plan(Hosts(n1=LIES[lie], n2=older_plan()), sought("n1", "n2"))  # type: ignore[arg-type]
-    assert [each.host for each in plan.hosts] == ["n1", "n2"] and list(refused) == ["n1"]
-    said = refused["n1"]
+    assert [plan_host.host for plan_host in plan.hosts] == ["n1", "n2"] and list(refused) == ["n1"]
+    error = refused["n1"]
     assert (
-        said.exit_code == 1
-        and "is refused" in said.what
-        and said.what.isprintable()
-        and len(said.what) < 500
+        error.exit_code == 1
+        and "is refused" in error.what
+        and error.what.isprintable()
+        and len(error.what) < 500
     )
     with pytest.raises(HostFailed, match="is refused"):
         fetch_plan(Hosts(n1=LIES[lie]), sought("n1"))  # type: ignore[arg-type]
 
 
-def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> None:
+def test_addresses_come_from_inventory_and_metrics_from_this_machine() -> None:
     lies = older_plan(
         metrics={"step": "(a+)+$", "\x1b": "x"}, operator="\x1b[2Jme", notes=["\x1b]52;c;x\x07"]
     )
@@ -233,10 +233,10 @@ def test_hosts_are_reached_as_the_inventory_says_and_metrics_are_our_own() -> No
     assert hosts_of(plan) == INVENTORY and not refused
     assert plan.metrics == {"step": r"at (\d+)"}
     assert (plan.operator, plan.notes) == ("?[2Jme", ("?]52;c;x?",))
-    assert {(each.python, each.workdir) for each in plan.hosts} == {("", "")}
+    assert {(plan_host.python, plan_host.workdir) for plan_host in plan.hosts} == {("", "")}
 
 
-def test_names_that_are_not_utf8_stand_in_plans() -> None:
+def test_plans_may_have_names_that_are_not_utf8() -> None:
     home = "/home/ml\udcff"
     shown = host(workdir=f"{home}/tfdeploy", python=f"{home}/bin/python")
     shown.update(
@@ -248,23 +248,23 @@ def test_names_that_are_not_utf8_stand_in_plans() -> None:
     )
 
 
-def test_a_host_that_the_inventory_lacks_has_no_address() -> None:
+def test_host_missing_from_inventory_has_no_address() -> None:
     plan, _ = fetch_plan(Hosts(n1=host(host="n7")), sought("n1"))  # type: ignore[arg-type]
-    assert [(each.name, each.address) for each in hosts_of(plan)] == [
+    assert [(host.name, host.address) for host in hosts_of(plan)] == [
         ("n7", ""),
         ("n2", "10.0.0.2"),
     ]
 
 
 @pytest.mark.fault("62 two hosts hold different plans: both named")
-def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
+def test_run_with_two_plans_has_no_plan_and_both_hosts_are_stopped() -> None:
     fleet: Any = Hosts(n1=older_plan(stop_grace_s=0.0), n2=host(host="n7"))
     with pytest.raises(
         HostFailed, match=r"2 different plans of digits-1: plan 1 is on n1; plan 2 is on n2"
     ):
         fetch_plan(fleet, sought("n1", "n2"))
     plan = plan_to_stop(fleet, sought("n1", "n2"), ())
-    assert {each.name: each.address for each in hosts_of(plan)} == {
+    assert {host.name: host.address for host in hosts_of(plan)} == {
         "n1": "10.0.0.1",
         "n2": "10.0.0.2",
         "n7": "",
@@ -273,26 +273,26 @@ def test_two_plans_of_one_run_are_no_plan_and_both_hosts_are_stopped() -> None:
 
 
 @pytest.mark.fault("62 one host alone shows a plan that leaves a silent host out")
-def test_a_silent_host_is_stopped_too_unless_two_hosts_show_one_plan() -> None:
+def test_silent_host_is_stopped_unless_two_hosts_have_same_plan() -> None:
     silent = (Host(name="n5", address="10.0.0.5"),)
-    one = plan_to_stop(Hosts(n1=older_plan()), sought("n1"), silent)  # type: ignore[arg-type]
-    assert "n5" in [each.host for each in one.hosts]
-    two = plan_to_stop(Hosts(n1=older_plan(), n2=older_plan()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
-    assert "n5" not in [each.host for each in two.hosts]
+    plan_of_one = plan_to_stop(Hosts(n1=older_plan()), sought("n1"), silent)  # type: ignore[arg-type]
+    assert "n5" in [plan_host.host for plan_host in plan_of_one.hosts]
+    plan_of_two = plan_to_stop(Hosts(n1=older_plan(), n2=older_plan()), sought("n1", "n2"), silent)  # type: ignore[arg-type]
+    assert "n5" not in [plan_host.host for plan_host in plan_of_two.hosts]
 
 
-def test_what_holds_a_run_is_stopped_whatever_plan_it_shows() -> None:
+def test_hosts_with_run_are_stopped_despite_invalid_plans() -> None:
     plan = plan_to_stop(Hosts(n1=["garbage"], n2=None), sought("n1", "n2"), ())  # type: ignore[arg-type]
     assert hosts_of(plan) == INVENTORY and not plan.tasks
 
 
-def test_the_longest_job_has_runs_that_are_found() -> None:
+def test_runs_of_job_with_longest_name_are_found() -> None:
     job = "j" * 63
     run = f"{job}-20261121-101500-3fa1"
     assert read_shown(json.dumps(older_plan(run=run, job=job)).encode(), run, job, {}).run == run
 
 
-def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() -> None:
+def test_common_plan_is_sent_once_and_without_commands_of_tasks() -> None:
     sent: list[bool] = []
 
     class Counting(Answer):
@@ -319,6 +319,6 @@ def test_a_plan_that_all_hold_is_sent_once_and_without_the_words_of_its_tasks() 
     ]
 
 
-def test_who_says_the_same_without_being_asked_has_no_plan() -> None:
+def test_unrequested_answer_that_plan_is_same_is_refused() -> None:
     with pytest.raises(HostFailed, match="is refused"):
         fetch_plan(Hosts(n1=b""), sought("n1"))  # type: ignore[arg-type]

@@ -28,11 +28,11 @@ from tfdeploy.operations.sending.deletions import is_most, loss_notes, never_con
         (51, 100, True),
     ],
 )
-def test_most_is_more_than_half_and_more_than_a_few(losing: int, files: int, asks: bool) -> None:
+def test_question_is_asked_only_above_half_and_minimum(losing: int, files: int, asks: bool) -> None:
     assert is_most(losing, files) == asks
 
 
-def test_what_is_not_agreed_to_is_refused_with_the_numbers_and_the_hosts() -> None:
+def test_deletion_without_consent_is_refused_with_numbers_and_hosts() -> None:
     losing = {"digits": {"n2": (900, 1000), "n1": (1900, 2000)}}
     with pytest.raises(Refused) as caught:
         refuse_losses(losing, never_confirm)
@@ -43,7 +43,7 @@ def test_what_is_not_agreed_to_is_refused_with_the_numbers_and_the_hosts() -> No
     assert len(asked) == 1
 
 
-def test_a_few_files_are_deleted_without_a_question_and_said() -> None:
+def test_few_files_are_deleted_without_question_and_reported() -> None:
     losing = {"digits": {"n1": (4, 5), "n2": (4, 5), "n3": (1, 5)}}
     refuse_losses(losing, never_confirm)
     deleted = "they are deleted there, or after the run that reads them"
@@ -68,7 +68,7 @@ class Terminal(io.StringIO):
         ({"json": True}, "yes\n", False),
     ],
 )
-def test_the_question_is_asked_once_and_only_on_a_terminal(
+def test_question_is_asked_once_and_only_on_terminal(
     monkeypatch: pytest.MonkeyPatch, flags: dict[str, Any], typed: str | None, agreed: bool
 ) -> None:
     terminal = Terminal()

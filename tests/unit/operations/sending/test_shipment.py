@@ -10,7 +10,7 @@ from tfdeploy.operations.sending.shipment import read_shipment
 from tfdeploy.planning.source.imports import from_outside, modules_asked
 
 
-def test_hosts_are_asked_for_what_the_program_of_any_role_imports_and_none_of_it_is_sure(
+def test_imports_of_programs_of_all_roles_are_checked_and_none_is_certain(
     tmp_path: Path,
 ) -> None:
     (tmp_path / "worker.py").write_text("import pandas\n")
@@ -18,10 +18,14 @@ def test_hosts_are_asked_for_what_the_program_of_any_role_imports_and_none_of_it
     job = Job(name="two", mode="async", command=("python", "worker.py"), code=str(tmp_path))
     alone = read_shipment(job, None).program(job)
     assert [
-        (each.module, each.sure) for each in from_outside(job, alone, ("worker.py", "ps.py"))
+        (module_import.module, module_import.sure)
+        for module_import in from_outside(job, alone, ("worker.py", "ps.py"))
     ] == [("pandas", True)]
     job = replace(job, roles={"ps": RoleRule(command=("python", "ps.py"))})
-    both = read_shipment(job, None).program(job)
-    assert {"pandas", "zmq"} <= set(modules_asked(job, both))
-    imports = from_outside(job, both, ("worker.py", "ps.py"))
-    assert {each.module: each.sure for each in imports} == {"pandas": False, "zmq": False}
+    all_programs = read_shipment(job, None).program(job)
+    assert {"pandas", "zmq"} <= set(modules_asked(job, all_programs))
+    imports = from_outside(job, all_programs, ("worker.py", "ps.py"))
+    assert {module_import.module: module_import.sure for module_import in imports} == {
+        "pandas": False,
+        "zmq": False,
+    }

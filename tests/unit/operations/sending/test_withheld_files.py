@@ -55,7 +55,7 @@ def put(home: Path, path: str, text: str = KEY) -> str:
     return str(place)
 
 
-def test_files_of_secrets_and_of_every_host(home: Path) -> None:
+def test_files_of_secrets_and_of_every_host_are_withheld(home: Path) -> None:
     host = {"address": "192.0.2.1", "identity_file": "~/keys/id", "known_hosts": "~/keys/hosts"}
     other = Host(name="n2", address="192.0.2.2", identity_file="~/keys/mine.pub")
     sources = {
@@ -69,7 +69,7 @@ def test_files_of_secrets_and_of_every_host(home: Path) -> None:
     assert "keys/mine.pub" not in withheld
 
 
-def test_keys_and_known_hosts_of_ssh_are_found_without_asking_ssh(home: Path) -> None:
+def test_ssh_keys_and_known_hosts_are_found_without_running_ssh(home: Path) -> None:
     for path in (
         ".ssh/id_ed25519",
         "keys/of n1",

@@ -26,18 +26,16 @@ def read(folder: Path) -> list[LogLine]:
     return [line for batch in batches for line in lines_of(batch)]
 
 
-def test_lines_have_the_times_of_their_pieces(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_lines_have_times_of_their_chunks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = [
         (0, [(0, 1.0, 0, 1), (6, 2.0, 1, 1)], b"out 1\nerr 1\n"),
         (12, [(0, 3.0, 0, 2)], b"out 2\nnot end"),
     ]
     # After the log was removed on this machine, a second fetch began from the start of the log and
     # was interrupted.
-    again = pack_records(0, [(0, 1.0, 0, 1)], 6)
+    second_fetch = pack_records(0, [(0, 1.0, 0, 1)], 6)
     times = b"".join(pack_records(offset, records, len(blob)) for offset, records, blob in pieces)
-    (tmp_path / times_name("worker:0", "n1")).write_bytes(times + again + b"half")
+    (tmp_path / times_name("worker:0", "n1")).write_bytes(times + second_fetch + b"half")
     (tmp_path / "worker-0@n1.log").write_bytes(b"".join(blob for *_, blob in pieces))
     (tmp_path / "worker-0@n1.from-1000.log").write_bytes(b"after a gap\n")
     (tmp_path / "worker-0@n12.log").write_bytes(b"of another host\n")
@@ -53,7 +51,7 @@ def test_lines_have_the_times_of_their_pieces(
         assert collected == [*wanted, (3.0, "out", 2, b"after a gap")], block
 
 
-def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
+def test_damaged_times_are_tolerated(tmp_path: Path) -> None:
     (tmp_path / "worker-0@n1.log").write_bytes(b"a\nb\n" * 100)
     odd = RECORD.pack(0, float("nan"), 0, 1), RECORD.pack(2, 1e300, 0, 1), RECORD.pack(2, 1.0, 7, 1)
     for times in (
@@ -69,20 +67,22 @@ def test_damaged_times_are_no_bug(tmp_path: Path) -> None:
         assert all(0 <= line.time < 1e11 for line in lines)
 
 
-def test_a_log_without_times_has_that_of_its_file(tmp_path: Path) -> None:
+def test_lines_without_times_have_time_of_file(tmp_path: Path) -> None:
     (tmp_path / "worker-0@n1.log").write_bytes(b"a\nb\n")
     os.utime(tmp_path / "worker-0@n1.log", (7.0, 7.0))
     assert [(line.time, line.line) for line in read(tmp_path)] == [(7.0, b"a"), (7.0, b"b")]
 
 
-def test_only_what_a_host_cannot_give_is_taken_from_here(tmp_path: Path) -> None:
+def test_fetched_log_is_used_only_if_host_cannot_send_it(tmp_path: Path) -> None:
     (tmp_path / "worker-0@n1.log").write_bytes(b"a\n")
     fetched = FetchedLogs(tmp_path)
     assert fetched.read_instead("worker:0", "n1", BadAnswer("lies", where="n1")) is None
     assert fetched.read_instead("worker:1", "n1", OFF) is None and fetched.used == {}
     assert FetchedLogs(tmp_path / "none").read_instead("worker:0", "n1", OFF) is None
-    gone = AgentError("this host knows no run r1", code="unknown_run")
-    assert fetched.read_instead("worker:0", "n1", gone) is not None and fetched.used == {"n1": gone}
+    unknown_run = AgentError("this host knows no run r1", code="unknown_run")
+    assert fetched.read_instead("worker:0", "n1", unknown_run) is not None and fetched.used == {
+        "n1": unknown_run
+    }
 
 
 @given(
@@ -95,7 +95,7 @@ def test_only_what_a_host_cannot_give_is_taken_from_here(tmp_path: Path) -> None
         )
     )
 )
-def test_whatever_a_host_says_there_is_at_most_one_record_for_each_byte(
+def test_each_byte_has_at_most_one_record(
     records: list[tuple[int, float, int, int]],
 ) -> None:
     times = pack_records(100, records, 20)

@@ -35,9 +35,9 @@ def line(text: bytes, **fields: Any) -> LogLine:
 
 def kept(batches: list[list[LogLine]], **query: Any) -> list[bytes]:
     return [
-        each.line
+        log_line.line
         for batch in filter_batches(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches))
-        for each in batch
+        for log_line in batch
     ]
 
 
@@ -45,7 +45,7 @@ def any_of(*texts: bytes) -> tuple[re.Pattern[bytes], ...]:
     return tuple(map(re.compile, texts))
 
 
-def test_what_is_not_asked_for_costs_nothing() -> None:
+def test_empty_query_passes_batches_unchanged() -> None:
     batches = iter([[line(b"a")]])
     assert (
         filter_batches(LogQuery(tasks=("w:0",), last=3, context=2, gaps=True), "w:0", batches)
@@ -53,7 +53,7 @@ def test_what_is_not_asked_for_costs_nothing() -> None:
     )
 
 
-def test_by_time_attempt_and_stream() -> None:
+def test_filter_by_time_attempt_and_stream() -> None:
     batches = [[line(b"%d" % time, time=float(time))] for time in range(6)]
     assert kept(batches, since=2.0, until=4.0) == [b"2", b"3", b"4"]
     batches = [[line(b"%d" % attempt, attempt=attempt)] for attempt in (1, 2, 3)]
@@ -61,14 +61,14 @@ def test_by_time_attempt_and_stream() -> None:
     assert kept([[line(b"out")], [line(b"err", stream="err")]], stream="err") == [b"err"]
 
 
-def test_any_of_several_expressions_and_none_of_the_excluded() -> None:
+def test_line_matches_any_expression_and_no_excluded_one() -> None:
     batch = [[line(text) for text in (b"step 1", b"loss 2", b"step 2", b"\xff odd", b"other")]]
     assert kept(batch, grep=any_of(b"step", b"loss"), exclude=any_of(b"2$", b"x")) == [b"step 1"]
     assert kept(batch, exclude=any_of(b"step", b"loss")) == [b"\xff odd", b"other"]
     assert kept(batch, grep=any_of(b"\xff")) == [b"\xff odd"]
 
 
-def test_lines_around_a_match_like_grep() -> None:
+def test_context_lines_match_those_of_grep() -> None:
     batches = [[line(b"%d" % number)] for number in range(20)]
     matching = kept(batches, grep=any_of(b"^(3|5|12)$"), context=2, gaps=True)
     assert matching == [
@@ -82,24 +82,24 @@ TEXTS = some.lists(some.sampled_from([b"hit", b"a", b"b"]), max_size=60)
 
 
 @given(TEXTS, some.integers(1, 4), some.integers(1, 9))
-def test_lines_around_matches_are_those_within_reach(
-    texts: list[bytes], count: int, size: int
-) -> None:
+def test_context_has_all_lines_within_distance(texts: list[bytes], count: int, size: int) -> None:
     lines = [line(text, offset=number) for number, text in enumerate(texts)]
-    batches = [lines[at : at + size] for at in range(0, len(lines), size)]
+    batches = [lines[start : start + size] for start in range(0, len(lines), size)]
     query = LogQuery(tasks=("w:0",), grep=any_of(b"hit"), context=count, gaps=True)
-    shown = [each for batch in filter_batches(query, "w:0", iter(batches)) for each in batch]
+    shown = [
+        log_line for batch in filter_batches(query, "w:0", iter(batches)) for log_line in batch
+    ]
     hits = [number for number, text in enumerate(texts) if text == b"hit"]
     near = [
         number for number in range(len(texts)) if any(abs(number - hit) <= count for hit in hits)
     ]
-    assert [each.offset for each in shown if each.line != GAP] == near
-    assert sum(each.line == GAP for each in shown) == sum(
+    assert [log_line.offset for log_line in shown if log_line.line != GAP] == near
+    assert sum(log_line.line == GAP for log_line in shown) == sum(
         after - before > 1 for before, after in pairwise(near)
     )
 
 
-def test_lines_kept_for_a_match_that_may_come_are_bounded_in_bytes() -> None:
+def test_lines_held_for_later_match_are_bounded_in_bytes() -> None:
     lines = [[line(b"%d" % number + b"x" * (1 << 20))] for number in range(50)]
     matching = kept([*lines, [line(b"hit")]], grep=any_of(b"^hit"), context=1000)
     assert 5 < len(matching) < 10 and matching[-1] == b"hit"
@@ -115,7 +115,7 @@ list(filter_batches(LogQuery(tasks=("w:0",), grep=(re.compile(rb"(a+)+$"),)), "w
 """
 
 
-def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c() -> None:
+def test_ctrl_c_ends_endless_expression() -> None:
     with subprocess.Popen(
         [sys.executable, "-c", SLOW], stdout=subprocess.PIPE, stderr=subprocess.PIPE
     ) as looking:
@@ -124,5 +124,5 @@ def test_an_expression_that_takes_for_ever_is_ended_by_ctrl_c() -> None:
         with pytest.raises(subprocess.TimeoutExpired):
             looking.wait(0.5)
         os.kill(looking.pid, signal.SIGINT)
-        _, said = looking.communicate(timeout=120)
-        assert b"KeyboardInterrupt" in said
+        _, errors = looking.communicate(timeout=120)
+        assert b"KeyboardInterrupt" in errors

@@ -30,20 +30,20 @@ def split(chunks: list[tuple[int, bytes]], attempt: int = 1) -> list[tuple[str, 
 
 
 @given(CHUNKS)
-def test_each_stream_has_its_own_lines_however_chunks_are_cut(
+def test_each_stream_is_split_separately_for_any_chunks(
     chunks: list[tuple[int, bytes]],
 ) -> None:
     parts = split(chunks)
     for stream, name in ((0, "out"), (1, "err")):
-        whole = b"".join(chunk for which, chunk in chunks if which == stream)
+        whole = b"".join(chunk for chunk_stream, chunk in chunks if chunk_stream == stream)
         expected = whole.split(b"\n")
         if not expected[-1]:
             expected.pop()
-        assert [line for which, line, _ in parts if which == name] == expected
+        assert [line for line_stream, line, _ in parts if line_stream == name] == expected
 
 
 @given(CHUNKS)
-def test_one_blob_with_records_is_the_same_as_its_chunks(chunks: list[tuple[int, bytes]]) -> None:
+def test_blob_with_records_gives_same_lines_as_chunks(chunks: list[tuple[int, bytes]]) -> None:
     records, blob = [], b""
     for number, (stream, chunk) in enumerate(chunks):
         records.append([len(blob), float(number), stream, 1])
@@ -53,11 +53,11 @@ def test_one_blob_with_records_is_the_same_as_its_chunks(chunks: list[tuple[int,
     assert [(line.stream, line.line, line.offset) for line in log_lines] == split(chunks)
 
 
-def test_offsets_name_the_first_byte_of_a_line() -> None:
+def test_offset_is_first_byte_of_line() -> None:
     assert split([(0, b"ab\ncd"), (0, b"e\n")]) == [("out", b"ab", 0), ("out", b"cde", 3)]
 
 
-def test_a_new_attempt_begins_a_new_line() -> None:
+def test_new_attempt_begins_new_line() -> None:
     splitter = LineSplitter("worker:0", "n1")
     log_lines = lines(
         splitter.feed(0, [[0, 1.0, 0, 1]], b"cut o"), splitter.feed(5, [[0, 2.0, 0, 2]], b"again\n")
@@ -65,7 +65,7 @@ def test_a_new_attempt_begins_a_new_line() -> None:
     assert [(line.attempt, line.line) for line in log_lines] == [(1, b"cut o"), (2, b"again")]
 
 
-def test_a_line_without_end_is_cut_and_memory_stays_bounded() -> None:
+def test_endless_line_is_cut_and_memory_is_bounded() -> None:
     splitter = LineSplitter("worker:0", "n1")
     collected = []
     for number in range(40):

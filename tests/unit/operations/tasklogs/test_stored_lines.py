@@ -17,7 +17,7 @@ from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
 
 
 @given(some.lists(some.integers(0, 4), max_size=8), some.integers(0, 10))
-def test_the_last_lines_are_the_last_ones_however_they_arrive(sizes: list[int], count: int) -> None:
+def test_last_lines_do_not_depend_on_batches(sizes: list[int], count: int) -> None:
     numbers = iter(range(100))
     batches = [
         [
@@ -38,7 +38,7 @@ def test_the_last_lines_are_the_last_ones_however_they_arrive(sizes: list[int], 
     assert kept == (every[-count:] if count else [])
 
 
-def test_the_last_lines_do_not_begin_with_a_gap() -> None:
+def test_last_lines_do_not_begin_with_gap() -> None:
     line = LogLine(time=0.0, task="worker:0", host="n1", attempt=1, stream="out", line=b"1")
     gap, two = line._replace(stream="", line=b"--"), line._replace(line=b"2")
     assert last_lines(iter([[line], [gap, two]]), 2) == [[two]]
@@ -62,7 +62,7 @@ class Growing:
         self, verb: Flow[LogPiece, LogEnd], args: dict[str, Any], *, silence_s: float | None = None
     ) -> Any:
         self.asked += 1
-        assert self.asked < 100, "read for ever"
+        assert self.asked < 100, "the log is read endlessly"
         start = args.get("cursors", {}).get("worker:0", 0)
         end = min(self.length, start + PULL_BYTES)
         piece = LogPiece(task="worker:0", offset=start, records=[(0, 1.0, 1, 1)])
@@ -82,7 +82,7 @@ class Stream(list[Any]):
 
 
 @pytest.mark.parametrize(("grows", "says_ends"), [(10, True), (2 * PULL_BYTES, True), (10, False)])
-def test_a_log_that_grows_while_it_is_read_has_an_end(grows: int, says_ends: bool) -> None:
+def test_reading_of_growing_log_ends(grows: int, says_ends: bool) -> None:
     growing = Growing(3 * PULL_BYTES + 5, grows, says_ends)
     fleet: Any = SimpleNamespace(connect=lambda hosts: {"n1": growing})
     plan: Any = SimpleNamespace(

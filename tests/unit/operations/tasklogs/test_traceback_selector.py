@@ -41,10 +41,10 @@ def log_line(text: str, time: float, stream: str = "err", attempt: int = 1) -> L
 
 
 def selected(texts: list[str], **query: Any) -> list[str]:
-    """Return the selected ones of lines that arrive one by one, each in its own second."""
-    lines = [log_line(text, float(at)) for at, text in enumerate(texts)]
-    wanted = LineFilter(LogQuery(tasks=("worker:0",), **query), "worker:0")
-    return [each.line.decode() for line in lines for each in wanted([line])]
+    """Return the selected lines. The lines arrive one by one, each in its own second."""
+    lines = [log_line(text, float(second)) for second, text in enumerate(texts)]
+    select = LineFilter(LogQuery(tasks=("worker:0",), **query), "worker:0")
+    return [chosen.line.decode() for line in lines for chosen in select([line])]
 
 
 def any_of(*texts: str) -> tuple[re.Pattern[bytes], ...]:
@@ -52,16 +52,16 @@ def any_of(*texts: str) -> tuple[re.Pattern[bytes], ...]:
 
 
 @pytest.mark.parametrize("traceback", [FIRST, CHAINED], ids=["one", "chain"])
-def test_errors_are_whole_tracebacks(traceback: list[str]) -> None:
+def test_errors_selects_whole_tracebacks(traceback: list[str]) -> None:
     assert selected(["step 1", *traceback, "step 2", "", "step 3"], errors=True) == traceback
 
 
-def test_a_traceback_with_the_prefix_of_a_logger() -> None:
+def test_traceback_with_prefix_of_logger() -> None:
     lines = [f"[rank0]: {text}" for text in CHAINED]
     assert selected(["[rank0]: step 1", *lines, "[rank0]: step 2"], errors=True) == lines
 
 
-def test_a_syntax_error_of_the_main_file() -> None:
+def test_syntax_error_of_main_file() -> None:
     lines = [
         '  File "train.py", line 2',
         "    print 1",
@@ -91,31 +91,31 @@ def test_lines_that_report_an_error(text: str) -> None:
 @pytest.mark.parametrize(
     "text", ["mean squared error: 0.5", "W tensorflow/a.cc:1] slow", "0 errors"]
 )
-def test_lines_that_report_none(text: str) -> None:
+def test_lines_that_report_no_error(text: str) -> None:
     assert selected([text], errors=True) == []
 
 
-@pytest.mark.parametrize("found", ["Traceback", "main", "ValueError"])
-def test_an_expression_selects_the_whole_traceback(found: str) -> None:
+@pytest.mark.parametrize("pattern", ["Traceback", "main", "ValueError"])
+def test_matching_expression_selects_whole_traceback(pattern: str) -> None:
     lines = ["step 1", *FIRST, "step 2"]
-    assert selected(lines, grep=any_of(found)) == FIRST
-    assert selected(lines, grep=any_of(found, "step 2")) == [*FIRST, "step 2"]
+    assert selected(lines, grep=any_of(pattern)) == FIRST
+    assert selected(lines, grep=any_of(pattern, "step 2")) == [*FIRST, "step 2"]
     assert selected(lines, grep=any_of("step")) == ["step 1", "step 2"]
 
 
-def test_an_excluded_expression_drops_the_whole_traceback() -> None:
+def test_excluded_expression_drops_whole_traceback() -> None:
     lines = ["ERROR one", *FIRST, "ERROR two"]
     assert selected(lines, errors=True, exclude=any_of("no data", "two")) == ["ERROR one"]
     assert selected(lines, grep=any_of("File"), exclude=any_of("main")) == []
     assert selected(lines, errors=True, grep=any_of("no data")) == FIRST
 
 
-def test_context_around_errors() -> None:
+def test_context_lines_around_errors() -> None:
     lines = [*map(str, range(5)), *FIRST, "5", "6"]
     assert selected(lines, errors=True, context=1) == ["4", *FIRST, "5"]
 
 
-def test_a_heading_names_attempt_and_time() -> None:
+def test_heading_names_attempt_and_time() -> None:
     lines = ["step", *FIRST, "step", "ERROR", "ERROR", *FIRST]
     assert selected(lines, errors=True, gaps=True) == [
         "-- attempt 1, 1970-01-01T00:00:01Z",
@@ -128,23 +128,23 @@ def test_a_heading_names_attempt_and_time() -> None:
     ]
 
 
-def test_lines_of_the_other_stream_do_not_end_a_traceback() -> None:
+def test_lines_of_other_stream_do_not_end_traceback() -> None:
     wanted = LineFilter(LogQuery(tasks=("worker:0",), errors=True), "worker:0")
     shown = []
     for at, text in enumerate(FIRST):
         shown += wanted([log_line(text, float(at))])
         shown += wanted([log_line("step", float(at), stream="out")])
-    assert [each.line.decode() for each in shown] == FIRST
+    assert [chosen.line.decode() for chosen in shown] == FIRST
 
 
-def test_a_traceback_of_the_next_attempt_is_another_one() -> None:
+def test_traceback_of_next_attempt_is_separate() -> None:
     wanted = LineFilter(LogQuery(tasks=("worker:0",), errors=True, gaps=True), "worker:0")
     shown = []
     for attempt in (1, 2):
         for text in FIRST:
             shown += wanted([log_line(text, 5.0, attempt=attempt)])
     heading = "-- attempt %d, 1970-01-01T00:00:05Z"
-    assert [each.line.decode() for each in shown] == [
+    assert [chosen.line.decode() for chosen in shown] == [
         heading % 1,
         *FIRST,
         heading % 2,
@@ -152,7 +152,7 @@ def test_a_traceback_of_the_next_attempt_is_another_one() -> None:
     ]
 
 
-def test_a_traceback_without_end_is_not_held_for_ever() -> None:
+def test_endless_traceback_is_not_held_back_endlessly() -> None:
     lines = [FIRST[0], *(f"  {number}" for number in range(3000))]
     assert selected(lines, grep=any_of("absent")) == []
     assert selected([*lines, "hit"], grep=any_of("hit"), context=1)[-1] == "hit"

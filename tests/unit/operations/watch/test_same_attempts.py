@@ -34,7 +34,7 @@ FROM_THE_START = [BEGAN + 0.1 * number for number in range(1200)]
 WATCHERS = {
     "from the start": FROM_THE_START,
     "from the start, who saw no end": [
-        each for each in FROM_THE_START if not DIED <= each < DIED + 0.06
+        time for time in FROM_THE_START if not DIED <= time < DIED + 0.06
     ],
     "seldom": [BEGAN + 1, DIED - 20, AGAIN + 30],
     "between death and restart": [DIED + 1, AGAIN + 1],
@@ -42,14 +42,14 @@ WATCHERS = {
 }
 
 
-def events_of(history: History, looks: Sequence[float]) -> list[Event]:
+def events_of(history: History, request_times: Sequence[float]) -> list[Event]:
     """Return the events that a follower of the run gets if it asks the host at these times."""
-    told: list[Event] = []
+    events: list[Event] = []
     fleet: Any = None
-    watch = Watch(fleet, PLAN, told.append)
-    for change in history.changes(looks):
+    watch = Watch(fleet, PLAN, events.append)
+    for change in history.changes(request_times):
         watch.receive(HOST, change)
-    return told
+    return events
 
 
 def rows_of(history: History, now: float) -> list[Attempt]:
@@ -57,15 +57,15 @@ def rows_of(history: History, now: float) -> list[Attempt]:
     return [attempt_of_host(TASK, msgspec.convert(row, AttemptRow)) for row in history.rows(now)]
 
 
-def board_of(history: History, looks: Sequence[float]) -> Dashboard:
+def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
     """Return a dashboard that asked the host for earlier attempts at its start."""
     board = Dashboard(PLAN)
-    told = events_of(history, looks)
-    for event in told[:2]:
+    events = events_of(history, request_times)
+    for event in events[:2]:
         board(event)
     board.apply_events()
-    board.begin_with(Samples(attempts={TASK: rows_of(history, looks[0])}))
-    for event in told[2:]:
+    board.add_past_samples(Samples(attempts={TASK: rows_of(history, request_times[0])}))
+    for event in events[2:]:
         board(event)
     board.apply_events()
     return board
@@ -79,112 +79,131 @@ def drawn(board: Dashboard) -> tuple[Row, list[str]]:
         Frame(scene=board.scene, marks=marked, shown=[TASK], width=100, height=30, now=NOW), 30
     )
     deaths = [
-        each.folded_text
-        for each in board.happenings.in_order
-        if each.folded_text.startswith(f"{TASK}@{HOST} killed")
+        happening.folded_text
+        for happening in board.happenings.in_order
+        if happening.folded_text.startswith(f"{TASK}@{HOST} killed")
     ]
     return list(rows[1]), deaths
 
 
-def page_of(history: History, told: Iterable[Event], now: float = NOW) -> tuple[list[Attempt], str]:
+def page_of(
+    history: History, events: Iterable[Event], now: float = NOW
+) -> tuple[list[Attempt], str]:
     """Return the attempts in a report, and the timeline of the report.
 
     `told` has the events that this machine has recorded.
     """
     view = run_view(PLAN, {}, {TASK: history.status(now)})
-    recorded = tuple(event_from_json(event_to_json(event)) for event in told)
+    recorded = tuple(event_from_json(event_to_json(event)) for event in events)
     report = RunReport(
         plan=PLAN, view=view, made=now, events=recorded, attempts={TASK: rows_of(history, now)}
     )
-    attempts_of_task = [each for each in attempts(report) if each.task == TASK]
+    attempts_of_task = [attempt for attempt in attempts(report) if attempt.task == TASK]
     return attempts_of_task, timeline(attempts_of_task, BEGAN, now)
 
 
 @pytest.mark.parametrize("watcher", WATCHERS)
-def test_a_killed_attempt_is_red_whoever_watched(watcher: str) -> None:
-    looks = WATCHERS[watcher]
-    board, first = board_of(KILLED, looks), board_of(KILLED, FROM_THE_START)
-    assert [each.describe_end for each in board.progress.attempts_of(TASK)] == ["killed: 9", ""]
+def test_killed_attempt_is_red_in_every_view(watcher: str) -> None:
+    request_times = WATCHERS[watcher]
+    board, first = board_of(KILLED, request_times), board_of(KILLED, FROM_THE_START)
+    assert [attempt.describe_end for attempt in board.progress.attempts_of(TASK)] == [
+        "killed: 9",
+        "",
+    ]
     row, deaths = drawn(board)
     assert (row, deaths) == drawn(first) and deaths == ["worker:1@n3 killed by signal 9"]
     assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], (
         row
     )
 
-    nobody, page = page_of(KILLED, ())
-    assert [(each.outcome, each.ended) for each in nobody] == [("killed", DIED), (None, None)]
-    assert page_of(KILLED, events_of(KILLED, looks)) == (nobody, page)
+    attempts_without_events, page = page_of(KILLED, ())
+    assert [(attempt.outcome, attempt.ended) for attempt in attempts_without_events] == [
+        ("killed", DIED),
+        (None, None),
+    ]
+    assert page_of(KILLED, events_of(KILLED, request_times)) == (attempts_without_events, page)
     assert 'class="bar bad"><title>worker:1, attempt 1: killed: 9 after 38 s</title>' in page
 
 
-def test_while_it_waits_to_start_again_its_death_is_told_already() -> None:
+def test_death_is_shown_while_task_waits_to_restart() -> None:
     now = DIED + 2
-    for looks in ([BEGAN + 1, DIED - 1, now], [now]):
-        (one,) = board_of(KILLED, looks).progress.attempts_of(TASK)
-        assert (one.outcome, one.signal, one.reason, one.ended) == ("killed", 9, None, DIED)
-        assert page_of(KILLED, events_of(KILLED, looks), now) == page_of(KILLED, (), now)
+    for request_times in ([BEGAN + 1, DIED - 1, now], [now]):
+        (attempt,) = board_of(KILLED, request_times).progress.attempts_of(TASK)
+        assert (attempt.outcome, attempt.signal, attempt.reason, attempt.ended) == (
+            "killed",
+            9,
+            None,
+            DIED,
+        )
+        assert page_of(KILLED, events_of(KILLED, request_times), now) == page_of(KILLED, (), now)
 
 
-def test_events_of_an_older_version_had_no_end_of_it() -> None:
+def test_end_of_attempt_is_known_without_event_of_older_version() -> None:
     """Test events that an older version recorded, without an event for the end of an attempt.
 
     The host no longer knows the attempt. But the status of the task, which waits to restart, says
     how the attempt ended.
     """
-    told = [
+    events = [
         event
         for event in events_of(KILLED, [BEGAN + 1, DIED + 1])
         if event.data["state"] != "ended"
     ]
     board = Dashboard(PLAN)
-    fold_events(board.progress, told)
-    (one,) = board.progress.attempts_of(TASK)
-    assert (one.outcome, one.reason, one.ended) == ("killed", None, DIED)
+    fold_events(board.progress, events)
+    (attempt,) = board.progress.attempts_of(TASK)
+    assert (attempt.outcome, attempt.reason, attempt.ended) == ("killed", None, DIED)
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_any_looks_give_the_same_attempts(seed: int) -> None:
+def test_attempts_do_not_depend_on_times_of_requests(seed: int) -> None:
     """Test followers that ask the host at random times: rarely, as after a lost connection, or many
     times a second.
     """
     chance = random.Random(seed)
-    lived, at = [], BEGAN
+    ended_attempts, attempt_start = [], BEGAN
     for _ in range(chance.randint(1, 12)):
-        until = at + chance.choice((0.3, 2.0, 40.0)) * chance.random()
+        attempt_end = attempt_start + chance.choice((0.3, 2.0, 40.0)) * chance.random()
         ways = (
             ("killed", None, 9, None),
             ("failed", 1, None, None),
             ("stopped", None, 15, "the gang starts again"),
         )
         outcome, exit_code, signal, reason = chance.choice(ways)
-        lived.append(
+        ended_attempts.append(
             PastAttempt(
-                since=at,
-                until=until,
+                since=attempt_start,
+                until=attempt_end,
                 outcome=outcome,
                 exit_code=exit_code,
                 signal=signal,
                 reason=reason,
             )
         )
-        at = until + chance.choice((0.02, 1.0, 20.0)) * chance.random()
+        attempt_start = attempt_end + chance.choice((0.02, 1.0, 20.0)) * chance.random()
     history, end = (
-        History([*lived, PastAttempt(since=at, until=None)], noticed_s=chance.choice((0.0, 0.05))),
-        at + 1,
+        History(
+            [*ended_attempts, PastAttempt(since=attempt_start, until=None)],
+            noticed_s=chance.choice((0.0, 0.05)),
+        ),
+        attempt_start + 1,
     )
-    looks = [*sorted(chance.uniform(BEGAN, end) for _ in range(chance.choice((1, 5, 500)))), end]
-    board = board_of(history, looks)
+    request_times = [
+        *sorted(chance.uniform(BEGAN, end) for _ in range(chance.choice((1, 5, 500)))),
+        end,
+    ]
+    board = board_of(history, request_times)
     want = [
-        (each.since, each.until, each.outcome if each.until else None, each.reason)
-        for each in history.attempts
+        (attempt.since, attempt.until, attempt.outcome if attempt.until else None, attempt.reason)
+        for attempt in history.attempts
     ]
     collected = [
-        (each.started, each.ended, each.outcome, each.reason)
-        for each in board.progress.attempts_of(TASK)
+        (attempt.started, attempt.ended, attempt.outcome, attempt.reason)
+        for attempt in board.progress.attempts_of(TASK)
     ]
     assert collected == want
-    told = events_of(history, looks)
-    assert page_of(history, told, end) == page_of(history, (), end)
-    ended = [event.attempt for event in told if event.data["state"] == "ended"]
+    events = events_of(history, request_times)
+    assert page_of(history, events, end) == page_of(history, (), end)
+    ended = [event.attempt for event in events if event.data["state"] == "ended"]
     # The end of each attempt is reported only once.
     assert len(ended) == len(set(ended))

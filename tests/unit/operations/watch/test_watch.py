@@ -49,47 +49,47 @@ def view(state: str, cause: str | None = None) -> RunView:
     )
 
 
-def test_a_state_is_told_once_and_that_all_is_well_again() -> None:
-    told: list[Event] = []
+def test_state_is_reported_once_and_recovery_too() -> None:
+    events: list[Event] = []
     fleet: Any = None
-    watch = Watch(fleet, PLAN, told.append)
-    for each in (
+    watch = Watch(fleet, PLAN, events.append)
+    for reported_view in (
         view("running", "n3 rebooted"),
         view("running", "n3 rebooted"),
         view("running"),
         view("running"),
         view("succeeded"),
     ):
-        watch.emit_run(each)
-    assert [(event.data["state"], event.data["cause"]) for event in told] == [
+        watch.emit_run(reported_view)
+    assert [(event.data["state"], event.data["cause"]) for event in events] == [
         ("running", "n3 rebooted"),
         ("running", None),
         ("succeeded", None),
     ]
 
 
-def test_a_metric_that_its_host_does_not_read_any_more_is_told_once() -> None:
-    told: list[Event] = []
+def test_metric_no_longer_read_by_host_is_reported_once() -> None:
+    events: list[Event] = []
     fleet: Any = None
-    watch = Watch(fleet, replace(PLAN, metrics={"acc": "(a+)+$", "step": "step"}), told.append)
+    watch = Watch(fleet, replace(PLAN, metrics={"acc": "(a+)+$", "step": "step"}), events.append)
     for stopped in ([], ["acc"], ["acc", "a name that the job lacks"], ["acc"]):
         task = TaskSample(time=1.0, stopped=stopped)
         watch.receive(
             "n2", RunChange(samples=NewestSamples(HostSample(time=1.0), {"worker:0": task}))
         )
-    notes = [event.data for event in told if event.kind == "note"]
+    notes = [event.data for event in events if event.kind == "note"]
     text = "worker:0: acc: not read any more: the regular expression takes too long for its lines"
     assert notes == [{"level": "warning", "text": text}] and watch.stopped == {"worker:0": ["acc"]}
 
 
-def test_a_host_whose_run_folder_was_removed_has_lost_its_task() -> None:
-    told: list[Event] = []
+def test_task_is_lost_if_host_lost_run_folder() -> None:
+    events: list[Event] = []
     fleet: Any = None
-    watch = Watch(fleet, PLAN, told.append)
+    watch = Watch(fleet, PLAN, events.append)
     running = wire.TaskStatus(
         run="r1", task="worker:0", host="n2", attempt=1, state="running", pid=35, up=True
     )
     watch.receive("n2", RunChange(task=running))
     watch.receive("n2", AgentError("this host knows no run r1", code="unknown_run"))
     assert (watch.tasks["worker:0"].state, watch.tasks["worker:0"].pid) == ("lost", 35)
-    assert [event.data["state"] for event in told if event.kind == "task"] == ["running", "lost"]
+    assert [event.data["state"] for event in events if event.kind == "task"] == ["running", "lost"]

@@ -32,7 +32,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("feeds", CASES)
-def test_who_is_to_blame(feeds: str) -> None:
+def test_blamed_hosts_and_lines(feeds: str) -> None:
     members = {name: Member(name=name, site=site) for name, site in SITES.items()}
     doubts = [
         Doubt(child, parent or CONTROL_MACHINE)

@@ -61,7 +61,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_the_first_plan(case: str) -> None:
+def test_first_plan_of_members(case: str) -> None:
     members, expected = CASES[case]
     plan = first_plan(members, TOTAL)
     assert plan.stripes == 1
@@ -73,12 +73,12 @@ TREES = [(5, 1), (8, 32 << 20), (16, 64 << 20), (17, 1 << 40), (10_000, 10**10)]
 
 
 @pytest.mark.parametrize(("hosts", "total"), [*CHAINS, *TREES])
-def test_a_chain_for_few_hosts_that_get_much(hosts: int, total: int) -> None:
+def test_few_hosts_with_much_data_form_chain(hosts: int, total: int) -> None:
     assert stripes_for(hosts, total) == (1 if (hosts, total) in CHAINS else 2)
 
 
 @pytest.mark.parametrize("hosts", [17, 40, 64, 1001])
-def test_in_trees_each_host_feeds_in_one_and_no_more_than_its_uplink_bears(hosts: int) -> None:
+def test_each_host_sends_in_one_tree_and_within_its_uplink(hosts: int) -> None:
     plan = first_plan([lacking(f"n{number}") for number in range(hosts)], 1 << 20)
     assert plan.stripes == 2
     feeding = [
@@ -102,7 +102,7 @@ def depth(plan: FeedPlan, stripe: int) -> int:
     return max(up(name) for name in parents)
 
 
-def test_in_trees_each_site_is_entered_once_in_each_stripe() -> None:
+def test_each_site_is_entered_once_in_each_stripe() -> None:
     members = [lacking(f"n{number}", site=f"s{number % 5}") for number in range(60)]
     sites = {member.name: member.site for member in members}
     plan = first_plan(members, 1 << 20)
@@ -115,18 +115,18 @@ def test_in_trees_each_site_is_entered_once_in_each_stripe() -> None:
     assert len(entered) == 10
 
 
-def test_in_trees_one_source_feeds_the_first_host_of_each_stripe_and_two_share_the_stripes() -> (
-    None
-):
+def test_one_source_feeds_both_stripes_and_two_sources_share_them() -> None:
     incomplete = [lacking(f"n{number}") for number in range(20)]
-    one = first_plan([complete("s"), *incomplete], 1 << 20)
-    assert [feed for feed in one.feeds if feed.parent in (CONTROL_MACHINE, "s")] == [
+    plan_with_one_source = first_plan([complete("s"), *incomplete], 1 << 20)
+    assert [
+        feed for feed in plan_with_one_source.feeds if feed.parent in (CONTROL_MACHINE, "s")
+    ] == [
         Feed("s", "n0", 0),
         Feed("s", "n1", 1),
     ]
-    two = first_plan([complete("s"), complete("t"), *incomplete], 1 << 20)
+    plan_with_two_sources = first_plan([complete("s"), complete("t"), *incomplete], 1 << 20)
     assert {
         (feed.parent, feed.stripe)
-        for feed in two.feeds
+        for feed in plan_with_two_sources.feeds
         if feed.parent in (CONTROL_MACHINE, "s", "t")
     } == {("s", 0), ("t", 1)}

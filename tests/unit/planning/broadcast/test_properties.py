@@ -85,7 +85,7 @@ def assert_sound(
 
 
 @given(histories())
-def test_whatever_happens_each_lacking_member_is_fed_once_in_each_stripe_and_nothing_goes_in_circles(
+def test_every_plan_feeds_each_lacking_member_once_per_stripe_without_cycles(
     moments,
 ) -> None:
     plan = first_plan(moments[0][0], 2 * STRIPE)
@@ -96,7 +96,7 @@ def test_whatever_happens_each_lacking_member_is_fed_once_in_each_stripe_and_not
 
 
 @given(histories())
-def test_where_nothing_happens_any_more_it_soon_stays_the_same_plan(moments) -> None:
+def test_plan_soon_becomes_stable_without_changes(moments) -> None:
     plan = first_plan(moments[0][0], 2 * STRIPE)
     for members, shut, out in moments:
         seen = [plan]
@@ -107,7 +107,7 @@ def test_where_nothing_happens_any_more_it_soon_stays_the_same_plan(moments) -> 
 
 
 @given(st.integers(2, 40), st.data())
-def test_a_death_moves_those_that_it_fed_and_no_other(count: int, data: st.DataObject) -> None:
+def test_death_moves_only_children_of_dead_host(count: int, data: st.DataObject) -> None:
     members = [Member(name=f"n{number}", wanted_bytes=STRIPE) for number in range(count)]
     plan = first_plan(members, STRIPE)
     dead = data.draw(st.sampled_from(members)).name

@@ -24,7 +24,7 @@ from tfdeploy.planning.cluster.addresses import Advertised, advertised, check, r
         ("localhost", None, "127.0.0.1", "127.0.0.1"),
     ],
 )
-def test_called(
+def test_advertised_address(
     address: str, advertise: str | None, sshd: str | None, expected: str, facts_of: Any
 ) -> None:
     host = Host(name="n1", address=address, advertise=advertise)
@@ -59,7 +59,7 @@ def checked(
         ),
     ],
 )
-def test_fine(addresses: tuple[str, ...], facts_of: Any) -> None:
+def test_accepted_addresses(addresses: tuple[str, ...], facts_of: Any) -> None:
     assert checked(facts_of, *addresses) == ()
 
 
@@ -74,17 +74,17 @@ def test_fine(addresses: tuple[str, ...], facts_of: Any) -> None:
         (("224.0.0.1",), "no address"),
     ],
 )
-def test_refused(addresses: tuple[str, ...], words: str, facts_of: Any) -> None:
+def test_refused_addresses(addresses: tuple[str, ...], words: str, facts_of: Any) -> None:
     with pytest.raises(Refused, match=words):
         checked(facts_of, *addresses)
 
 
-def test_public_with_consent_is_said(facts_of: Any) -> None:
+def test_public_address_with_consent_gives_note(facts_of: Any) -> None:
     (note,) = checked(facts_of, "10.0.0.1", "8.8.8.8", allow_public=True)
     assert "n2" in note and "8.8.8.8" in note
 
 
-def test_a_name_that_is_loopback_on_a_host_of_the_run(facts_of: Any) -> None:
+def test_name_that_is_loopback_on_host_of_run_is_refused(facts_of: Any) -> None:
     with pytest.raises(Refused, match=r"calls n2 pc-02, and on n2 .*127\.0\.1\.1") as refused:
         checked(facts_of, "10.0.0.1", "pc-02", n2=("pc-02",))
     assert "advertise" in (refused.value.next or "")
@@ -96,9 +96,13 @@ def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
 
     None means that the host does not report what the name resolves to.
     """
-    told = {name: {} if each is None else {"pub.lan": each} for name, each in seen.items()}
+    resolved_by_host = {
+        name: {} if addresses is None else {"pub.lan": addresses}
+        for name, addresses in seen.items()
+    }
     return {
-        name: facts_of(Host(name=name, address=""), resolved=each) for name, each in told.items()
+        name: facts_of(Host(name=name, address=""), resolved=resolved)
+        for name, resolved in resolved_by_host.items()
     }
 
 
@@ -112,9 +116,7 @@ def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
         {"n1": None, "n2": ("::ffff:8.8.8.8",)},
     ],
 )
-def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(
-    facts_of: Any, seen: dict[str, Any]
-) -> None:
+def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[str, Any]) -> None:
     by_name = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", "")}
     with pytest.raises(
         Refused,
@@ -126,7 +128,7 @@ def test_a_name_that_is_public_on_one_host_is_refused_as_the_address_is(
     assert note.startswith("n1 stands in the cluster at pub.lan, which is the public address")
 
 
-def test_a_name_that_hosts_resolve_differently_is_named(facts_of: Any) -> None:
+def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
     by_name = {
         "n1": Advertised("pub.lan", ""),
         "n2": Advertised("10.0.0.2", ""),
@@ -146,7 +148,7 @@ def test_a_name_that_hosts_resolve_differently_is_named(facts_of: Any) -> None:
     )
 
 
-def test_what_most_hosts_resolve_counts(facts_of: Any) -> None:
+def test_address_resolved_by_most_hosts_is_used(facts_of: Any) -> None:
     facts = named(
         facts_of, n1=("10.0.0.1",), n2=("10.0.0.1", "10.0.0.4"), n3=("10.6.6.6",), n4=None
     )

@@ -71,15 +71,15 @@ COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dic
 ]  # fmt: skip
 
 
-def asked(mode: str, rules: dict[str, RoleRule] | None = None) -> Job:
+def job_with(mode: str, rules: dict[str, RoleRule] | None = None) -> Job:
     return Job(name="j", mode=mode, command=("python", "t.py"), code="/code", roles=rules or {})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize(("mode", "roles", "has", "rules", "options", "expected"), COUNTS)
-def test_seats(
+@pytest.mark.parametrize(("mode", "roles", "gpus_by_host", "rules", "options", "expected"), COUNTS)
+def test_tasks_of_mode(
     mode: str,
     roles: Any,
-    has: Any,
+    gpus_by_host: Any,
     rules: Any,
     options: Any,
     expected: str,
@@ -87,10 +87,10 @@ def test_seats(
     facts_of: Any,
 ) -> None:
     hosts: Inventory = inventory(**roles)
-    job, said = asked(mode, rules), Options(**options)
-    wished = role_requests(hosts, job, said)
-    check_roles(hosts, job, said, wished)
-    facts = {host.name: facts_of(host, has.get(host.name, 0)) for host in hosts.hosts}
+    job, cli_options = job_with(mode, rules), Options(**options)
+    wished = role_requests(hosts, job, cli_options)
+    check_roles(hosts, job, cli_options, wished)
+    facts = {host.name: facts_of(host, gpus_by_host.get(host.name, 0)) for host in hosts.hosts}
     placed = place_tasks(wished, {host.name: host for host in hosts.hosts}, facts, {})
     seats = [
         f"{s.role[0]}{s.index}@{s.host}" + (f"[{','.join(map(str, s.gpus))}]" if s.gpus else "")
@@ -127,14 +127,14 @@ CONTRADICTIONS: list[tuple[str, dict[str, str], dict[str, RoleRule], dict[str, i
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("mode", "roles", "rules", "options", "what"), CONTRADICTIONS)
-def test_a_mode_that_contradicts_the_roles(
-    mode: str, roles: Any, rules: Any, options: Any, what: str, inventory: Any
+@pytest.mark.parametrize(("mode", "roles", "rules", "options", "message"), CONTRADICTIONS)
+def test_mode_that_contradicts_roles_is_refused(
+    mode: str, roles: Any, rules: Any, options: Any, message: str, inventory: Any
 ) -> None:
-    hosts, job, said = inventory(**roles), asked(mode, rules), Options(**options)
+    hosts, job, cli_options = inventory(**roles), job_with(mode, rules), Options(**options)
     with pytest.raises(ConfigError) as refused:
-        check_roles(hosts, job, said, role_requests(hosts, job, said))
-    assert what in refused.value.what
+        check_roles(hosts, job, cli_options, role_requests(hosts, job, cli_options))
+    assert message in refused.value.what
     assert refused.value.next and refused.value.where
 
 
@@ -148,14 +148,14 @@ OF_TENSORFLOW: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("keys", "what"), OF_TENSORFLOW)
-def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(
-    keys: dict[str, Any], what: str, inventory: Any
+@pytest.mark.parametrize(("keys", "message"), OF_TENSORFLOW)
+def test_plain_refuses_tensorflow_settings_and_reserved_variables(
+    keys: dict[str, Any], message: str, inventory: Any
 ) -> None:
     hosts = inventory(**PS)
     for mode, refuses in (("plain", True), ("async", False)):
-        job = replace(asked(mode), **keys)
-        with pytest.raises(ConfigError, match=re.escape(what)) if refuses else nullcontext():
+        job = replace(job_with(mode), **keys)
+        with pytest.raises(ConfigError, match=re.escape(message)) if refuses else nullcontext():
             check_roles(hosts, job, Options(), role_requests(hosts, job, Options()))
     for quiet in (
         {"flags": "none"},
@@ -163,11 +163,11 @@ def test_plain_refuses_what_is_of_tensorflow_and_its_own_variables(
         {"compat": "none"},
         {"env": {"NCCL_DEBUG": "INFO"}},
     ):
-        job = replace(asked("plain"), **quiet)
+        job = replace(job_with("plain"), **quiet)
         check_roles(hosts, job, Options(), role_requests(hosts, job, Options()))
 
 
-def test_every_mode_has_its_rules() -> None:
+def test_every_mode_has_rules() -> None:
     assert set(RULES) == set(MODES)
     for rules in RULES.values():
         assert set(rules.needs) | set(rules.serves) | set(rules.silent) - {"evaluator"} <= set(
@@ -180,7 +180,7 @@ def test_every_mode_has_its_rules() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "used", "expected"),
+    ("inventory_gpus", "used", "expected"),
     [
         ("auto", [0, 1024, 1025], (0, 1)),
         (2, [5000, 0, 0], (1, 2)),
@@ -196,19 +196,19 @@ def test_every_mode_has_its_rules() -> None:
         ((3,), [0], "GPU 3"),
     ],
 )
-def test_gpus_that_others_fill(
-    said: Any,
+def test_gpus_used_by_other_processes(
+    inventory_gpus: Any,
     used: list[int],
     expected: Any,
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
-    host = replace(inventory(worker="n1").hosts[0], gpus=said)
-    found = tuple(
-        Gpu(index=index, name="H200", memory_mib=140 * 1024, used_mib=taken)
-        for index, taken in enumerate(used)
+    host = replace(inventory(worker="n1").hosts[0], gpus=inventory_gpus)
+    gpus_of_host = tuple(
+        Gpu(index=index, name="H200", memory_mib=140 * 1024, used_mib=used_mib)
+        for index, used_mib in enumerate(used)
     )
-    facts = replace(facts_of(host), gpus=found)
+    facts = replace(facts_of(host), gpus=gpus_of_host)
     if isinstance(expected, tuple):
         assert gpus.usable(host, facts) == expected
         return
@@ -217,7 +217,7 @@ def test_gpus_that_others_fill(
     assert expected in refused.value.what
 
 
-def test_a_card_that_does_not_say_its_memory_is_named_without(
+def test_gpu_of_unknown_memory_is_named_without_memory(
     facts_of: Callable[..., HostFacts], inventory: Any
 ) -> None:
     facts = replace(
@@ -263,16 +263,19 @@ KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] =
 }
 
 
-@pytest.mark.parametrize(("lines", "said", "expected"), KERAS.values(), ids=KERAS)
+@pytest.mark.parametrize(("lines", "host_facts", "expected"), KERAS.values(), ids=KERAS)
 def test_keras_on_several_workers(
     lines: tuple[str, ...],
-    said: Any,
+    host_facts: Any,
     expected: Any,
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
-    job, collected = asked("mirrored"), source.read(("python", "t.py"), {"t.py": "\n".join(lines)})
-    facts = {host.name: facts_of(host, **said) for host in inventory(worker="n1 n2").hosts}
+    job, collected = (
+        job_with("mirrored"),
+        source.read(("python", "t.py"), {"t.py": "\n".join(lines)}),
+    )
+    facts = {host.name: facts_of(host, **host_facts) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
         choice = legacy_keras.decide(job, collected, facts)
         assert choice.variables == expected
@@ -284,23 +287,23 @@ def test_keras_on_several_workers(
     assert "t.py:" in refused.value.what and refused.value.what.endswith("missing on n[1-2]")
 
 
-def test_what_the_job_says_of_keras_stands(
+def test_keras_setting_of_job_is_kept(
     facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]
 ) -> None:
     program = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
-    job = replace(asked("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
+    job = replace(job_with("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
     assert legacy_keras.decide(job, program, facts).variables == {}
 
 
-def test_keras_3_by_its_own_name_is_said() -> None:
+def test_import_of_keras_3_gives_note() -> None:
     program = source.read(
         ("python", "t.py"),
         {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"},
     )
     assert (
         "from tensorflow import keras"
-        in legacy_keras.decide(asked("mirrored"), program, {}).notes[0]
+        in legacy_keras.decide(job_with("mirrored"), program, {}).notes[0]
     )
 
 
@@ -333,17 +336,19 @@ def test_keras_3_by_its_own_name_is_said() -> None:
         ("async", ("import tensorflow as tf",), False),
     ],
 )
-def test_who_serves(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
+def test_who_starts_servers(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
     served = "import tensorflow\ntensorflow.distribute.Server(c)"
     program = source.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
-    told = servers.decide(asked(mode), program, ("ps", "worker"))
-    assert bool(told.roles) is by_us
-    assert (told.note is None) == (mode in ("mirrored", "async"))
+    decision = servers.decide(job_with(mode), program, ("ps", "worker"))
+    assert bool(decision.roles) is by_us
+    assert (decision.note is None) == (mode in ("mirrored", "async"))
 
 
-def test_a_program_that_cannot_be_read_serves_itself() -> None:
-    told = servers.decide(asked("coordinator"), source.read(("bash", "t.sh"), {}), ("ps", "worker"))
-    assert not told.roles and "must serve ps and worker itself" in str(told.note)
+def test_unreadable_program_starts_its_own_servers() -> None:
+    decision = servers.decide(
+        job_with("coordinator"), source.read(("bash", "t.sh"), {}), ("ps", "worker")
+    )
+    assert not decision.roles and "must serve ps and worker itself" in str(decision.note)
 
 
 @pytest.mark.parametrize(
@@ -373,15 +378,15 @@ def test_a_program_that_cannot_be_read_serves_itself() -> None:
         ),
     ],
 )
-def test_servers_are_of_the_job_that_the_client_names(
+def test_servers_belong_to_job_named_by_client(
     lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
 ) -> None:
     program = source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
-    told = servers.decide(asked("ingraph"), program, ("worker",))
-    assert told.job == job
-    assert (f"called {job}," in (told.note or "")) == bool(job)
+    decision = servers.decide(job_with("ingraph"), program, ("worker",))
+    assert decision.job == job
+    assert (f"called {job}," in (decision.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
-    assert servers.argv("python3", facts, told)[1:] == (
+    assert servers.argv("python3", facts, decision)[1:] == (
         "-m",
         "tfdeploy_server",
         *([job] if job else []),
@@ -395,7 +400,7 @@ with tf.device("/job:worker/task:1"): pass
 """
 
 
-def test_a_client_with_a_server_of_its_own_has_a_place_in_the_cluster(
+def test_client_with_own_server_is_in_cluster(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
     hosts = inventory(ps="n1", worker="n2 n3")
@@ -403,16 +408,16 @@ def test_a_client_with_a_server_of_its_own_has_a_place_in_the_cluster(
     stamp = {"release": "c", "run": "r", "now": 1.0, "operator": "me", "options": Options()}
 
     def plan_of(text: str) -> Plan:
-        return make_plan(hosts, asked("ingraph"), facts, sources={"t.py": text}, **stamp)  # type: ignore[arg-type]
+        return make_plan(hosts, job_with("ingraph"), facts, sources={"t.py": text}, **stamp)  # type: ignore[arg-type]
 
-    made = plan_of(OWN_SERVER.format(job='job_name="host"'))
-    client = next(task for task in made.tasks if task.task == "chief:0")
+    plan = plan_of(OWN_SERVER.format(job='job_name="host"'))
+    client = next(task for task in plan.tasks if task.task == "chief:0")
     assert client.port is not None
-    for task in made.tasks:
-        said = json.loads(task.env["TF_CONFIG"])
-        assert said["cluster"]["host"] == [client.address]
-        assert said["task"]["type"] == ("host" if task is client else task.role)
-    assert "its own server is the job host of their cluster" in "\n".join(made.notes)
+    for task in plan.tasks:
+        tf_config = json.loads(task.env["TF_CONFIG"])
+        assert tf_config["cluster"]["host"] == [client.address]
+        assert tf_config["task"]["type"] == ("host" if task is client else task.role)
+    assert "its own server is the job host of their cluster" in "\n".join(plan.notes)
     for job in ('"host"', 'job_name="worker"', "FLAGS.job"):
         other = next(
             task for task in plan_of(OWN_SERVER.format(job=job)).tasks if task.task == "chief:0"
@@ -420,12 +425,12 @@ def test_a_client_with_a_server_of_its_own_has_a_place_in_the_cluster(
         assert (other.port is not None) == (job == '"host"')
 
 
-def test_a_client_that_takes_an_index_is_named(facts_of: Callable[..., HostFacts]) -> None:
+def test_client_with_index_flag_gives_note(facts_of: Callable[..., HostFacts]) -> None:
     text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
-    told = servers.decide(
-        asked("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",)
+    decision = servers.decide(
+        job_with("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",)
     )
     assert (
         "It takes --task_index (t.py:2): it may be written to be started once for each worker"
-        in str(told.note)
+        in str(decision.note)
     )

@@ -89,7 +89,7 @@ def seats(
 
 
 @pytest.mark.parametrize(("roles", "gpus", "rules", "options", "expected"), TABLE)
-def test_seats(
+def test_placed_tasks(
     roles: Any, gpus: Any, rules: Any, options: Any, expected: str, inventory: Any, facts_of: Any
 ) -> None:
     assert seats(roles, gpus, rules, options, inventory, facts_of) == expected
@@ -107,7 +107,7 @@ def test_seats(
         ("plain", "n1 n2", {"worker": "n1 n2"}),
     ],
 )
-def test_roles_that_an_inventory_does_not_name(
+def test_roles_not_named_in_inventory(
     mode: Mode, hosts: str, expected: dict[str, str], inventory: Any
 ) -> None:
     named = replace(inventory(worker=hosts), roles={})
@@ -130,13 +130,13 @@ def test_roles_that_an_inventory_does_not_name(
         ("mirrored", {"n2": 2, "n3": 2}, RoleRule(), "w0@n2[0,1] w1@n3[0,1]"),
     ],
 )
-def test_slots_are_the_workers_of_a_host(
+def test_slots_are_workers_of_host(
     mode: Mode, gpus: Any, rule: RoleRule, expected: str, inventory: Any, facts_of: Any
 ) -> None:
     plain = inventory(ps="n1", worker="n2 n3")
     slots = {"n3": 2}
     named = replace(
-        plain, hosts=tuple(replace(each, slots=slots.get(each.name)) for each in plain.hosts)
+        plain, hosts=tuple(replace(host, slots=slots.get(host.name)) for host in plain.hosts)
     )
     try:
         placed = seats({}, gpus, {"worker": rule}, {}, lambda: named, facts_of, mode=mode)
@@ -145,7 +145,7 @@ def test_slots_are_the_workers_of_a_host(
     assert expected in placed
 
 
-def test_the_first_host_can_be_asked_for(inventory: Any, facts_of: Any) -> None:
+def test_first_host_can_be_chosen(inventory: Any, facts_of: Any) -> None:
     roles = {"ps": "n1", "worker": "n2 n3 n4"}
     placed = seats(roles, {}, {}, {"workers": 2}, inventory, facts_of, {"worker": "n4"})
     assert placed == "p0@n1 w0@n4 w1@n2"
@@ -164,7 +164,7 @@ def test_the_first_host_can_be_asked_for(inventory: Any, facts_of: Any) -> None:
         ({"worker": "n2"}, {}, {}, {"ps": 2}, ["--ps 2", "no host for the role ps"]),
     ],
 )  # fmt: skip
-def test_refused(
+def test_refused_placement(
     roles: Any, gpus: Any, rules: Any, options: Any, words: list[str], inventory: Any, facts_of: Any
 ) -> None:
     with pytest.raises(TfdeployError) as refused:

@@ -15,7 +15,7 @@ from tfdeploy.planning.cluster.ports import assign, space
 
 
 def ports(
-    hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **said: Any
+    hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **changed_facts: Any
 ) -> dict[str, tuple[int, ...]]:
     """Return the ports that each host gets.
 
@@ -25,41 +25,41 @@ def ports(
         name: Host(name=name, address=address, ports=(low, high))
         for name, (address, low, high, _) in hosts.items()
     }
-    facts = {name: facts_of(host, **said) for name, host in known.items()}
+    facts = {name: facts_of(host, **changed_facts) for name, host in known.items()}
     addresses = {name: address for name, (address, *_) in hosts.items()}
     return assign({name: needed for name, (*_, needed) in hosts.items()}, known, facts, addresses)
 
 
-def test_the_first_free_of_the_range(facts_of: Any) -> None:
+def test_first_free_ports_of_range(facts_of: Any) -> None:
     assert ports({"n1": ("10.0.0.1", 5, 9, 3)}, facts_of, free_ports=(1, 2, 9, 7, 6, 12)) == {
         "n1": (6, 7, 9)
     }
 
 
-def test_hosts_of_their_own_may_use_the_same_ports(facts_of: Any) -> None:
+def test_separate_hosts_may_use_same_ports(facts_of: Any) -> None:
     assert ports({"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.2", 5, 9, 2)}, facts_of) == {
         "n1": (5, 6),
         "n2": (5, 6),
     }
 
 
-def test_one_address_is_one_port_space(facts_of: Any) -> None:
+def test_hosts_with_same_address_share_ports(facts_of: Any) -> None:
     hosts = {"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.1", 5, 9, 3)}
     assert ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8, 9)}
 
 
-def test_all_of_loopback_is_one_port_space(facts_of: Any) -> None:
+def test_all_loopback_addresses_share_ports(facts_of: Any) -> None:
     hosts = {"n1": ("127.0.0.1", 5, 9, 2), "n2": ("127.0.0.2", 5, 9, 2), "n3": ("::1", 9, 9, 1)}
     assert ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8), "n3": (9,)}
     assert space("localhost") == space("127.3.2.1") == space("::1") != space("10.0.0.1")
 
 
-def test_the_narrow_range_chooses_first(facts_of: Any) -> None:
+def test_host_with_narrow_range_chooses_first(facts_of: Any) -> None:
     hosts = {"wide": ("127.0.0.1", 5, 20, 4), "zz-narrow": ("127.0.0.1", 5, 6, 2)}
     assert ports(hosts, facts_of) == {"wide": (7, 8, 9, 10), "zz-narrow": (5, 6)}
 
 
-def test_too_few_names_host_range_ports_and_owners(facts_of: Any) -> None:
+def test_error_for_too_few_ports_names_host_range_ports_and_owners(facts_of: Any) -> None:
     with pytest.raises(Refused) as refused:
         ports(
             {"n1": ("10.0.0.1", 5, 7, 3)},
@@ -67,12 +67,12 @@ def test_too_few_names_host_range_ports_and_owners(facts_of: Any) -> None:
             free_ports=(5, 6),
             taken_ports={"7": "nginx (80)", "99": "else"},
         )
-    said = refused.value.what
-    assert all(word in said for word in ("n1 needs 3", "5-7", "2 are free", "7 by nginx (80)"))
-    assert "99" not in said
+    message = refused.value.what
+    assert all(word in message for word in ("n1 needs 3", "5-7", "2 are free", "7 by nginx (80)"))
+    assert "99" not in message
     assert "widen `ports:` of n1" in (refused.value.next or "")
 
 
-def test_too_few_because_of_another_host_names_it(facts_of: Any) -> None:
+def test_error_names_other_host_that_uses_ports(facts_of: Any) -> None:
     with pytest.raises(Refused, match="5 for n1, 6 for n1"):
         ports({"n1": ("127.0.0.1", 5, 7, 2), "n2": ("127.0.0.1", 5, 7, 2)}, facts_of)

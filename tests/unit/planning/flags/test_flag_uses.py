@@ -191,7 +191,7 @@ IDENTITY = {
 
 
 @pytest.mark.parametrize(("text", "expected"), IDENTITY.values(), ids=IDENTITY)
-def test_who_a_task_is(job: Job, text: str, expected: tuple[str, ...]) -> None:
+def test_identity_of_task(job: Job, text: str, expected: tuple[str, ...]) -> None:
     assert added_arguments(job, text) == expected
 
 
@@ -270,7 +270,7 @@ ADDRESSES = {
 
 
 @pytest.mark.parametrize(("text", "expected"), ADDRESSES.values(), ids=ADDRESSES)
-def test_where_the_others_are(job: Job, text: str, expected: tuple[str, ...]) -> None:
+def test_addresses_of_other_tasks(job: Job, text: str, expected: tuple[str, ...]) -> None:
     assert tuple(
         word
         for word in added_arguments(job, text)
@@ -361,7 +361,7 @@ SYNC = {
 
 
 @pytest.mark.parametrize(("text", "off", "on"), SYNC.values(), ids=SYNC)
-def test_whether_gradients_are_gathered(
+def test_flags_for_gathering_gradients(
     job: Job, text: str, off: tuple[str, ...], on: tuple[str, ...]
 ) -> None:
     names = ("--job_name=worker", "--task_index=1")
@@ -394,11 +394,11 @@ NOTHING = {
 
 
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
-def test_what_may_mean_something_else_gets_nothing(job: Job, text: str) -> None:
+def test_ambiguous_flag_gets_no_value(job: Job, text: str) -> None:
     assert added_arguments(job, text) == ()
 
 
-def test_the_use_decides_over_the_name(job: Job) -> None:
+def test_use_of_flag_takes_precedence_over_name(job: Job) -> None:
     """Test that --role is recognised as the flag of the role, because the server gets its value.
     The program uses --job_name for something else.
     """
@@ -412,7 +412,7 @@ def test_the_use_decides_over_the_name(job: Job) -> None:
     )
 
 
-def test_how_many_there_are(job: Job) -> None:
+def test_flag_for_number_of_workers(job: Job) -> None:
     """Test the flag for the number of workers. The flag --num_workers belongs to a data loader, so
     it gets no value.
     """
@@ -428,7 +428,7 @@ def test_how_many_there_are(job: Job) -> None:
     assert "num_workers" not in [flag.name for flag in with_chief]
 
 
-def test_flags_of_another_library_are_left_alone(job: Job) -> None:
+def test_flags_of_other_library_get_no_value(job: Job) -> None:
     """Test a program that uses argparse beside absl: the flags of argparse get no value.
 
     absl reads the whole command line and would fail at --machines.
@@ -444,14 +444,14 @@ def test_flags_of_another_library_are_left_alone(job: Job) -> None:
     assert added_arguments(job, text) == ("--job_name=worker",)
 
 
-def test_the_use_may_be_in_another_file(job: Job) -> None:
+def test_use_of_flag_may_be_in_another_file(job: Job) -> None:
     text = "import nodes\n" + ARGS + "p.add_argument('--who')\nnodes.serve(p.parse_args().who)"
     assert added_arguments(
         job, text, nodes=CLUSTER + "def serve(name):\n  tf.train.Server(cluster, job_name=name)"
     ) == ("--who=worker",)
 
 
-def test_the_plan_says_why(job: Job) -> None:
+def test_plan_gives_reason(job: Job) -> None:
     text = IDENTITY["a role and an index of one's own"][0]
     assert (
         "--who as {job_name} (train.py:8) --number as {task_index} (train.py:8)"
@@ -461,7 +461,7 @@ def test_the_plan_says_why(job: Job) -> None:
     assert "--job as {job_name}:{task_index}" in added(job, IDENTITY["--job=worker:1"][0]).note
 
 
-def test_words_that_the_command_gives_stand(job: Job) -> None:
+def test_flags_in_command_are_kept(job: Job) -> None:
     text = IDENTITY["words by hand"][0]
     assert added(job, text, given_words=("worker", "0")).flags == ()
     text = IDENTITY["positional arguments"][0] + "\np.add_argument('--steps')"
@@ -469,7 +469,7 @@ def test_words_that_the_command_gives_stand(job: Job) -> None:
     assert len(added(job, text, given_words=("--steps", "7")).flags) == 2
 
 
-def test_a_word_of_unknown_meaning_is_named(job: Job) -> None:
+def test_unknown_positional_argument_is_named(job: Job) -> None:
     note = added(job, NOTHING["a word of unknown meaning first"]).note
     assert (
         "it also needs sys.argv[1], which is not known" in note
@@ -490,7 +490,7 @@ MIRRORED = (
     [(("worker",), 2), (("chief", "worker"), 0), (("worker", "evaluator"), 0)],
     ids=["workers", "chief", "evaluator"],
 )
-def test_a_program_that_writes_tf_config_itself(
+def test_flags_of_program_that_writes_tf_config(
     job: Job, roles: tuple[str, ...], given: int
 ) -> None:
     """Test a program that writes TF_CONFIG itself: which flags it gets.
@@ -503,7 +503,7 @@ def test_a_program_that_writes_tf_config_itself(
     assert len(appended_flags.choose(job, program, roles).flags) == given
 
 
-def test_a_client_is_told_where_the_servers_are(job: Job) -> None:
+def test_client_gets_addresses_of_servers(job: Job) -> None:
     """Test that the client of an in-graph cluster gets the addresses of the servers, but no role
     and no index.
 

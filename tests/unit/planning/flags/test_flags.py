@@ -123,7 +123,7 @@ if __name__ == "__main__":
 
 
 @pytest.mark.parametrize(("text", "names"), PROGRAMS.values(), ids=PROGRAMS)
-def test_names(text: str, names: tuple[str, ...]) -> None:
+def test_names_of_flags(text: str, names: tuple[str, ...]) -> None:
     assert tuple(flag.name for flag in defined(text)) == names
 
 
@@ -171,9 +171,7 @@ ARGPARSE_FORMS = [
 
 @pytest.mark.parametrize("definition", ARGPARSE_FORMS)
 @pytest.mark.parametrize("sync", [False, True])
-def test_argparse_itself_reads_what_is_appended(
-    definition: str, sync: bool, tmp_path: Path
-) -> None:
+def test_argparse_reads_appended_flags(definition: str, sync: bool, tmp_path: Path) -> None:
     text = (
         "import argparse\np = "
         f"argparse.ArgumentParser()\n{definition}\nprint(int(p.parse_args().issync))\n"
@@ -189,19 +187,19 @@ def test_argparse_itself_reads_what_is_appended(
     assert done.stdout == f"{int(sync)}\n"
 
 
-def test_flags_of_imported_modules_count() -> None:
+def test_flags_of_imported_modules_are_found() -> None:
     assert [
         flag.name
         for flag in defined("import options", options="flags.DEFINE_string('job_name', '', '')")
     ] == ["job_name"]
 
 
-def test_the_main_block_of_an_imported_module_does_not() -> None:
+def test_flags_in_main_block_of_imported_module_are_ignored() -> None:
     other = "if __name__ == '__main__':\n    p.add_argument('--job_name')"
     assert defined("import other", other=other) == ()
 
 
-def test_modules_that_are_not_imported_do_not_count() -> None:
+def test_flags_of_modules_that_are_not_imported_are_ignored() -> None:
     assert defined("import os", options="flags.DEFINE_string('job_name', '', '')") == ()
 
 
@@ -235,7 +233,7 @@ TASK_ID = (
         ("p.add_argument('--job_name')\np.add_argument('--task')", ("--job_name=ps",)),
     ],
 )
-def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
+def test_index_flag_with_another_name(text: str, expected: tuple[str, ...]) -> None:
     """Test other names for the flag of the index. Such a flag counts only if --job_name gives the
     role.
 
@@ -244,7 +242,7 @@ def test_an_index_by_another_name(text: str, expected: tuple[str, ...]) -> None:
     assert defined_arguments(text, sync=True) == expected
 
 
-def test_a_role_without_an_index_is_said() -> None:
+def test_role_without_index_gives_note() -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     program = source.read(
         job.command,
@@ -256,15 +254,17 @@ def test_a_role_without_an_index_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "has_note"),
     [
         ("import sys\nname, index = sys.argv[1:]", True),
         ("import os, json\njson.loads(os.environ['TF_CONFIG'])", False),
         ("r = tf.distribute.cluster_resolver.TFConfigClusterResolver()", False),
     ],
 )
-def test_a_program_that_nobody_tells_who_it_is_is_said(text: str, said: bool) -> None:
+def test_program_that_does_not_get_its_identity_gives_note(text: str, has_note: bool) -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
     program = source.read(job.command, {"train.py": text})
     note = task_identity.alone(job, program, appended_flags.choose(job, program), 2)
-    assert (note is not None and note.startswith("2 workers will not know of each other")) == said
+    assert (
+        note is not None and note.startswith("2 workers will not know of each other")
+    ) == has_note

@@ -76,7 +76,7 @@ WRITTEN = {
 
 
 @pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
-def test_a_folder_that_must_be_given(job: Job, text: str) -> None:
+def test_required_folder_flag(job: Job, text: str) -> None:
     flags = supplied(job, text, **KEEP)
     assert [(flag.spelling, flag.template) for flag in flags.flags] == [
         ("--train_dir", "{keep.train}")
@@ -102,12 +102,12 @@ def test_a_folder_that_must_be_given(job: Job, text: str) -> None:
         ("--model_dir", "{keep.train}"),
     ],
 )
-def test_what_its_name_says(job: Job, spelling: str, template: str) -> None:
+def test_meaning_by_name_of_flag(job: Job, spelling: str, template: str) -> None:
     text = ARGS + f"p.add_argument('{spelling}', required=True)\np.parse_args()"
     assert supplied(job, text, **KEEP, **DATA).flags[0].template == template
 
 
-def test_images_to_train_on_are_data(job: Job) -> None:
+def test_flag_for_training_images_gets_data(job: Job) -> None:
     text = (
         ARGS + "p.add_argument('--train_dir', required=True, help='folder of training "
         "images')\np.parse_args()"
@@ -141,7 +141,7 @@ def test_images_to_train_on_are_data(job: Job) -> None:
         ),
     ],
 )
-def test_what_cannot_be_known_is_refused_with_what_to_write(
+def test_unknown_required_flag_is_refused_with_suggestion(
     job: Job, text: str, fields: Any, recipe: str
 ) -> None:
     with pytest.raises(Refused) as refused:
@@ -178,11 +178,11 @@ NOT_SURE = {
 
 
 @pytest.mark.parametrize("text", NOT_SURE.values(), ids=NOT_SURE)
-def test_in_doubt_nothing_is_refused(job: Job, text: str) -> None:
+def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
     assert supplied(job, text) == required_flags.Supplied()
 
 
-def test_an_index_that_must_be_given_is_known(job: Job) -> None:
+def test_required_index_flag_gets_value(job: Job) -> None:
     """Test in mode mirrored that a required flag for the index gets a value.
 
     The program has TF_CONFIG, so it gets no other flags.

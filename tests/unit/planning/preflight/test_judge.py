@@ -67,29 +67,41 @@ def seen_of(
     """
     seen_by_host = {}
     for number in range(1, hosts + 1):
-        said, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
+        changed_facts, keys = (of_n2, entry or {}) if number == 2 else ({}, {})
         host = replace(Host(name=f"n{number}", address=f"192.0.2.{number}"), **keys)
-        more = {key: value for key, value in said.items() if key in Preflight.__dataclass_fields__}
-        own = {key: value for key, value in said.items() if key in HostFacts.__dataclass_fields__}
+        preflight_fields = {
+            key: value
+            for key, value in changed_facts.items()
+            if key in Preflight.__dataclass_fields__
+        }
+        fact_fields = {
+            key: value
+            for key, value in changed_facts.items()
+            if key in HostFacts.__dataclass_fields__
+        }
         facts = replace(
-            facts_of(host, boot_id=str(number)), preflight=replace(HEALTHY, **more), **own
+            facts_of(host, boot_id=str(number)),
+            preflight=replace(HEALTHY, **preflight_fields),
+            **fact_fields,
         )
-        seen_by_host[host.name] = Seen(host, facts, said.get("skew_s", 0.0), said.get("noise", ""))
+        seen_by_host[host.name] = Seen(
+            host, facts, changed_facts.get("skew_s", 0.0), changed_facts.get("noise", "")
+        )
     return seen_by_host
 
 
-def wrong(checks_by_host: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
+def failed_checks(checks_by_host: dict[str, tuple[Check, ...]]) -> list[tuple[str, str, str, str]]:
     return [
-        (host, each.check, each.level, each.detail)
+        (host, check.check, check.level, check.detail)
         for host, checks in checks_by_host.items()
-        for each in checks
-        if not each.ok
+        for check in checks
+        if not check.ok
     ]
 
 
-def test_healthy_hosts_have_nothing_wrong(facts_of: FactsOf) -> None:
+def test_healthy_hosts_pass_all_checks(facts_of: FactsOf) -> None:
     checks = judge(Probed(seen_of(facts_of), Needs(bytes=MIB, files=10, tensorflow=True)))
-    assert wrong(checks) == [] and [each.check for each in checks["n1"]] == list(RULES)
+    assert failed_checks(checks) == [] and [check.check for check in checks["n1"]] == list(RULES)
 
 
 NO_PYTHON = {
@@ -269,25 +281,32 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
 
 
 @pytest.mark.parametrize(
-    ("said", "check", "level", "detail", "fix"),
+    ("changed_facts", "check", "level", "detail", "fix"),
     CASES,
-    ids=[f"{each[1]}: {each[3]}" for each in CASES],
+    ids=[f"{case[1]}: {case[3]}" for case in CASES],
 )
-def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
-    facts_of: FactsOf, said: dict[str, Any], check: str, level: str, detail: str, fix: str
+def test_problem_of_one_host_is_reported_with_fix(
+    facts_of: FactsOf, changed_facts: dict[str, Any], check: str, level: str, detail: str, fix: str
 ) -> None:
-    found = judge(Probed(seen_of(facts_of, **said), Needs(files=50)))
-    bad = [(host, each) for host, checks in found.items() for each in checks if not each.ok]
-    assert [each.check for _, each in bad] == [check], bad
-    (host, one) = bad[0]
-    assert one.level == level and detail in one.detail and fix in (one.fix or ""), one
-    assert host == "n2" or "n2" in one.detail
+    checks_by_host = judge(Probed(seen_of(facts_of, **changed_facts), Needs(files=50)))
+    failures = [
+        (host, host_check)
+        for host, checks in checks_by_host.items()
+        for host_check in checks
+        if not host_check.ok
+    ]
+    assert [host_check.check for _, host_check in failures] == [check], failures
+    (host, failure) = failures[0]
+    assert failure.level == level and detail in failure.detail and fix in (failure.fix or ""), (
+        failure
+    )
+    assert host == "n2" or "n2" in failure.detail
     # The fix is a command that the operator can type.
-    assert "there)" not in (one.fix or "")
+    assert "there)" not in (failure.fix or "")
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("changed_facts", "words"),
     # Facts that n2 reports, and the word that must be quoted in the line that the operator pastes.
     [
         ({"tensorflow": None, "python": "/x; reboot"}, "/x; reboot"),
@@ -302,24 +321,31 @@ def test_what_is_wrong_on_one_host_is_said_of_it_with_its_cure(
         ({"mount": replace(MOUNT, options=("noexec",), point="/$(reboot)")}, "/$(reboot)"),
     ],
 )
-def test_what_a_host_says_is_one_quoted_word_of_the_line_to_paste(
-    facts_of: FactsOf, said: dict[str, Any], words: str
+def test_text_of_host_is_one_quoted_word_in_fix(
+    facts_of: FactsOf, changed_facts: dict[str, Any], words: str
 ) -> None:
-    checks = judge(Probed(seen_of(facts_of, **said)))["n2"]
+    checks = judge(Probed(seen_of(facts_of, **changed_facts)))["n2"]
     fixes = [
         shlex.split(part)
-        for each in checks
-        for part in re.split(r"`(?=tfdeploy exec)|`(?=;|\Z)|as root on n2: |; or ", each.fix or "")
+        for host_check in checks
+        for part in re.split(
+            r"`(?=tfdeploy exec)|`(?=;|\Z)|as root on n2: |; or ", host_check.fix or ""
+        )
         if part.startswith(("tfdeploy exec", "loginctl", "chmod", "mount"))
     ]
     assert any(words in fix for fix in fixes), fixes
 
 
-def test_packages_that_another_python_lacks_are_one_problem_that_names_the_setting(
+def test_packages_missing_from_other_python_are_one_problem(
     facts_of: FactsOf,
 ) -> None:
-    said = {"tensorflow": None, "tf_keras": None, "keras": None, "python": "/usr/bin/python3"}
-    seen = seen_of(facts_of, entry={"places": {"python": "lab.yaml:9"}}, **said)
+    changed_facts = {
+        "tensorflow": None,
+        "tf_keras": None,
+        "keras": None,
+        "python": "/usr/bin/python3",
+    }
+    seen = seen_of(facts_of, entry={"places": {"python": "lab.yaml:9"}}, **changed_facts)
     for host in ("n1", "n3"):
         seen[host] = replace(
             seen[host],
@@ -327,31 +353,31 @@ def test_packages_that_another_python_lacks_are_one_problem_that_names_the_setti
                 seen[host].facts, python="/opt/tf/bin/python", tf_keras="2.21.0", keras="3.1"
             ),
         )
-    [(host, one)] = [
-        (host, each)
+    [(host, failure)] = [
+        (host, check)
         for host, checks in judge(Probed(seen)).items()
-        for each in checks
-        if not each.ok
+        for check in checks
+        if not check.ok
     ]
-    assert (host, one.detail) == (
+    assert (host, failure.detail) == (
         "n2",
         "no TensorFlow, most have 2.21.0; no tf_keras, most have 2.21.0; no Keras, most have 3.1",
     )
-    assert one.fix == (
+    assert failure.fix == (
         "n2 uses /usr/bin/python3, most /opt/tf/bin/python: set `python:` (lab.yaml:9), or: "
         "`tfdeploy exec --limit n2 -- "
         "/usr/bin/python3 -m pip install tensorflow==2.21.0 tf_keras==2.21.0 keras==3.1`"
     )
 
 
-def test_python3_is_to_be_installed_only_where_it_is_what_is_missing(facts_of: FactsOf) -> None:
+def test_fix_installs_python3_only_if_it_is_missing(facts_of: FactsOf) -> None:
     for entry, install in ({}, True), ({"python": "/opt/python9"}, False):
         checks = judge(Probed(seen_of(facts_of, entry=entry, **NO_PYTHON)), ("python",))["n2"]
         assert ("install python3 on n2" in (checks[0].fix or "")) is install
 
 
-def test_one_port_is_one_port(facts_of: FactsOf) -> None:
-    problems = wrong(
+def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
+    problems = failed_checks(
         judge(Probed(seen_of(facts_of, free_ports=(2222,), ephemeral_ports=1)), ("ports",))
     )
     assert [detail for *_, detail in problems] == [
@@ -361,7 +387,7 @@ def test_one_port_is_one_port(facts_of: FactsOf) -> None:
 
 
 @pytest.mark.parametrize(
-    "said",
+    "changed_facts",
     [
         {"linger": True, "kill_user_processes": True, "logout": Logout(True, True)},
         {"entry": {"gpus": "none"}, "nvidia_devices": 2, "gpu_error": "broken"},
@@ -372,19 +398,19 @@ def test_one_port_is_one_port(facts_of: FactsOf) -> None:
         {"problems": ("only 3 inodes are free in /x",)},
     ],
 )
-def test_what_is_no_reason_to_complain(facts_of: FactsOf, said: dict[str, Any]) -> None:
-    assert wrong(judge(Probed(seen_of(facts_of, **said)))) == []
+def test_harmless_facts_pass_all_checks(facts_of: FactsOf, changed_facts: dict[str, Any]) -> None:
+    assert failed_checks(judge(Probed(seen_of(facts_of, **changed_facts)))) == []
 
 
-def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
-    seen = {host: replace(each, skew_s=-90.0) for host, each in seen_of(facts_of).items()}
+def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
+    seen = {host: replace(seen, skew_s=-90.0) for host, seen in seen_of(facts_of).items()}
     # All hosts differ from this machine by 90 s, so the clock of this machine is wrong.
-    assert wrong(judge(Probed(seen))) == []
-    assert len(wrong(judge(Probed({"n1": seen["n1"]})))) == 1
+    assert failed_checks(judge(Probed(seen))) == []
+    assert len(failed_checks(judge(Probed({"n1": seen["n1"]})))) == 1
 
 
 @pytest.mark.parametrize(
-    ("asked", "others", "of_n2", "said"),
+    ("asked", "others", "of_n2", "expected"),
     # What the operator asks for, what n1 and n3 can do, what n2 can do, and (level, part of the
     # detail, part of the fix) of the check.
     [
@@ -424,39 +450,46 @@ def test_a_clock_is_held_against_those_of_most_hosts(facts_of: FactsOf) -> None:
         ("none", ALL, NO_FILTER, None),
     ],
 )
-def test_what_a_host_cannot_protect(
+def test_unsupported_protection_is_reported(
     facts_of: FactsOf,
     asked: AskedLevel,
     others: Hindrances,
     of_n2: Hindrances,
-    said: tuple[str, str, str] | None,
+    expected: tuple[str, str, str] | None,
 ) -> None:
-    able = {
-        host: replace(each, facts=replace(each.facts, protect=others))
-        for host, each in seen_of(facts_of).items()
+    seen_with_others = {
+        host: replace(seen_host, facts=replace(seen_host.facts, protect=others))
+        for host, seen_host in seen_of(facts_of).items()
     }
-    seen = {**able, "n2": replace(able["n2"], facts=replace(able["n2"].facts, protect=of_n2))}
-    found = judge(Probed(seen, Needs(protect=asked)))
-    bad = [(host, each) for host, checks in found.items() for each in checks if not each.ok]
-    if said is None:
-        assert bad == []
+    seen = {
+        **seen_with_others,
+        "n2": replace(
+            seen_with_others["n2"], facts=replace(seen_with_others["n2"].facts, protect=of_n2)
+        ),
+    }
+    checks_by_host = judge(Probed(seen, Needs(protect=asked)))
+    failures = [
+        (host, check) for host, checks in checks_by_host.items() for check in checks if not check.ok
+    ]
+    if expected is None:
+        assert failures == []
         return
-    [(host, one)] = bad
+    [(host, failure)] = failures
     assert (
-        (host, one.check, one.level) == ("n2", "protect", said[0])
-        and said[1] in one.detail
-        and said[2] in (one.fix or "")
-    ), one
+        (host, failure.check, failure.level) == ("n2", "protect", expected[0])
+        and expected[1] in failure.detail
+        and expected[2] in (failure.fix or "")
+    ), failure
     # Here the run does not use n2.
-    assert wrong(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
+    assert failed_checks(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
 
 
-def test_a_host_that_a_launch_would_refuse_is_an_error(
+def test_host_that_launch_would_refuse_is_error(
     facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]
 ) -> None:
     seen = seen_of(facts_of, protect=NO_FILTER)
     hosts = inventory(ps="n1", worker="n2 n3")
-    facts = {host: each.facts for host, each in seen.items()}
+    facts = {host: seen_host.facts for host, seen_host in seen.items()}
     plan = make_plan(
         hosts,
         job,
@@ -468,18 +501,20 @@ def test_a_host_that_a_launch_would_refuse_is_an_error(
         operator="o",
         options=Options(allow_open=True),
     )
-    [(host, one)] = [
-        (host, each)
+    [(host, failure)] = [
+        (host, check)
         for host, checks in judge(Probed(seen, Needs(plan=plan))).items()
-        for each in checks
-        if not each.ok
+        for check in checks
+        if not check.ok
     ]
-    assert (host, one.check, one.level) == ("n2", "protect", "error") and "--allow-open" in (
-        one.fix or ""
-    )
+    assert (host, failure.check, failure.level) == (
+        "n2",
+        "protect",
+        "error",
+    ) and "--allow-open" in (failure.fix or "")
 
 
-def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
+def test_unmet_needs_of_job_are_errors(facts_of: FactsOf) -> None:
     needs = Needs(
         bytes=200 << 30,
         files=2_000_000,
@@ -487,9 +522,15 @@ def test_what_the_job_needs_makes_errors(facts_of: FactsOf) -> None:
         requirements="requirements.txt",
         sync=False,
     )
-    said = {"tensorflow": None, "rsync": None, "mount": replace(MOUNT, options=("noexec",))}
+    changed_facts = {
+        "tensorflow": None,
+        "rsync": None,
+        "mount": replace(MOUNT, options=("noexec",)),
+    }
     collected = [
-        each for each in wrong(judge(Probed(seen_of(facts_of, **said), needs))) if each[0] == "n2"
+        failure
+        for failure in failed_checks(judge(Probed(seen_of(facts_of, **changed_facts), needs)))
+        if failure[0] == "n2"
     ]
     levels = {(check, level) for _, check, level, _ in collected}
     assert {
@@ -512,13 +553,15 @@ IMPORTS = (
 
 def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> list[Check]:
     """Return the checks that fail for n2, if these Python modules are missing there."""
-    asked = {each.module: each.module not in modules for each in needs.imports}
+    asked = {
+        module_import.module: module_import.module not in modules for module_import in needs.imports
+    }
     checks = judge(Probed(seen_of(facts_of, modules=asked, **of_n2), needs), ("packages",))
-    assert all(each.ok for host in ("n1", "n3") for each in checks[host])
-    return [each for each in checks["n2"] if not each.ok]
+    assert all(check.ok for host in ("n1", "n3") for check in checks[host])
+    return [check for check in checks["n2"] if not check.ok]
 
 
-def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: FactsOf) -> None:
+def test_missing_packages_are_reported_with_lines_that_install_them(facts_of: FactsOf) -> None:
     sure, unsure = lacking(facts_of, Needs(imports=IMPORTS, tensorflow=True), "cv2", "gym")
     assert (sure.level, unsure.level) == ("error", "warning")
     assert sure.detail == "the program imports cv2 (train.py:2), and /usr/bin/python3 lacks it"
@@ -529,46 +572,50 @@ def test_packages_that_a_host_lacks_and_the_lines_that_bring_them(facts_of: Fact
         "file, then `tfdeploy setup`; or: `tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
         "install opencv-python-headless`"
     )
-    [both] = lacking(
+    [failure] = lacking(
         facts_of,
         Needs(imports=IMPORTS, requirements_found="../needs/requirements.txt"),
         "cv2",
         "numpy",
     )
-    assert "cv2 (train.py:2), numpy (train.py:1), and /usr/bin/python3 lacks them" in both.detail
-    assert "{requirements: ../needs/requirements.txt}" in (both.fix or "")
+    assert "cv2 (train.py:2), numpy (train.py:1), and /usr/bin/python3 lacks them" in failure.detail
+    assert "{requirements: ../needs/requirements.txt}" in (failure.fix or "")
 
 
-def test_a_package_that_the_python_of_other_hosts_has_leads_to_that_python(
+def test_fix_names_python_of_other_hosts_that_has_package(
     facts_of: FactsOf,
 ) -> None:
     seen = seen_of(facts_of, modules={"numpy": True})
     poor = replace(seen["n1"].facts, python="/usr/bin/python3.9", modules={"numpy": False})
     seen["n1"] = replace(seen["n1"], facts=poor)
     checks = judge(Probed(seen, Needs(imports=IMPORTS[2:])), ("packages",))
-    [one] = [each for each in checks["n1"] if not each.ok]
-    assert one.fix == (
+    [failure] = [check for check in checks["n1"] if not check.ok]
+    assert failure.fix == (
         "set `python:` to /usr/bin/python3, which has it on other hosts, or: "
         "`tfdeploy exec --limit n1 -- /usr/bin/python3.9 -m pip install numpy`"
     )
 
 
-def test_an_import_that_is_nearly_a_module_of_the_code_is_taken_for_it(facts_of: FactsOf) -> None:
+def test_misspelt_import_of_own_module_is_recognised(facts_of: FactsOf) -> None:
     imports = (Import("helper", "train.py:2", sure=True),)
-    [one] = lacking(facts_of, Needs(imports=imports, own_modules={"helpers", "train"}), "helper")
-    assert one.fix == "did you mean helpers, which is in the code?"
+    [failure] = lacking(
+        facts_of, Needs(imports=imports, own_modules={"helpers", "train"}), "helper"
+    )
+    assert failure.fix == "did you mean helpers, which is in the code?"
 
 
-def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None:
+def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
     needs = Needs(imports=IMPORTS, requirements="requirements.txt")
-    [one] = lacking(
+    [failure] = lacking(
         facts_of,
         needs,
         "cv2",
         environment="/home/ml/tfdeploy/.envs/x",
         python="/home/ml/tfdeploy/.envs/x/bin/python",
     )
-    assert one.fix == "write opencv-python-headless into requirements.txt, then `tfdeploy setup`"
+    assert (
+        failure.fix == "write opencv-python-headless into requirements.txt, then `tfdeploy setup`"
+    )
 
 
 @pytest.mark.parametrize(
@@ -584,20 +631,20 @@ def test_packages_that_the_environment_of_setup_lacks(facts_of: FactsOf) -> None
         ),
     ],
 )
-def test_a_module_that_no_package_brings(
+def test_module_without_known_package(
     facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
 ) -> None:
     needs = Needs(imports=(Import(module, "train.py:3", sure=True),), left_out=left_out)
-    [one] = lacking(facts_of, needs, module)
-    assert (one.level, (one.fix or "")[: len(fix)]) == ("error", fix)
+    [failure] = lacking(facts_of, needs, module)
+    assert (failure.level, (failure.fix or "")[: len(fix)]) == ("error", fix)
 
 
-def test_a_host_of_servers_needs_no_package(
+def test_host_with_only_servers_needs_no_package(
     facts_of: FactsOf, job: Job, inventory: Callable[..., Inventory]
 ) -> None:
     asked = replace(job, mode="ingraph")
     seen = seen_of(facts_of, protect=ALL)
-    facts = {host: each.facts for host, each in seen.items()}
+    facts = {host: seen_host.facts for host, seen_host in seen.items()}
     plan = make_plan(
         inventory(chief="n1", worker="n2 n3"),
         asked,
@@ -614,38 +661,38 @@ def test_a_host_of_servers_needs_no_package(
     assert lacking(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
 
 
-def test_a_refused_plan_is_said_of_its_host_unless_an_error_there_explains_it(
+def test_refused_plan_is_reported_unless_another_error_explains_it(
     facts_of: FactsOf,
 ) -> None:
     refused = Refused("no", where="host n3", next="do")
     checks = judge(Probed(seen_of(facts_of), refused=refused))
-    assert wrong(checks) == [("n3", "plan", "error", "no")] and checks["n3"][-1].fix == "do"
-    assert [row[:2] for row in wrong(judge(Probed(seen_of(facts_of), refused=Refused("no"))))] == [
-        ("n1", "plan")
-    ]
-    again = judge(
+    assert failed_checks(checks) == [("n3", "plan", "error", "no")] and checks["n3"][-1].fix == "do"
+    assert [
+        row[:2] for row in failed_checks(judge(Probed(seen_of(facts_of), refused=Refused("no"))))
+    ] == [("n1", "plan")]
+    checks_without_rsync = judge(
         Probed(
             seen_of(facts_of, rsync=None),
             refused=Refused("rsync is missing on n2", where="host n2"),
         )
     )
-    assert [row[:2] for row in wrong(again)] == [("n2", "rsync")]
+    assert [row[:2] for row in failed_checks(checks_without_rsync)] == [("n2", "rsync")]
 
 
-def test_a_launch_judges_what_its_plan_does_not(facts_of: FactsOf) -> None:
+def test_launch_checks_only_what_plan_does_not(facts_of: FactsOf) -> None:
     checks = judge(
         Probed(seen_of(facts_of, rsync=None, quota=Quota(1, None, True), skew_s=999.0)), BEYOND_PLAN
     )
-    assert [row[1] for row in wrong(checks)] == ["quota"]
+    assert [row[1] for row in failed_checks(checks)] == ["quota"]
 
 
-def test_a_host_without_facts_has_its_error_for_a_check() -> None:
-    assert [each.check for each in not_probed(HostUnreachable("no", where="n1"))] == ["ssh"]
+def test_error_of_unreachable_host_is_failed_check() -> None:
+    assert [check.check for check in not_probed(HostUnreachable("no", where="n1"))] == ["ssh"]
     passed, failed = not_probed(AgentError("no", code="refused"))
     assert passed.ok and (failed.check, failed.is_error) == ("agent", True)
 
 
-def test_versions() -> None:
+def test_parsing_of_versions() -> None:
     assert version_numbers("535.104.05") == (535, 104, 5) and version_numbers("2.21.0rc1")[:2] == (
         2,
         21,

@@ -21,36 +21,38 @@ from tfdeploy.planning.preflight.links import ends, failed, rounds, with_slow
 FactsOf = Callable[..., HostFacts]
 
 
-def link(source: str, to: str, **more: Any) -> Link:
-    return Link(from_host=source, to_host=to, port=2222, **more)
+def link(source: str, to: str, **fields: Any) -> Link:
+    return Link(from_host=source, to_host=to, port=2222, **fields)
 
 
-def hosts_of(count: int, **said: str) -> dict[str, Host]:
+def hosts_of(count: int, **fields: str) -> dict[str, Host]:
     return {
-        f"n{each}": Host(name=f"n{each}", address=f"192.0.{each // 250}.{each % 250 + 1}", **said)
-        for each in range(count)
+        f"n{number}": Host(
+            name=f"n{number}", address=f"192.0.{number // 250}.{number % 250 + 1}", **fields
+        )
+        for number in range(count)
     }
 
 
 @pytest.mark.parametrize(("count", "tried"), [(3, 2), (60, 2), (200, 1)])
-def test_without_a_plan_both_ends_of_the_range_are_tried_and_of_many_hosts_one(
+def test_without_plan_both_ends_of_range_are_tried_or_one_for_many_hosts(
     facts_of: FactsOf, count: int, tried: int
 ) -> None:
     hosts = hosts_of(count)
     host_ends = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
-    assert {each.ports for each in host_ends.values()} == {(2222, 2299)[:tried]} and host_ends[
+    assert {ends.ports for ends in host_ends.values()} == {(2222, 2299)[:tried]} and host_ends[
         "n0"
     ].address == "192.0.0.1"
 
 
-def test_hosts_behind_one_address_get_ports_of_their_own(facts_of: FactsOf) -> None:
+def test_hosts_behind_one_address_get_separate_ports(facts_of: FactsOf) -> None:
     hosts = {name: replace(host, address="127.0.0.1") for name, host in hosts_of(3).items()}
     host_ends = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
-    ports = [port for each in host_ends.values() for port in each.ports]
+    ports = [port for ends in host_ends.values() for port in ends.ports]
     assert len(ports) == len(set(ports)) == 6
 
 
-def test_a_host_without_an_address_or_a_free_port_is_left_out(facts_of: FactsOf) -> None:
+def test_host_without_address_or_free_port_is_left_out(facts_of: FactsOf) -> None:
     hosts = {**hosts_of(2), "x": Host(name="x", address="some-name")}
     facts = {
         "n0": facts_of(hosts["n0"]),
@@ -61,27 +63,27 @@ def test_a_host_without_an_address_or_a_free_port_is_left_out(facts_of: FactsOf)
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 9])
-def test_every_pair_is_measured_once_and_no_host_twice_in_a_round(count: int) -> None:
-    names = [f"n{each}" for each in range(count)]
+def test_every_pair_is_measured_once_and_no_host_twice_per_round(count: int) -> None:
+    names = [f"n{number}" for number in range(count)]
     all_rounds = rounds(names)
-    pairs = [frozenset(pair) for each in all_rounds for pair in each]
+    pairs = [frozenset(pair) for pairs_of_round in all_rounds for pair in pairs_of_round]
     assert len(pairs) == len(set(pairs)) == count * (count - 1) // 2
-    for each in all_rounds:
-        inside = [name for pair in each for name in pair]
+    for pairs_of_round in all_rounds:
+        inside = [name for pair in pairs_of_round for name in pair]
         assert len(inside) == len(set(inside))
     assert len(all_rounds) == count - 1 + count % 2
 
 
-@pytest.mark.parametrize("why", get_args(Why))
-def test_each_cause_has_its_words_and_a_cure(why: Why) -> None:
+@pytest.mark.parametrize("cause", get_args(Why))
+def test_each_cause_has_description_and_fix(cause: Why) -> None:
     failure = failed(
-        link("n1", "n2"), why, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2"
+        link("n1", "n2"), cause, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2"
     )
     assert not failure.ok and failure.why and failure.fix
     assert "there)" not in failure.fix and "(as root" not in failure.fix
 
 
-def test_slow_links_are_marked_and_stay_ok() -> None:
+def test_slow_links_are_marked_but_ok() -> None:
     links = [link("n1", "n2", ms=0.2, mbit_s=940.0)] * 5
     slow, far, bad = (
         replace(links[0], mbit_s=90.0),
@@ -89,9 +91,9 @@ def test_slow_links_are_marked_and_stay_ok() -> None:
         link("n1", "n3", ok=False, why="x", fix="y"),
     )
     marked = with_slow([*links, slow, far, bad])
-    assert [each.why is None for each in marked] == [True] * 5 + [False] * 3
+    assert [marked_link.why is None for marked_link in marked] == [True] * 5 + [False] * 3
     assert (
-        all(each.ok for each in marked[:7])
+        all(marked_link.ok for marked_link in marked[:7])
         and "90 mbit/s" in str(marked[5].why)
         and "40.0 ms" in str(marked[6].why)
     )

@@ -46,7 +46,7 @@ def decide(text, job=JOB, hosts=None, **others):
         ("import model", "tf.get_variable (model.py:2) of TensorFlow 1"),
     ],
 )
-def test_a_name_that_only_tensorflow_1_has_makes_it_version_1(text, because):
+def test_name_that_only_tensorflow_1_has_selects_version_1(text, because):
     decision = decide(text, model=TF + "v = tf.get_variable('v', [])\n")
     assert (decision.choice, decision.refusals) == ("v1", ())
     assert because in decision.why
@@ -70,13 +70,13 @@ def test_a_name_that_only_tensorflow_1_has_makes_it_version_1(text, because):
         "import numpy as tf\ntf.placeholder",
     ],
 )
-def test_a_program_of_tensorflow_2_or_that_sees_to_it_itself_is_left_as_it_is(text):
+def test_program_for_tensorflow_2_or_with_own_fallback_is_unchanged(text):
     assert decide(text).choice == "none"
     assert decide(text).refusals == ()
 
 
 @pytest.mark.parametrize(
-    ("text", "why"),
+    ("text", "reason"),
     [
         (
             "import tensorflow.compat.v1 as "
@@ -88,11 +88,11 @@ def test_a_program_of_tensorflow_2_or_that_sees_to_it_itself_is_left_as_it_is(te
         (TF + "tf.Variable(1)", "uses nothing that is in TensorFlow 1 alone"),
     ],
 )  # fmt: skip
-def test_the_plan_says_why_a_program_is_left_as_it_is(text, why):
-    assert decide(text).why == f"train.py {why}"
+def test_plan_gives_reason_for_unchanged_program(text, reason):
+    assert decide(text).why == f"train.py {reason}"
 
 
-def test_names_of_both_are_not_decided_for_the_user():
+def test_names_of_both_versions_change_nothing():
     decision = decide(TF + "tf.placeholder\ntf.optimizers.Adam()")
     assert decision.choice == "none"
     assert "tf.placeholder (train.py:2)" in decision.why
@@ -100,7 +100,7 @@ def test_names_of_both_are_not_decided_for_the_user():
     assert "compat: v1" in decision.why
 
 
-def test_the_job_may_say_it_itself():
+def test_job_may_set_compat():
     assert decide("import tensorflow", replace(JOB, compat="v1")).choice == "v1"
     assert decide(TF + "tf.placeholder", replace(JOB, compat="none")).choice == "none"
     unread = compat.decide(JOB, source.read(("bash", "train.sh"), {}), None)
@@ -136,9 +136,7 @@ def test_the_job_may_say_it_itself():
         ("import model\n", "model.py:1", "2to3 -w model.py"),
     ],
 )
-def test_what_cannot_be_supplied_is_refused_with_its_place_and_what_replaces_it(
-    text, where, instead
-):
+def test_unavailable_name_is_refused_with_line_and_replacement(text, where, instead):
     sources = {"train.py": text, "model.py": "print 'old'\n"}
     read = source.read(JOB.command, sources)
     with pytest.raises(Refused) as refused:
@@ -158,19 +156,19 @@ INSTALL = "`tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install tf_slim`
         ("/code/needs.txt", "write a line tf_slim into needs.txt, then `tfdeploy setup`"),
     ],
 )
-def test_a_package_that_hosts_lack_is_refused_with_the_line_that_brings_it(
+def test_missing_package_is_refused_with_line_that_installs_it(
     requirements, brings, facts_of, inventory
 ):
     hosts = {
         host.name: facts_of(host, modules={"tf_slim": host.name == "n1"})
         for host in inventory(worker="n1 n2").hosts
     }
-    ((where, what, instead),) = decide(
+    ((where, message, instead),) = decide(
         SLIM, replace(JOB, setup_requirements=requirements), hosts
     ).refusals
     assert (where, instead) == ("train.py:2", brings)
     assert (
-        what
+        message
         == "tf.contrib.slim.conv2d, tf.contrib.slim.flatten (train.py:3) are not in TensorFlow 2"
     )
     (note,) = decide(
@@ -182,7 +180,7 @@ def test_a_package_that_hosts_lack_is_refused_with_the_line_that_brings_it(
     )
 
 
-def test_a_package_that_the_hosts_have_supplies_the_names(facts_of, inventory):
+def test_installed_package_supplies_names(facts_of, inventory):
     hosts = {
         host.name: facts_of(host, modules={"tf_slim": True})
         for host in inventory(worker="n1 n2").hosts
@@ -195,7 +193,7 @@ def test_a_package_that_the_hosts_have_supplies_the_names(facts_of, inventory):
     )
 
 
-def test_names_of_the_first_versions_are_said_to_be_supplied():
+def test_supplied_names_of_first_versions_give_note():
     decision = decide(
         TF
         + "\n".join(
@@ -217,7 +215,7 @@ def test_names_of_the_first_versions_are_said_to_be_supplied():
     )
 
 
-def test_all_of_it_is_named_at_once():
+def test_all_unavailable_names_are_in_one_error():
     text = TF + "tf.contrib.crf\ntf.nn.seq2seq\ntf.contrib.crf\ntf.contrib.slim"
     read = source.read(JOB.command, {"train.py": text})
     with pytest.raises(Refused) as refused:
@@ -226,7 +224,7 @@ def test_all_of_it_is_named_at_once():
     assert "train.py:5: tf.contrib.slim" in refused.value.what
 
 
-def test_names_of_0_x_and_of_contrib_that_are_supplied_make_it_version_1_and_are_not_refused():
+def test_supplied_names_of_0_x_and_contrib_select_version_1():
     for text in (
         "tf.mul(tf.pack([a]), b)\ntf.train.SummaryWriter('/tmp')\ntf.merge_all_summaries()",
         "tf.contrib.rnn.LSTMCell(3)\ntf.contrib.metrics.streaming_auc(p, "
@@ -249,11 +247,11 @@ def test_names_of_0_x_and_of_contrib_that_are_supplied_make_it_version_1_and_are
         + "tf.contrib.framework.arg_scope\ntf.contrib.layers.conv2d\ntf.contrib.learn.datasets.mnist.read_data_sets",
     ],
 )
-def test_what_may_be_caught_what_is_supplied_and_what_is_broken_in_any_python_is_not_refused(text):
+def test_caught_supplied_and_unparsable_names_are_not_refused(text):
     assert decide(text).refusals == ()
 
 
-def test_hosts_with_tensorflow_1_or_python_2_need_nothing(facts_of, inventory):
+def test_hosts_with_tensorflow_1_or_python_2_need_no_change(facts_of, inventory):
     host = inventory(worker="n1").hosts[0]
     old = {"n1": facts_of(host, tensorflow="1.15.5", python_version="2.7.18")}
     decision = decide(TF + "tf.contrib.slim\n", hosts=old)
@@ -261,7 +259,7 @@ def test_hosts_with_tensorflow_1_or_python_2_need_nothing(facts_of, inventory):
     assert decide("print 'x'", hosts=old).refusals == ()
 
 
-def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inventory):
+def test_layers_need_keras_2_and_estimator_needs_older_tensorflow(facts_of, inventory):
     host = inventory(worker="n1").hosts[0]
     text = TF + "tf.layers.dense(x, 3)\ntf.estimator.RunConfig()"
     bare = decide(text, hosts={"n1": facts_of(host, tensorflow="2.21.0")})
@@ -281,13 +279,13 @@ def test_layers_need_keras_2_and_an_estimator_an_older_tensorflow(facts_of, inve
 
 
 @pytest.mark.parametrize("name", ["estimator.RunConfig", "compat.v1.estimator.Estimator"])
-def test_an_estimator_of_a_tensorflow_2_program_is_refused_too(name, facts_of, inventory):
+def test_estimator_in_tensorflow_2_program_is_refused(name, facts_of, inventory):
     host = inventory(worker="n1").hosts[0]
     text = f"{TF}s = tf.distribute.MultiWorkerMirroredStrategy()\ntf.{name}(s)\n"
-    ((where, what, instead),) = decide(
+    ((where, message, instead),) = decide(
         text, hosts={"n1": facts_of(host, tensorflow="2.21.0")}
     ).refusals
-    assert (where, what) == ("train.py:3", f"tf.{name} is not in TensorFlow 2.16 and later")
+    assert (where, message) == ("train.py:3", f"tf.{name} is not in TensorFlow 2.16 and later")
     assert "TensorFlow 2.15 or older" in instead
     assert decide(text, hosts={"n1": facts_of(host, tensorflow="2.15.0")}).refusals == ()
     assert (
@@ -298,7 +296,7 @@ def test_an_estimator_of_a_tensorflow_2_program_is_refused_too(name, facts_of, i
     )
 
 
-def test_builtins_of_python_2_are_noted_unless_the_program_brings_them():
+def test_python_2_builtins_give_note_unless_program_defines_them():
     assert "xrange at train.py:1 is Python 2" in decide("for i in xrange(3): pass").notes[0]
     assert decide("from six.moves import xrange\nfor i in xrange(3): pass").notes == ()
     assert decide("try:\n    xrange\nexcept NameError:\n    xrange = range\nxrange(3)").notes == ()
@@ -334,12 +332,14 @@ PLAN = {"ps": ("192.0.2.1:2222",), "worker": ("192.0.2.2:2222", "192.0.2.3:2222"
         ),
     ],
 )
-def test_a_written_cluster_gives_way_and_what_differs_is_said(text, note):
-    (said,) = [
+def test_hard_coded_cluster_is_replaced_and_differences_are_noted(text, note):
+    (cluster_note,) = [
         line for line in compat.notes(JOB, decide(TF + text), PLAN) if "the cluster written" in line
     ]
-    assert said.startswith("the cluster written at train.py:") or "gives way" in said
-    assert note in said
+    assert (
+        cluster_note.startswith("the cluster written at train.py:") or "gives way" in cluster_note
+    )
+    assert note in cluster_note
 
 
 @pytest.mark.parametrize(
@@ -351,13 +351,13 @@ def test_a_written_cluster_gives_way_and_what_differs_is_said(text, note):
         "times = {'a': ['12:30']}['a']\nx = {1: ['a:1']}\ny = {'a': []}\nz = {'a': ['text']}",
     ],
 )
-def test_what_is_no_cluster_is_not_taken_for_one(text):
+def test_other_values_are_not_taken_for_cluster(text):
     assert [
         w for w in decide(TF + text).hardcoded if "12" not in w.where and "a" not in w.counts
     ] == []
 
 
-def test_a_cluster_that_stands_is_said_and_takes_no_port_of_the_plan():
+def test_kept_cluster_gives_note_and_uses_no_planned_ports():
     job = replace(JOB, cluster="program")
     decision = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
     assert "stands (`cluster: program`)" in compat.notes(job, decision, PLAN)[-1]

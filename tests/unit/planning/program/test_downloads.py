@@ -21,7 +21,7 @@ def notes(text, job=JOB, files=("train.py",)):
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         (
             MNIST + "m = input_data.read_data_sets('MNIST_data', one_hot=True)",
@@ -67,9 +67,9 @@ def notes(text, job=JOB, files=("train.py",)):
         ),
     ],
 )
-def test_what_nothing_brings_is_noted(text, said):
+def test_data_that_nothing_provides_gives_note(text, expected):
     (note,) = notes(text)
-    assert said in note
+    assert expected in note
 
 
 @pytest.mark.parametrize(
@@ -91,16 +91,16 @@ def test_what_nothing_brings_is_noted(text, said):
         ),
     ],
 )
-def test_what_is_there_or_not_known_is_not(text, files):
+def test_provided_or_unknown_data_gives_no_note(text, files):
     assert notes(text, files=files) == ()
 
 
-def test_nor_where_the_job_has_data():
+def test_data_set_of_job_gives_no_note():
     job = replace(JOB, data={"mnist": DataSource(path="/elsewhere/mnist")})
     assert notes(MNIST + "m = input_data.read_data_sets('MNIST_data')", job) == ()
 
 
-def test_a_folder_is_looked_for_where_the_command_starts():
+def test_data_folder_is_searched_where_command_starts():
     text = MNIST + "m = input_data.read_data_sets('../MNIST_data')"
     job = replace(JOB, cwd="src")
     program = source.read(job.command, {"src/train.py": text}, job.cwd)

@@ -30,7 +30,7 @@ def values(text: str, job: Job) -> dict[str, str]:
     return decide(text, job).values(CLUSTER, "worker", 1)
 
 
-def test_a_program_of_yarn(job: Job) -> None:
+def test_program_written_for_yarn(job: Job) -> None:
     spec = '{"ps":["a:1"],"worker":["b:1","c:1"]}'
     assert values(YARN, job) == {
         "CLUSTER_SPEC": spec,
@@ -71,19 +71,21 @@ def test_a_program_of_yarn(job: Job) -> None:
         ('settings["CLUSTER_SPEC"], settings.get("TASK_INDEX")', {}),
     ],
 )
-def test_what_is_supplied(job: Job, text: str, given: dict[str, str]) -> None:
+def test_supplied_variables(job: Job, text: str, given: dict[str, str]) -> None:
     assert values(text, job) == given
 
 
-def test_googles_form_has_the_task_beside_the_cluster(job: Job) -> None:
+def test_google_format_has_task_next_to_cluster(job: Job) -> None:
     text = 'spec = json.loads(os.environ.get("CLUSTER_SPEC", "{}"))\ncluster = spec["cluster"]'
     whole = '{"cluster":{"ps":["a:1"],"worker":["b:1","c:1"]},"task":{"type":"worker","index":1}}'
     assert values(text, job) == {"CLUSTER_SPEC": whole}
-    both = text + '\nconfig = json.loads(os.environ["TF_CONFIG"])["cluster"]'
-    assert values(both, job) == {"CLUSTER_SPEC": '{"ps":["a:1"],"worker":["b:1","c:1"]}'}
+    text_with_tf_config = text + '\nconfig = json.loads(os.environ["TF_CONFIG"])["cluster"]'
+    assert values(text_with_tf_config, job) == {
+        "CLUSTER_SPEC": '{"ps":["a:1"],"worker":["b:1","c:1"]}'
+    }
 
 
-def test_what_the_job_file_sets_is_left_alone(job: Job) -> None:
+def test_variables_set_in_job_file_are_kept(job: Job) -> None:
     assert set(values(YARN, replace(job, env={"CLUSTER_SPEC": "x"}, secrets=("TASK_ID",)))) == {
         "WORKER_CNT",
         "JOB_NAME",
@@ -93,7 +95,7 @@ def test_what_the_job_file_sets_is_left_alone(job: Job) -> None:
     )
 
 
-def test_what_only_the_old_platform_knows_is_noted(job: Job) -> None:
+def test_variables_of_old_platform_give_note(job: Job) -> None:
     text = 'name, index, _ = os.environ.get("POD_NAME").split("-")'
     (note,) = decide(text, job).notes
     assert "the program reads POD_NAME (train.py:1)" in note and "`env: {POD_NAME: ...}`" in note

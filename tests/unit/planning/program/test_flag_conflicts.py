@@ -127,12 +127,14 @@ TAKEN_ELSEWHERE = {
 
 
 @pytest.mark.parametrize(
-    ("text", "told"), {**REFUSED, **REFUSED_ELSEWHERE}.values(), ids=[*REFUSED, *REFUSED_ELSEWHERE]
+    ("text", "message"),
+    {**REFUSED, **REFUSED_ELSEWHERE}.values(),
+    ids=[*REFUSED, *REFUSED_ELSEWHERE],
 )
-def test_what_cannot_take_the_clusters_value_is_refused(job: Job, text: str, told: str) -> None:
+def test_flag_that_cannot_hold_cluster_value_is_refused(job: Job, text: str, message: str) -> None:
     with pytest.raises(Refused) as refused:
         added(job, text)
-    assert told in refused.value.what
+    assert message in refused.value.what
     assert str(refused.value.where).startswith("train.py:")
     assert "`flags: none`" in str(refused.value.next)
     assert added(job, text, flags="none").flags == ()
@@ -141,12 +143,12 @@ def test_what_cannot_take_the_clusters_value_is_refused(job: Job, text: str, tol
 @pytest.mark.parametrize(
     "text", {**TAKEN, **TAKEN_ELSEWHERE}.values(), ids=[*TAKEN, *TAKEN_ELSEWHERE]
 )
-def test_what_takes_it_gets_it(job: Job, text: str) -> None:
+def test_flag_that_can_hold_cluster_value_gets_it(job: Job, text: str) -> None:
     assert added(job, text).flags
 
 
 @pytest.mark.parametrize("name", [name for name in (*REFUSED, *TAKEN) if name not in QUIETLY])
-def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
+def test_argparse_agrees(job: Job, name: str, tmp_path: Path) -> None:
     text = REFUSED[name][0] if name in REFUSED else TAKEN[name]
     script = tmp_path / "train.py"
     script.write_text(CHILD.format(text=text))
@@ -167,7 +169,7 @@ def test_argparse_itself_agrees(job: Job, name: str, tmp_path: Path) -> None:
     assert (set(codes) == {0}) == (name in TAKEN)
 
 
-def test_a_default_that_is_no_role_is_said(job: Job) -> None:
+def test_default_that_is_no_role_gives_note(job: Job) -> None:
     (note,) = flag_conflicts.notes(added(job, "p.add_argument('--job_name', default='resnet')"))
     assert "--job_name (train.py:1)" in note and "'resnet'" in note and "`flags: none`" in note
     assert flag_conflicts.notes(added(job, "flags.DEFINE_string('job_name', 'worker', '')")) == ()
@@ -179,7 +181,7 @@ CLASSIC = (
 
 
 @pytest.mark.parametrize(
-    ("more", "refused"),
+    ("other_definition", "refused"),
     [
         ("p.add_argument('--worker_hosts_file')", True),
         ("p.add_argument('--worker_hosts_file')\np.add_argument('--worker_hosts')", False),
@@ -187,18 +189,22 @@ CLASSIC = (
         ("flags.DEFINE_string('worker_hosts_file', '', '')", False),
     ],
 )
-def test_classic_flags_are_not_taken_for_longer_ones(job: Job, more: str, refused: bool) -> None:
+def test_classic_flags_are_not_abbreviations_of_longer_flags(
+    job: Job, other_definition: str, refused: bool
+) -> None:
     if not refused:
-        assert len(added(job, CLASSIC + more, flags="classic").flags) == 4
+        assert len(added(job, CLASSIC + other_definition, flags="classic").flags) == 4
         return
     with pytest.raises(
         Refused, match="has no --worker_hosts, and would take it for its --worker_hosts_file"
     ):
-        added(job, CLASSIC + more, flags="classic")
-    assert "worker_hosts" not in [flag.name for flag in added(job, CLASSIC + more).flags]
+        added(job, CLASSIC + other_definition, flags="classic")
+    assert "worker_hosts" not in [
+        flag.name for flag in added(job, CLASSIC + other_definition).flags
+    ]
 
 
-def test_classic_flags_are_held_against_the_definitions_too(job: Job) -> None:
+def test_classic_flags_are_checked_against_definitions(job: Job) -> None:
     with pytest.raises(Refused, match="takes a whole number"):
         added(job, "p.add_argument('--job_name', type=int)", flags="classic")
 
@@ -206,7 +212,7 @@ def test_classic_flags_are_held_against_the_definitions_too(job: Job) -> None:
 @pytest.mark.parametrize(
     "words", [("--task_index=1",), ("--task_index", "1"), ("--job_name=worker",)]
 )
-def test_an_identity_that_the_command_gives_to_all_tasks_is_refused(
+def test_same_identity_for_all_tasks_in_command_is_refused(
     job: Job, words: tuple[str, ...]
 ) -> None:
     with pytest.raises(Refused, match="to every task, ps:0 too") as refused:
@@ -215,7 +221,7 @@ def test_an_identity_that_the_command_gives_to_all_tasks_is_refused(
     assert added(job, CLASSIC, *words, flags="none").flags == ()
 
 
-def test_other_flags_that_the_command_gives_stand(job: Job) -> None:
+def test_other_flags_in_command_are_kept(job: Job) -> None:
     appended = added(job, CLASSIC, "--ps_hosts=x:1")
     assert [flag.name for flag in appended.flags] == ["job_name", "task_index"]
     assert "the command gives --ps_hosts itself" in appended.note
@@ -231,11 +237,11 @@ def test_other_flags_that_the_command_gives_stand(job: Job) -> None:
         ("python -c pass -- x", 5),
     ],
 )
-def test_flags_stand_before_the_programs_own_double_dash(command: str, end: int) -> None:
+def test_flags_are_inserted_before_double_dash_of_program(command: str, end: int) -> None:
     assert entry_point.own_end(tuple(command.split())) == end
 
 
-def test_what_stands_behind_the_double_dash_gives_no_flag(job: Job) -> None:
+def test_words_after_double_dash_are_no_flags(job: Job) -> None:
     assert [flag.name for flag in added(job, CLASSIC, "--", "--task_index=1").flags] == [
         "ps_hosts",
         "job_name",

@@ -59,24 +59,25 @@ def make(
 
 
 def tf_configs(plan: Plan) -> dict[str, Any]:
-    return {each.task: json.loads(each.env["TF_CONFIG"]) for each in plan.tasks}
+    return {task.task: json.loads(task.env["TF_CONFIG"]) for task in plan.tasks}
 
 
 def places(plan: Plan) -> dict[str, str]:
     return {
-        task: "{type}:{index}".format(**said["task"]) for task, said in tf_configs(plan).items()
+        task: "{type}:{index}".format(**tf_config["task"])
+        for task, tf_config in tf_configs(plan).items()
     }
 
 
-def test_a_program_that_knows_its_chief_as_master_alone_finds_one(
+def test_first_worker_is_master_if_program_needs_master(
     make: Callable[..., Plan],
 ) -> None:
     plan = make(CLOUD)
     assert places(plan) == {"ps:0": "ps:0", "worker:0": "master:0", "worker:1": "worker:0"}
     addresses = {task.task: task.address for task in plan.tasks}
     expected = {"ps": ["ps:0"], "master": ["worker:0"], "worker": ["worker:1"]}
-    for said in tf_configs(plan).values():
-        assert said["cluster"] == {
+    for tf_config in tf_configs(plan).values():
+        assert tf_config["cluster"] == {
             job: [addresses[task] for task in tasks] for job, tasks in expected.items()
         }
     assert "worker:0 is called master:0 in TF_CONFIG" in "\n".join(plan.notes)
@@ -87,7 +88,7 @@ def test_a_program_that_knows_its_chief_as_master_alone_finds_one(
     }
 
 
-def test_the_plans_own_chief_is_called_master(make: Callable[..., Plan]) -> None:
+def test_chief_of_plan_is_called_master(make: Callable[..., Plan]) -> None:
     plan = make(CLOUD, WITH_CHIEF)
     assert places(plan) == {"ps:0": "ps:0", "chief:0": "master:0", "worker:0": "worker:0"}
     assert set(tf_configs(plan)["ps:0"]["cluster"]) == {"ps", "master", "worker"}
@@ -105,7 +106,7 @@ def test_the_plans_own_chief_is_called_master(make: Callable[..., Plan]) -> None
         'chief = kind == "master" and index == 0',
     ],
 )
-def test_the_ways_in_which_programs_ask(make: Callable[..., Plan], asks: str) -> None:
+def test_ways_of_asking_for_master(make: Callable[..., Plan], asks: str) -> None:
     text = CLOUD.replace('kind == "master"', "asked") + asks
     assert places(make(text))["worker:0"] == "master:0"
 
@@ -133,16 +134,16 @@ def test_the_ways_in_which_programs_ask(make: Callable[..., Plan], asks: str) ->
         "a flag of it",
     ],
 )
-def test_other_programs_get_the_plans_names(make: Callable[..., Plan], text: str) -> None:
+def test_other_programs_get_names_of_plan(make: Callable[..., Plan], text: str) -> None:
     assert all(place == task for task, place in places(make(text)).items())
 
 
-def test_only_between_graph_modes_have_a_name_for_the_chief(make: Callable[..., Plan]) -> None:
+def test_chief_is_renamed_only_in_between_graph_modes(make: Callable[..., Plan]) -> None:
     plan = make(CLOUD, {"worker": "n2 n3"}, mode="mirrored")
     assert places(plan) == {"worker:0": "worker:0", "worker:1": "worker:1"}
 
 
-def test_the_job_file_names_roles(make: Callable[..., Plan]) -> None:
+def test_job_file_names_roles(make: Callable[..., Plan]) -> None:
     roles = {"chief": RoleRule(called="host"), "worker": RoleRule(called="work")}
     plan = make("import tensorflow", WITH_CHIEF, roles=roles)
     assert places(plan) == {"ps:0": "ps:0", "chief:0": "host:0", "worker:0": "work:0"}
@@ -171,14 +172,14 @@ def test_the_job_file_names_roles(make: Callable[..., Plan]) -> None:
         ('json.dumps({"ps": a, "work": b})', {}),
     ],
 )
-def test_names_in_the_programs_own_clusters(job: Job, text: str, names: dict[str, str]) -> None:
+def test_names_in_clusters_of_program(job: Job, text: str, names: dict[str, str]) -> None:
     program = source.read(("python", "train.py"), {"train.py": text})
     assert job_names.role_names(job, program) == names
     given = replace(job, roles={"worker": RoleRule(called="mine")})
     assert job_names.role_names(given, program) == {**names, "worker": "mine"}
 
 
-def test_a_chief_of_the_programs_cluster_that_the_plan_has_not_is_noted(
+def test_chief_that_only_cluster_of_program_has_gives_note(
     make: Callable[..., Plan],
 ) -> None:
     text = (

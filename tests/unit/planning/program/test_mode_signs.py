@@ -65,12 +65,12 @@ def read(text: str, **files: str) -> Program:
 
 def launched(text: str, mode: Mode, *, force: bool = False, **job: Any) -> str | None:
     command = job.pop("command", ("python", "train.py"))
-    made = Job(name="j", mode=mode, command=command, code="/code", **job)
-    return check(made, read(text), force=force)
+    launched_job = Job(name="j", mode=mode, command=command, code="/code", **job)
+    return check(launched_job, read(text), force=force)
 
 
 @pytest.mark.parametrize(("text", "mode"), PROGRAMS.values(), ids=PROGRAMS)
-def test_the_mode_for_which_a_program_is_written(text: str, mode: Mode | None) -> None:
+def test_mode_of_program(text: str, mode: Mode | None) -> None:
     assert likely_mode(find_signs(read(text))) == mode
 
 
@@ -85,7 +85,7 @@ else:
 )
 
 
-def test_a_module_that_the_program_imports_counts() -> None:
+def test_mode_is_found_in_imported_module() -> None:
     module = f"{TF2}def build():\n    tf.distribute.MultiWorkerMirroredStrategy()\n"
     program = read("import model\nmodel.build()", model=module)
     assert [str(sign) for sign in find_signs(program)] == [
@@ -94,7 +94,7 @@ def test_a_module_that_the_program_imports_counts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "mode", "what", "next"),
+    ("text", "mode", "message", "next"),
     [
         (PROGRAMS["between graphs"][0], "mirrored", "train.py:3 defines --ps_hosts", "--mode async"),
         (PROGRAMS["between graphs"][0], "plain", "train.py:3 defines --ps_hosts", "--mode async"),
@@ -106,11 +106,11 @@ def test_a_module_that_the_program_imports_counts() -> None:
         (PROGRAMS["several GPUs"][0], "coordinator", "MirroredStrategy", "--mode local"),
     ],
 )  # fmt: skip
-def test_another_mode_is_refused(text: str, mode: Mode, what: str, next: str) -> None:
-    with pytest.raises(Refused, match=what) as refused:
+def test_other_mode_is_refused(text: str, mode: Mode, message: str, next: str) -> None:
+    with pytest.raises(Refused, match=message) as refused:
         launched(text, mode)
     assert next in str(refused.value.next) and refused.value.exit_code == 3
-    assert what in str(launched(text, mode, force=True))
+    assert message in str(launched(text, mode, force=True))
 
 
 @pytest.mark.parametrize(
@@ -126,22 +126,22 @@ def test_another_mode_is_refused(text: str, mode: Mode, what: str, next: str) ->
         (FLAGS, "local"),
     ],
 )
-def test_a_mode_that_fits_is_not_mentioned(text: str, mode: Mode) -> None:
+def test_suitable_mode_is_accepted_silently(text: str, mode: Mode) -> None:
     assert launched(text, mode) is None
 
 
-def test_a_construct_in_a_branch_is_only_a_note() -> None:
+def test_construct_in_branch_gives_only_note() -> None:
     note = launched(EITHER, "async")
     assert note and note.startswith("train.py:6 uses tf.distribute.MultiWorkerMirroredStrategy")
 
 
-def test_a_command_that_passes_the_cluster_by_itself_is_only_a_note() -> None:
+def test_command_that_passes_cluster_gives_only_note() -> None:
     words = ("python", "train.py", "--hosts={worker_hosts}")
     assert "defines --ps_hosts" in str(launched(FLAGS, "plain", command=words))
     assert "defines --ps_hosts" in str(launched(FLAGS, "plain", flags="none"))
 
 
-def test_a_variable_that_the_program_needs_is_refused_and_one_that_it_may_use_is_a_note() -> None:
+def test_required_variable_is_refused_and_optional_one_gives_note() -> None:
     needed = "import os\nrank = int(os.environ['RANK'])\n"
     with pytest.raises(Refused, match=r"train\.py:2 reads the variable RANK") as refused:
         launched(needed, "async")

@@ -53,7 +53,7 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
         ("ps_hosts = ['a']\nworker_hosts = ['b', 'c']\nprint(socket.gethostname())", {}),
     ],
 )
-def test_the_place_of_each_task_in_the_programs_lists(
+def test_host_in_lists_of_program_for_each_task(
     job: Job, text: str, own_hosts: dict[str, str]
 ) -> None:
     assert hosts(text, job).hosts == own_hosts
@@ -61,7 +61,7 @@ def test_the_place_of_each_task_in_the_programs_lists(
     assert hosts(text, job, knows_role=True).hosts == {}
 
 
-def test_the_note_names_a_task_that_the_lists_lack(job: Job) -> None:
+def test_note_names_task_missing_from_lists(job: Job) -> None:
     (note,) = hosts(BY_ADDRESS.replace(', "10.1.0.7"', ""), job).notes
     assert "by its own host (train.py:5)" in note and "worker:0 is 10.1.0.6" in note
     assert "no host for worker:1" in note

@@ -25,8 +25,8 @@ def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     }
     program = source.read(job.command, sources)
     return {
-        each.module: each.sure
-        for each in imports.from_outside(
+        module_import.module: module_import.sure
+        for module_import in imports.from_outside(
             job, program, [*sources, "native.cpython-312.so", "linked/"]
         )
     }
@@ -52,7 +52,7 @@ def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
         "import sys\nsys.path = ['lib'] + sys.path\nimport pandas",
     ],
 )
-def test_an_import_that_every_run_reaches_is_sure(text: str) -> None:
+def test_import_reached_by_every_run_is_certain(text: str) -> None:
     others = {"reader": "import pandas", "models____init__": "", "models__reader": "import pandas"}
     assert find_imports(text, **others)["pandas"] is True
 
@@ -80,7 +80,7 @@ def test_an_import_that_every_run_reaches_is_sure(text: str) -> None:
         "subprocess.check_call([sys.executable, '-m', 'pip', 'install', 'pandas'])\nimport pandas",
     ],
 )
-def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
+def test_import_that_run_may_skip_is_not_certain(text: str) -> None:
     assert find_imports(text, reader="import pandas")["pandas"] is False
 
 
@@ -100,17 +100,17 @@ def test_an_import_that_a_run_may_do_without_is_not_sure(text: str) -> None:
         "import native, models, reader, linked.part",
     ],
 )
-def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outside(
+def test_handled_imports_and_own_modules_are_not_external(
     text: str,
 ) -> None:
-    own = {
+    other_files = {
         "other": "if __name__ == '__main__':\n    import pandas",
         "models____init__": "",
         "sub__reader": "",
     }
     assert (
         not {"pandas", "native", "models", "reader", "linked", "tensorflow"}
-        & find_imports(text, **own).keys()
+        & find_imports(text, **other_files).keys()
     )
 
 
@@ -128,20 +128,21 @@ def test_what_the_program_handles_itself_or_has_in_its_code_is_nothing_from_outs
         (replace(JOB, mode="plain"), True),
     ],
 )
-def test_it_depends_on_who_runs_the_program_and_what_it_is_told(
-    job: Job, sure: bool | None
-) -> None:
+def test_certainty_depends_on_role_and_arguments(job: Job, sure: bool | None) -> None:
     assert find_imports("import pandas", job).get("pandas") is sure
 
 
-def test_tasks_that_have_a_program_each_reach_no_import_for_sure() -> None:
+def test_imports_of_programs_of_single_roles_are_not_certain() -> None:
     job = replace(JOB, command=("python", "{job_name}.py"))
     sources = {"ps.py": "import pandas", "worker.py": "import gym"}
     read = imports.from_outside(job, source.read(job.command, sources), sources)
-    assert {each.module: each.sure for each in read} == {"pandas": False, "gym": False}
+    assert {module_import.module: module_import.sure for module_import in read} == {
+        "pandas": False,
+        "gym": False,
+    }
 
 
-def test_the_hosts_are_asked_for_each_name_once_and_for_what_planning_wants_to_know() -> None:
+def test_hosts_are_asked_once_for_each_module() -> None:
     text = "import numpy as np, pandas.io\nimport reader\ndef f():\n    import numpy.random"
     read = source.read(JOB.command, {"train.py": text, "reader.py": "import gym"})
     asked = imports.modules_asked(JOB, read)
@@ -159,5 +160,5 @@ def test_the_hosts_are_asked_for_each_name_once_and_for_what_planning_wants_to_k
         ("Queue", None),
     ],
 )
-def test_the_package_of_a_module(module: str, package: str | None) -> None:
+def test_package_of_module(module: str, package: str | None) -> None:
     assert packages.package(module) == package

@@ -18,26 +18,24 @@ from a import b
 """
 
 
-def test_nodes_of_several_classes_come_in_the_order_of_the_text() -> None:
+def test_nodes_of_several_classes_are_in_order_of_text() -> None:
     file = parse("train.py", TEXT)
     assert [node.lineno for node in file.imports] == [2, 5, 7]
     assert [type(node) for node in file.find(ast.Return, ast.If, ast.While)] == [ast.If, ast.Return]
 
 
-def test_within_a_node_are_the_nodes_that_ast_walk_finds_there_but_for_those_that_all_files_share() -> (
-    None
-):
+def test_nodes_within_node_match_ast_walk_without_shared_nodes() -> None:
     file = parse("train.py", TEXT)
     for node in file.nodes:
         walked = {
-            id(each)
-            for each in ast.walk(node)
-            if not isinstance(each, ast.expr_context | ast.boolop)
+            id(inner)
+            for inner in ast.walk(node)
+            if not isinstance(inner, ast.expr_context | ast.boolop)
         }
-        assert {id(each) for each in file.within(node)} == walked
+        assert {id(inner) for inner in file.within(node)} == walked
 
 
-def test_around_a_node_are_the_blocks_from_the_innermost_one() -> None:
+def test_blocks_around_node_start_with_innermost() -> None:
     file = parse("train.py", TEXT)
     assert [type(node) for node in file.around(file.imports[1])] == [
         ast.If,
@@ -46,7 +44,7 @@ def test_around_a_node_are_the_blocks_from_the_innermost_one() -> None:
     ]
 
 
-def test_equal_files_have_nodes_of_their_own_and_a_file_is_parsed_once() -> None:
+def test_equal_files_have_separate_nodes_and_file_is_parsed_once() -> None:
     assert parse("one.py", TEXT) is parse("one.py", TEXT)
     assert {id(node) for node in parse("one.py", TEXT).nodes}.isdisjoint(
         map(id, parse("two.py", TEXT).nodes)

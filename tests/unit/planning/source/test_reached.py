@@ -92,7 +92,7 @@ def outcome(text, job=JOB, **others):
         "from again import build\nbuild()",
     ],
 )
-def test_what_the_main_path_reaches_is_refused(text):
+def test_name_on_main_path_is_refused(text):
     assert (
         outcome(TF + text, model=TF + GONE, helper=TF + BUILD, again="from helper import build")
         == "refused"
@@ -133,7 +133,7 @@ def test_what_the_main_path_reaches_is_refused(text):
         "import helper",
     ],
 )
-def test_what_may_never_be_reached_is_noted(text):
+def test_name_that_may_not_be_reached_gives_note(text):
     assert outcome(TF + text, model=TF + GONE, helper=TF + BUILD + MAIN + "build()") == "noted"
 
 
@@ -167,7 +167,7 @@ def test_what_may_never_be_reached_is_noted(text):
         "try:\n    import model\nexcept ImportError:\n    pass",
     ],
 )
-def test_what_the_program_sees_to_itself_is_not_mentioned(text):
+def test_name_with_fallback_in_program_is_not_mentioned(text):
     helper = (
         "try:\n    from tensorflow.contrib import crf\n    HAS_CRF = True\nexcept ImportError:\n "
         "   HAS_CRF = False\n"
@@ -175,7 +175,7 @@ def test_what_the_program_sees_to_itself_is_not_mentioned(text):
     assert outcome(TF + text, model=TF + GONE, helper=helper) == ""
 
 
-def test_a_branch_of_the_jobs_name_counts_only_where_workers_run_the_program():
+def test_branch_on_role_is_followed_only_if_workers_run_program():
     text = f"{TF}if FLAGS.job_name == 'worker':\n    {GONE}"
     assert [
         outcome(text, replace(JOB, mode=mode)) for mode in ("async", "mirrored", "local", "ingraph")
@@ -187,13 +187,13 @@ def test_a_branch_of_the_jobs_name_counts_only_where_workers_run_the_program():
     ]
 
 
-def test_each_program_of_a_command_that_names_one_per_job_is_followed():
+def test_program_of_each_role_is_followed():
     job = replace(JOB, command=("python", "{job_name}.py"))
     read = source.read(job.command, {"ps.py": TF, "worker.py": TF + GONE})
     assert len(compat.decide(job, read).refusals) == 1
 
 
-def test_a_migrated_program_is_not_made_version_1_by_what_it_may_never_reach():
+def test_unreached_name_does_not_select_version_1_for_migrated_program():
     decision, _ = decide(
         "import tensorflow.compat.v1 as tf\nimport old\ntf.placeholder\n",
         old=f"import tensorflow as tf\n{BUILD}",
@@ -211,7 +211,7 @@ def test_a_migrated_program_is_not_made_version_1_by_what_it_may_never_reach():
         ("", False, False),
     ],
 )
-def test_a_module_in_python_2_is_refused_where_it_is_surely_imported(text, refused, noted):
+def test_python_2_module_is_refused_if_import_is_certain(text, refused, noted):
     decision, _ = decide(text, old="x = 1\nprint 'old'\n")
     assert (
         bool(decision.refusals),
@@ -222,7 +222,7 @@ def test_a_module_in_python_2_is_refused_where_it_is_surely_imported(text, refus
     )
 
 
-def test_many_names_are_one_readable_sentence():
+def test_many_names_are_one_sentence():
     names = [f"tf.contrib.{part}.f{number}" for part in ("crf", "tpu") for number in range(7)]
     decision, read = decide(TF + "\n".join(names))
     with pytest.raises(Refused) as refused:
@@ -241,7 +241,7 @@ def test_many_names_are_one_readable_sentence():
 @pytest.mark.parametrize(
     ("text", "named"), [("if hasattr(tf, 'Session'):\n    tf.Session()\n", True), ("", False)]
 )
-def test_a_refusal_names_compat_none_where_the_program_has_a_way_of_its_own(text, named):
+def test_refusal_suggests_compat_none_if_program_has_fallback(text, named):
     decision, read = decide(TF + text + GONE)
     with pytest.raises(Refused) as refused:
         compat.check(decision, read)

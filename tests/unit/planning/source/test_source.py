@@ -41,7 +41,7 @@ CODE = {
         ("true", None),
     ],
 )
-def test_path(command: str, path: str | None) -> None:
+def test_path_of_program(command: str, path: str | None) -> None:
     assert source.read(tuple(command.split()), CODE).path == path
 
 
@@ -55,9 +55,7 @@ def test_path(command: str, path: str | None) -> None:
         ("bash ../train.sh", None, 0),
     ],
 )
-def test_a_command_that_starts_in_a_folder_of_the_code(
-    command: str, path: str | None, files: int
-) -> None:
+def test_command_that_starts_in_folder_of_code(command: str, path: str | None, files: int) -> None:
     program = source.read(tuple(command.split()), CODE, "src")
     assert (program.path, len(program.modules)) == (path, files)
     assert program.script == ("train.sh" if path is None else None)
@@ -85,12 +83,12 @@ def test_imports_are_followed_below_packages_and_around_loops() -> None:
         ("from .tensorflow import x", False),
     ],
 )
-def test_imports_tensorflow(text: str, does: bool) -> None:
+def test_whether_program_imports_tensorflow(text: str, does: bool) -> None:
     assert source.read(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "reason"),
     [
         ("x = 1\nprint 'hello'\n", "p.py:2 cannot be read (a Python 2 program?"),
         (
@@ -101,20 +99,20 @@ def test_imports_tensorflow(text: str, does: bool) -> None:
         ("a\0b", "p.py"),
     ],
 )
-def test_unread_says_where(text: str, said: str) -> None:
+def test_unreadable_program_has_reason_with_line(text: str, reason: str) -> None:
     program = source.read(("python", "p.py"), {"p.py": text})
     assert program.unread is not None
-    assert program.unread.startswith(said)
+    assert program.unread.startswith(reason)
     assert program.modules == ()
 
 
-def test_a_broken_module_does_not_hide_the_program() -> None:
+def test_broken_module_does_not_hide_program() -> None:
     program = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
     assert program.unread is None
     assert len(program.modules) == 1
 
 
-def test_a_program_of_its_own_for_each_task() -> None:
+def test_separate_program_for_each_role() -> None:
     sources = {
         "a/ps0.py": "import x",
         "a/worker1.py": "import tensorflow",

@@ -31,19 +31,19 @@ def plan(
     def make(sources: dict[str, str], python: str, **keys: Any) -> Plan:
         hosts = inventory(ps="n1", worker="n2")
         facts = {host.name: facts_of(host, python_version=python) for host in hosts.hosts}
-        said: Any = {
+        python_facts: Any = {
             "release": "r",
             "run": "r-1",
             "now": 1.0,
             "operator": "ml@desk",
             "options": Options(),
         }
-        return make_plan(hosts, replace(job, **keys), facts, sources=sources, **said)
+        return make_plan(hosts, replace(job, **keys), facts, sources=sources, **python_facts)
 
     return make
 
 
-def test_the_same_version_of_python_refuses(plan: Callable[..., Plan]) -> None:
+def test_syntax_error_is_refused_if_hosts_have_same_python(plan: Callable[..., Plan]) -> None:
     with pytest.raises(
         Refused, match=rf"^train.py:2 does not parse: .* \(Python {HERE}, as on the hosts\)$"
     ) as refused:
@@ -64,13 +64,13 @@ def test_the_same_version_of_python_refuses(plan: Callable[..., Plan]) -> None:
         ({"train.py": f"# -*- coding: latin-1 -*-\n\ufffd = 1\n{BROKEN}"}, f"{HERE}.7", {}),
     ],
 )
-def test_what_another_python_may_take_is_a_note(
+def test_syntax_that_other_python_may_accept_gives_note(
     plan: Callable[..., Plan], sources: dict[str, str], python: str, keys: dict[str, Any]
 ) -> None:
     (text,) = [note for note in plan(sources, python, **keys).notes if "does not parse" in note]
     assert f"does not parse (Python {HERE} here): " in text
 
 
-def test_python_2_is_told_as_such(plan: Callable[..., Plan]) -> None:
+def test_python_2_is_recognised(plan: Callable[..., Plan]) -> None:
     with pytest.raises(Refused, match="is Python 2, and the hosts run Python 3"):
         plan({"train.py": "print 'x'\n"}, f"{HERE}.7")

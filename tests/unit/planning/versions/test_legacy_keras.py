@@ -33,7 +33,7 @@ def asked(mode: str) -> Job:
 PARAMETER_SERVERS = "s = tf.distribute.experimental.ParameterServerStrategy(r)"
 
 
-def test_fit_on_parameter_servers_needs_keras_2_too(
+def test_fit_on_parameter_servers_needs_keras_2(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
     job, collected = (
@@ -47,7 +47,9 @@ def test_fit_on_parameter_servers_needs_keras_2_too(
     assert legacy_keras.decide(asked("local"), collected, facts).variables == {}
     with pytest.raises(Refused, match=r"under ParameterServerStrategy.* tf_keras is missing on n1"):
         legacy_keras.decide(
-            job, collected, {name: replace(each, tf_keras=None) for name, each in facts.items()}
+            job,
+            collected,
+            {name: replace(host_facts, tf_keras=None) for name, host_facts in facts.items()},
         )
 
 
@@ -131,10 +133,10 @@ KERAS_2 = {
 }
 
 
-@pytest.mark.parametrize(("lines", "said"), KERAS_2.values(), ids=KERAS_2)
-def test_what_keras_3_has_dropped(
+@pytest.mark.parametrize(("lines", "keras_2_name"), KERAS_2.values(), ids=KERAS_2)
+def test_names_dropped_by_keras_3(
     lines: tuple[str, ...],
-    said: str,
+    keras_2_name: str,
     inventory: Callable[..., Inventory],
     facts_of: Callable[..., HostFacts],
 ) -> None:
@@ -142,16 +144,20 @@ def test_what_keras_3_has_dropped(
         asked("mirrored"),
         source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))}),
     )
-    there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
-    missing = {name: replace(each, tf_keras=None) for name, each in there.items()}
+    facts_with_tf_keras = {
+        host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts
+    }
+    missing = {
+        name: replace(host_facts, tf_keras=None) for name, host_facts in facts_with_tf_keras.items()
+    }
     with_tf_keras, without = (
-        legacy_keras.decide(job, collected, facts) for facts in (there, missing)
+        legacy_keras.decide(job, collected, facts) for facts in (facts_with_tf_keras, missing)
     )
-    assert with_tf_keras.variables == (ON if said else {})
+    assert with_tf_keras.variables == (ON if keras_2_name else {})
     assert without.variables == {}
     for note in (*with_tf_keras.notes, *without.notes):
-        assert said and said in note
-    assert PIP in "".join(without.notes) or not said
+        assert keras_2_name and keras_2_name in note
+    assert PIP in "".join(without.notes) or not keras_2_name
 
 
 V1 = "import tensorflow.compat.v1 as tf\ntf.disable_v2_behavior()\n"
@@ -275,10 +281,10 @@ MIGRATED: dict[str, tuple[str, str, dict[str, str]]] = {
 
 
 @pytest.mark.parametrize("compatible", ["auto", "none"])
-@pytest.mark.parametrize(("text", "said", "others"), MIGRATED.values(), ids=MIGRATED)
+@pytest.mark.parametrize(("text", "keras_2_name", "others"), MIGRATED.values(), ids=MIGRATED)
 def test_names_of_version_1_and_keras_in_graphs(
     text: str,
-    said: str,
+    keras_2_name: str,
     others: dict[str, str],
     compatible: Literal["auto", "none"],
     inventory: Callable[..., Inventory],
@@ -291,11 +297,16 @@ def test_names_of_version_1_and_keras_in_graphs(
     version1 = compat.decide(job, changed).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:
         # TensorFlow 2 lacks this name, whichever version of Keras it uses.
-        said = ""
-    there = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
-    choice = legacy_keras.decide(job, changed, there, version1=version1)
-    assert choice.variables == (ON if said else {})
+        keras_2_name = ""
+    facts_with_tf_keras = {
+        host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts
+    }
+    choice = legacy_keras.decide(job, changed, facts_with_tf_keras, version1=version1)
+    assert choice.variables == (ON if keras_2_name else {})
     for note in choice.notes:
-        assert said and said in note
-    old = {name: replace(each, tensorflow="2.15.1") for name, each in there.items()}
+        assert keras_2_name and keras_2_name in note
+    old = {
+        name: replace(host_facts, tensorflow="2.15.1")
+        for name, host_facts in facts_with_tf_keras.items()
+    }
     assert legacy_keras.decide(job, changed, old, version1=version1).variables == {}

@@ -46,16 +46,16 @@ def notes(facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., tuple[s
     return read
 
 
-@pytest.mark.parametrize("made", SINGLE)
-def test_a_fetched_array_of_one_element_that_is_formatted_as_a_number(
-    notes: Callable[..., tuple[str, ...]], made: str
+@pytest.mark.parametrize("definition", SINGLE)
+def test_one_element_array_formatted_as_number_gives_note(
+    notes: Callable[..., tuple[str, ...]], definition: str
 ) -> None:
-    (said,) = notes(f"{made}\n{FORMAT}")
+    (note,) = notes(f"{definition}\n{FORMAT}")
     assert (
-        said.startswith("train.py:3 takes a fetched array of one element for a number")
-        and "(2.4.6 on n2)" in said
+        note.startswith("train.py:3 takes a fetched array of one element for a number")
+        and "(2.4.6 on n2)" in note
     )
-    assert "`numpy<2.4`" in said
+    assert "`numpy<2.4`" in note
 
 
 @pytest.mark.parametrize(
@@ -68,29 +68,27 @@ def test_a_fetched_array_of_one_element_that_is_formatted_as_a_number(
         "x = int(W.eval(session=sess))",
     ],
 )
-def test_the_ways_in_which_it_is_taken_for_a_number(
-    notes: Callable[..., tuple[str, ...]], use: str
-) -> None:
+def test_ways_of_using_array_as_number(notes: Callable[..., tuple[str, ...]], use: str) -> None:
     assert len(notes(f"{ONE}\n{use}")) == 1
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *(f"{made}\n{FORMAT}" for made in OTHER),
+        *(f"{definition}\n{FORMAT}" for definition in OTHER),
         f"{ONE}\nw = sess.run(W)\nprint('%s 100%% %r' % (w, w))",
         f"{ONE}\nloss, w = sess.run([cost, W])\nprint('%f %s' % (loss, w))",
         f"{ONE}\nw = sess.run(W)\nprint('{{:s}}'.format(str(w)), w[0], '%f' % w[0])",
         f"{ONE}\nprint('%f' % step, float(FLAGS.w))",
     ],
 )
-def test_what_numpy_takes_as_before_is_not_noted(
+def test_code_that_numpy_still_accepts_gives_no_note(
     notes: Callable[..., tuple[str, ...]], text: str
 ) -> None:
     assert notes(text) == ()
 
 
-def test_hosts_with_an_older_numpy_or_none_need_no_note(
+def test_hosts_with_older_numpy_or_none_need_no_note(
     notes: Callable[..., tuple[str, ...]],
 ) -> None:
     assert [
@@ -98,7 +96,7 @@ def test_hosts_with_an_older_numpy_or_none_need_no_note(
     ] == [(), (), (), ()]
 
 
-def test_names_that_numpy_has_dropped(notes: Callable[..., tuple[str, ...]]) -> None:
+def test_dropped_numpy_names_give_note(notes: Callable[..., tuple[str, ...]]) -> None:
     text = (
         "import numpy as np, numpy\nx = np.float(3)\ny = np.zeros(3, dtype=np.int)\nz = "
         "numpy.product(x)\nnp.int, np.int32"

@@ -97,6 +97,10 @@ class Scope:
     def job_dir(self) -> str:
         return layout.job_dir(self.workdir, self.job)
 
+    def busy_reason(self) -> str:
+        """Return a text if another session works on the job, else ""."""
+        return busy_reason(self.workdir, self.job, self.own_lock) if self.job else ""
+
 
 def list_jobs(workdir: str) -> List[str]:
     """List the jobs in this workdir whose folders belong to this user or root and are not links. A
@@ -292,7 +296,7 @@ BESIDE_JOBS = ("environment", "half")
 
 
 def list_items(scope: Scope) -> Iterator[Item]:
-    busy = bool(scope.job) and busy_reason(scope.workdir, scope.job, scope.own_lock)
+    busy = scope.busy_reason()
     for kind in OF_JOB if scope.job else BESIDE_JOBS:
         if KINDS[kind].is_listed_if_busy or not busy:
             yield from KINDS[kind].items(scope)

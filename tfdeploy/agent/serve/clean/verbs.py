@@ -170,9 +170,7 @@ def _remove_item(scope: Scope, kind: str, name: str) -> Item:
     try:
         if scope.job and (kind == "run" or _is_run_folder(kind, name)):
             return _remove_run(scope, kind, name)
-        busy = (
-            clean_kinds.busy_reason(scope.workdir, scope.job, scope.own_lock) if scope.job else ""
-        )
+        busy = scope.busy_reason()
         item = None if busy else clean_kinds.find_item(scope, kind, name)
         if item is None:
             return requested._replace(kept_because=busy or GONE)
@@ -302,8 +300,7 @@ def _refuse_if_in_use(scopes: List[Scope]) -> None:
             if item.is_live:
                 what = "run %s of job %s: %s" % (item.name, item.job, item.kept_because)
                 raise VerbError("live_run", what, advice="stop_run", details={"run": item.name})
-        busy = clean_kinds.busy_reason(scope.workdir, scope.job, scope.own_lock)
-        if busy:
+        if busy := scope.busy_reason():
             raise VerbError("locked", busy, advice="wait")
 
 
