@@ -442,13 +442,12 @@ class Run:
 
 def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, Launch]:
     job, inventory, command = values["job"], values["inventory"], values["command"]
-    flags = _make_flags(
-        launch_flags.Flags, {**values, "after_dashes": None if command is None else (*command,)}
-    )
-    job = job if isinstance(job, Job) else None
-    return flags, make_launch_request(
-        flags, job, inventory if isinstance(inventory, Inventory) else None
-    )
+    if command is not None:
+        values["after_dashes"] = tuple(command)
+    flags = _make_flags(launch_flags.Flags, values)
+    known = job if isinstance(job, Job) else None
+    hosts = inventory if isinstance(inventory, Inventory) else None
+    return flags, make_launch_request(flags, known, hosts)
 
 
 def _log_events(fleet: SshFleet) -> Emit:

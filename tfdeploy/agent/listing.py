@@ -326,9 +326,9 @@ def walk(folder: str, visit: Visit = lambda path, file_stat: None) -> Listing:
     called for each file and link. Raises SpecialFile, OSError."""
     listing, top = Listing(), os.fsencode(folder)
     linked: Dict[Inode, int] = {}
-    listing.add(_make_row(b"", top, os.stat(top), listing, linked))
+    listing.add(_make_row(top, b"", os.stat(top), listing, linked))
     for path, about in walk_entries(top):
-        row = _make_row(path, os.path.join(top, path), about, listing, linked)
+        row = _make_row(top, path, about, listing, linked)
         listing.add(row)
         if row.kind != FOLDER:
             visit(path, about)
@@ -339,19 +339,15 @@ def rows_in(folder: str) -> Iterator[Row]:
     """Yield the rows that `walk` would list, without keeping them in memory. A hard link is a row
     like any other file. Raises SpecialFile, OSError."""
     top, none = os.fsencode(folder), Listing()
-    return (
-        _make_row(path, os.path.join(top, path), about, none, {})
-        for path, about in walk_entries(top)
-    )
+    return (_make_row(top, path, about, none, {}) for path, about in walk_entries(top))
 
 
 def list_file(path: str, visit: Visit = lambda path, file_stat: None) -> Listing:
     """Return a listing that contains one file. Its path in the listing is the name of the file.
     Raises SpecialFile, OSError."""
-    listing = Listing()
-    encoded = os.fsencode(path)
-    file_stat = os.lstat(encoded)
-    row = _make_row(os.path.basename(encoded), encoded, file_stat, listing, {})
+    listing, (top, name) = Listing(), os.path.split(os.fsencode(path))
+    file_stat = os.lstat(path)
+    row = _make_row(top, name, file_stat, listing, {})
     visit(row.path, file_stat)
     listing.add(row)
     return listing
@@ -380,8 +376,8 @@ def walk_entries(top: bytes) -> Iterator[Tuple[bytes, os.stat_result]]:
 
 
 def _make_row(
+    top: bytes,
     path: bytes,
-    full_path: bytes,
     file_stat: os.stat_result,
     listing: Listing,
     linked: Dict[Inode, int],
@@ -390,9 +386,10 @@ def _make_row(
     if stat.S_ISDIR(file_stat.st_mode):
         return Row(path, FOLDER, 0, mtime_ns, mode)
     if stat.S_ISLNK(file_stat.st_mode):
-        return Row(path, LINK, 0, mtime_ns, 0o777, os.readlink(full_path))
+        return Row(path, LINK, 0, mtime_ns, 0o777, os.readlink(os.path.join(top, path)))
     if not stat.S_ISREG(file_stat.st_mode):
-        raise SpecialFile(0, "neither a file, a link nor a folder", os.fsdecode(full_path))
+        full_path = os.fsdecode(os.path.join(top, path))
+        raise SpecialFile(0, "neither a file, a link nor a folder", full_path)
     same_as = NOT_LINKED
     if file_stat.st_nlink > 1:
         same_as = linked.setdefault((file_stat.st_dev, file_stat.st_ino), len(listing))

@@ -62,14 +62,18 @@ def build_filter(
     addresses and from loopback, and the number `others_value` for all other connections. Raises
     ValueError if an address is invalid."""
     admitted = admitted_networks(addresses)
-    return_others = [(_RETURN, 0, 0, others_value)]
-    instructions: List[Instruction] = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
-    for version in (4, 6):
-        of_version = [network for network in admitted if network.version == version]
-        tests = _match_networks(of_version, 0, peers_value, others_value)
-        # After the tests of version 6, the return below is next.
-        instructions += _run_if_equal(4, tests + return_others) if version == 4 else tests
-    return instructions + return_others
+    tests_4, tests_6 = (
+        _match_networks(
+            [network for network in admitted if network.version == version],
+            0,
+            peers_value,
+            others_value,
+        )
+        for version in (4, 6)
+    )
+    # The version is in the first four bits of the IP header.
+    load_version = [(_LOAD_BYTE, 0, 0, _NETWORK), (_SHIFT_RIGHT, 0, 0, 4)]
+    return load_version + _run_if_equal(4, tests_4) + tests_6
 
 
 def pack(instructions: Iterable[Instruction]) -> bytes:
@@ -81,8 +85,7 @@ def _match_networks(
     admitted: List[Network], word_index: int, peers_value: int, others_value: int
 ) -> List[Instruction]:
     """Return instructions that compare the source address with the networks, beginning at its
-    32-bit word `word_index`. On a match they return `peers_value`. Otherwise they return
-    `others_value`, or the next instruction after them is run."""
+    32-bit word `word_index`. On a match they return `peers_value`, otherwise `others_value`."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (word_index + 1)
@@ -100,11 +103,9 @@ def _match_networks(
     tests += _load_word(admitted[0].version, word_index, 32) if longer else []
     for value, inner in sorted(longer.items()):
         tests += _run_if_equal(
-            value,
-            _match_networks(inner, word_index + 1, peers_value, others_value)
-            + [(_RETURN, 0, 0, others_value)],
+            value, _match_networks(inner, word_index + 1, peers_value, others_value)
         )
-    return tests
+    return tests + [(_RETURN, 0, 0, others_value)]
 
 
 def _address_word(network: Network, word_index: int) -> int:

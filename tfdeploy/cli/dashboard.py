@@ -75,7 +75,7 @@ class LaunchDashboard:
         for event in self._events:
             self.board(event)
         self._events.clear()
-        self._stack.enter_context(self.board.drawn_beside())
+        self._stack.enter_context(self.board.draw_in_thread())
 
 
 def show_dashboard(
@@ -140,7 +140,7 @@ def show_dashboard(
     def load_samples() -> None:
         # If the hosts do not answer, the curves have only new samples.
         with suppress(TfdeployError):
-            board.begin_with(samples(fleet, plan, only_hosts))
+            board.add_past_samples(samples(fleet, plan, only_hosts))
 
     thread = threading.Thread(target=watch, name="follow", daemon=True)
     thread.start()

@@ -23,7 +23,7 @@ class Rules:
     secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
 
-def runs_that_stay(
+def find_staying_runs(
     items_by_host: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
 ) -> set[tuple[str, str]]:
     """Return (job, run) of the runs that no host may remove, because a host still runs them or the
@@ -38,10 +38,14 @@ def runs_that_stay(
                     stay.add(key)
                 else:
                     ended[key] = max(ended.get(key, 0.0), item.ended or 0.0)
-    return stay | kept({key: when for key, when in ended.items() if key not in stay}, rules, now)
+    return stay | select_kept_runs(
+        {key: when for key, when in ended.items() if key not in stay}, rules, now
+    )
 
 
-def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> set[tuple[str, str]]:
+def select_kept_runs(
+    ended: Mapping[tuple[str, str], float], rules: Rules, now: float
+) -> set[tuple[str, str]]:
     """Return (job, run) of the ended runs that the rules keep. `ended`: when each run ended on its
     last host, in UTC seconds."""
     recent = {key for key, when in ended.items() if now - when < rules.older_s}
@@ -53,18 +57,24 @@ def kept(ended: Mapping[tuple[str, str], float], rules: Rules, now: float) -> se
     return recent
 
 
-def goes(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
+def must_be_removed(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
     """True if the item must be removed. `stay`: the runs that are kept. A secret file is removed by
     itself only if its run is kept; otherwise it is removed with the run."""
     if item.stays:
         return False
     if item.kind == SECRET_FILE:
         return (item.job, item.name.split("/")[1]) in stay
-    run = item.name if item.kind == RUN else run_of_half(item.name) if item.kind == HALF else None
+    run = (
+        item.name
+        if item.kind == RUN
+        else run_of_partial_file(item.name)
+        if item.kind == HALF
+        else None
+    )
     return run is None or (item.job, run) not in stay
 
 
-def run_of_half(name: str) -> str | None:
+def run_of_partial_file(name: str) -> str | None:
     """Return the run in whose folder a partial file lies, from the file's name such as
     "runs/RUN/..."; None if the file is in no run's folder."""
     steps = name.split("/")

@@ -22,7 +22,7 @@ from tfdeploy.model.answers.clean import (
 )
 from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.answers.verb import Args, Flow, Nothing
-from tfdeploy.model.clean import Rules, goes, kept, runs_that_stay
+from tfdeploy.model.clean import Rules, find_staying_runs, must_be_removed, select_kept_runs
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
@@ -79,8 +79,8 @@ def find_candidates(
     """
     args = {"jobs": jobs, "named": rules.named, "secret_files": rules.secret_paths}
     listed, errors, shared = _list_items(fleet, hosts, args)
-    stay = runs_that_stay(listed, rules, now)
-    going = _filter_items(listed, lambda item: goes(item, stay))
+    stay = find_staying_runs(listed, rules, now)
+    going = _filter_items(listed, lambda item: must_be_removed(item, stay))
     return Candidates(going, _filter_items(listed, _is_staying), errors, shared, frozenset(stay))
 
 
@@ -270,7 +270,9 @@ def local_runs(
             created[key] = plan.created
         else:
             unended.append(plan.run)
-    keeps = kept({key: when for key, when in created.items() if key not in going}, rules, now)
+    keeps = select_kept_runs(
+        {key: when for key, when in created.items() if key not in going}, rules, now
+    )
     sizes = {run: (job, store.usage(run)) for job, run in created if (job, run) not in keeps}
     return LocalRuns(sizes, tuple(unended), tuple(elsewhere))
 

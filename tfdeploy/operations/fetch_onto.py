@@ -18,7 +18,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.lock import locked
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.planning.keep import HostKeep, newest
+from tfdeploy.planning.keep import HostKeep, newest_keep
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -47,7 +47,7 @@ def copy_onto(
         ProbeQuestions.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
         emit=emit,
     )
-    kept = newest(job, facts, (), host)
+    kept = newest_keep(job, facts, (), host)
     if kept is None:
         raise Refused(f"no host holds anything in keep of job {job.name}", next="`tfdeploy runs`")
     if kept.host == host:

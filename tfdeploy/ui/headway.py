@@ -37,7 +37,7 @@ class Headway:
         self._next = now + (EVERY_S if self._terminal.width is None else EVERY_ON_TERMINAL_S)
         self._write(f"{self.text} ...", stays=self._terminal.width is None)
 
-    def again(self, hosts: dict[str, str]) -> None:
+    def report_retry(self, hosts: dict[str, str]) -> None:
         """Write that these hosts are asked once more. The line has only the reason of the first
         host. `hosts`: host -> reason."""
         first, why = next(iter(hosts.items()))

@@ -62,7 +62,11 @@ class EventsFile:
             if self._file.closed:
                 return
             try:
-                self._write(line)
+                unwritten = memoryview(line)
+                while unwritten:
+                    unwritten = unwritten[self._file.write(unwritten) or 0 :]
+                if self._fifo:
+                    self._wait_until_read()
             except OSError:
                 # The reader has closed the FIFO, or the disk is full. The run does not need the
                 # file.
@@ -71,13 +75,6 @@ class EventsFile:
     def close(self) -> None:
         with self._lock:
             self._file.close()
-
-    def _write(self, line: bytes) -> None:
-        unwritten = memoryview(line)
-        while unwritten:
-            unwritten = unwritten[self._file.write(unwritten) or 0 :]
-        if self._fifo:
-            self._wait_until_read()
 
     def _wait_until_read(self) -> None:
         wait_s = 0.0002

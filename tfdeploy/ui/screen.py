@@ -6,6 +6,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 
 from rich.console import Console, ConsoleOptions
 from rich.segment import Segment, Segments
@@ -53,12 +54,10 @@ class Screen:
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
+        # OSError: the terminal has closed.
+        with suppress(OSError):
             self.console.set_alt_screen(False)
             self.console.show_cursor(True)
-        except OSError:
-            # The terminal has closed.
-            pass
 
     def size(self) -> tuple[int, int]:
         """Return the current size of the terminal: columns and rows."""

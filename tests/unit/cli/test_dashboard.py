@@ -30,7 +30,7 @@ def beginning(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[LaunchDashboard
     def undrawn(self: Dashboard) -> Iterator[None]:
         yield
 
-    monkeypatch.setattr(Dashboard, "drawn_beside", undrawn)
+    monkeypatch.setattr(Dashboard, "draw_in_thread", undrawn)
     shown: list[Event] = []
     yield LaunchDashboard(CommonFlags(), RUN, shown.append), shown
 

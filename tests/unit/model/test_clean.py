@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.clean import Rules, kept, run_of_half, runs_that_stay
+from tfdeploy.model.clean import Rules, find_staying_runs, run_of_partial_file, select_kept_runs
 
 NOW = 1_000_000.0
 
@@ -36,7 +36,7 @@ def test_newest_run_of_each_job_and_young_runs_are_kept(
         ("a", "3"): NOW - 100,
         ("b", "9"): NOW - 999,
     }
-    assert kept(runs, rules, NOW) == stay
+    assert select_kept_runs(runs, rules, NOW) == stay
 
 
 def test_run_alive_on_one_host_is_kept_on_all() -> None:
@@ -45,7 +45,7 @@ def test_run_alive_on_one_host_is_kept_on_all() -> None:
         "n2": [run_item("1", None, "it is alive")],
         "n3": [run_item("2", NOW - 50)],
     }
-    assert runs_that_stay(by_name, Rules(), NOW) == {("a", "1")}
+    assert find_staying_runs(by_name, Rules(), NOW) == {("a", "1")}
 
 
 def test_last_host_determines_end_of_run() -> None:
@@ -55,11 +55,11 @@ def test_last_host_determines_end_of_run() -> None:
         "n3": [run_item("2", None)],
     }
     # The age of run "2" is unknown. A run of unknown age is not kept as a young one.
-    assert runs_that_stay(by_name, Rules(older_s=100), NOW) == {("a", "1")}
+    assert find_staying_runs(by_name, Rules(older_s=100), NOW) == {("a", "1")}
 
 
 @pytest.mark.parametrize(
     ("name", "run"), [("runs/r1/cwd", "r1"), ("runs/r1", None), ("releases/r1/x", None), ("", None)]
 )
 def test_run_of_partial_folder(name: str, run: str | None) -> None:
-    assert run_of_half(name) == run
+    assert run_of_partial_file(name) == run

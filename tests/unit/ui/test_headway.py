@@ -42,7 +42,7 @@ def test_hosts_that_are_asked_again_are_named() -> None:
     stream = io.StringIO()
     headway = Headway(Terminal(stream, None, False), "stopped", 3)
     headway.done("n1")
-    headway.again({"n2": "said nothing\x1b[2J", "n3": "x"})
+    headway.report_retry({"n2": "said nothing\x1b[2J", "n3": "x"})
     line = stream.getvalue()
     assert (
         line.startswith("stopped 1 of 3 hosts; n2 and 1 more host once more: said nothing")

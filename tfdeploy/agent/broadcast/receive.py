@@ -118,30 +118,22 @@ class Receiver:
             messages.receive_into(channel, head)
             kind, segment, index, count = messages.read_head(bytes(head))
             self._limit.wait_for_bytes(count)
-            messages.receive_into(channel, buffer[:count])
-            if kind == messages.PIECE:
-                self._put(segment, index, buffer[:count])
-            elif kind == messages.LEAVES:
-                self._accept(channel, segment, bytes(buffer[:count]))
-            else:
-                raise messages.InvalidMessage("no message of a parent")
-
-    def _put(self, segment: int, index: int, content: memoryview) -> None:
-        try:
-            self._holdings.store_piece(segment, index, content)
-        except OSError as error:
-            raise _Disk() from error
-
-    def _accept(self, channel: ssl.SSLSocket, segment: int, leaves: bytes) -> None:
-        try:
-            self._holdings.accept(segment, leaves)
-        except OSError as error:
-            raise _Disk() from error
-        wanted = self._holdings.lacking_pieces(segment)
-        wanted &= messages.in_stripes(self.parent.stripes, self.parent.wanted, segment)
-        if wanted:
-            content = pieces.bitmap_bytes(wanted)
-            channel.sendall(messages.encode(messages.WANT, segment, 0, content))
+            content = buffer[:count]
+            messages.receive_into(channel, content)
+            try:
+                if kind == messages.PIECE:
+                    self._holdings.store_piece(segment, index, content)
+                    continue
+                if kind != messages.LEAVES:
+                    raise messages.InvalidMessage("no message of a parent")
+                self._holdings.accept(segment, bytes(content))
+            except OSError as error:
+                raise _Disk() from error
+            wanted = self._holdings.lacking_pieces(segment)
+            wanted &= messages.in_stripes(self.parent.stripes, self.parent.wanted, segment)
+            if wanted:
+                bitmap = pieces.bitmap_bytes(wanted)
+                channel.sendall(messages.encode(messages.WANT, segment, 0, bitmap))
 
 
 class _Disk(OSError):

@@ -13,7 +13,7 @@ import select
 import ssl
 
 from tfdeploy.agent import pieces
-from tfdeploy.agent.annotations import Any, Dict, List, Optional, Tuple
+from tfdeploy.agent.annotations import Any, Dict, List
 from tfdeploy.agent.broadcast import messages
 from tfdeploy.agent.broadcast.holdings import Holdings
 from tfdeploy.agent.limit import RateLimit
@@ -32,35 +32,31 @@ class Sender:
         self._wanted: Dict[int, int] = {}
         # How many of the segments in holdings.arrived_segments have been announced to the child.
         self._announced = 0
-        self._seen, self._wake = os.pipe()
-        os.set_blocking(self._wake, False)
-        os.set_blocking(self._seen, False)
+        self._wake_reading, self._wake_writing = os.pipe()
+        os.set_blocking(self._wake_writing, False)
 
     def run(self, id_: str) -> None:
         """Serve the child until it closes the connection or the broadcast ends. Raises OSError,
         ValueError, EOFError."""
         try:
-            self._greet(id_)
+            hello = json.loads(
+                tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
+            )
+            if not isinstance(hello, dict) or hello.get("broadcast") != id_:
+                raise messages.InvalidMessage("a child of another broadcast")
             self._holdings.add_listener(self._changed)
             self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
                 self._send_some()
         finally:
             self._holdings.remove_listener(self._changed)
-            os.close(self._seen)
-            wake, self._wake = self._wake, -1
-            os.close(wake)
-
-    def _greet(self, id_: str) -> None:
-        hello: Any = json.loads(
-            tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
-        )
-        if not isinstance(hello, dict) or hello.get("broadcast") != id_:
-            raise messages.InvalidMessage("a child of another broadcast")
+            os.close(self._wake_reading)
+            writing, self._wake_writing = self._wake_writing, -1
+            os.close(writing)
 
     def _changed(self) -> None:
         try:
-            os.write(self._wake, b"x")
+            os.write(self._wake_writing, b"x")
         except OSError:
             pass  # either the pipe is full, so run() wakes up anyway, or run() has ended
 
@@ -71,46 +67,35 @@ class Sender:
             self._announced += 1
             leaves = self._holdings.leaves[segment]
             self._channel.sendall(messages.encode(messages.LEAVES, segment, 0, leaves))
-        piece = self._choose_piece()
-        if piece is not None:
-            self._send(*piece)
-        self._wait_for_requests(
-            0.0 if piece is not None or self._announced < len(arrived) else _MAX_WAIT_S
-        )
+        has_more = self._send_piece() or self._announced < len(arrived)
+        self._read_request(0.0 if has_more else _MAX_WAIT_S)
 
-    def _choose_piece(self) -> Optional[Tuple[int, int]]:
-        """Return (segment, index) of the first piece that the child has requested and this host
-        has."""
+    def _send_piece(self) -> bool:
+        """Send the first piece that the child has requested and this host has. Return False if
+        there is none."""
         for segment in sorted(self._wanted):
             ready = self._wanted[segment] & self._holdings.held[segment]
             if ready:
-                return segment, next(pieces.marked_numbers(ready))
-        return None
+                index = next(pieces.marked_numbers(ready))
+                content = self._holdings.read(segment, index)
+                self._limit.wait_for_bytes(len(content))
+                self._channel.sendall(messages.encode(messages.PIECE, segment, index, content))
+                self._wanted[segment] &= ~(1 << index)
+                if not self._wanted[segment]:
+                    del self._wanted[segment]
+                return True
+        return False
 
-    def _send(self, segment: int, index: int) -> None:
-        content = self._holdings.read(segment, index)
-        self._limit.wait_for_bytes(len(content))
-        self._channel.sendall(messages.encode(messages.PIECE, segment, index, content))
-        self._wanted[segment] &= ~(1 << index)
-        if not self._wanted[segment]:
-            del self._wanted[segment]
-
-    def _wait_for_requests(self, within_s: float) -> None:
+    def _read_request(self, within_s: float) -> None:
         """Read one request of the child. Return without a request if this host gets new hashes
         or pieces, or after `within_s` seconds."""
         if not self._channel.pending():
-            waiting: List[Any] = [self._channel, self._seen]
+            waiting: List[Any] = [self._channel, self._wake_reading]
             ready, _, _ = select.select(waiting, [], [], within_s)
-            if self._seen in ready:
-                try:
-                    os.read(self._seen, 4096)
-                except BlockingIOError:
-                    pass
+            if self._wake_reading in ready:
+                os.read(self._wake_reading, 4096)
             if self._channel not in ready:
                 return
-        self._read_request()
-
-    def _read_request(self) -> None:
         head = memoryview(bytearray(messages.HEAD.size))
         messages.receive_into(self._channel, head)
         kind, segment, _, count = messages.read_head(bytes(head))

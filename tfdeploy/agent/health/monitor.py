@@ -108,17 +108,13 @@ class Monitor:
         while True:
             begun = time.thread_time()
             if self._active:
-                self._check_safely(self._known)
+                try:
+                    self.check_tasks(time.monotonic(), self._known)
+                except Exception:  # noqa: BLE001 - the run continues after any error
+                    # Then no task is reported as stalled.
+                    threads.report_once("checking for stalled tasks")
+                    self._publish({})
             time.sleep(self._pause_s(time.thread_time() - begun))
-
-    def _check_safely(self, known: Knowledge) -> None:
-        """Check the tasks once. After a bug in the diagnosis, no task is reported as stalled; this
-        thread and the run continue."""
-        try:
-            self.check_tasks(time.monotonic(), known)
-        except Exception:  # noqa: BLE001 - the run continues after any error
-            threads.report_once("checking for stalled tasks")
-            self._publish({})
 
     def _pause_s(self, cost_s: float) -> float:
         after_s = self._part.stall_after_s

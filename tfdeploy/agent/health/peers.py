@@ -73,19 +73,12 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
     tasks = {peer.task for peer in part.peers}
     own_tasks = {peer.task for peer in part.peers if peer.host == host}
     received = bounded_json.check_fields(value, {"signs": bounded_json.check_object}, ("signs",))
+    checks = {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}
     return {
-        task: _check_sign(fields, tasks)
+        task: Sign(**bounded_json.check_fields(fields, checks, ("still_s",)))
         for task, fields in received["signs"].items()
         if task in own_tasks
     }
-
-
-def _check_sign(value: Any, tasks: Set[str]) -> Sign:
-    return Sign(
-        **bounded_json.check_fields(
-            value, {"waits": lambda waits: _check_waits(waits, tasks), **_CHECKS}, ("still_s",)
-        )
-    )
 
 
 def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:

@@ -42,13 +42,6 @@ def server_name_token(authority: str, host: str) -> str:
     return "m" + hashlib.sha256(("mesh %s %s" % (host, authority)).encode("utf-8")).hexdigest()[:40]
 
 
-def _address_of(plain: socket.socket) -> str:
-    try:
-        return str(plain.getpeername()[0])
-    except OSError:
-        return ""
-
-
 class HandshakeGate:
     """Admits connections that `listener` accepts. `close` also closes the listener.
 
@@ -127,7 +120,8 @@ class HandshakeGate:
         if bucket is None:
             self._wait_for_handshake(plain)
             return
-        self._stop_waiting(plain)
+        if self._waiting.pop(plain.fileno(), None) is not None:
+            self._poll.unregister(plain)
         if bucket.try_acquire():
             plain.setblocking(True)
             self._admit(plain)
@@ -151,7 +145,11 @@ class HandshakeGate:
         whole = 5 + int.from_bytes(hello[3:5], "big") if len(hello) >= 5 else _HELLO_BYTES
         if len(hello) < min(whole, _HELLO_BYTES):
             return None
-        return self._strangers if self._is_known(_address_of(plain)) else self._refused
+        try:
+            is_known = self._is_known(str(plain.getpeername()[0]))
+        except OSError:
+            is_known = False
+        return self._strangers if is_known else self._refused
 
     def _wait_for_handshake(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:
@@ -162,10 +160,6 @@ class HandshakeGate:
         self._poll.register(plain, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         if len(self._waiting) > MOST_WAITING:
             self._drop_oldest()
-
-    def _stop_waiting(self, plain: socket.socket) -> None:
-        if self._waiting.pop(plain.fileno(), None) is not None:
-            self._poll.unregister(plain)
 
     def _drop_oldest(self) -> None:
         self._crowded = True

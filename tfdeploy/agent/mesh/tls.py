@@ -91,15 +91,6 @@ def connect(
     return channel
 
 
-def set_deadline(channel: ssl.SSLSocket, deadline: float) -> None:
-    """Set the timeout of the next operation on `channel` so that it ends at `deadline` (monotonic
-    seconds). Raises socket.timeout if the deadline has passed already."""
-    left_s = deadline - time.monotonic()
-    if left_s <= 0.0:
-        raise socket.timeout("too slow")
-    channel.settimeout(left_s)
-
-
 def read_line(
     channel: ssl.SSLSocket, most_bytes: int, within_s: float, block_bytes: int = 1 << 16
 ) -> bytes:
@@ -112,7 +103,10 @@ def read_line(
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()
     while not text.endswith(b"\n"):
-        set_deadline(channel, deadline)
+        left_s = deadline - time.monotonic()
+        if left_s <= 0.0:
+            raise socket.timeout("too slow")
+        channel.settimeout(left_s)
         block = channel.recv(block_bytes)
         text += block
         if not block or len(text) > most_bytes:

@@ -25,7 +25,9 @@ class Readiness:
         port = self._spec.port
         if port is not None and listening.has_listener(pids, port, self._guard):
             return True
-        self.tensorflow = self.tensorflow or any(map(_maps_tensorflow, pids))
+        self.tensorflow = self.tensorflow or any(
+            b"tensorflow" in processes.read_file(pid, "maps") for pid in pids
+        )
         return age_s >= self._spec.ready_after_s and not self.awaits_port
 
     @property
@@ -47,7 +49,3 @@ class Readiness:
             self._spec.port,
             self._spec.ready_timeout_s,
         )
-
-
-def _maps_tensorflow(pid: int) -> bool:
-    return b"tensorflow" in processes.read_file(pid, "maps")

@@ -41,7 +41,7 @@ def run(flags: Flags) -> int:
 
         def report_retry(errors: Mapping[str, TfdeployError]) -> None:
             if not flags.quiet:
-                headway.again({host: error.what for host, error in errors.items()})
+                headway.report_retry({host: error.what for host, error in errors.items()})
 
         results = stop(fleet, plan, grace_s=grace_s, on_done=report_done, on_retry=report_retry)
         headway.end()

@@ -159,7 +159,6 @@ def _make_row(key: ScanResult, recorded: list[ScanResult], done: str = "recorded
 
 
 def _show_keys(flags: Flags, keys: list[ScanResult]) -> None:
-    rows = [_make_row(key, []) for key in keys]
     cells = [
         (
             row["host"],
@@ -168,7 +167,7 @@ def _show_keys(flags: Flags, keys: list[ScanResult]) -> None:
             row["fingerprint"] or "",
             flags.full_command(describe_state(row)),
         )
-        for row in rows
+        for row in (_make_row(key, []) for key in keys)
     ]
     uncut = replace(flags.err, width=None)
     show_rows(uncut, ["host", "state", "type", "fingerprint", ""], cells)

@@ -49,7 +49,7 @@ class Trend:
             self.times, self.values = self.times[::2], self.values[::2]
             self._apart_s = (self.times[-1] - self.times[0]) / MOST
 
-    def begin_with(self, points: Iterable[tuple[float, float]]) -> None:
+    def prepend(self, points: Iterable[tuple[float, float]]) -> None:
         """Insert older points before the known ones."""
         known = self.points
         first = known[0][0] if known else math.inf
@@ -104,20 +104,20 @@ class Trends:
         """Return the task's trend with this name: a metric's name, LINES, PACE or one of USES."""
         return self.printed.get(task, {}).get(name) or self.used.get(task, {}).get(name)
 
-    def begin_with(self, recorded: Samples, run: RunProgress) -> None:
+    def add_past_samples(self, recorded: Samples, run: RunProgress) -> None:
         """Insert the samples that the hosts recorded earlier."""
         for name, samples in recorded.tasks.items():
             if task := run.tasks.get(name):
                 self._begin(name, samples, recorded.hosts.get(task.host, []), task.gpus)
         lead_samples = recorded.tasks.get(run.lead.task, []) if run.lead else []
         for metric in (STEP, LOSS):
-            _trend(self.printed, RUN, metric).begin_with(_printed(lead_samples, metric))
+            _trend(self.printed, RUN, metric).prepend(_printed(lead_samples, metric))
 
     def _begin(
         self, name: str, samples: list[TaskSample], host: list[HostSample], gpus: tuple[int, ...]
     ) -> None:
         for metric in dict.fromkeys(metric for sample in samples for metric in sample.printed):
-            _trend(self.printed, name, metric).begin_with(_printed(samples, metric))
+            _trend(self.printed, name, metric).prepend(_printed(samples, metric))
         task_rows = [(each.time, each.cpu, each.memory) for each in samples]
         gpu_rows = []
         for each in host:
@@ -128,7 +128,7 @@ class Trends:
                 values = ((row[0], row[column]) for row in rows)
                 points = [(time, float(value)) for time, value in values if value is not None]
                 if points:
-                    _trend(self.used, name, use).begin_with(points)
+                    _trend(self.used, name, use).prepend(points)
 
     def _add_task(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
         for metric, value in task.measures.values().items():

@@ -16,7 +16,7 @@ from tfdeploy.model.cluster import Cluster, cluster_json, tf_config
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Notes
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.source import Program
 
 # Variable name in capital letters -> what the value of the variable is.
@@ -149,12 +149,14 @@ def _variable(node: ast.AST) -> tuple[str, bool]:
     """
     match node:
         case ast.Subscript(mapping, name, context) if last_name(mapping) == "environ":
-            return text(name) or "", isinstance(context, ast.Store)
+            return literal_text(name) or "", isinstance(context, ast.Store)
         case ast.Compare(name, comparators=[mapping, *_]) if last_name(mapping) == "environ":
-            return text(name) or "", False
+            return literal_text(name) or "", False
         case ast.Call(ast.Attribute(mapping, "get"), [name, *_]) if last_name(mapping) == "environ":
-            return text(name) or "", False
+            return literal_text(name) or "", False
         case ast.Call(function, [name, *_]):
             is_set = last_name(function) in ("setdefault", "putenv")
-            return (text(name) or "") if is_set or last_name(function) == "getenv" else "", is_set
+            return (literal_text(name) or "") if is_set or last_name(
+                function
+            ) == "getenv" else "", is_set
     return "", False

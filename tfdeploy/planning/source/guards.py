@@ -33,7 +33,7 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 
 
 @lru_cache(maxsize=4)
-def guarded(program: Program) -> frozenset[int]:
+def guarded_nodes(program: Program) -> frozenset[int]:
     """Return the ids of all nodes in code where the program itself handles missing names.
 
     If only such code imports a module, all nodes of the module are included.
@@ -64,13 +64,13 @@ def catches_absence(node: ast.Try) -> bool:
     return any(_catches(handler) for handler in node.handlers)
 
 
-def suppresses(node: ast.With | ast.AsyncWith) -> bool:
+def is_suppress(node: ast.With | ast.AsyncWith) -> bool:
     """Return whether the statement is a `with contextlib.suppress(...)`."""
     calls = (item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call))
     return any(last_name(call.func) == "suppress" for call in calls)
 
 
-def decided(test: ast.expr, main: bool | None = None) -> bool | None:
+def fixed_value(test: ast.expr, main: bool | None = None) -> bool | None:
     """Return the value that the condition has in every run on Python 3; None if it is not fixed.
 
     `main`: True if the command starts this module, False if another module imports it, None if
@@ -80,11 +80,11 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
         case ast.Constant(value):
             return bool(value)
         case ast.UnaryOp(ast.Not(), operand):
-            inner = decided(operand, main)
+            inner = fixed_value(operand, main)
             return None if inner is None else not inner
         case ast.BoolOp(operator_, operands):
             decisive = isinstance(operator_, ast.Or)
-            values = [decided(each, main) for each in operands]
+            values = [fixed_value(each, main) for each in operands]
             return decisive if decisive in values else None if None in values else not decisive
         case ast.Compare(ast.Name("__name__"), [comparison]):
             return main if main is None or isinstance(comparison, ast.Eq) else not main
@@ -110,10 +110,10 @@ def _protected(
     match node:
         case ast.Try() if catches_absence(node):
             yield from (*node.body, *node.handlers)
-        case ast.With() if suppresses(node):
+        case ast.With() if is_suppress(node):
             yield from node.body
         case ast.If(test, body, orelse) | ast.IfExp(test, body, orelse):
-            holds = decided(test, main=False if imported else None)
+            holds = fixed_value(test, main=False if imported else None)
             blocks = [body, orelse] if holds is None else [orelse if holds else body]
             if (
                 holds is not None

@@ -21,7 +21,7 @@ def write_lines(stream: IO[str], view: ViewState) -> None:
     lines = (
         view.snapshot[: view.bottom]
         if view.snapshot is not None
-        else view.ring.everything(view.followed)
+        else view.ring.all_lines(view.followed)
     )[-MOST_LINES:]
     encoding = getattr(stream, "encoding", None) or "utf-8"
     for line in lines:

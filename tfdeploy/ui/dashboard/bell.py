@@ -8,7 +8,7 @@ import os
 
 
 class Bell:
-    """A wake-up pipe. After `ring`, the descriptor `fd` is readable until `quiet` is called."""
+    """A wake-up pipe. After `ring`, the descriptor `fd` is readable until `drain` is called."""
 
     def __init__(self) -> None:
         self.fd, self._end = os.pipe()
@@ -23,7 +23,7 @@ class Bell:
             with contextlib.suppress(OSError):
                 os.write(self._end, b"\0")
 
-    def quiet(self) -> None:
+    def drain(self) -> None:
         """Empty the pipe. Call this method before reading the queue, so that later events ring
         again."""
         self._rung = False

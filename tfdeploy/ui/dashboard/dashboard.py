@@ -101,7 +101,7 @@ class Dashboard:
         self.trends, self.happenings = self.scene.trends, self.scene.happenings
         self._command = command
         self.view.can_run_commands = command is not None
-        # The samples of `begin_with`, until they are drawn.
+        # The samples of `add_past_samples`, until they are drawn.
         self._past: Samples | None = None
         self._committed = plan is not None
         self._in_fd = in_fd
@@ -117,7 +117,7 @@ class Dashboard:
         self._lines_lock = threading.Lock()
         self._closed = threading.Event()
         self._bell = Bell()
-        # Set while `drawn_beside` draws in its own thread.
+        # Set while `draw_in_thread` draws in its own thread.
         self._may_draw_in_thread = threading.Event()
         # Task -> (the number of its lines and steps, the time of `clock` when this number last
         # changed).
@@ -140,13 +140,13 @@ class Dashboard:
             self._waiting += len(kept)
         self(_Lines(kept, len(batch)))
 
-    def begin_with(self, samples: Samples) -> None:
+    def add_past_samples(self, samples: Samples) -> None:
         """Also show what the hosts recorded before the dashboard started. Any thread may call this
         method."""
         self._past = samples
 
     def _take_past(self, samples: Samples) -> None:
-        self.trends.begin_with(samples, self.progress)
+        self.trends.add_past_samples(samples, self.progress)
         for each in self.progress.take_attempts(samples.attempts):
             if each.outcome not in ("succeeded", "stopped"):
                 self.happenings.add_past(event_of(each, self.progress.tasks[each.task].host))
@@ -158,7 +158,7 @@ class Dashboard:
         self._bell.ring()
 
     @contextmanager
-    def drawn_beside(self) -> Iterator[None]:
+    def draw_in_thread(self) -> Iterator[None]:
         """Draw in a separate thread while the `with` block runs. This is for a launch, which the
         operator cannot leave before the commit. The block handles all signals."""
         self._may_draw_in_thread.set()
@@ -199,7 +199,7 @@ class Dashboard:
     def apply_events(self) -> bool:
         """Apply the queued events. Return True if there were any events."""
         queue, ring, progress = self._queue, self.ring, self.progress
-        self._bell.quiet()
+        self._bell.drain()
         with self._lines_lock:
             ring.count += self._skipped
             self._skipped = self._waiting = 0
@@ -302,7 +302,7 @@ class Dashboard:
                 fresh = True
             if self.view.quit or keyboard.gone:
                 return "left"
-            # The block of `drawn_beside` has ended. From now on `run` draws, so `run` gets the
+            # The block of `draw_in_thread` has ended. From now on `run` draws, so `run` gets the
             # unread keys.
             if in_own_thread and not self._may_draw_in_thread.is_set():
                 for key in keyboard.hand_over():

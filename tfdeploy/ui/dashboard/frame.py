@@ -210,7 +210,7 @@ def _log_words(scene: Scene) -> list[str]:
 def _log(scene: Scene, rows: int, width: int) -> list[Row]:
     lines = scene.view.visible(rows)
     if not lines and scene.view.filter and rows > 0:
-        kept = f"{scene.ring.kept(scene.view.followed):,} lines"
+        kept = f"{scene.ring.count_kept(scene.view.followed):,} lines"
         return [
             [
                 Span(

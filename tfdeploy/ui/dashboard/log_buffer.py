@@ -108,7 +108,7 @@ class LogBuffer:
     @property
     def dropped(self) -> int:
         """Return how many lines have arrived and are no longer kept."""
-        return self.count - self.kept()
+        return self.count - self.count_kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
         """Return the newest lines of `task` (None: of all tasks), the oldest first. If `task` is
@@ -124,12 +124,12 @@ class LogBuffer:
         others.sort(reverse=True)
         return sorted([*kept, *others[: rows - len(kept)]])
 
-    def everything(self, task: str | None = None) -> list[BufferedLine]:
+    def all_lines(self, task: str | None = None) -> list[BufferedLine]:
         """Return all kept lines of `task` (None: of all tasks) that pass the filter, the oldest
         first."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
-    def kept(self, task: str | None = None) -> int:
+    def count_kept(self, task: str | None = None) -> int:
         """Return how many lines of `task` (None: of all tasks) are kept, whether they pass the
         filter or not."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))

@@ -128,7 +128,7 @@ class ViewState:
             self._take_snapshot()
 
     def _take_snapshot(self) -> list[BufferedLine]:
-        self.snapshot = lines = self.ring.everything(self.followed)
+        self.snapshot = lines = self.ring.all_lines(self.followed)
         self.bottom, self.snapshot_count = len(lines), self.ring.count
         return lines
 

@@ -31,16 +31,13 @@ class _Block:
         if line.attempt != head.attempt or not line.stream:
             return False
         if line.stream != head.stream:
-            self._add(self.others, line)
-            return True
-        if self._traceback.takes(line):
-            self._add(self.lines, line)
-            return True
-        return False
-
-    def _add(self, target: list[LogLine], line: LogLine) -> None:
-        target.append(line)
+            self.others.append(line)
+        elif self._traceback.takes(line):
+            self.lines.append(line)
+        else:
+            return False
         self._bytes += len(line.line)
+        return True
 
     @property
     def full(self) -> bool:
@@ -81,7 +78,7 @@ class TracebackBlocks:
             self._release(now, released)
         return released
 
-    def rest(self) -> list[LogLine]:
+    def release_all(self) -> list[LogLine]:
         released: list[LogLine] = []
         for key in list(self._open):
             self._close(key, released)

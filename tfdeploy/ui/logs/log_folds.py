@@ -70,7 +70,7 @@ class Folds:
         self._release(now, released)
         return released
 
-    def rest(self) -> list[LogLine]:
+    def release_all(self) -> list[LogLine]:
         released: list[LogLine] = []
         while self._groups:
             self._pop(released)

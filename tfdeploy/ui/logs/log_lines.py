@@ -172,7 +172,7 @@ class LinePrinter:
             if batch or self._holding:
                 self._ready.append(self._format(batch))
             if end and self._is_text:
-                self._ready.append(self._plain_text(self._rest()))
+                self._ready.append(self._plain_text(self._release_all()))
             self._write()
 
     def _write(self) -> None:
@@ -204,12 +204,12 @@ class LinePrinter:
     def _holding(self) -> bool:
         return self._blocks.holding or bool(self._cuts) or bool(self._folds and self._folds.holding)
 
-    def _rest(self) -> list[LogLine]:
+    def _release_all(self) -> list[LogLine]:
         """Return the lines that are still held back. Call this method once no more lines can
         arrive."""
-        batch = self._blocks.rest()
+        batch = self._blocks.release_all()
         if self._folds:
-            batch = [*self._folds.arrange(batch, None), *self._folds.rest()]
+            batch = [*self._folds.arrange(batch, None), *self._folds.release_all()]
         return [*batch, *(cut.mark() for cut in self._cuts.values() if cut.more)]
 
     def _without_pieces(self, batch: list[LogLine]) -> list[LogLine]:

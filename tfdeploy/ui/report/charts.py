@@ -76,7 +76,7 @@ def chart(curves: Curves, length: float) -> str:
         for piece in line.pieces:
             dots = [
                 (f"{across(time):.1f}", f"{up(_bounded(value)):.1f}")
-                for time, value in thinned(piece)
+                for time, value in thin_out(piece)
             ]
             if len(dots) > 1:
                 parts.append(f'<polyline points="{" ".join(map(",".join, dots))}"/>')
@@ -160,7 +160,7 @@ def _bar(each: Attempt, top: int, across: Callable[[float], float], until: float
     return f'<g class="bar {kind}"><title>{escape(title)}</title><rect {shape} rx="2"/></g>'
 
 
-def thinned(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
+def thin_out(piece: Sequence[tuple[float, float]]) -> Iterator[tuple[float, float]]:
     """Yield at most MOST_POINTS points of the piece: the lowest and the highest point of each
     stretch, so that no peak is lost."""
     if len(piece) <= MOST_POINTS:

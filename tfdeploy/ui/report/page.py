@@ -82,7 +82,7 @@ def page(report: RunReport, *, live: bool = False) -> str:
         section("Events", _events(report.events, view.started)),
         section("Plan", _plan(report)),
         section("Versions", _versions(plan.versions)),
-        section("To run it again", f"<pre>{escape(again(report))}</pre>"),
+        section("To run it again", f"<pre>{escape(relaunch_command(report))}</pre>"),
         f'<p class="dim">made by tfdeploy {escape(__version__)}, {_utc(report.made)}</p>',
     ]
     return document(f"{clean(plan.run, 128)}: {view.state}", "".join(body), refresh)
@@ -100,7 +100,7 @@ def document(title: str, body: str, head: str = "") -> str:
     )
 
 
-def again(report: RunReport) -> str:
+def relaunch_command(report: RunReport) -> str:
     """Return the command line that launches the program of the run again."""
     plan = report.plan
     command = shlex.join(clean(word, 8192) for word in plan.command)

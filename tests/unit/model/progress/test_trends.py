@@ -55,7 +55,7 @@ def test_mean_of_last_points() -> None:
 
 def test_older_points_are_inserted_first() -> None:
     trend = trend_of((10, 1), (11, 2))
-    trend.begin_with([(1, 7), (5, 8), (10.5, 9)])
+    trend.prepend([(1, 7), (5, 8), (10.5, 9)])
     assert trend.points == [(1, 7), (5, 8), (10, 1), (11, 2)]
 
 
@@ -80,7 +80,7 @@ def test_earlier_samples_of_hosts_precede_own_samples() -> None:
         for time in (1.0, 2.0)
     ]
     host = [HostSample(time=1.0, gpus=[GpuSample(0, 50.0, 5, 9), GpuSample(3, 1.0, 5, 9)])]
-    trends.begin_with(
+    trends.add_past_samples(
         Samples(tasks={"worker:0": noted, "stranger:0": noted}, hosts={"n2": host}), progress
     )
     assert {name: trend.values for name, trend in trends.printed["worker:0"].items()} == {

@@ -64,7 +64,7 @@ def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
     for event in events[:2]:
         board(event)
     board.apply_events()
-    board.begin_with(Samples(attempts={TASK: rows_of(history, request_times[0])}))
+    board.add_past_samples(Samples(attempts={TASK: rows_of(history, request_times[0])}))
     for event in events[2:]:
         board(event)
     board.apply_events()

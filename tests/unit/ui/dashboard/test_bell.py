@@ -22,7 +22,7 @@ def test_it_rings_until_it_is_quiet_and_again() -> None:
     for _ in range(100_000):
         bell.ring()
     assert rings(bell)
-    bell.quiet()
+    bell.drain()
     assert not rings(bell)
     bell.ring()
     assert rings(bell)

@@ -182,7 +182,7 @@ def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -
     assert [line.text for line in ring.tail(9)] == shown
     ring.add("worker:0", "n1", "line 5 again")
     assert len(ring.tail(9)) == len(shown) + (text in ("LINE 5|6", '"line 5"'))
-    assert ring.kept() == ring.kept("worker:0") == 5
+    assert ring.count_kept() == ring.count_kept("worker:0") == 5
 
 
 @pytest.mark.parametrize("text", ["5{99999999999}", "[[5](6)", "5|" * 5000])
@@ -223,8 +223,8 @@ def test_the_ring_is_bounded_and_counts_what_it_let_go() -> None:
         ring.add("loud", "n1", "x" * 100_000 if number == 2 * PER_TASK else str(number))
     ring.add("quiet", "n2", "hello")
     assert ring.dropped == 2 * PER_TASK
-    assert ring.everything()[-1].text == "hello"
-    assert max(len(line.text) for line in ring.everything()) == 4096
+    assert ring.all_lines()[-1].text == "hello"
+    assert max(len(line.text) for line in ring.all_lines()) == 4096
     assert ring.last_of("loud", 2) == [str(3 * PER_TASK - 2), str(3 * PER_TASK - 1)]
     assert ring.last_of("nobody", 2) == []
 

@@ -69,7 +69,7 @@ def test_a_logger_s_prefix_may_stand_before_each_line() -> None:
     text = [f"[0] {each}" for each in DEATH[:4]]
     lines = [line(each, time=number / 100) for number, each in enumerate(text)]
     assert texts(blocks.arrange([*lines[:2], line("x", "ps:0"), *lines[2:]], None)) == ["x"]
-    assert texts(blocks.rest()) == text
+    assert texts(blocks.release_all()) == text
 
 
 def test_a_block_is_let_go_in_time_though_it_has_no_end() -> None:
@@ -120,7 +120,7 @@ def test_nothing_is_lost_or_doubled_and_streams_keep_their_order(
     blocks, shown = TracebackBlocks(), []
     for at, batch in enumerate(numbered):
         shown += blocks.arrange(batch, at / 5 if live else None)
-    shown += blocks.rest()
+    shown += blocks.release_all()
     every = [each for batch in numbered for each in batch]
     for task in ("ps:0", "worker:0"):
         for stream in ("out", "err", ""):

@@ -45,13 +45,13 @@ def test_what_some_say_waits_for_the_others_and_then_goes() -> None:
     ]
     # This line came too late to be folded with the earlier ones.
     assert folds.arrange([line("a", 1)], 9.0) == []
-    assert rows(folds.rest()) == [("worker:1", "n2", "a")]
+    assert rows(folds.release_all()) == [("worker:1", "n2", "a")]
 
 
 def test_what_one_task_says_twice_is_two_lines() -> None:
     folds = Folds(2)
     lines = [line("a", 0), line("a", 0), line("a", 1), line("a", 1)]
-    assert [row[0] for row in rows([*folds.arrange(lines, None), *folds.rest()])] == [
+    assert [row[0] for row in rows([*folds.arrange(lines, None), *folds.release_all()])] == [
         "worker:0",
         "worker:[0-1]",
         "worker:1",
@@ -81,7 +81,7 @@ def test_unfolded_again_each_task_has_its_lines_in_their_order(
     folds, shown = Folds(4), []
     for at in range(0, len(lines), size):
         shown += folds.arrange(lines[at : at + size], None)
-    shown += folds.rest()
+    shown += folds.release_all()
     assert not folds.holding
     for worker in range(4):
         mine = [

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.report.run_report import Attempt, Curves, Line
-from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thinned, ticks, timeline
+from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thin_out, ticks, timeline
 
 
 @pytest.mark.parametrize(
@@ -28,7 +28,7 @@ def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
 
 def test_peaks_survive_thinning() -> None:
     piece = [(float(n), 100.0 if n == 4321 else -50.0 if n == 77 else 1.0) for n in range(10_000)]
-    kept = list(thinned(piece))
+    kept = list(thin_out(piece))
     assert len(kept) <= MOST_POINTS + 2 and {100.0, -50.0} <= {value for _, value in kept}
     assert [time for time, _ in kept] == sorted(time for time, _ in kept)
 
