@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
 from tfdeploy.planning import (
@@ -70,10 +70,6 @@ class _Inputs:
     release: str
     now: float  # UTC seconds
     operator: str
-
-    @property
-    def rules(self) -> Rules:
-        return rules(self.mode)
 
 
 @dataclass(frozen=True)
@@ -269,7 +265,7 @@ def _guard(
         for name, facts in placed.used.items()
     )
     protect = protection.decide(inputs.job, placed.used, hosts)
-    if not (inputs.rules.single or inputs.options.allow_public):
+    if not (rules(inputs.mode).single or inputs.options.allow_public):
         protection.refuse_public(placed.used, protect)
     return hosts, protect
 
@@ -329,7 +325,7 @@ def _assemble(
 def _notes(
     inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
 ) -> Notes:
-    job, used, alone = inputs.job, placed.used, inputs.rules.single
+    job, used, alone = inputs.job, placed.used, rules(inputs.mode).single
     lines = (
         *notes.count_notes(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,

@@ -129,15 +129,14 @@ def _recipe(flag: Flag, job: Job) -> str:
 def _is_given(flag: Flag, job: Job) -> bool:
     """Return whether the command contains the flag: in full, abbreviated, or as `-x` with a
     value."""
-    command_options = [
+    options = [
         word.split("=")[0] for word in job.command[: flags_end(job.command)] if word.startswith("-")
     ]
-    names = [spelling.lstrip("-") for spelling in flag.spellings]
-    short = [spelling for spelling in flag.spellings if not spelling.startswith("--")]
     return any(
-        (len(word) > 2 and any(name.startswith(word.lstrip("-")) for name in names))
-        or any(word.startswith(each) for each in short)
-        for word in command_options
+        (len(option) > 2 and spelling.lstrip("-").startswith(option.lstrip("-")))
+        or (not spelling.startswith("--") and option.startswith(spelling))
+        for option in options
+        for spelling in flag.spellings
     )
 
 

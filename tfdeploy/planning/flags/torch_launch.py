@@ -24,7 +24,7 @@ from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program
 
-_PROGRAMS = ("torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "srun")
+_PROGRAMS = "torchrun deepspeed horovodrun mpirun mpiexec orterun srun"
 _WITH_VERB = ("accelerate launch", "colossalai run", "fabric run")
 _MODULES = (
     "torch.distributed.run",
@@ -88,7 +88,7 @@ def spawning_note(program: Program) -> str | None:
 def _launcher(command: Sequence[str]) -> str | None:
     program, *arguments = [word for word in command if word != "env"] or [""]
     first, second = posixpath.basename(program), "".join(arguments[:1])
-    if first in _PROGRAMS:
+    if first in _PROGRAMS.split():
         return first
     if first == "composer" and second:
         return first

@@ -11,6 +11,7 @@ import ast
 import builtins
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -43,15 +44,16 @@ def guarded_nodes(program: Program) -> frozenset[int]:
         each.path: _in_module(each, results, imported=each.path not in program.roots)
         for each in program.modules
     }
-    imports: dict[str, set[str]] = {path: set() for path in ids}
+    imports: defaultdict[str, set[str]] = defaultdict(set)
     for path, node in program.imports:
         if id(node) not in ids[path]:
             imports[path].update(imported_files(program, path, node))
-    waiting, imported = list(program.roots), set(program.roots)
-    while waiting:
-        files = imports.get(waiting.pop(), set()) - imported
-        waiting += files
-        imported |= files
+    imported = dict.fromkeys(program.roots)
+    waiting = list(imported)
+    for path in waiting:
+        new = imports[path] - imported.keys()
+        imported |= dict.fromkeys(new)
+        waiting += new
     others = (map(id, module.nodes) for module in program.modules if module.path not in imported)
     return frozenset().union(*ids.values(), *others)
 

@@ -79,16 +79,20 @@ class _Walk:
             return self._try(node, scope)
         for value in _evaluated(node):
             self._expression(value, scope)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            self._import(node, scope)
-        elif isinstance(node, ast.With | ast.AsyncWith) and not guards.is_suppress(node):
-            return self._block(node.body, scope)
-        elif isinstance(node, ast.ClassDef) or (
-            isinstance(node, ast.While | ast.For) and _runs_once(node)
-        ):
-            self._block(node.body, scope)
-        leaves = isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
-        return leaves or (isinstance(node, ast.Expr) and _called(node.value) in _EXITS)
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.With() | ast.AsyncWith() if not guards.is_suppress(node):
+                return self._block(node.body, scope)
+            case ast.ClassDef():
+                self._block(node.body, scope)
+            case ast.While() | ast.For() if _runs_once(node):
+                self._block(node.body, scope)
+            case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
+                return True
+            case ast.Expr(value):
+                return _called(value) in _EXITS
+        return False
 
     def _if(self, node: ast.If, scope: Scope) -> bool:
         self._expression(node.test, scope)

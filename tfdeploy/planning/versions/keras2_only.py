@@ -31,7 +31,7 @@ _LOSSES = """
     kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
     mean_squared_logarithmic_error
 """
-_LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
+_OPTIMIZERS = "Adadelta Adagrad Adam Adamax Ftrl Nadam RMSprop SGD"
 
 
 def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
@@ -67,7 +67,7 @@ _NAMES = _qualify_keras_names(
         "metrics": f"MeanRelativeError MeanTensor experimental {_LOSSES}",
         "models": "experimental model_from_config",
         # In Keras 3, the names below optimizers.legacy exist, but their use raises ImportError.
-        "optimizers": "experimental " + " ".join(f"legacy.{each}" for each in _LEGACY_OPTIMIZERS),
+        "optimizers": f"experimental legacy.{_OPTIMIZERS.replace(' ', ' legacy.')}",
         "utils": """
             GeneratorEnqueuer OrderedEnqueuer SequenceEnqueuer SidecarEvaluator experimental
             to_ordinal warmstart_embedding_matrix
@@ -101,7 +101,6 @@ _FOR_GRAPHS = (
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # packages that use tf.layers, so programs that import them need Keras 2
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
-_OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
 
 class Keras2Use(NamedTuple):
@@ -211,7 +210,7 @@ def _describe_call(
         case ast.Attribute(owner, "minimize") if last_name(owner) in optimizers:
             return "minimize() of Keras' optimizers"
         case ast.Attribute(attr=name) | ast.Name(name):
-            if name in _OPTIMIZERS and argument(call, "lr"):
+            if name in (*_OPTIMIZERS.split(), "AdamW") and argument(call, "lr"):
                 return f"{name}(lr=)"
             if name == "save" and literal_text(argument(call, "save_format")) == "tf":
                 return '.save(save_format="tf")'
