@@ -15,7 +15,7 @@ from tfdeploy.config.jobvalues import check_role
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.search import FoundFile, Search
-from tfdeploy.config.yamlfile import shown
+from tfdeploy.config.yamlfile import shown_path
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.text.placeholders import fill
@@ -50,9 +50,9 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
     `by_ansible`: read the file with the program ansible-inventory. Raises ConfigError.
     """
     if by_ansible:
-        from tfdeploy.config.foreign.ask_ansible import ask_ansible
+        from tfdeploy.config.foreign.ask_ansible import run_ansible_inventory
 
-        root = ask_ansible(path)
+        root = run_ansible_inventory(path)
     else:
         root = read_inventory_tree(path)
     top = read_keys(root, reference.INVENTORY)
@@ -63,7 +63,7 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
     given: dict[str, dict[str, Given]] = {}
     hosts: dict[str, Host] = {}
     for pattern, node in top["hosts"].value.items():
-        for name in values.unfolded(pattern, node):
+        for name in values.unfold_names(pattern, node):
             if name in hosts:
                 raise node.error(
                     f"host {name} is there twice: {hosts[name].source} and {node.location}",
@@ -76,7 +76,7 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
     _refuse_same_machine(hosts, top["hosts"].value)
     roles = _roles(top["roles"].value, hosts) if "roles" in top else {}
     return InventoryFile(
-        Inventory(tuple(hosts.values()), roles, shown(path), tuple(root.notes)), given
+        Inventory(tuple(hosts.values()), roles, shown_path(path), tuple(root.notes)), given
     )
 
 
@@ -209,7 +209,7 @@ def find_inventory(
                 if "/" not in named:
                     instead += f"; for a host of that name: -i {named},"
                 raise ConfigError(
-                    f"no such inventory (named by {source})", where=shown(path), next=instead
+                    f"no such inventory (named by {source})", where=shown_path(path), next=instead
                 )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
             return FoundFile(path, named=True, unused=_other_file(path, unused))
@@ -217,8 +217,8 @@ def find_inventory(
         unused_file = _other_file(choices[0], _listed(cwd / FOLDER))
         return FoundFile(choices[0], named=False, unused=unused_file)
     what = f"which inventory? there are {len(choices)} in {FOLDER}/" if choices else "no inventory"
-    places = ", ".join(dict.fromkeys(shown(folder / FOLDER) for folder in folders))
-    where = shown(choices[0].parent) if choices else f"looked in {places}"
+    places = ", ".join(dict.fromkeys(shown_path(folder / FOLDER) for folder in folders))
+    where = shown_path(choices[0].parent) if choices else f"looked in {places}"
     raise ConfigError(what, where=where, next=_offer(choices))
 
 
@@ -252,7 +252,7 @@ def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
 
 
 def _offer(choices: list[Path]) -> str:
-    names = ", ".join(f"-i {shown(path)}" for path in choices[:20])
+    names = ", ".join(f"-i {shown_path(path)}" for path in choices[:20])
     none = (
         "name a file or hosts with -i, `tfdeploy lab up 3` makes hosts to try, or `tfdeploy init` "
         "writes one"

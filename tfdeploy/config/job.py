@@ -10,11 +10,11 @@ from typing import Any
 
 from tfdeploy.config import reference
 from tfdeploy.config.foreign.host_list import is_host_list
-from tfdeploy.config.jobvalues import overlap
+from tfdeploy.config.jobvalues import do_overlap
 from tfdeploy.config.node import Node, nearest
 from tfdeploy.config.schema import Given, read_keys
 from tfdeploy.config.search import FoundFile, Search
-from tfdeploy.config.yamlfile import read_yaml, shown
+from tfdeploy.config.yamlfile import read_yaml, shown_path
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.machine.folders import home_folder
 from tfdeploy.model.inventory import NAME, Inventory
@@ -42,8 +42,8 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
     hint = "name it with -j FILE, or `tfdeploy init` writes one"
     raise ConfigError(
         "no job file",
-        where=shown(path) if named else f"{FILE} in {Search.upwards(cwd)}",
-        next=f"-j {shown(near)}" if os.path.exists(near) else hint,
+        where=shown_path(path) if named else f"{FILE} in {Search.upwards(cwd)}",
+        next=f"-j {shown_path(near)}" if os.path.exists(near) else hint,
     )
 
 
@@ -103,7 +103,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
         **fields,
         secrets=tuple(sources),
         same_error_ends="restart_max" not in given,
-        source=shown(path),
+        source=shown_path(path),
         folder=str(folder),
         places=_places(given),
     )
@@ -208,7 +208,7 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
                 f"data set {name} is the code folder itself", "name a folder or file in it"
             )
         for kept in job.keep:
-            if overlap(inside, kept):
+            if do_overlap(inside, kept):
                 raise node.error(
                     f"data set {name} and keep folder {kept} overlap",
                     "keep what the program writes apart from its data",

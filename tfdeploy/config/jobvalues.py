@@ -102,14 +102,14 @@ def _from(node: Node) -> tuple[str, str]:
 _SOURCE = (
     Key("path", "folder or file on this machine", "path: ./images", values.text),
     Key("from", "a host that has it", "from: n1:/srv/images", _from, field="origin"),
-    Key("split", "worker: each worker gets its part", "split: worker", values.choice(*SPLITS)),
+    Key("split", "worker: each worker gets its part", "split: worker", values.one_of(*SPLITS)),
     Key(
         "others",
         "what the other roles get of a set in parts",
         "others: all",
-        values.choice(*OTHERS),
+        values.one_of(*OTHERS),
     ),
-    Key("via", "how it is sent", "via: rsync", values.choice(*VIAS)),
+    Key("via", "how it is sent", "via: rsync", values.one_of(*VIAS)),
 )
 
 
@@ -190,7 +190,7 @@ def _inside(node: Node, example: str, *outside: str) -> str:
     return path
 
 
-def overlap(one: str, other: str) -> bool:
+def do_overlap(one: str, other: str) -> bool:
     """Return whether two normalised folders are the same, or one is inside the other."""
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
@@ -211,7 +211,7 @@ def keep(node: Node) -> tuple[str, ...]:
     for item in items:
         path = _inside(item, "[checkpoints]", ".")
         for other, named in folders.items():
-            if overlap(path, other):
+            if do_overlap(path, other):
                 raise item.error(
                     f"{item.text!r} and {named.text!r} (line {named.line}) overlap",
                     "keep one of them",
@@ -221,12 +221,12 @@ def keep(node: Node) -> tuple[str, ...]:
 
 
 _RULE = (
-    Key("count", "tasks of this role in all", "count: 2", values.whole(0, 10_000)),
+    Key("count", "tasks of this role in all", "count: 2", values.whole_number(0, 10_000)),
     Key(
         "per_host",
         "tasks of this role on each of its hosts",
         "per_host: 1",
-        values.whole(1, 1024),
+        values.whole_number(1, 1024),
     ),
     Key("gpus", "GPUs of each task", "gpus: 1", values.gpu_count),
     Key("command", "the words of its own program", "command: [python, ps.py]", command),

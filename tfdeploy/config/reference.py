@@ -128,13 +128,13 @@ INVENTORY = (
         "defaults",
         "keys of a host that apply to all hosts",
         "defaults: {user: ml}",
-        values.mapping("a mapping of a host's keys", _HOST_SCHEMA),
+        values.mapping_of("a mapping of a host's keys", _HOST_SCHEMA),
     ),
     Key(
         "hosts",
         "each host, or range of hosts, with its keys; {name} in a value stands for the host's name",
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
-        values.mapping(
+        values.mapping_of(
             "a mapping of name: keys", mapping_by_name(or_nothing(_HOST_SCHEMA), _NAMES_AND_RANGES)
         ),
     ),
@@ -142,7 +142,7 @@ INVENTORY = (
         "roles",
         "which hosts ps, worker, chief and evaluator may use",
         'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
-        values.mapping(
+        values.mapping_of(
             "a mapping of role: [hosts]",
             mapping_by_name(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
         ),
@@ -163,7 +163,7 @@ JOB = (
         "mode",
         f"how the tasks train together: {', '.join(MODES)}",
         "mode: async",
-        values.choice(*MODES),
+        values.one_of(*MODES),
         "none; without this key, type `tfdeploy launch --mode async`",
     ),
     Key(
@@ -208,14 +208,14 @@ JOB = (
         "flags that tfdeploy appends to the command: auto (those by which the program learns its "
         "cluster), classic (--ps_hosts --worker_hosts --job_name --task_index), none",
         "flags: auto",
-        values.choice("auto", "classic", "none"),
+        values.one_of("auto", "classic", "none"),
         f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",
         "the cluster of a program that has one in its source: planned (the plan's), program (its own)",
         "cluster: planned",
-        values.choice("planned", "program"),
+        values.one_of("planned", "program"),
         "planned",
     ),
     Key(
@@ -316,7 +316,7 @@ JOB = (
                 "restarts of a task; ten minutes without a failure reset the count; 0: no restart. "
                 "If set, the same error twice does not end the run",
                 "max: 3",
-                values.whole(0, 1000),
+                values.whole_number(0, 1000),
                 "3",
                 "restart_max",
             ),
@@ -355,7 +355,7 @@ JOB = (
                 "action",
                 "report: show the reason; restart: also end the task that causes the stall, as if it had failed",
                 "action: report",
-                values.choice(*STALL_ACTIONS),
+                values.one_of(*STALL_ACTIONS),
                 "report",
                 "stall_action",
             ),
@@ -396,7 +396,7 @@ JOB = (
         "running TensorFlow 1 programs on TensorFlow 2: auto (if the program needs it), v1 (always), "
         "none (never)",
         "compat: auto",
-        values.choice("auto", "v1", "none"),
+        values.one_of("auto", "v1", "none"),
         "auto",
     ),
     Key(
@@ -404,7 +404,7 @@ JOB = (
         "who may connect to the run's ports: firewall (its user on its hosts), peers (its hosts), "
         "none (everybody), auto (on each host, the strictest that works)",
         "protect: auto",
-        values.choice(*ASKED_LEVELS),
+        values.one_of(*ASKED_LEVELS),
         "auto",
     ),
     Key(

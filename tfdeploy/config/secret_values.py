@@ -54,26 +54,20 @@ def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping
     All users of a host can read a command. The plan shows `env`, `data`, `keep`, `metrics` and the
     flags. `flags`: flag -> its value.
     """
+    roles, sources = job.roles.items(), job.data.items()
     shown = [
-        *((f"command[{n}]", "command", word) for n, word in enumerate(job.command)),
-        *(
-            (f"roles.{role}.command", "roles", word)
-            for role, rule in job.roles.items()
-            for word in rule.command
-        ),
-        *((f"env.{name}", f"env.{name}", text) for name, text in job.env.items()),
-        *(
-            (f"data.{name}", f"data.{name}", text)
-            for name, one in job.data.items()
-            for text in (name, one.path)
-        ),
-        *((f"keep[{n}]", "keep", path) for n, path in enumerate(job.keep)),
-        *((f"metrics.{name}", f"metrics.{name}", text) for name, text in job.metrics.items()),
-        *((flag, flag, text) for flag, text in flags.items()),
+        *((f"command[{n}]", word) for n, word in enumerate(job.command)),
+        *((f"roles.{role}.command", word) for role, rule in roles for word in rule.command),
+        *((f"env.{name}", text) for name, text in job.env.items()),
+        *((f"data.{name}", text) for name, each in sources for text in (name, each.path)),
+        *((f"keep[{n}]", path) for n, path in enumerate(job.keep)),
+        *((f"metrics.{name}", text) for name, text in job.metrics.items()),
+        *flags.items(),
     ]
     for name, secret in secrets.items():
-        for place, key, text in shown:
+        for place, text in shown:
             if secret.is_in(text, SHORTEST_SHOWN):
+                key = place.partition("[")[0].removesuffix(".command")
                 raise UsageError(
                     f"{place} holds the value of the secret {name}, and others could read it there",
                     where=job.places.get(key, key),

@@ -80,7 +80,7 @@ variable = _name_like(
 user = _name_like("a user name", USER, "a user name: letters, digits, _ . + and -")
 
 
-def mapping(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
+def mapping_of(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
     """Return a function that reads a mapping whose values other functions read."""
 
     @accepts(**schema)
@@ -90,7 +90,7 @@ def mapping(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
     return read
 
 
-def choice(*words: str) -> Callable[[Node], str]:
+def one_of(*words: str) -> Callable[[Node], str]:
     """Return a function that reads a value and accepts only these words."""
     wanted = " | ".join(words)
 
@@ -104,7 +104,7 @@ def choice(*words: str) -> Callable[[Node], str]:
     return read
 
 
-def whole(low: int, high: int) -> Callable[[Node], int]:
+def whole_number(low: int, high: int) -> Callable[[Node], int]:
     """Return a function that reads a whole number from `low` to `high`, both included."""
     wanted = f"a whole number from {low} to {high}"
 
@@ -118,11 +118,11 @@ def whole(low: int, high: int) -> Callable[[Node], int]:
     return read
 
 
-slots = whole(1, 1024)
-port = whole(1, 65535)
-_gpu = whole(0, 1023)
-gpu_count = whole(0, 1024)
-_byte_count = whole(0, 1 << 50)
+slots = whole_number(1, 1024)
+port = whole_number(1, 65535)
+_gpu = whole_number(0, 1023)
+gpu_count = whole_number(0, 1024)
+_byte_count = whole_number(0, 1 << 50)
 
 
 @accepts("string", "integer", pattern=r"^\d{1,5}(-\d{1,5})?$", minimum=1, maximum=65535)
@@ -287,14 +287,14 @@ def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
     items = node.items if node.kind == "list" else [node]
     located_names = []
     for item in items:
-        for host in unfolded(item.scalar("a host's name"), item):
+        for host in unfold_names(item.scalar("a host's name"), item):
             located_names.append((host, item))
         if len(located_names) > MAX_NAMES:
             raise node.error(f"more than {MAX_NAMES:,} names", "write a smaller range")
     return located_names
 
 
-def unfolded(text: str, node: Node) -> tuple[str, ...]:
+def unfold_names(text: str, node: Node) -> tuple[str, ...]:
     """Return the names that a range such as n[01-16] stands for, or the single name.
 
     Raises ConfigError if one of the names is not allowed.

@@ -62,14 +62,14 @@ def parse_yaml(text: str, path: Path) -> Node:
     """
     try:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-        root = _Builder(shown(path), _last_line(text), events).build()
+        root = _Builder(shown_path(path), _last_line(text), events).build()
     except yaml.YAMLError as error:
         raise _translated(error, path, text) from error
     if root is None or root.kind == "nothing":
         state = "holds only comments" if text.strip() and root is None else "is empty"
         raise ConfigError(
             f"the file {state}",
-            where=shown(path),
+            where=shown_path(path),
             next="`tfdeploy init` writes one with explanations",
         )
     if root.kind != "mapping":
@@ -80,7 +80,7 @@ def parse_yaml(text: str, path: Path) -> Node:
     return root
 
 
-def shown(path: Path) -> str:
+def shown_path(path: Path) -> str:
     """Return the path as messages show it: relative if it is below the current folder."""
     try:
         below = path.relative_to(Path.cwd())
@@ -101,11 +101,11 @@ def read_text(path: Path) -> str:
     except (OSError, ValueError) as error:
         what = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         what, next = _NO_FILE.get(type(error), (what, "name a file that can be read"))
-        raise ConfigError(what, where=shown(path), next=next) from error
+        raise ConfigError(what, where=shown_path(path), next=next) from error
     if len(raw) > MAX_BYTES:
         raise ConfigError(
             f"more than {MAX_BYTES >> 20} MiB: not a file of ours",
-            where=shown(path),
+            where=shown_path(path),
             next="name another file",
         )
     try:
@@ -113,7 +113,7 @@ def read_text(path: Path) -> str:
     except UnicodeDecodeError as error:
         line = raw.count(b"\n", 0, error.start) + 1
         raise ConfigError(
-            "not UTF-8", where=f"{shown(path)}:{line}", next="save the file as UTF-8"
+            "not UTF-8", where=f"{shown_path(path)}:{line}", next="save the file as UTF-8"
         ) from error
 
 
@@ -129,7 +129,7 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
         line = min(mark.line, _last_line(text))
     # Newer releases of libyaml have their own depth limit, which is reached first.
     if "maximum nesting depth" in problem:
-        return ConfigError(_TOO_DEEP, where=f"{shown(path)}:{line + 1}", next=_FORM)
+        return ConfigError(_TOO_DEEP, where=f"{shown_path(path)}:{line + 1}", next=_FORM)
     hint = next(
         (hint for words, hint in _HINTS.items() if words in problem),
         "check quotes, brackets and indentation there",
@@ -138,7 +138,7 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     for at, each in enumerate(_BREAK.split(text)[: line + 1]):
         if at >= line - 1 and _JOINED.match(each):
             line, hint = at, f"write a blank after the colon in {each.strip()!r}"
-    return ConfigError(f"bad YAML: {problem}", where=f"{shown(path)}:{line + 1}", next=hint)
+    return ConfigError(f"bad YAML: {problem}", where=f"{shown_path(path)}:{line + 1}", next=hint)
 
 
 def _last_line(text: str) -> int:

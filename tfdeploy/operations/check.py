@@ -24,7 +24,7 @@ from tfdeploy.operations.sending.shipment import Shipment, read_shipment
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
-from tfdeploy.planning.preflight.links import ends
+from tfdeploy.planning.preflight.links import listening_ports
 from tfdeploy.planning.program import mode_signs
 from tfdeploy.planning.seats import hosts_to_probe
 from tfdeploy.transport.protocols import Fleet
@@ -50,7 +50,10 @@ def check(
     answering = {host.name: host for host in hosts if host.name in probed}
     with step(emit, "links"):
         reached = try_links(
-            fleet, tuple(answering.values()), ends(answering, facts, needs.plan), deep=deep
+            fleet,
+            tuple(answering.values()),
+            listening_ports(answering, facts, needs.plan),
+            deep=deep,
         )
     errors = {**errors_of_probe, **reached.errors}
     unreached = frozenset(

@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
-from tfdeploy.planning.keep import HostKeep, newest
+from tfdeploy.planning.keep import HostKeep, newest_keep
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -44,13 +44,13 @@ def copy_onto(
         ProbeQuestions.for_hosts(inventory.hosts, job=job.name, keep=job.keep),
         emit=emit,
     )
-    newest_keep = newest(job, facts, (), host)
-    if newest_keep is None:
+    kept = newest_keep(job, facts, (), host)
+    if kept is None:
         raise Refused(f"no host holds anything in keep of job {job.name}", next="`tfdeploy runs`")
-    if newest_keep.host == host:
-        return newest_keep
-    source_and_target = (inventory.host(newest_keep.host), inventory.host(host))
-    for name in (newest_keep.host, host):
+    if kept.host == host:
+        return kept
+    source_and_target = (inventory.host(kept.host), inventory.host(host))
+    for name in (kept.host, host):
         for live in facts[name].live_runs:
             raise Refused(
                 f"{live.run} of {live.who} is live there, and writes to keep",
@@ -61,4 +61,4 @@ def copy_onto(
         copy_keep(
             fleet, KeepCopy(job.name, job.keep, source_and_target[0]), source_and_target, emit
         )
-    return newest_keep
+    return kept

@@ -48,13 +48,13 @@ from tfdeploy.operations.sending.send_data import data_refusals
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment, refuse_secret_values
 from tfdeploy.operations.setup import recipe_of
 from tfdeploy.operations.sync import sync
-from tfdeploy.planning.checks import program_on_path
-from tfdeploy.planning.datasets import links, with_sizes
+from tfdeploy.planning.checks import program_needed_on_path
+from tfdeploy.planning.datasets import data_links, with_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.seats import hosts_to_probe, requested_roles
-from tfdeploy.planning.source.imports import from_outside, modules_asked, own_modules
+from tfdeploy.planning.source.imports import modules_to_probe, outside_imports, own_modules
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
 from tfdeploy.tree import Recipe
@@ -359,8 +359,8 @@ def probe_questions(
         job=job.name,
         keep=job.keep,
         setup=recipe.digest if recipe else None,
-        program=program_on_path(job),
-        modules=modules_asked(job, shipment.program(job)) if shipment else (),
+        program=program_needed_on_path(job),
+        modules=modules_to_probe(job, shipment.program(job)) if shipment else (),
         preflight=True,
         firewall=_required_protection(job) in ("auto", "firewall"),
     )
@@ -377,9 +377,9 @@ def _required_protection(job: Job) -> AskedLevel:
 def launch_needs(request: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:
     """Return what the launch needs of each host, for the preflight."""
     job, manifest, program = request.job, shipment.manifest, shipment.program(request.job)
-    linked = (f"{path}/" for path in (*links(job), *job.keep))
+    linked = (f"{path}/" for path in (*data_links(job), *job.keep))
     files = {*(entry.path for entry in manifest.entries), *linked}
-    imports = from_outside(job, program, files)
+    imports = outside_imports(job, program, files)
     return Needs(
         bytes=manifest.total_bytes,
         files=len(manifest.entries),

@@ -18,7 +18,7 @@ _RENAMED_BYTES = len("TFDEPLOY_TASK_")
 _SHOWN_CHARS = 40
 
 
-def checked(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
+def check_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
     """Yield each task after a check of its arguments and variables.
 
     Raises Refused if one of them is too long. The tasks are not put into a list, because each of

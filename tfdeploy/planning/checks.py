@@ -24,14 +24,14 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests, role_hosts
 from tfdeploy.planning.flags import torch_launch
 from tfdeploy.planning.options import Options
-from tfdeploy.planning.source.entry_point import PYTHON, interpreted
+from tfdeploy.planning.source.entry_point import PYTHON, python_target
 from tfdeploy.planning.source.imports import own_modules
 from tfdeploy.planning.source.source import Program
 
 _COMMON_PROGRAMS = ("python", "python3", "bash", "env", "torchrun", "mpirun")
 
 
-def mode(job: Job) -> Mode:
+def require_mode(job: Job) -> Mode:
     """Return the mode of the run. Raises UsageError if the job has none."""
     if job.mode is None:
         raise UsageError(
@@ -42,7 +42,7 @@ def mode(job: Job) -> Mode:
     return job.mode
 
 
-def command(job: Job) -> None:
+def require_command(job: Job) -> None:
     """Raise UsageError if there is no program to run."""
     if not job.command:
         raise UsageError(
@@ -52,7 +52,7 @@ def command(job: Job) -> None:
         )
 
 
-def roles(inventory: Inventory, job: Job, options: Options, requested: RoleRequests) -> None:
+def check_roles(inventory: Inventory, job: Job, options: Options, requested: RoleRequests) -> None:
     """Raise ConfigError unless inventory, job and options name only roles that the mode can use."""
     mode = rules(job.mode)
     for role in job.roles:
@@ -90,7 +90,7 @@ def roles(inventory: Inventory, job: Job, options: Options, requested: RoleReque
             )
 
 
-def seats(job: Job, placed: Collection[Seat]) -> None:
+def check_seats(job: Job, placed: Collection[Seat]) -> None:
     """Raise ConfigError unless there is at least one task of each role that the mode needs."""
     have = Counter(seat.role for seat in placed)
     mode = rules(job.mode)
@@ -106,7 +106,7 @@ def seats(job: Job, placed: Collection[Seat]) -> None:
             )
 
 
-def same_gpus(job: Job, placed: Collection[Seat]) -> None:
+def refuse_unequal_gpus(job: Job, placed: Collection[Seat]) -> None:
     """Raise Refused if training tasks have different numbers of GPUs in a mode that forbids it."""
     mode = rules(job.mode)
     training = [
@@ -128,7 +128,7 @@ def same_gpus(job: Job, placed: Collection[Seat]) -> None:
         )
 
 
-def cwd(job: Job, files: Collection[str]) -> None:
+def refuse_missing_cwd(job: Job, files: Collection[str]) -> None:
     """Raise Refused if the folder in which the command starts is not in the code.
 
     `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
@@ -147,7 +147,9 @@ def _is_inside(path: str, folder: str) -> bool:
     return f"{path}/".startswith(f"{folder}/")
 
 
-def program(job: Job, source: Program, files: Collection[str], links: Collection[str]) -> None:
+def refuse_missing_file(
+    job: Job, source: Program, files: Collection[str], links: Collection[str]
+) -> None:
     """Raise Refused if the file that the command starts is not in the code.
 
     `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
@@ -172,7 +174,7 @@ def program(job: Job, source: Program, files: Collection[str], links: Collection
     )
 
 
-def program_on_path(job: Job) -> str | None:
+def program_needed_on_path(job: Job) -> str | None:
     """Return the program that each host must have on PATH.
 
     None if the command begins with a path, or with python, for which the inventory names the
@@ -184,7 +186,7 @@ def program_on_path(job: Job) -> str | None:
 
 def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByHost) -> None:
     """Raise Refused if the program that the command starts is not on PATH of a host with a task."""
-    name = program_on_path(job)
+    name = program_needed_on_path(job)
     lacking = dict.fromkeys(
         task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program
     )
@@ -203,7 +205,7 @@ def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByH
 
 def refuse_missing_module(job: Job, used: FactsByHost, files: Collection[str]) -> None:
     """Raise Refused if the module after `python -m` is neither in the code nor on the hosts."""
-    word, is_module = interpreted(job.command)
+    word, is_module = python_target(job.command)
     name, own = word.partition(".")[0], own_modules(files)
     lacking = [host for host, facts in used.items() if facts.modules.get(name) is False]
     if is_module and lacking and files and name not in own and "PYTHONPATH" not in job.env:
@@ -223,7 +225,7 @@ def _command_source(job: Job) -> str:
 def _started(job: Job, source: Program) -> str | None:
     """Return the path in the code of the file that the command starts; None if it names none."""
     command = job.command
-    word, is_module = interpreted(command)
+    word, is_module = python_target(command)
     if "/" in command[0] and not command[0].startswith(("/", "~")):
         word, is_module = command[0], False
     if word and not is_module:
@@ -263,7 +265,7 @@ def _check_ranks(job: Job) -> None:
                 where=f"{job.source or 'job'}: {key}",
                 next=f"remove `{key}`; the program gets {', '.join(ranks.VARIABLES)}",
             )
-    torch_launch.check(job)
+    torch_launch.refuse_launcher(job)
     for name in (*job.env, *job.secrets):
         if name in ranks.VARIABLES:
             raise ConfigError(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from tfdeploy.planning.cluster.placement import Seat
 
 
-def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
+def data_paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
     """Return name of each data set -> its path on a host, relative to the job's folder there.
 
     For a folder the path is like data/digits, for a single file like data/iris/iris.csv.
@@ -34,7 +34,7 @@ def paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
     }
 
 
-def links(job: Job) -> dict[str, str]:
+def data_links(job: Job) -> dict[str, str]:
     """Return path in the code -> name of the data set, for data sets inside the code folder.
 
     The code is sent without them. On the host, a link at this path leads to the data set.
@@ -49,7 +49,7 @@ def links(job: Job) -> dict[str, str]:
     }
 
 
-def splits(job: Job) -> tuple[str, ...]:
+def split_names(job: Job) -> tuple[str, ...]:
     """Return the names of the data sets that are split among the workers."""
     return tuple(name for name, source in job.data.items() if source.split == "worker")
 
@@ -62,7 +62,7 @@ def check_splits(job: Job) -> None:
     elif rules(job.mode).single:
         what = f"mode {job.mode} has no workers that could get parts of it"
         hint = "remove `split: worker`, or take another mode"
-    for name in splits(job) if what else ():
+    for name in split_names(job) if what else ():
         raise UsageError(
             f"data set {name} goes to the workers in parts: {what}",
             where=job.places.get(f"data.{name}"),
@@ -70,7 +70,7 @@ def check_splits(job: Job) -> None:
         )
 
 
-def of_task(
+def part_values(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
     """Return the task's values of {data.NAME} for split data sets.
@@ -79,7 +79,7 @@ def of_task(
     that gets no part.
     """
     values = {}
-    for name in splits(job):
+    for name in split_names(job):
         if seat.role != "worker" and job.data[name].others == "all":
             continue
         part = str(seat.index) if seat.role == "worker" else layout.NO_PART
@@ -90,13 +90,13 @@ def of_task(
     return values
 
 
-def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
+def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     """Return the environment variables that tell a worker which part of a data set it has.
 
     They hold the number of the part and the number of all parts. Other roles get none.
     """
     texts: dict[str, str] = {}
-    for name in splits(job) if seat.role == "worker" else ():
+    for name in split_names(job) if seat.role == "worker" else ():
         texts[part_variable(name)] = str(seat.index)
         texts[parts_variable(name)] = str(workers)
     return texts
@@ -105,7 +105,7 @@ def variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
     """Return split data set -> the worker and host of each part; the contents are not known yet."""
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
-    return dict.fromkeys(splits(job), parts)
+    return dict.fromkeys(split_names(job), parts)
 
 
 def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
@@ -123,7 +123,7 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
     return replace(plan, parts=parts)
 
 
-def placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
+def folder_values(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
     """Return the values of {data.NAME} and {keep.NAME} on a host: paths below its workdir."""
     folder = layout.job_dir(workdir, job.name)
     return {

@@ -33,7 +33,7 @@ def describe(plan: Plan) -> Description:
             ("mode", plan.mode),
             ("release", plan.release),
             *((("starts in", plan.cwd),) if plan.cwd else ()),
-            ("python", interpreters.summary(plan)),
+            ("python", interpreters.python_summary(plan)),
             ("training", f"continues from {plan.resume}" if plan.resume else "starts from zero"),
             ("ends with", _ends_with(plan)),
             ("on a death", _on_death(plan)),
@@ -42,7 +42,7 @@ def describe(plan: Plan) -> Description:
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
         ),
         rows=tuple(
-            (task.task, task.host, task.address or "-", gpus_words(task.gpus), task.why)
+            (task.task, task.host, task.address or "-", gpus_text(task.gpus), task.why)
             for task in plan.tasks
         ),
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
@@ -103,5 +103,5 @@ def _on_stall(plan: Plan) -> str:
     return f"after {plan.stall_after_s:g} s without output, CPU or traffic {done}"
 
 
-def gpus_words(gpus: tuple[int, ...]) -> str:
+def gpus_text(gpus: tuple[int, ...]) -> str:
     return ",".join(map(str, gpus)) or "-"

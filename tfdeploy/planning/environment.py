@@ -23,7 +23,7 @@ NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}
 
 
-def environment(
+def task_environment(
     job: Job,
     seat: Seat,
     layout: Layout,
@@ -44,7 +44,7 @@ def environment(
         task = called.task(seat.role, seat.index)
         of_cluster["TF_CONFIG"] = tf_config(called.cluster(layout.cluster), *task)
     if mode.ranks:
-        of_cluster = ranks.variables(layout, seat, given["run_id"])
+        of_cluster = ranks.rank_variables(layout, seat, given["run_id"])
     # With ranks, a task sees all GPUs that the run has on the host: it picks one by its local rank.
     sharing = layout.on(seat.host) if mode.ranks else (seat,)
     addresses = () if mode.single else dict.fromkeys(layout.addresses.values())

@@ -14,8 +14,8 @@ from tfdeploy.model.job import Mode
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.program.mode_signs import find_signs, likely_mode
 from tfdeploy.planning.source import python2, source
-from tfdeploy.planning.source.expressions import text
-from tfdeploy.planning.source.source import Program, main_block
+from tfdeploy.planning.source.expressions import literal_text
+from tfdeploy.planning.source.source import Program, is_main_block
 
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
@@ -55,7 +55,7 @@ def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> 
     folder.
     """
     sources = {path: python2.without_unparsable_lines(text) for path, text in sources.items()}
-    parsed = {path: source.read(("python", path), sources) for path in sources}
+    parsed = {path: source.read_program(("python", path), sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
         _describe(program, exists)
@@ -71,7 +71,7 @@ def _can_start(program: Program, *, is_imported: bool) -> bool:
     body = program.modules[0].tree.body
     if stem in _NO_PROGRAMS or stem.startswith("test_"):
         return False
-    has_main = any(map(main_block, body))
+    has_main = any(map(is_main_block, body))
     definitions = (ast.Import, ast.ImportFrom, ast.FunctionDef, ast.ClassDef, ast.Assign)
     acts = any(not isinstance(each, definitions) for each in body[1:])
     return has_main or (not is_imported and (acts or bool(find_signs(program))))
@@ -106,7 +106,7 @@ def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
     else:
         reason = next(str(sign) for sign in signs if mode in sign.modes)
     data: dict[str, str] = {}
-    for flag in flag_definitions.definitions(program):
+    for flag in flag_definitions.defined_flags(program):
         path = posixpath.normpath(flag.default)
         is_data = flag.plain_name in _DATA_NAMES and flag.form == "value"
         if is_data and _top_folder(path) and exists(path):
@@ -123,7 +123,7 @@ def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
 
 
 def _checkpoint_paths(program: Program) -> Iterator[str]:
-    for flag in flag_definitions.definitions(program):
+    for flag in flag_definitions.defined_flags(program):
         if flag.plain_name in _CHECKPOINT_NAMES.split():
             yield flag.default
     for _, call in program.find(ast.Call):
@@ -132,7 +132,7 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
         given = call.args[position : position + 1]
         named = (*_CHECKPOINT_NAMES.split(), path_name)
         given += [each.value for each in call.keywords if each.arg in named]
-        for path in filter(None, map(text, given)):
+        for path in filter(None, map(literal_text, given)):
             # ModelCheckpoint gets the path of a file.
             yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
 

@@ -24,7 +24,7 @@ RESERVE_BYTES = 64 << 20  # disk space for the run folder, the agent and the fir
 CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a note
 
 
-def one_machine(used: FactsByHost) -> None:
+def refuse_same_machine(used: FactsByHost) -> None:
     """Raise Refused if two host names of the inventory lead to the same machine, user and workdir.
 
     Otherwise the tasks of both would share one folder.
@@ -42,7 +42,7 @@ def one_machine(used: FactsByHost) -> None:
             )
 
 
-def live(used: FactsByHost) -> None:
+def refuse_live_run(used: FactsByHost) -> None:
     """Raise Refused if the job already has a live run on a host."""
     for facts in used.values():
         for run in facts.live_runs[:1]:
@@ -56,7 +56,7 @@ def live(used: FactsByHost) -> None:
             )
 
 
-def host(
+def check_host(
     entry: Host, facts: HostFacts, program: Program, options: Options, usual: str | None
 ) -> None:
     """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
@@ -137,7 +137,7 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
     if facts.kill_user_processes and not facts.linger:
         linger = on_host(entry.name, "loginctl", "enable-linger")
         texts.append(f"logind of {entry.name} ends processes at logout: {linger}")
-    if skew := clock_skew(facts.clock_skew_s):
+    if skew := skew_text(facts.clock_skew_s):
         texts.append(f"the clock of {entry.name} is {skew}: its log lines are sorted by that clock")
     free = facts.free_disk_bytes
     if free < logs_bytes:
@@ -148,7 +148,7 @@ def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
     return tuple(texts)
 
 
-def clock_skew(skew_s: float) -> str:
+def skew_text(skew_s: float) -> str:
     """Return a text such as "2 min ahead" for a clock that is off by more than CLOCK_SKEW_S."""
     way = "ahead" if skew_s > 0 else "behind"
     size = roughly(round(abs(skew_s)), parts=2)

@@ -54,7 +54,7 @@ def notes(job: Job, facts: FactsByHost) -> Notes:
     )
 
 
-def summary(plan: Plan) -> str:
+def python_summary(plan: Plan) -> str:
     """Return a text that says which Python runs on which hosts, and why."""
     same = fold_equal({host.host: (host.python, _why(host)) for host in plan.hosts})
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)

@@ -17,7 +17,7 @@ from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import checks
-from tfdeploy.planning.cluster.placement import Seat, Seats, decider, place_tasks
+from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_seat, place_tasks
 from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.options import Options
 
@@ -57,12 +57,12 @@ class ResumePoint:
     notes: Notes = ()
 
 
-def kept_by(job: Job, facts: HostFacts) -> list[KeepFact]:
+def filled_keeps(job: Job, facts: HostFacts) -> list[KeepFact]:
     """Return the job's `keep` folders on one host that have content."""
     return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
 
 
-def newest(
+def newest_keep(
     job: Job, facts: FactsByHost, role_hosts: tuple[str, ...], prefer: str
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if there is none.
@@ -74,7 +74,7 @@ def newest(
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
         for name in sorted(facts)
-        for fact in kept_by(job, facts[name])
+        for fact in filled_keeps(job, facts[name])
     ]
     checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
@@ -98,15 +98,15 @@ def seat_tasks(
 
     The task that writes checkpoints goes to the host with the newest `keep` folder; raises Refused
     if that host cannot run it. If every worker reads the checkpoints, that folder goes to all hosts
-    instead. Also raises what `place_tasks` and `checks.seats` raise.
+    instead. Also raises what `place_tasks` and `checks.check_seats` raise.
     """
     seats = place_tasks(requested, hosts, facts, {})
-    checks.seats(job, seats)
-    default = decider(seats)
+    checks.check_seats(job, seats)
+    default = deciding_seat(seats)
     role_hosts = requested[default.role].hosts
     if rules(job.mode).all_decide:
         return seats, _copied(job, facts, seats, default, options)
-    kept = newest(job, facts, role_hosts, default.host)
+    kept = newest_keep(job, facts, role_hosts, default.host)
     if kept is None or kept.host == default.host:
         return seats, ResumePoint(default.host)
     if options.ignore_keep:
@@ -117,7 +117,7 @@ def seat_tasks(
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
         first = dict.fromkeys((default.role, *with_it), kept.host)
         seats = place_tasks(requested, hosts, facts, first)
-    returned = decider(seats)
+    returned = deciding_seat(seats)
     if returned.host != kept.host:
         raise _not_placeable(kept, default, role_hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"
@@ -136,7 +136,7 @@ def _copied(
     All hosts get a copy of one `keep` folder: the one with the newest checkpoint, else the one of
     the chief's host.
     """
-    kept = newest(job, facts, (chief.host,), chief.host)
+    kept = newest_keep(job, facts, (chief.host,), chief.host)
     others = [seat.host for seat in seats if kept and seat.host != kept.host]
     if kept and kept.host != chief.host and options.ignore_keep:
         # All hosts get the chief's `keep` folder, so that all workers start from the same state.
@@ -150,13 +150,13 @@ def _copied(
     return ResumePoint(kept.host, kept.host, (note,))
 
 
-def resume(job: Job, facts: HostFacts) -> str | None:
+def resume_text(job: Job, facts: HostFacts) -> str | None:
     """Return what training resumes from, such as "checkpoints: model.ckpt-1200 on n2".
 
     None if training starts from zero. `facts`: those of the host of the task that writes
     checkpoints.
     """
-    kept = [HostKeep(facts.host, fact, fact.newest) for fact in kept_by(job, facts)]
+    kept = [HostKeep(facts.host, fact, fact.newest) for fact in filled_keeps(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 

@@ -22,7 +22,7 @@ _BY_DEFAULT = {
 }
 
 
-def counts(inventory: Inventory, mode: Mode, requested: RoleRequests, seats: Seats) -> Notes:
+def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats: Seats) -> Notes:
     """Return notes on each role: the number of its tasks and the reason, or that it is unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
     busy = {seat.host for seat in seats}
@@ -53,13 +53,13 @@ def _asked(request: RoleRequest, mode: Rules) -> str:
     return ", one per slot" if by_slots else _BY_DEFAULT[request.share]
 
 
-def of_hosts(layout: Layout, hosts: HostsByName, facts: FactsByHost, logs_bytes: int) -> Notes:
+def host_notes(layout: Layout, hosts: HostsByName, facts: FactsByHost, logs_bytes: int) -> Notes:
     """Return notes on each host of the plan. `logs_bytes`: the largest size of one task's log."""
     texts: list[str | None] = []
     for name, host_facts in facts.items():
         host, seats = hosts[name], layout.on(name)
         given = tuple(index for seat in seats for index in seat.gpus)
-        texts.append(ports.why(host, host_facts, layout.mesh[name]))
+        texts.append(ports.skipped_note(host, host_facts, layout.mesh[name]))
         texts += gpus.notes(host, host_facts, given)
         texts += host_checks.host_notes(host, host_facts, len(seats) * logs_bytes)
     return tuple(filter(None, texts))

@@ -25,7 +25,9 @@ class Held:
     parts: Sequence[int]
 
 
-def parts_of(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
+def assign_files(
+    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]
+) -> array[int]:
     """Return for each file the number of the worker that gets it.
 
     `sizes`: bytes of each file. `folders`: for each worker, the folder in which its host has the

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
 from tfdeploy.planning import (
@@ -70,10 +70,6 @@ class _Inputs:
     release: str
     now: float  # UTC seconds
     operator: str
-
-    @property
-    def rules(self) -> Rules:
-        return rules(self.mode)
 
 
 @dataclass(frozen=True)
@@ -148,7 +144,7 @@ def make_plan(
     inputs = _Inputs(
         inventory,
         job,
-        checks.mode(job),
+        checks.require_mode(job),
         without_keep if options.fresh else facts,
         facts,
         sources,
@@ -158,7 +154,7 @@ def make_plan(
         now,
         operator,
     )
-    checks.command(job)
+    checks.require_command(job)
     datasets.check_splits(job)
     placed = _place_tasks(inputs)
     read = _read_program(inputs, placed)
@@ -177,27 +173,27 @@ def _place_tasks(inputs: _Inputs) -> _Placed:
     seats, resume_point = keep.seat_tasks(
         requested, hosts, inputs.facts, inputs.job, inputs.options
     )
-    checks.same_gpus(inputs.job, seats)
+    checks.refuse_unequal_gpus(inputs.job, seats)
     seated = {seat.host for seat in seats}
     used = {name: inputs.facts[name] for name in hosts if name in seated}
-    host_checks.one_machine(used)
-    host_checks.live(used)
+    host_checks.refuse_same_machine(used)
+    host_checks.refuse_live_run(used)
     return _Placed(requested, hosts, seats, resume_point, used)
 
 
 def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     """Read the program that the command starts, and check that the hosts can run it."""
     job, used = inputs.job, placed.used
-    checks.cwd(job, inputs.options.files)
-    programs = role_programs.read(job, inputs.sources)
-    program = source.merged(programs)
-    links = datasets.links(job)
-    for command, each in zip(role_programs.commands(job), programs, strict=True):
-        checks.program(replace(job, command=command), each, inputs.options.files, links)
+    checks.refuse_missing_cwd(job, inputs.options.files)
+    programs = role_programs.read_programs(job, inputs.sources)
+    program = source.merge_programs(programs)
+    links = datasets.data_links(job)
+    for command, each in zip(role_programs.distinct_commands(job), programs, strict=True):
+        checks.refuse_missing_file(replace(job, command=command), each, inputs.options.files, links)
     interpreters.check(job, used, program)
     usual = host_checks.usual_python(used.values(), program)
     for name in used:
-        host_checks.host(placed.hosts[name], used[name], program, inputs.options, usual)
+        host_checks.check_host(placed.hosts[name], used[name], program, inputs.options, usual)
     checks.refuse_missing_module(job, used, inputs.options.files)
     syntax.check(job, program, used.values())
     mode_note = mode_signs.check(job, program, force=inputs.options.any_mode)
@@ -208,15 +204,17 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
 
 def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
     """Choose addresses and ports: the cluster as TensorFlow sees it."""
-    mode, used, seats = servers.rules_of(inputs.job, program), placed.used, placed.seats
-    advertised = {name: addresses.advertised(placed.hosts[name], used[name]) for name in used}
+    mode, used, seats = servers.mode_rules(inputs.job, program), placed.used, placed.seats
+    advertised = {
+        name: addresses.advertised_address(placed.hosts[name], used[name]) for name in used
+    }
     exposed = (
         ()
         if mode.single
-        else addresses.check(advertised, used, allow_public=inputs.options.allow_public)
+        else addresses.check_addresses(advertised, used, allow_public=inputs.options.allow_public)
     )
     where = {name: each.address for name, each in advertised.items()}
-    given = ports.assign(ports_needed(mode, seats, used), placed.hosts, inputs.facts, where)
+    given = ports.assign_ports(ports_needed(mode, seats, used), placed.hosts, inputs.facts, where)
     return _LaidOut(lay_out(mode, seats, where, given), advertised, exposed)
 
 
@@ -227,7 +225,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
     own = command_line.own_values(laid.layout, job_names.role_names(job, program))
     running = [role for role in roles if role not in served.roles]
-    role_sources = role_programs.programs_of(job, program, running, inputs.sources)
+    role_sources = role_programs.group_by_program(job, program, running, inputs.sources)
     flagged = (
         flagged_program.add_flags(each, roles, laid.layout, own, inputs.run)
         for each in role_sources
@@ -240,7 +238,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     shared = Shared(
         job,
         inputs.run,
-        datasets.paths(job, inputs.options.file_data),
+        datasets.data_paths(job, inputs.options.file_data),
         programs,
         served,
         chosen={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
@@ -249,7 +247,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
         own=own,
     )
     tasks = (task_plan(shared, laid.layout, seat, inputs.facts[seat.host]) for seat in placed.seats)
-    made = tuple(argument_lengths.checked(job, tasks))
+    made = tuple(argument_lengths.check_lengths(job, tasks))
     checks.refuse_missing_program(job, made, placed.used)
     return _Commands(made, shared, keras)
 
@@ -259,7 +257,7 @@ def _guard(
 ) -> tuple[tuple[HostPlan, ...], Protection]:
     """Return the hosts of the plan, and who may reach their ports."""
     called = {
-        name: addresses.resolved(each.address, placed.used)
+        name: addresses.resolved_addresses(each.address, placed.used)
         for name, each in laid.advertised.items()
     }
     hosts = tuple(
@@ -267,7 +265,7 @@ def _guard(
         for name, facts in placed.used.items()
     )
     protect = protection.decide(inputs.job, placed.used, hosts)
-    if not (inputs.rules.single or inputs.options.allow_public):
+    if not (rules(inputs.mode).single or inputs.options.allow_public):
         protection.refuse_public(placed.used, protect)
     return hosts, protect
 
@@ -308,11 +306,13 @@ def _assemble(
         data=commands.shared.data,
         links=read.links,
         parts=datasets.part_plans(job, placed.seats),
-        resume=keep.resume(job, inputs.facts[resume_point.host]),
+        resume=keep.resume_text(job, inputs.facts[resume_point.host]),
         hosts_tell_metrics=True,
         fresh=inputs.options.fresh,
         keep_from=resume_point.copied_from,
-        restart=restarts.summary(job, tuple(dict.fromkeys(seat.role for seat in placed.seats))),
+        restart=restarts.restart_summary(
+            job, tuple(dict.fromkeys(seat.role for seat in placed.seats))
+        ),
         supply_from=restarts.supply_from(job, placed.seats),
         protect=protected,
         notes=(
@@ -325,9 +325,9 @@ def _assemble(
 def _notes(
     inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
 ) -> Notes:
-    job, used, alone = inputs.job, placed.used, inputs.rules.single
+    job, used, alone = inputs.job, placed.used, rules(inputs.mode).single
     lines = (
-        *notes.counts(inputs.inventory, inputs.mode, placed.requested, placed.seats),
+        *notes.count_notes(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,
         *(keep_aside.notes(job, inputs.all_facts, inputs.run) if inputs.options.fresh else ()),
         read.mode_note,
@@ -341,7 +341,7 @@ def _notes(
         *compat.notes(job, read.compat, laid.layout.cluster),
         *numpy_changes.notes(job, read.program, used),
         *(() if alone else addresses.notes(laid.advertised)),
-        *notes.of_hosts(laid.layout, placed.hosts, used, job.logs_max_bytes),
+        *notes.host_notes(laid.layout, placed.hosts, used, job.logs_max_bytes),
         *laid.exposed,
         *host_checks.tensorflow_notes(used),
         *(() if alone else environment.proxy_notes(used)),

@@ -38,7 +38,7 @@ def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protectio
 
     if rules(job.mode).single:
         return all_at("none", f"no task of mode {job.mode} listens")
-    hindrances = hindered(facts, [address for host in hosts for address in host.addresses])
+    hindrances = find_hindrances(facts, [address for host in hosts for address in host.addresses])
     if job.protect != "auto":
         if whys := hindrances[job.protect]:
             raise Refused(
@@ -56,7 +56,7 @@ def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protectio
     return Protection("auto", used, "; ".join(stronger) or "the strongest there is", levels)
 
 
-def hindered(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
+def find_hindrances(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
     """Return level of protection -> host -> why the host cannot provide it.
 
     Hosts that can provide a level are left out. `addresses`: those of all hosts of the run.
@@ -95,18 +95,18 @@ def refuse_open(plan: Plan, facts: FactsByHost) -> None:
     folded = fold_names(names)
     for first in names[:1]:
         addresses = (address for host in plan.hosts for address in host.addresses)
-        why = hindered(facts, addresses)["peers"][first]
+        why = find_hindrances(facts, addresses)["peers"][first]
         raise Refused(
             f"`protect: auto` cannot keep strangers from the ports of {folded} (on {first}: "
             f"{why}): TensorFlow's servers there would run what anybody sends who reaches them",
             where=f"host {first}",
-            next=f"{cure(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
+            next=f"{remedy(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
             f"{shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or `protect: "
             "none` in the job",
         )
 
 
-def cure(host: str, facts: HostFacts, level: Level) -> str:
+def remedy(host: str, facts: HostFacts, level: Level) -> str:
     """Return what the user must do so that the host can provide this level of protection.
 
     The text is a command for this machine, or advice.

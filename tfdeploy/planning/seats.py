@@ -25,13 +25,13 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleReq
 
     Raises UsageError if there is no mode, and ConfigError for roles that make no cluster.
     """
-    inventory = with_default_roles(inventory, rules(checks.mode(job)))
+    inventory = with_default_roles(inventory, rules(checks.require_mode(job)))
     requested = role_requests(inventory, job, options)
-    checks.roles(inventory, job, options, requested)
+    checks.check_roles(inventory, job, options, requested)
     return requested
 
 
-def seats_of(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
+def trial_seats(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
     """Return where a launch without options would place the tasks if all GPUs were free.
 
     Raises the same errors as a launch that cannot place its tasks.
@@ -42,7 +42,7 @@ def seats_of(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
         name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus))
         for name, each in facts.items()
     }
-    hosts = probed_hosts(inventory, checks.mode(job), idle)
+    hosts = probed_hosts(inventory, checks.require_mode(job), idle)
     seats, _ = keep.seat_tasks(requested, hosts, idle, job, Options(ignore_keep=True))
     return seats
 

@@ -48,27 +48,29 @@ def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> T
     """Return the plan of one task. Raises UsageError for an unknown placeholder."""
     job, mode, role = shared.job, rules(shared.job.mode), seat.role
     values = {
-        **command_line.values(layout, seat, job, shared.run),
-        **datasets.placeholders(job, shared.data, facts.workdir),
-        **datasets.of_task(job, shared.data, seat, shared.run, facts.workdir),
+        **command_line.placeholder_values(layout, seat, job, shared.run),
+        **datasets.folder_values(job, shared.data, facts.workdir),
+        **datasets.part_values(job, shared.data, seat, shared.run, facts.workdir),
     }
     chosen = {
         **shared.chosen,
         **shared.identity.variables(layout.cluster, role, seat.index),
-        **datasets.variables(job, seat, sum(each.role == "worker" for each in layout.seats)),
+        **datasets.part_variables(job, seat, sum(each.role == "worker" for each in layout.seats)),
     }
     program = shared.programs.get(role)
     command, flags = (program.of.job, program.flags) if program else (job, ())
-    argv = command_line.argv(command, facts, values, flags, shared.own.get(role, {}))
+    argv = command_line.task_command(command, facts, values, flags, shared.own.get(role, {}))
     if role in shared.served.roles:
-        argv = servers.argv(argv[0], facts, shared.served)
+        argv = servers.server_command(argv[0], facts, shared.served)
     return copy_fields(
         TaskPlan,
         seat,
         address="" if shared.own_addresses else layout.endpoints.get(seat.task, ""),
         port=None if shared.own_addresses else layout.ports.get(seat.task),
         argv=argv,
-        env=environment.environment(job, seat, layout, values, chosen, shared.identity.job_names),
+        env=environment.task_environment(
+            job, seat, layout, values, chosen, shared.identity.job_names
+        ),
         deciding=seat.task in layout.deciding,
         serves=role in mode.serves,
         on_death=restarts.on_death(job, role),
@@ -89,7 +91,7 @@ def host_plan(
         mesh_port=layout.mesh[host.name],
         workdir=facts.workdir,
         python=str(facts.python),
-        addresses=addresses.seen_as(host, facts, resolved),
+        addresses=addresses.source_addresses(host, facts, resolved),
         versions=_versions(facts),
         ssh=connection_settings(host),
     )

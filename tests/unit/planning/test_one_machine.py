@@ -25,7 +25,9 @@ def test_two_names_for_one_machine_are_refused() -> None:
     with pytest.raises(
         Refused, match="n1 and alias are one machine: ubuntu, user ml, /home/ml/tfdeploy"
     ) as caught:
-        host_checks.one_machine({"n1": facts(), "n2": facts(boot_id="b2"), "alias": facts()})
+        host_checks.refuse_same_machine(
+            {"n1": facts(), "n2": facts(boot_id="b2"), "alias": facts()}
+        )
     assert caught.value.next is not None and "--exclude alias" in caught.value.next
 
 
@@ -35,5 +37,5 @@ def test_two_names_for_one_machine_are_refused() -> None:
 def test_clones_containers_and_second_accounts_are_separate_hosts(
     other: dict[str, str],
 ) -> None:
-    host_checks.one_machine({"n1": facts(), "n2": facts(**other)})
-    host_checks.one_machine({"n1": facts(boot_id=""), "n2": facts(boot_id="")})
+    host_checks.refuse_same_machine({"n1": facts(), "n2": facts(**other)})
+    host_checks.refuse_same_machine({"n1": facts(boot_id=""), "n2": facts(boot_id="")})

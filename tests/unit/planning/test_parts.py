@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.planning.parts import NOBODY, Held, parts_of
+from tfdeploy.planning.parts import NOBODY, Held, assign_files
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=200)
 
@@ -63,7 +63,7 @@ def moved(
 @given(SIZES, st.integers(1, 40))
 def test_parts_of_any_files_are_balanced_and_not_empty(sizes: list[int], count: int) -> None:
     count = min(count, len(sizes))
-    owners = parts_of(sizes, hosts(count), {})
+    owners = assign_files(sizes, hosts(count), {})
     assert set(owners) == set(range(count))
     assert is_balanced(sizes, owners, count)
 
@@ -78,7 +78,7 @@ def test_parts_are_balanced_and_not_empty_whatever_hosts_have(
     for folder in {*folders, "gone"}:
         files = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1))))
         held_by_folder[folder] = Held(files, [data.draw(st.integers(NOBODY, count)) for _ in files])
-    owners = parts_of(sizes, folders, held_by_folder)
+    owners = assign_files(sizes, folders, held_by_folder)
     assert set(owners) == set(range(count))
     assert is_balanced(sizes, owners, count)
 
@@ -87,17 +87,17 @@ def test_parts_are_balanced_and_not_empty_whatever_hosts_have(
 def test_same_workers_move_nothing(sizes: list[int], count: int) -> None:
     count = min(count, len(sizes))
     folders = [f"n{worker // 2}" for worker in range(count)]
-    owners = parts_of(sizes, folders, {})
-    assert parts_of(sizes, folders, holding(owners, folders)) == owners
+    owners = assign_files(sizes, folders, {})
+    assert assign_files(sizes, folders, holding(owners, folders)) == owners
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 6), (6, 8), (8, 7), (4, 16)])
 def test_other_number_of_workers_moves_little_more_than_minimum(before: int, after: int) -> None:
     sizes = [1000 + 37 * (number % 11) for number in range(4000)]
     folders = hosts(max(before, after))
-    first = parts_of(sizes, folders[:before], {})
+    first = assign_files(sizes, folders[:before], {})
     held_by_folder = holding(first, folders[:before])
-    second = parts_of(sizes, folders[:after], held_by_folder)
+    second = assign_files(sizes, folders[:after], held_by_folder)
     assert is_balanced(sizes, second, after)
     least = sum(sizes) * (1 - min(before, after) / max(before, after))
     assert moved(sizes, second, folders, held_by_folder) <= 1.2 * least
@@ -105,10 +105,11 @@ def test_other_number_of_workers_moves_little_more_than_minimum(before: int, aft
 
 def test_removed_host_moves_only_its_own_files() -> None:
     sizes, before = [1000] * 800, hosts(8)
-    held_by_folder = holding(parts_of(sizes, before, {}), before)
+    held_by_folder = holding(assign_files(sizes, before, {}), before)
     after = [folder for folder in before if folder not in ("n2", "n5")]
     assert (
-        moved(sizes, parts_of(sizes, after, held_by_folder), after, held_by_folder) <= 1.2 * 200_000
+        moved(sizes, assign_files(sizes, after, held_by_folder), after, held_by_folder)
+        <= 1.2 * 200_000
     )
 
 
@@ -116,18 +117,18 @@ def test_hosts_with_whole_data_set_move_nothing() -> None:
     sizes, folders = [10 + number for number in range(600)], hosts(5)
     everything = Held(range(600), [NOBODY] * 600)
     held_by_folder = dict.fromkeys(folders, everything)
-    owners = parts_of(sizes, folders, held_by_folder)
+    owners = assign_files(sizes, folders, held_by_folder)
     assert moved(sizes, owners, folders, held_by_folder) == 0
     assert is_balanced(sizes, owners, 5)
 
 
 def test_host_with_huge_file_gets_no_other_file() -> None:
     sizes = [10_000, *[10] * 30]
-    bytes_by_part = loads(sizes, parts_of(sizes, hosts(4), {}), 4)
+    bytes_by_part = loads(sizes, assign_files(sizes, hosts(4), {}), 4)
     assert sorted(bytes_by_part) == [100, 100, 100, 10_000]
 
 
 def test_million_files_are_divided() -> None:
     sizes = array("Q", [1 + number % 5000 for number in range(1_000_000)])
-    owners = parts_of(sizes, hosts(8), {})
+    owners = assign_files(sizes, hosts(8), {})
     assert is_balanced(sizes, owners, 8)

@@ -33,7 +33,6 @@ from tfdeploy.agent.minder.linger import Linger
 from tfdeploy.agent.minder.sampling import Sampling
 from tfdeploy.agent.minder.store import StateStore
 from tfdeploy.agent.minder.supervisors import Supervisors
-from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run import leftovers
 from tfdeploy.agent.run.find import own_origin
 from tfdeploy.agent.run.folder import ORDERS, RunPaths
@@ -48,17 +47,6 @@ if TYPE_CHECKING:
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
 # The longest pause between two steps: while the run starts or ends, and while it only trains.
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
-
-
-class Observation(NamedTuple):
-    """What the minder observed in one step. `received`: the state that other minders and the
-    control machine have sent. `now`: monotonic seconds."""
-
-    now: float
-    own: Dict[str, OwnTask]
-    control_words: Dict[str, Word]
-    received: Knowledge
-    in_touch: bool  # the result of Mesh.is_in_touch; True if there is no mesh
 
 
 class Minder:
@@ -219,20 +207,22 @@ class Minder:
 
     def step(self) -> bool:
         """Observe, decide, act and save once. Return False if this changed nothing."""
-        observed = self._observe()
-        self._update_shared_state(observed)
-        view = self._make_view(observed)
+        self._reap()
+        own_tasks = self.supervisors.observe_tasks("decided" in self.state.marks)
+        self._update_shared_state(own_tasks)
+        view = self._make_view(own_tasks)
+        self._note_control_words(view)
         self._note_restarts(view)
         self.store.save()
         self.effects.share()
-        self.own_ports.hold_idle(observed.own)
+        self.own_ports.hold_idle(own_tasks)
         changed = False
         for action in decide.decide(view):
             if action == Phase("ended"):
                 self.sampling.end()  # the last sample is written before the phase says "ended"
             changed = self.effects.carry_out(action) or changed
         self._update_health()
-        self._check_ports(observed.now)
+        self._check_ports(view.now)
         self.store.save()
         return changed
 
@@ -245,28 +235,20 @@ class Minder:
 
     # --- observing the run
 
-    def _observe(self) -> Observation:
-        self._reap()
-        own = self.supervisors.observe_tasks("decided" in self.state.marks)
-        received = forwarded_end.take_forwarded_end(self.paths, self.part)
-        if self.mesh is not None:
-            received = received.join(self.mesh.known())
-        orders = {name: self.paths.word(name) for name in ORDERS}
-        control_words = {name: order for name, order in orders.items() if order is not None}
-        in_touch = self.mesh is None or self.mesh.is_in_touch()
-        return Observation(time.monotonic(), own, control_words, received, in_touch)
-
     def _reap(self) -> None:
         ended = self.supervisors.reap()
         if self.state.phase == "committed":
             self.sampling.keep_running(time.monotonic(), ended)
 
-    def _update_shared_state(self, observed: Observation) -> None:
-        """Add to the shared state how tasks of this host have ended, and what other hosts have
-        sent. Record the times of control files as marks. Write nothing to disk."""
-        known = self.store.known.join(observed.received)
+    def _update_shared_state(self, own_tasks: Dict[str, OwnTask]) -> None:
+        """Add to the shared state how tasks of this host have ended, and what other minders and the
+        control machine have sent. Write nothing to disk."""
+        in_touch = self.mesh is None or self.mesh.is_in_touch()
+        known = self.store.known.join(forwarded_end.take_forwarded_end(self.paths, self.part))
+        if self.mesh is not None:
+            known = known.join(self.mesh.known())
         ended = {}
-        for task, own in observed.own.items():
+        for task, own in own_tasks.items():
             if own.has_ended and task in self.peers:
                 following = restart.decide_next_step(self.part, self.peers[task], known, own.status)
                 ended[task] = shared_state.make_ending(
@@ -275,36 +257,35 @@ class Minder:
         known = known.join(Knowledge(ended=ended))
         self.store.learn(known._replace(decided=shared_state.decision_time(self.part.peers, known)))
         for task in ended:
-            self.store.count_death(self.peers[task], observed.own[task].status)
-        self._note_control_words(observed)
+            self.store.count_death(self.peers[task], own_tasks[task].status)
         if "decided" not in self.state.marks and self.store.known.decided is not None:
             self.store.note_change()
-            self.state.marks["decided"] = observed.now
-        self.rejoining = self.rejoining and not observed.in_touch
+            self.state.marks["decided"] = time.monotonic()
+        self.rejoining = self.rejoining and not in_touch
 
-    def _note_control_words(self, observed: Observation) -> None:
-        if "stop" in observed.control_words:
+    def _note_control_words(self, view: View) -> None:
+        """Record the times of control files as marks."""
+        if "stop" in view.control_words:
             self.store.update_state(stop_requested=True)
-        signs = observed.control_words.get("start"), observed.control_words.get("renew")
-        if signs != self.launcher and self.state.phase in ("prepared", "started"):
+        signs = view.control_words.get("start"), view.control_words.get("renew")
+        if signs != self.launcher and view.phase in ("prepared", "started"):
             # The launcher is alive and waits for other hosts, so the time limit for the current
             # phase starts again.
-            self.state.marks[self.state.phase] = observed.now
+            view.marks[view.phase] = view.now
         self.launcher = signs
 
-    def _make_view(self, observed: Observation) -> View:
-        mesh, state = self.mesh, self.state
+    def _make_view(self, own_tasks: Dict[str, OwnTask]) -> View:
+        mesh, state, now = self.mesh, self.state, time.monotonic()
+        orders = {name: self.paths.word(name) for name in ORDERS}
         return View(
             part=self.part,
             phase=state.phase,
             known=self.store.known,
-            own=observed.own,
-            now=observed.now,
+            own=own_tasks,
+            now=now,
             marks=state.marks,
-            control_words=observed.control_words,
-            silent_s={}
-            if mesh is None
-            else mesh.silent_s(observed.now, state.marks.get("decided")),
+            control_words={name: order for name, order in orders.items() if order is not None},
+            silent_s={} if mesh is None else mesh.silent_s(now, state.marks.get("decided")),
             counts=state.restarts,
             supplied=state.supplied,
             boot_id=state.boot_id,

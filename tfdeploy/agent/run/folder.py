@@ -260,11 +260,11 @@ class RunPaths:
         fields = read_json(self.word_file(name))
         if fields is None:
             return None
-        order: Word = {}
-        if isinstance(fields.get("time"), (int, float)):
-            order["time"] = fields["time"]
-        if isinstance(fields.get("grace_s"), (int, float)):
-            order["grace_s"] = float(fields["grace_s"])
+        order: Word = {  # type: ignore[assignment]
+            name: float(fields[name])
+            for name in ("time", "grace_s")
+            if isinstance(fields.get(name), (int, float))
+        }
         if fields.get("reason"):
             order["reason"] = str(fields["reason"])
         return order

@@ -153,8 +153,8 @@ def _apply_flags(flags: Flags, job: Job) -> Job:
         places = {**job.places, "command": "the command line, behind --"}
         job = replace(job, command=flags.after_dashes, places=places)
     job = replace(job, mode=flags.mode or job.mode)
-    checks.mode(job)
-    checks.command(job)
+    checks.require_mode(job)
+    checks.require_command(job)
     return job
 
 

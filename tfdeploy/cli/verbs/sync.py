@@ -19,7 +19,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.planning.datasets import splits
+from tfdeploy.planning.datasets import split_names
 from tfdeploy.ui.reports import show_forecast, show_sync
 
 if TYPE_CHECKING:
@@ -37,10 +37,8 @@ def run(flags: Flags) -> int:
     whole, inventory = load_inventories(flags, job)
     config.check_sources(job, whole)
     hosts = inventory.hosts
-    if splits(job) and hosts != whole.hosts:
-        what = (
-            f"data set {splits(job)[0]} goes to all workers in parts, and some hosts are left out"
-        )
+    if split_names(job) and hosts != whole.hosts:
+        what = f"data set {split_names(job)[0]} goes to all workers in parts, and some hosts are left out"
         raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
     begin_dialling(hosts)
     if flags.dry_run:

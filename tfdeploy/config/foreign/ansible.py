@@ -90,13 +90,13 @@ def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
     """Return the host names of web[01:50], web[1:9:2] or db-[a:f]. Raises ConfigError."""
     match = _PATTERN.search(pattern)
     if match is None:
-        return values.unfolded(pattern, node)
+        return values.unfold_names(pattern, node)
     ends = _RANGE.fullmatch(match[1])
     if ends is None:
         raise node.error(f"{pattern!r} is no range that we read", "write ranges as web[01:50]")
     low, high, step = ends.groups()
     if low.isdecimal() and high.isdecimal():
-        inner = [name[1:] for name in values.unfolded(f"n[{low}-{high}]", node)]
+        inner = [name[1:] for name in values.unfold_names(f"n[{low}-{high}]", node)]
     else:
         inner = [chr(code) for code in range(ord(low[0]), ord(high[0]) + 1)]
     head, tail = pattern[: match.start()], pattern[match.end() :]

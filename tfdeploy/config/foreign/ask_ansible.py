@@ -12,17 +12,17 @@ from typing import Any
 
 from tfdeploy.config.foreign.ansible import Groups, make_inventory
 from tfdeploy.config.node import Node
-from tfdeploy.config.yamlfile import shown
+from tfdeploy.config.yamlfile import shown_path
 
 _TIMEOUT_S = 60
 
 
-def ask_ansible(path: Path) -> Node:
+def run_ansible_inventory(path: Path) -> Node:
     """Return the inventory as a tree in tfdeploy's own format.
 
     Raises ConfigError, with the error output of ansible-inventory if that program fails.
     """
-    at = Node("mapping", shown(path), 0)
+    at = Node("mapping", shown_path(path), 0)
     command = ["ansible-inventory", "-i", str(path), "--list"]
     try:
         done = subprocess.run(

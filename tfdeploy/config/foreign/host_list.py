@@ -63,7 +63,7 @@ def expand_host(word: str, node: Node) -> list[ListedHost]:
         raise node.error(f"{word!r} is not [user@]host[:port]", "write it as ml@192.0.2.10:2200")
     settings = {key: text for key, text in match.groupdict().items() if text}
     address = settings["address"]
-    addresses = [address] if ":" in address else values.unfolded(address, node)
+    addresses = [address] if ":" in address else values.unfold_names(address, node)
     return [ListedHost({**settings, "address": each}, node) for each in addresses]
 
 

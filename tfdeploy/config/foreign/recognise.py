@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tfdeploy.config.foreign.host_list import is_host_list, read_host_list
 from tfdeploy.config.node import Node
-from tfdeploy.config.yamlfile import parse_yaml, read_text, shown
+from tfdeploy.config.yamlfile import parse_yaml, read_text, shown_path
 
 _YAML = (".yaml", ".yml", ".json")
 
@@ -44,13 +44,13 @@ def _read_lines(text: str, path: Path) -> Node | None:
     ]
     for number, line in lines:
         if line[0] == "[" and "]" not in line:
-            header = Node("text", shown(path), number)
+            header = Node("text", shown_path(path), number)
             raise header.error(
                 f"the section header {line} has no closing bracket", f"write {line}]"
             )
     # A section header looks like a range of a hostfile, such as [01-08].
     if ansible_ini.is_ini([line for _, line in lines]):
-        return ansible_ini.read_ini(lines, shown(path), path.parent)
+        return ansible_ini.read_ini(lines, shown_path(path), path.parent)
     if hostfile.is_hostfile([line for _, line in lines]):
-        return hostfile.read_hostfile(lines, shown(path))
+        return hostfile.read_hostfile(lines, shown_path(path))
     return None

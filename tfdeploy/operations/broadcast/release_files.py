@@ -63,6 +63,10 @@ def _send(moved: Delivery, group: Mapping[str, Begun], root: str) -> dict[str, O
         for name, each in group.items()
     }
     try:
-        return moved.send(members)
+        outcomes = moved.send(members)
     except SourceChanged as error:
-        return dict.fromkeys(group, TreeChanged(error.what, where=root, next=error.next))
+        outcomes = dict.fromkeys(group, error)
+    for name, outcome in outcomes.items():
+        if isinstance(outcome, SourceChanged):
+            outcomes[name] = TreeChanged(outcome.what, where=root, next=outcome.next)
+    return outcomes

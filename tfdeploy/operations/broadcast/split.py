@@ -18,7 +18,7 @@ from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, wanted_part
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
-from tfdeploy.planning.parts import NOBODY, Held, parts_of
+from tfdeploy.planning.parts import NOBODY, Held, assign_files
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 
@@ -93,7 +93,7 @@ def decide_split(
         each.folder: Held([number[row] for row in each.rows], each.parts)
         for each in host_rows.values()
     }
-    owners = parts_of(sizes, [folders[host] for host in request.workers], held)
+    owners = assign_files(sizes, [folders[host] for host in request.workers], held)
     return Split(
         wanted=_wanted_by_host(listing, request, folders, owners, files),
         held={host: each.rows for host, each in host_rows.items()},

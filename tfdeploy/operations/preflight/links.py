@@ -16,7 +16,7 @@ from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASUR
 from tfdeploy.model.inventory import Hosts, HostsByName, hosts_named
 from tfdeploy.model.output.check import Link
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.planning.preflight.links import HostPorts, failed, rounds, with_slow
+from tfdeploy.planning.preflight.links import HostPorts, explain_failure, mark_slow, pair_rounds
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
 LISTEN_S = 30.0  # a host that does not listen by then has failed
@@ -128,7 +128,7 @@ class _Trial:
         for number, why, detail in reply.failed:
             to = links[number].to_host
             answering_host = answering.get(detail, "") if why == "other" else detail
-            links[number] = failed(
+            links[number] = explain_failure(
                 links[number], why, answering_host, self.hosts[to], self.listening[to].address
             )
         return links
@@ -147,7 +147,9 @@ class _Trial:
             (link.from_host, link.to_host): link.port for link in reversed(links) if link.ok
         }
         figures: dict[tuple[str, str], dict[str, Any]] = {}
-        for round_pairs in rounds(sorted({link.from_host for link in links} & set(self.listening))):
+        for round_pairs in pair_rounds(
+            sorted({link.from_host for link in links} & set(self.listening))
+        ):
             targets = dict(
                 pair if pair in working_links else pair[::-1]
                 for pair in round_pairs
@@ -166,7 +168,7 @@ class _Trial:
                 to = targets[name]
                 figures[name, to] = {"ms": reply.ms, "mbit_s": reply.to_mbit_s}
                 figures[to, name] = {"ms": reply.ms, "mbit_s": reply.from_mbit_s}
-        return with_slow(
+        return mark_slow(
             [
                 replace(link, **figures.get((link.from_host, link.to_host), {}))
                 if link.ok

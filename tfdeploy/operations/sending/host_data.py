@@ -11,8 +11,8 @@ from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.broadcast.split import SplitRequest, decide_split
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.sending.shipment import Shipment
-from tfdeploy.planning.datasets import check_splits, splits
-from tfdeploy.planning.seats import hosts_to_probe, seats_of
+from tfdeploy.planning.datasets import check_splits, split_names
+from tfdeploy.planning.seats import hosts_to_probe, trial_seats
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -22,7 +22,7 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
     `inventory` is the whole inventory. Raises the errors of with_origins, with_parts and planning.
     """
     shipment = with_origins(shipment, fleet, job, inventory.hosts)
-    if not splits(job):
+    if not split_names(job):
         return shipment
     check_splits(job)
     names = hosts_to_probe(inventory, job.mode)
@@ -30,7 +30,7 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
     facts = probe(
         fleet, asked, ProbeQuestions.for_hosts(asked, job=job.name), emit=lambda event: None
     )
-    tasks = {seat.task: seat.host for seat in seats_of(inventory, job, facts)}
+    tasks = {seat.task: seat.host for seat in trial_seats(inventory, job, facts)}
     return with_parts(shipment, fleet, job, inventory.hosts, tasks)
 
 
@@ -67,7 +67,7 @@ def with_parts(
     Raises UsageError if there are fewer files than workers.
     """
     split_data = {}
-    for name in splits(job):
+    for name in split_names(job):
         workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
         workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
         others = job.data[name].others == "all"

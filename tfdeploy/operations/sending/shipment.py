@@ -57,7 +57,7 @@ class Shipment:
             from tfdeploy.planning.flags import role_programs
             from tfdeploy.planning.source import source
 
-            self._read.append(source.merged(role_programs.read(job, self.sources)))
+            self._read.append(source.merge_programs(role_programs.read_programs(job, self.sources)))
         return self._read[0]
 
     @property

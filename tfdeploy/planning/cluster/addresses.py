@@ -30,7 +30,7 @@ class Advertised(NamedTuple):
     why: str
 
 
-def advertised(host: Host, facts: HostFacts) -> Advertised:
+def advertised_address(host: Host, facts: HostFacts) -> Advertised:
     """Return the address by which other hosts reach this one. Raises Refused if it is not known."""
     if host.advertise:
         return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
@@ -47,7 +47,7 @@ def advertised(host: Host, facts: HostFacts) -> Advertised:
     )
 
 
-def check(
+def check_addresses(
     advertised_by_host: Mapping[str, Advertised],
     facts: FactsByHost,
     *,
@@ -102,20 +102,20 @@ def check(
     return tuple(notes)
 
 
-def seen_as(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
+def source_addresses(host: Host, facts: HostFacts, resolved: Sequence[str] = ()) -> tuple[str, ...]:
     """Return IP addresses from which this host's connections may come, at most MOST_ADDRESSES.
 
     An IPv4 address is never returned in its IPv6-mapped form. `resolved`: the IP addresses of the
     name that the host has in the cluster.
     """
-    named = (advertised(host, facts).address, *resolved, *facts.addresses)
+    named = (advertised_address(host, facts).address, *resolved, *facts.addresses)
     distinct = dict.fromkeys(
         str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback
     )
     return tuple(distinct)[:MOST_ADDRESSES]
 
 
-def resolved(name: str, facts: FactsByHost) -> tuple[str, ...]:
+def resolved_addresses(name: str, facts: FactsByHost) -> tuple[str, ...]:
     """Return the IP addresses of a host's name in the cluster; () if it is itself an IP address.
 
     An address counts if at least half of the hosts that resolved the name report it.

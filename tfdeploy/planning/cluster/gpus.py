@@ -17,7 +17,7 @@ BUSY_MIB = 1024  # a GPU with more memory than this in use counts as busy
 _MUCH = in_binary_bytes(BUSY_MIB << 20)
 
 
-def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
+def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
     """Return the indices of usable GPUs, in nvidia-smi's numbering.
 
     Raises Refused if the inventory asks for GPUs that are missing or in use.
@@ -36,16 +36,16 @@ def usable(host: Host, facts: HostFacts) -> tuple[int, ...]:
         raise _not_there(host, facts, f"{host.gpus} GPUs")
     if host.gpus > len(free):
         what = f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free"
-        raise all_busy(host, facts, what)
+        raise busy_error(host, facts, what)
     return free[: host.gpus]
 
 
-def filled(host: Host, facts: HostFacts) -> bool:
+def are_all_busy(host: Host, facts: HostFacts) -> bool:
     """Return whether other processes use all GPUs of a host with `gpus: auto`."""
     return host.gpus == "auto" and bool(facts.gpus) and len(_busy(facts)) == len(facts.gpus)
 
 
-def in_use(host: Host, facts: HostFacts) -> str:
+def busy_text(host: Host, facts: HostFacts) -> str:
     """Return a text about the GPUs that no task gets because other processes use them.
 
     "" if there are no such GPUs.
@@ -53,7 +53,7 @@ def in_use(host: Host, facts: HostFacts) -> str:
     return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 
-def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
+def busy_error(host: Host, facts: HostFacts, what: str) -> Refused:
     """Return the error which says that a host has not enough free GPUs. `what`: how it begins."""
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
@@ -63,7 +63,7 @@ def all_busy(host: Host, facts: HostFacts, what: str) -> Refused:
     )
 
 
-def named(facts: HostFacts, gpus: tuple[int, ...]) -> str:
+def gpus_text(facts: HostFacts, gpus: tuple[int, ...]) -> str:
     """Return a text such as "GPU 0 (H200, 140 GiB)" or "GPUs 0 and 1 (H200, 140 GiB each)"."""
     models = dict.fromkeys(
         f"{gpu.name}, {in_binary_bytes(gpu.memory_mib << 20)}" if gpu.memory_mib else gpu.name

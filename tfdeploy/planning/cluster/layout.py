@@ -8,7 +8,7 @@ from functools import cached_property
 
 from tfdeploy.model.cluster import cluster_json, endpoint
 from tfdeploy.model.modes import Rules
-from tfdeploy.planning.cluster.placement import Seat, Seats, deciding
+from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_tasks
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def lay_out(
         for role in dict.fromkeys(seat.role for seat in listening)
         if role not in mode.silent
     }
-    return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding(mode, seats))
+    return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding_tasks(mode, seats))
 
 
 def _listens(mode: Rules, seat: Seat) -> bool:

@@ -54,7 +54,7 @@ def place_tasks(
     missing, and ConfigError if tasks are requested for a role without hosts.
     """
     free = {
-        name: list(gpus.usable(hosts[name], facts[name]))
+        name: list(gpus.usable_gpus(hosts[name], facts[name]))
         for role, request in requested.items()
         if role != "ps"
         for name in request.hosts
@@ -66,7 +66,7 @@ def place_tasks(
     return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 
 
-def decider(seats: Sequence[Seat]) -> Seat:
+def deciding_seat(seats: Sequence[Seat]) -> Seat:
     """Return the task that writes the checkpoints: the chief if there is one, else worker:0.
 
     In most modes, the run has succeeded once this task has succeeded.
@@ -75,10 +75,10 @@ def decider(seats: Sequence[Seat]) -> Seat:
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
 
 
-def deciding(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
+def deciding_tasks(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
     """Return the deciding tasks: the run has succeeded once all of them have succeeded."""
     training = [seat for seat in seats if seat.role in ("chief", "worker")]
-    return tuple(seat.task for seat in (training if mode.all_decide else [decider(seats)]))
+    return tuple(seat.task for seat in (training if mode.all_decide else [deciding_seat(seats)]))
 
 
 def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
@@ -136,9 +136,9 @@ class _RolePlacement:
         room, request = self._room(name), self.request
         number = request.slots.get(name) if request.per_host is None else request.per_host
         wants_gpu = request.gpus is None and request.share in ("one", "all")
-        if wants_gpu and gpus.filled(self.hosts[name], self.facts[name]):
+        if wants_gpu and gpus.are_all_busy(self.hosts[name], self.facts[name]):
             if request.total is None:
-                raise gpus.all_busy(
+                raise gpus.busy_error(
                     self.hosts[name], self.facts[name], f"other processes fill the GPUs of {name}"
                 )
             return 0
@@ -167,7 +167,7 @@ class _RolePlacement:
 
     def _why_gpus(self, name: str, given: tuple[int, ...]) -> str:
         if given:
-            return gpus.named(self.facts[name], given)
+            return gpus.gpus_text(self.facts[name], given)
         if self.request.share == "none" and not self.request.gpus:
             return f"a {self.request.role} uses no GPU"
         if self.request.gpus == 0:

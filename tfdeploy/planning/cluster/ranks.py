@@ -12,7 +12,7 @@ from tfdeploy.planning.cluster.placement import Seat
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def values(layout: Layout, seat: Seat) -> dict[str, str]:
+def rank_values(layout: Layout, seat: Seat) -> dict[str, str]:
     """Return placeholder -> value for one task.
 
     `chief_host` is the address by which the other hosts reach the first worker; an IPv6 address
@@ -28,18 +28,18 @@ def values(layout: Layout, seat: Seat) -> dict[str, str]:
     }
 
 
-def variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
+def rank_variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
     """Return the environment variables that torchrun would set for the task: VARIABLES and others.
 
     Of the others, Lightning reads the number of the host, and some libraries read the run id.
     """
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node = str(hosts.index(seat.host))
-    rank, world_size, local_rank, chief_host, chief_port = values(layout, seat).values()
+    rank, world_size, local_rank, chief_host, chief_port = rank_values(layout, seat).values()
     local_size = str(len(layout.on(seat.host)))
-    rank_values = (rank, world_size, local_rank, local_size, chief_host, chief_port)
+    in_order = (rank, world_size, local_rank, local_size, chief_host, chief_port)
     return {
-        **dict(zip(VARIABLES, rank_values, strict=True)),
+        **dict(zip(VARIABLES, in_order, strict=True)),
         "GROUP_RANK": node,
         "NODE_RANK": node,
         "GROUP_WORLD_SIZE": str(len(hosts)),

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
-from tfdeploy.planning.cluster.placement import Seat, decider
+from tfdeploy.planning.cluster.placement import Seat, deciding_seat
 
 
 def on_death(job: Job, role: str) -> str:
@@ -26,10 +26,10 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
     copy, or the job has no restarts or no `keep`.
     """
     supplied = job.restart_max and job.keep and rules(job.mode).supplied
-    return decider(seats).host if supplied else None
+    return deciding_seat(seats).host if supplied else None
 
 
-def summary(job: Job, roles: Sequence[str]) -> str:
+def restart_summary(job: Job, roles: Sequence[str]) -> str:
     """Describe in one line when and how tasks restart.
 
     Example: "at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on

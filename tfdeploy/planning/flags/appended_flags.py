@@ -13,7 +13,7 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.flags.flags import ClusterFlags
-from tfdeploy.planning.source.entry_point import Command, own_end, program_index
+from tfdeploy.planning.source.entry_point import Command, flags_end, program_index
 from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
@@ -34,7 +34,7 @@ class Appended:
     known: Flags = ()
 
 
-def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
+def choose_flags(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
     """Choose the flags to append, as the job's key `flags` says.
 
     They are none, those of the TensorFlow tutorials, or those that the program defines. `roles`:
@@ -42,7 +42,7 @@ def choose(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")
     """
     clustered = not (rules(job.mode).single or rules(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
-    offered = flags.of_cluster(program) if asked else ClusterFlags(flags.classic())
+    offered = flags.cluster_flags(program) if asked else ClusterFlags(flags.classic_flags())
     return replace(
         _choose(job, program, roles, offered), known=offered.flags if asked and clustered else ()
     )
@@ -69,7 +69,7 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
                 f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; for "
                 "flags too, write `flags: auto`",
             )
-    command = job.command[: own_end(job.command)]
+    command = job.command[: flags_end(job.command)]
     chosen = [flag for flag in offered.flags if _holds(flag, roles)]
     own = tuple(flag for flag in chosen if _in_command(flag, command, program))
     added = tuple(flag for flag in chosen if flag not in own)
@@ -114,7 +114,7 @@ def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> Clus
 def _in_command(flag: Flag, command: Command, program: Program) -> bool:
     if flag.form == "position":
         return bool(_own_arguments(command, program))
-    given = flag_definitions.given_in(command)
+    given = flag_definitions.flags_in_command(command)
     return any(each.lstrip("-") in given for each in (flag.spelling, *flag.spellings, flag.off))
 
 
@@ -122,7 +122,7 @@ def _own_arguments(command: Command, program: Program) -> tuple[str, ...]:
     """Return the command's positional arguments after the program's name."""
     takes = {
         spelling
-        for flag in flag_definitions.definitions(program)
+        for flag in flag_definitions.defined_flags(program)
         for spelling in flag.spellings
         if flag.form in ("value", "list", "truthy") and flag.kind != "nothing"
     }
@@ -176,7 +176,10 @@ def _of_ranks(job: Job, program: Program) -> Appended:
 
     A mode with ranks also sets environment variables.
     """
-    local, spawning = torch_launch.local_rank(program, job.command), torch_launch.spawning(program)
+    local, spawning = (
+        torch_launch.local_rank_flag(program, job.command),
+        torch_launch.spawning_note(program),
+    )
     why = "no flags appended:"
     for flag in local:
         why = f"{flag.spelling} appended because {flag.where} defines it;"

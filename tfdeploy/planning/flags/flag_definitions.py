@@ -15,8 +15,14 @@ from typing import Literal
 
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.source.entry_point import Command
-from tfdeploy.planning.source.expressions import argument, elements, is_true, last_name, text
-from tfdeploy.planning.source.source import Program, main_block
+from tfdeploy.planning.source.expressions import (
+    argument,
+    elements,
+    is_true,
+    last_name,
+    literal_text,
+)
+from tfdeploy.planning.source.source import Program, is_main_block
 
 # How a flag is written on the command line:
 # - value: --flag=value
@@ -90,7 +96,7 @@ class Flag:
     @property
     def plain_name(self) -> str:
         """Return the flag without leading dashes and with underscores: "task_id" for --task-id."""
-        return plain(self.spelling)
+        return plain_name(self.spelling)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -138,12 +144,12 @@ class Flag:
 Flags = tuple[Flag, ...]
 
 
-def plain(spelling: str) -> str:
+def plain_name(spelling: str) -> str:
     """Return the flag without leading dashes and with underscores: "task_id" for "--task-id"."""
     return spelling.lstrip("-").replace("-", "_")
 
 
-def given_in(command: Command) -> dict[str, str]:
+def flags_in_command(command: Command) -> dict[str, str]:
     """Return name -> value for each flag in the command. The names have no leading dashes.
 
     The value is the text after `=`, else the next word; "" if there is none.
@@ -158,20 +164,20 @@ def given_in(command: Command) -> dict[str, str]:
 
 # Cached, because one plan asks for the flags of the same program several times.
 @lru_cache(maxsize=1)
-def definitions(program: Program) -> Flags:
+def defined_flags(program: Program) -> Flags:
     """Return the flags that the program and its modules define, in the order of files and lines."""
-    flags = ((path, call, of_call(call)) for path, call in calls(program))
+    flags = ((path, call, read_definition(call)) for path, call in running_calls(program))
     return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
 
 
-def calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
+def running_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """Yield (file, call) for every call in the program.
 
     Leaves out calls below `if __name__ == "__main__":` in imported modules: they do not run.
     """
     for position, module in enumerate(program.modules):
         skipped = [
-            module.within(each) for each in module.tree.body if position and main_block(each)
+            module.within(each) for each in module.tree.body if position and is_main_block(each)
         ]
         unused = {id(node) for nodes in skipped for node in nodes}
         yield from ((module.path, node) for node in module.find(ast.Call) if id(node) not in unused)
@@ -182,12 +188,12 @@ def is_argparse(call: ast.Call) -> bool:
     return last_name(call.func) in ("add_argument", "add_option")
 
 
-def strings(call: ast.Call) -> list[str]:
+def literal_arguments(call: ast.Call) -> list[str]:
     """Return those positional arguments of a call that are literal texts."""
-    return [word for argument in call.args if (word := text(argument)) is not None]
+    return [word for argument in call.args if (word := literal_text(argument)) is not None]
 
 
-def of_call(call: ast.Call) -> Flag | None:
+def read_definition(call: ast.Call) -> Flag | None:
     """Return the flag that this call defines, with `where` empty; None if it defines no flag."""
     name = last_name(call.func)
     absl = name.startswith("DEFINE_")
@@ -208,29 +214,30 @@ def of_call(call: ast.Call) -> Flag | None:
         flag,
         library=library,
         spellings=flag.spellings or (flag.spelling,),
-        help=text(argument(call, "help")) or " ".join(strings(call)[2:] if absl else ()),
+        help=literal_text(argument(call, "help"))
+        or " ".join(literal_arguments(call)[2:] if absl else ()),
         empty=empty,
     )
 
 
 def _from_argparse(call: ast.Call) -> Flag | None:
-    words, action = strings(call), argument(call, "action")
+    words, action = literal_arguments(call), argument(call, "action")
     spelled = tuple(word for word in words if word.startswith("-"))
     if not words or (not spelled and len(words) > 1):
         return None
     spelling = next((word for word in spelled if word.startswith("--")), words[0])
-    dest = text(argument(call, "dest")) or plain(spelling)
+    dest = literal_text(argument(call, "dest")) or plain_name(spelling)
     flag = Flag("", spelling, dest=dest, spellings=spelled)
     if last_name(action) == "BooleanOptionalAction":
         return replace(flag, form="pair", off=f"--no-{spelling.lstrip('-')}", kind="nothing")
-    if form := _ACTIONS.get(text(action)):
+    if form := _ACTIONS.get(literal_text(action)):
         return replace(flag, form=form, kind="nothing")
     flag = _with_value(flag, call)
     if not spelled:
         return replace(flag, spelling="", form="position", dest=words[0])
-    if text(argument(call, "nargs")) in ("+", "*"):
+    if literal_text(argument(call, "nargs")) in ("+", "*"):
         return replace(flag, form="list")
-    by_class = flag.kind == "bool" and text(argument(call, "type")) is None
+    by_class = flag.kind == "bool" and literal_text(argument(call, "type")) is None
     return replace(flag, form="truthy") if by_class else flag
 
 
@@ -238,7 +245,7 @@ def _with_value(flag: Flag, call: ast.Call) -> Flag:
     """Return the flag with its type and choices, from a call of add_argument or add_option."""
     named = argument(call, "type")
     flag = replace(_with_kind(flag, call, named), choices=_listed(argument(call, "choices")))
-    is_own = flag.kind == "text" or text(named) is not None
+    is_own = flag.kind == "text" or literal_text(named) is not None
     return replace(flag, parser=named) if is_own and last_name(named) not in _TEXTS else flag
 
 
@@ -247,7 +254,7 @@ def _from_absl(call: ast.Call) -> Flag | None:
 
     The function's name tells the type of the value.
     """
-    function, name = last_name(call.func), text(argument(call, "name", 0))
+    function, name = last_name(call.func), literal_text(argument(call, "name", 0))
     if not name:
         return None
     is_enum = function == "DEFINE_enum" and argument(call, "case_sensitive") is None
@@ -256,21 +263,21 @@ def _from_absl(call: ast.Call) -> Flag | None:
         f"--{name}",
         kind=_KINDS.get(function.rpartition("_")[2], "text"),
         choices=_listed(argument(call, "enum_values", 2)) if is_enum else (),
-        default=text(argument(call, "default", 1)) or "",
-        dest=plain(name),
+        default=literal_text(argument(call, "default", 1)) or "",
+        dest=plain_name(name),
         separator=_LISTS.get(function, ""),
     )
 
 
 def _from_click(call: ast.Call) -> Flag | None:
-    spelled = [word.partition("/") for word in strings(call) if word.startswith("-")]
+    spelled = [word.partition("/") for word in literal_arguments(call) if word.startswith("-")]
     if not spelled:
         return None
-    own = next((word for word in strings(call) if not word.startswith("-")), "")
+    own = next((word for word in literal_arguments(call) if not word.startswith("-")), "")
     long = ((on.strip(), off.strip()) for on, _, off in spelled if on.startswith("--"))
     spelling, off = next(long, (spelled[0][0], ""))
     names = tuple(on.strip() for on, _, _ in spelled)
-    flag = Flag("", spelling, off=off, dest=own or plain(spelling), spellings=names)
+    flag = Flag("", spelling, off=off, dest=own or plain_name(spelling), spellings=names)
     is_switch = is_true(argument(call, "is_flag"))
     if off or is_switch or is_true(argument(call, "count")):
         return replace(
@@ -290,9 +297,9 @@ def _with_kind(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
     words = getattr(argument(call, "nargs"), "value", None)
     return replace(
         flag,
-        kind=_KINDS.get((text(named) or last_name(named)).lower(), "text"),
+        kind=_KINDS.get((literal_text(named) or last_name(named)).lower(), "text"),
         count=words if isinstance(words, int) else 1,
-        default=text(argument(call, "default") or argument(call, "default_value")) or "",
+        default=literal_text(argument(call, "default") or argument(call, "default_value")) or "",
     )
 
 

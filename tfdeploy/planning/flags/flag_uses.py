@@ -11,7 +11,7 @@ import ast
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from tfdeploy.planning.source.expressions import argument, elements, last_name, text
+from tfdeploy.planning.source.expressions import argument, elements, last_name, literal_text
 from tfdeploy.planning.source.origins import Function, Origin, Origins
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
@@ -68,12 +68,12 @@ def makes_cluster(program: Program) -> bool:
     )
 
 
-def gathers(program: Program) -> bool:
+def trains_synchronously(program: Program) -> bool:
     """Return whether the program uses the synchronous training of TensorFlow 1."""
     return program.uses(*_SYNCHRONOUS)
 
 
-def uses(program: Program, origins: Origins) -> list[Use]:
+def find_uses(program: Program, origins: Origins) -> list[Use]:
     """Return the places where the program uses flags as cluster values.
 
     The certain ones come first. Then come mere comparisons with "ps" or "worker".
@@ -112,12 +112,12 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
             if called == "dict":
                 lists = {each.arg: each.value for each in keywords}
         case ast.Dict(keys, values):
-            lists = dict(zip(map(text, keys), values, strict=True))
+            lists = dict(zip(map(literal_text, keys), values, strict=True))
             # A dictionary with both keys is the entry "task" of a TF_CONFIG.
             if {"type", "index"} <= lists.keys():
                 yield from (("job_name", lists["type"]), ("task_index", lists["index"]))
         case ast.Assign([ast.Subscript(slice=key), *_], value):
-            lists = {text(key): value}
+            lists = {literal_text(key): value}
     yield from ((name, lists[key]) for key, name in _LISTS.items() if key in lists)
 
 
@@ -142,7 +142,7 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])
-    if any(text(each) in _ROLES for side in sides for each in elements(side) or [side]):
+    if any(literal_text(each) in _ROLES for side in sides for each in elements(side) or [side]):
         for origin in sorted(
             origin for side in sides for origin in origins.origins_of(side, module)
         ):

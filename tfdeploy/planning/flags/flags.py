@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from tfdeploy.planning.flags import flag_definitions, flag_uses, sync_values
-from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, Flags, plain
+from tfdeploy.planning.flags.flag_definitions import ADDRESSES, Flag, Flags, plain_name
 from tfdeploy.planning.flags.flag_uses import Use
 from tfdeploy.planning.source.expressions import argument
 from tfdeploy.planning.source.origins import Origins
@@ -56,14 +56,14 @@ class ClusterFlags:
     unknown: tuple[str, ...] = ()
 
 
-def classic() -> Flags:
+def classic_flags() -> Flags:
     """Return the four flags of the TensorFlow tutorials, without a look at the program."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
-def of_cluster(program: Program) -> ClusterFlags:
+def cluster_flags(program: Program) -> ClusterFlags:
     """Return the flags by which the program and the modules it imports learn about the cluster."""
-    definitions = flag_definitions.definitions(program)
+    definitions = flag_definitions.defined_flags(program)
     cluster = flag_uses.makes_cluster(program)
     candidates = _by_use(program, definitions) if cluster else {}
     for name in NAMES:
@@ -74,7 +74,9 @@ def of_cluster(program: Program) -> ClusterFlags:
         if own and (same or name not in candidates):
             candidates[name] = [replace((*same, own[0])[0], name=name, spelling=own[0].spelling)]
     chosen = {name: flags[0] for name, flags in candidates.items()}
-    _add_other_names(chosen, definitions, cluster=cluster, gathers=flag_uses.gathers(program))
+    _add_other_names(
+        chosen, definitions, cluster=cluster, gathers=flag_uses.trains_synchronously(program)
+    )
     _drop_foreign(chosen)
     if "worker_hosts" in chosen:
         chosen.pop("cluster", None)
@@ -92,21 +94,21 @@ def _spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
         replace(flag, spelling=each)
         for flag in definitions
         for each in flag.spellings
-        if plain(each) == name
+        if plain_name(each) == name
     ]
 
 
-def abbreviated(program: Program, name: str) -> Iterable[tuple[str, str]]:
+def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
     """Yield (flag, where it is defined) for each flag that --name could abbreviate.
 
     argparse and optparse accept a prefix of a flag in place of the flag.
     """
-    calls = list(flag_definitions.calls(program))
+    calls = list(flag_definitions.running_calls(program))
     if any(argument(call, "allow_abbrev") for _, call in calls):
         return
     for path, call in calls:
         if flag_definitions.is_argparse(call):
-            for spelling in flag_definitions.strings(call):
+            for spelling in flag_definitions.literal_arguments(call):
                 if spelling.startswith(f"--{name}"):
                     yield spelling, f"{path}:{call.lineno}"
 
@@ -117,7 +119,7 @@ def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Fla
     The most certain flag comes first.
     """
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
-    uses = flag_uses.uses(program, Origins(program, by_dest))
+    uses = flag_uses.find_uses(program, Origins(program, by_dest))
     by_name: dict[str, list[Flag]] = {}
     for use in uses:
         dest, position, _ = use.origin

@@ -20,7 +20,7 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.source import reached
-from tfdeploy.planning.source.entry_point import own_end, program_index
+from tfdeploy.planning.source.entry_point import flags_end, program_index
 from tfdeploy.planning.source.expressions import (
     EXITS,
     argument,
@@ -53,7 +53,7 @@ class Supplied:
     notes: Notes = ()
 
 
-def supply(job: Job, program: Program, known: Flags, given: Flags) -> Supplied:
+def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supplied:
     """Return the program's required flags that its tasks would not get otherwise, with values.
 
     Raises Refused if the value of such a flag is not known. `known`: the flags that describe the
@@ -129,15 +129,14 @@ def _recipe(flag: Flag, job: Job) -> str:
 def _is_given(flag: Flag, job: Job) -> bool:
     """Return whether the command contains the flag: in full, abbreviated, or as `-x` with a
     value."""
-    command_options = [
-        word.split("=")[0] for word in job.command[: own_end(job.command)] if word.startswith("-")
+    options = [
+        word.split("=")[0] for word in job.command[: flags_end(job.command)] if word.startswith("-")
     ]
-    names = [spelling.lstrip("-") for spelling in flag.spellings]
-    short = [spelling for spelling in flag.spellings if not spelling.startswith("--")]
     return any(
-        (len(word) > 2 and any(name.startswith(word.lstrip("-")) for name in names))
-        or any(word.startswith(each) for each in short)
-        for word in command_options
+        (len(option) > 2 and spelling.lstrip("-").startswith(option.lstrip("-")))
+        or (not spelling.startswith("--") and option.startswith(spelling))
+        for option in options
+        for spelling in flag.spellings
     )
 
 
@@ -178,7 +177,9 @@ def _reads_elsewhere(call: ast.Call) -> bool:
 def _required(program: Program) -> dict[Flag, str]:
     """Return required flag -> "train.py:12" where the program requires it."""
     defined = {
-        flag.dest: flag for flag in reversed(flag_definitions.definitions(program)) if flag.spelling
+        flag.dest: flag
+        for flag in reversed(flag_definitions.defined_flags(program))
+        if flag.spelling
     }
     if not defined:
         return {}
@@ -208,7 +209,7 @@ def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
     """
     match node:
         case ast.Call() if is_true(argument(node, "required")):
-            if flag := flag_definitions.of_call(node):
+            if flag := flag_definitions.read_definition(node):
                 yield flag.dest
         case ast.Call() if last_name(node.func) in (
             "mark_flag_as_required",

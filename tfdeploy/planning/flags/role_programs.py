@@ -28,19 +28,21 @@ class RoleProgram:
     program: Program
 
 
-def commands(job: Job) -> tuple[Command, ...]:
+def distinct_commands(job: Job) -> tuple[Command, ...]:
     """Return the job's command and the commands of single roles, each different command once."""
     return tuple(
         dict.fromkeys((job.command, *(rule.command for rule in job.roles.values() if rule.command)))
     )
 
 
-def read(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
+def read_programs(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
     """Return the parsed program of each of the job's commands, in the order of `commands`."""
-    return tuple(source.read(command, sources, job.cwd) for command in commands(job))
+    return tuple(
+        source.read_program(command, sources, job.cwd) for command in distinct_commands(job)
+    )
 
 
-def programs_of(
+def group_by_program(
     job: Job, program: Program, roles: Iterable[str], sources: Mapping[str, str]
 ) -> tuple[RoleProgram, ...]:
     """Return the programs of these roles. Roles with the same command share one.
@@ -48,10 +50,12 @@ def programs_of(
     `program`: all programs of the job, merged into one.
     """
     by_command = fold_equal({role: _command(job, role) for role in roles})
-    if [command for _, command in by_command] == [job.command] and len(commands(job)) == 1:
+    if [command for _, command in by_command] == [job.command] and len(distinct_commands(job)) == 1:
         return (RoleProgram(tuple(roles), job, program),)
     return tuple(
-        RoleProgram(names, replace(job, command=command), source.read(command, sources, job.cwd))
+        RoleProgram(
+            names, replace(job, command=command), source.read_program(command, sources, job.cwd)
+        )
         for names, command in by_command
     )
 

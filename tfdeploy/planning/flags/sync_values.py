@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from tfdeploy.planning.flags.flag_definitions import Flag
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.source import Program
 
 
@@ -54,8 +54,8 @@ def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AS
     yield from (
         (path, node) for path, node in program.find(ast.FunctionDef) if name and node.name == name
     )
-    for _, call in program.find(ast.Call) if text(parser) else ():
+    for _, call in program.find(ast.Call) if literal_text(parser) else ():
         match call.args:
             case [_, kind, function] if last_name(call.func) == "register":
-                if text(kind) == text(parser):
+                if literal_text(kind) == literal_text(parser):
                     yield from _functions(function, program)

@@ -19,12 +19,12 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.model.job import Job
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags import flag_definitions
-from tfdeploy.planning.flags.flag_definitions import Flags, plain
+from tfdeploy.planning.flags.flag_definitions import Flags, plain_name
 from tfdeploy.planning.source.entry_point import Command
 from tfdeploy.planning.source.expressions import dotted_name
 from tfdeploy.planning.source.source import Program
 
-_PROGRAMS = ("torchrun", "deepspeed", "horovodrun", "mpirun", "mpiexec", "orterun", "srun")
+_PROGRAMS = "torchrun deepspeed horovodrun mpirun mpiexec orterun srun"
 _WITH_VERB = ("accelerate launch", "colossalai run", "fabric run")
 _MODULES = (
     "torch.distributed.run",
@@ -38,7 +38,7 @@ _ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {
 _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
 
-def check(job: Job) -> None:
+def refuse_launcher(job: Job) -> None:
     """Raise ConfigError if the command contains a launcher such as torchrun.
 
     The error suggests a command without the launcher.
@@ -58,21 +58,21 @@ def check(job: Job) -> None:
     )
 
 
-def local_rank(program: Program, command: Command) -> Flags:
+def local_rank_flag(program: Program, command: Command) -> Flags:
     """Return the program's flag --local_rank or --local-rank, as a tuple of one flag.
 
     () if the program defines neither, or the command already contains it.
     """
-    given = flag_definitions.given_in(command)
-    for flag in flag_definitions.definitions(program):
-        spelling = next((each for each in flag.spellings if plain(each) == "local_rank"), None)
+    given = flag_definitions.flags_in_command(command)
+    for flag in flag_definitions.defined_flags(program):
+        spelling = next((each for each in flag.spellings if plain_name(each) == "local_rank"), None)
         is_given = any(each.lstrip("-") in given for each in flag.spellings)
         if spelling is not None and flag.form == "value" and not is_given:
             return (replace(flag, name="local_rank", spelling=spelling),)
     return ()
 
 
-def spawning(program: Program) -> str | None:
+def spawning_note(program: Program) -> str | None:
     """Return a note if the program starts further processes itself; None otherwise.
 
     Every rank would start such processes.
@@ -88,7 +88,7 @@ def spawning(program: Program) -> str | None:
 def _launcher(command: Sequence[str]) -> str | None:
     program, *arguments = [word for word in command if word != "env"] or [""]
     first, second = posixpath.basename(program), "".join(arguments[:1])
-    if first in _PROGRAMS:
+    if first in _PROGRAMS.split():
         return first
     if first == "composer" and second:
         return first

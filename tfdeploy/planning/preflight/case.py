@@ -115,7 +115,7 @@ class Case:
 Rule = Callable[[Case], Iterator[Problem]]
 
 
-def usual_of(versions: list[str | None]) -> str | None:
+def most_frequent(versions: list[str | None]) -> str | None:
     """Return the most frequent version; None if there is none.
 
     If several versions are equally frequent, the newest of them is returned.

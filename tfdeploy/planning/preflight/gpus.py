@@ -25,7 +25,7 @@ def gpus(case: Case) -> Iterator[Problem]:
     if case.host.gpus == "none":
         return
     try:
-        placed.usable(case.host, case.facts)
+        placed.usable_gpus(case.host, case.facts)
     except Refused as error:
         yield Problem(error.what, error.next or "", "error")
         return
@@ -37,7 +37,7 @@ def gpus(case: Case) -> Iterator[Problem]:
             f"{devices} GPUs of NVIDIA are on the bus, and nvidia-smi is missing",
             f"install NVIDIA's driver on {case.host.name}, or write `gpus: none`",
         )
-    elif busy := placed.in_use(case.host, case.facts):
+    elif busy := placed.busy_text(case.host, case.facts):
         yield Problem(f"in use, so left out: {busy}", smi)
 
 

@@ -10,7 +10,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Check
 from tfdeploy.planning.preflight import gpus, login, machine, network, packages, software, together
-from tfdeploy.planning.preflight.case import Case, Needs, Problem, Rule, usual_of
+from tfdeploy.planning.preflight.case import Case, Needs, Problem, Rule, most_frequent
 
 RULES: dict[str, Rule] = {
     "shell": login.shell,
@@ -109,21 +109,23 @@ def not_probed(error: TfdeployError) -> tuple[Check, ...]:
 def _cases(probed: Probed) -> dict[str, Case]:
     every = [each.facts for each in probed.seen.values()]
     usual = {
-        name: usual_of([getattr(facts, name) for facts in every]) for name in software.COMPARED
+        name: most_frequent([getattr(facts, name) for facts in every]) for name in software.COMPARED
     }
     with_usual = [facts.python for facts in every if facts.tensorflow == usual["tensorflow"]]
-    usual["python"] = usual_of(with_usual)
+    usual["python"] = most_frequent(with_usual)
     having = {
-        each.module: usual_of([facts.python for facts in every if facts.modules.get(each.module)])
+        each.module: most_frequent(
+            [facts.python for facts in every if facts.modules.get(each.module)]
+        )
         for each in probed.needs.imports
     }
-    ahead_s = together.ahead({host: each.skew_s for host, each in probed.seen.items()})
+    ahead_s = together.seconds_ahead({host: each.skew_s for host, each in probed.seen.items()})
     used = {
         host: (each.host, each.facts)
         for host, each in probed.seen.items()
         if probed.needs.uses(host)
     }
-    hindered, usual_protect = together.protected(used)
+    hindered, usual_protect = together.compare_protection(used)
     return {
         host: Case(
             each.host,
@@ -157,7 +159,7 @@ def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> Non
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}
-    for host, problems in together.mismatched(hosts, facts).items():
+    for host, problems in together.compare_addresses(hosts, facts).items():
         checks_by_host[host] = [
             each for each in checks_by_host[host] if each != Check("address")
         ] + _checks("address", problems)

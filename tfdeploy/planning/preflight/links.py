@@ -14,8 +14,8 @@ from tfdeploy.model.inventory import Host, HostsByName
 from tfdeploy.model.output.check import Link
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.nexts import as_root, on_host
-from tfdeploy.planning.cluster.addresses import advertised
-from tfdeploy.planning.cluster.ports import space
+from tfdeploy.planning.cluster.addresses import advertised_address
+from tfdeploy.planning.cluster.ports import port_space
 
 MOST_LINKS = 20_000  # limits the number of connections that one preflight tests
 MOST_PORTS = 8  # limits the number of ports that are tested on one host
@@ -32,7 +32,9 @@ class HostPorts(NamedTuple):
     ports: tuple[int, ...]
 
 
-def ends(hosts: HostsByName, facts: FactsByHost, plan: Plan | None) -> dict[str, HostPorts]:
+def listening_ports(
+    hosts: HostsByName, facts: FactsByHost, plan: Plan | None
+) -> dict[str, HostPorts]:
     """Return host -> the address and the ports to which the other hosts try to connect.
 
     A host is left out if its address is not known, or none of its ports is free.
@@ -42,10 +44,10 @@ def ends(hosts: HostsByName, facts: FactsByHost, plan: Plan | None) -> dict[str,
     planned, spent = _planned(plan), dict[str, set[int]]()
     for name, seen in facts.items():
         try:
-            address = advertised(hosts[name], seen).address
+            address = advertised_address(hosts[name], seen).address
         except Refused:
             continue
-        taken = spent.setdefault(space(address), set())
+        taken = spent.setdefault(port_space(address), set())
         free = [port for port in sorted(seen.free_ports) if port not in taken]
         # Both ends of the free ports, because a firewall may block only some ports of the range.
         chosen = planned.get(name) or tuple(dict.fromkeys((*free[:1], *free[-1:])))
@@ -68,7 +70,7 @@ def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
     }
 
 
-def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
+def explain_failure(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
     """Return the failed connection with texts for the cause and a fix.
 
     The texts name hosts only after `--limit` and `as root on`, so that equal texts of many
@@ -124,7 +126,7 @@ def failed(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
     return replace(link, ok=False, why=text, fix=fix)
 
 
-def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
+def pair_rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
     """Return every pair of hosts once, in rounds. No host occurs twice in a round.
 
     So all pairs of a round can be measured at the same time without a common network link.
@@ -138,7 +140,7 @@ def rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
     return all_rounds
 
 
-def with_slow(links: Sequence[Link]) -> tuple[Link, ...]:
+def mark_slow(links: Sequence[Link]) -> tuple[Link, ...]:
     """Return the connections, with a remark (`why`) on those much slower than the median.
 
     A slow connection does not count as failed.

@@ -20,7 +20,7 @@ def address(case: Case) -> Iterator[Problem]:
     Whether the addresses of all hosts fit together is checked in preflight/together.
     """
     try:
-        addresses.advertised(case.host, case.facts)
+        addresses.advertised_address(case.host, case.facts)
     except Refused as error:
         yield Problem(error.what, error.next or "", "error")
 
@@ -56,7 +56,7 @@ def protect(case: Case) -> Iterator[Problem]:
     asked, hindered, usual = case.needs.protect, case.hindered, case.usual_protect
 
     def cure(level: Level) -> str:
-        return protection.cure(case.host.name, case.facts, level)
+        return protection.remedy(case.host.name, case.facts, level)
 
     if asked == "auto":
         can = next(level for level in LEVELS if level not in hindered)

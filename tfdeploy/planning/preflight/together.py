@@ -26,14 +26,14 @@ _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 
 
 def clock(case: Case) -> Iterator[Problem]:
-    if skew := host_checks.clock_skew(case.ahead_s):
+    if skew := host_checks.skew_text(case.ahead_s):
         yield Problem(
             f"its clock is {skew}: logs and checkpoints are compared by it",
             case.command("timedatectl", "set-ntp", "true", root=True),
         )
 
 
-def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
+def seconds_ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
     """Return host -> seconds by which its clock is ahead of that of most hosts.
 
     `skews_s`: host -> seconds by which its clock is ahead of this machine's clock. The latter may
@@ -43,7 +43,7 @@ def ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
     return {host: skew_s - usual for host, skew_s in skews_s.items()}
 
 
-def protected(
+def compare_protection(
     seen: Mapping[str, tuple[Host, HostFacts]],
 ) -> tuple[dict[str, dict[Protect, str]], Protect]:
     """Return which levels of `protect` each host cannot provide, and the usual level.
@@ -52,7 +52,7 @@ def protected(
     half of the hosts can provide.
     """
     facts = {name: host_facts for name, (_, host_facts) in seen.items()}
-    kept = protection.hindered(
+    kept = protection.find_hindrances(
         facts,
         [
             address
@@ -68,16 +68,18 @@ def protected(
 
 def _seen_as(host: Host, host_facts: HostFacts, facts: FactsByHost) -> tuple[str, ...]:
     try:
-        return addresses.seen_as(
+        return addresses.source_addresses(
             host,
             host_facts,
-            addresses.resolved(addresses.advertised(host, host_facts).address, facts),
+            addresses.resolved_addresses(
+                addresses.advertised_address(host, host_facts).address, facts
+            ),
         )
     except Refused:
         return ()  # The rule `address` of preflight/network reports this error.
 
 
-def mismatched(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[Problem]]:
+def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[Problem]]:
     """Return host -> its problems that only a comparison with other hosts shows.
 
     They are addresses that do not fit together, and two names of one machine.
@@ -86,7 +88,7 @@ def mismatched(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[Problem
     called: dict[str, Advertised] = {}
     for name, seen in facts.items():
         try:
-            called[name] = addresses.advertised(hosts[name], seen)
+            called[name] = addresses.advertised_address(hosts[name], seen)
         except Refused:
             continue  # The rule `address` of preflight/network reports this error.
     for name in called:
@@ -116,9 +118,9 @@ def _refusals(
     quiet = {name: replace(seen, hosts_file_loopback=()) for name, seen in facts.items()}
     reported = set()
     looks: tuple[tuple[Level, Callable[[], object]], ...] = (
-        ("error", lambda: addresses.check(called, quiet, allow_public=True)),
-        ("warning", lambda: addresses.check(called, quiet, allow_public=False)),
-        ("error", lambda: host_checks.one_machine(facts)),
+        ("error", lambda: addresses.check_addresses(called, quiet, allow_public=True)),
+        ("warning", lambda: addresses.check_addresses(called, quiet, allow_public=False)),
+        ("error", lambda: host_checks.refuse_same_machine(facts)),
     )
     for level, run_check in looks:
         try:

@@ -17,10 +17,10 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.flags.flag_definitions import Flags
-from tfdeploy.planning.source.entry_point import PYTHON, Command, own_end
+from tfdeploy.planning.source.entry_point import PYTHON, Command, flags_end
 
 
-def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
+def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     """Return placeholder -> value for those placeholders that describe a task and its cluster.
 
     A list of hosts is joined by commas. Modes with ranks have no TensorFlow cluster, so they have
@@ -30,7 +30,7 @@ def values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     called = job.roles.get(seat.role, RoleRule()).called
     of_task = {"job_name": called or seat.role, "task_index": str(seat.index), "run_id": run}
     if mode.ranks:
-        return {**of_task, "num_workers": str(len(layout.seats)), **ranks.values(layout, seat)}
+        return {**of_task, "num_workers": str(len(layout.seats)), **ranks.rank_values(layout, seat)}
     return {
         **of_task,
         **{f"{role}_hosts": layout.joined.get(role, "") for role in ("ps", "worker", "chief")},
@@ -54,7 +54,7 @@ def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, 
     }
 
 
-def argv(
+def task_command(
     job: Job,
     facts: HostFacts,
     given: Mapping[str, str],
@@ -73,6 +73,6 @@ def argv(
         first = posixpath.join(facts.home, first[2:])
     command = (first, *others)
     # A program reads everything after a `--` as positional arguments, so flags go before it.
-    end = own_end(job.command)
+    end = flags_end(job.command)
     flags = (word for flag in added for word in flag.arguments({**given, **own}))
     return (*command[:end], *flags, *command[end:])

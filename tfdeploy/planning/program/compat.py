@@ -25,7 +25,7 @@ from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import absent_names, legacy_keras, tf_names_used
 from tfdeploy.planning.versions.absent_names import Refusal
 from tfdeploy.planning.versions.keras2_only import IN_TF_KERAS, KERAS_3
-from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, among
+from tfdeploy.planning.versions.tf1_names import VERSION1, VERSION2, has_name_or_parent
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime.old_names import removed_names
 
@@ -61,7 +61,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     python2_refusals, python2_notes = _python2(program, run, hosts)
     if not mode.tensorflow:
         return Compat("none", notes=python2_notes, refusals=python2_refusals)
-    all_uses = tf_names_used.of_tensorflow(program)
+    all_uses = tf_names_used.tensorflow_uses(program)
     uses = [use for use in all_uses if not use.guarded]
     choice, why = _choice(job, program, uses, run, hosts)
     version1 = choice == "v1"
@@ -73,19 +73,19 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     # The program has code for other TensorFlow versions: in a `try`, after a version test, or with
     # compat.v1.
     has_fallback = any(use.guarded or use.name.startswith("compat.") for use in all_uses)
-    missing = absent_names.refusals(
-        absent_names.missing(sure, job, hosts), has_fallback=has_fallback
+    missing = absent_names.group_refusals(
+        absent_names.find_missing(sure, job, hosts), has_fallback=has_fallback
     )
     return Compat(
         choice,
         why,
         (
             *python2_notes,
-            *(absent_names.supplied(uses, hosts) if version1 else ()),
-            *absent_names.notes(absent_names.missing(unsure, job, hosts)),
+            *(absent_names.supplied_notes(uses, hosts) if version1 else ()),
+            *absent_names.notes(absent_names.find_missing(unsure, job, hosts)),
         ),
         (*python2_refusals, *missing, *_without_keras_2(sure, hosts)),
-        hardcoded_cluster.clusters(program),
+        hardcoded_cluster.literal_clusters(program),
     )
 
 
@@ -119,7 +119,7 @@ def notes(job: Job, compat: Compat, cluster: Cluster) -> Notes:
     for each in compat.hardcoded if cluster else ():
         effect = "stands (`cluster: program`)"
         if job.cluster != "program":
-            differences = hardcoded_cluster.differences(each, cluster)
+            differences = hardcoded_cluster.differences_from_plan(each, cluster)
             effect = "; ".join(("gives way to the plan's", *differences))
         texts.append(f"the cluster written at {each.where} {effect}")
     return (*texts, *compat.notes)
@@ -141,7 +141,7 @@ def _choice(
         return job.compat, f"`compat: {job.compat}`"
     migrated = any(use.name.startswith("compat.v1") for use in uses)
     first = [use for use in uses if _of_version1(use, run, migrated=migrated)]
-    second = [use for use in uses if among(use.name, VERSION2)]
+    second = [use for use in uses if has_name_or_parent(use.name, VERSION2)]
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
@@ -171,17 +171,19 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     of_version0 = removed_names.is_of_version0(use.name)
     absent = of_version0 or removed_names.replacement(use.name) is not None
     if not absent or absent_names.is_recent(use):
-        return of_version0 or among(use.name, VERSION1)
+        return of_version0 or has_name_or_parent(use.name, VERSION1)
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
 def _without_keras_2(sure: Iterable[Use], hosts: FactsByHost) -> Iterator[Refusal]:
-    needing = [use for use in sure if among(removed_names.present_name(use.name), IN_TF_KERAS)]
-    lacking = legacy_keras.without_keras_2(hosts.values())
+    needing = [
+        use for use in sure if has_name_or_parent(removed_names.present_name(use.name), IN_TF_KERAS)
+    ]
+    lacking = legacy_keras.hosts_without_keras_2(hosts.values())
     for use in needing[:1] if lacking else ():
         names = fold_names(each.host for each in lacking)
         what = f"tf.{use.name} needs tf_keras, which is missing on {names}"
-        yield use.where, what, legacy_keras.install(lacking)
+        yield use.where, what, legacy_keras.install_command(lacking)
 
 
 def _python2(
@@ -196,7 +198,9 @@ def _python2(
         for where, syntax, file in places
         if file in run.files or not program.modules
     )
-    by_name = {use.name: use for use in reversed(tf_names_used.of_names(program, python2.BUILTINS))}
+    by_name = {
+        use.name: use for use in reversed(tf_names_used.uses_of_names(program, python2.BUILTINS))
+    }
     later = [(use.where, use.name, use.path) for use in by_name.values()]
     later += [place for place in places if place[2] not in run.files and program.modules]
     return sure, tuple(

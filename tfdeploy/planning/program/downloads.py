@@ -15,7 +15,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.source.entry_point import Command
-from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.origins import Origins
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
@@ -35,7 +35,7 @@ def notes(job: Job, program: Program, files: Collection[str]) -> Notes:
 
 
 def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
-    uses = tf_names_used.of_tensorflow(program)
+    uses = tf_names_used.tensorflow_uses(program)
     if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
         return
     flag_values = _flag_values(job.command, program)
@@ -45,7 +45,7 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
             named = argument(call, "train_dir", 0)
             if not named or last_name(call.func) != _READER or argument(call, "fake_data"):
                 continue
-            folders = {text(value) for value, _ in origins.values(named, module)}
+            folders = {literal_text(value) for value, _ in origins.values(named, module)}
             folders |= {
                 flag_values.get(origin.dest) for origin in origins.origins_of(named, module)
             }
@@ -60,12 +60,12 @@ def _flag_values(command: Command, program: Program) -> dict[str, str]:
 
     Flags are left out if neither is known.
     """
-    definitions = flag_definitions.definitions(program)
+    definitions = flag_definitions.defined_flags(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}
     dests = {each.lstrip("-"): flag.dest for flag in definitions for each in flag.spellings}
-    given = flag_definitions.given_in(command)
+    given = flag_definitions.flags_in_command(command)
     return values | {
-        dests.get(name, flag_definitions.plain(name)): value for name, value in given.items()
+        dests.get(name, flag_definitions.plain_name(name)): value for name, value in given.items()
     }
 
 
@@ -87,7 +87,7 @@ def _mnist_note(where: str, folder: str) -> str:
 
 
 def _keras(program: Program) -> Iterator[str]:
-    for use in tf_names_used.of_tensorflow(program):
+    for use in tf_names_used.tensorflow_uses(program):
         parts = use.name.split(".")
         if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:
             yield (

@@ -16,27 +16,17 @@ from tfdeploy.model.cluster import Cluster, cluster_json, tf_config
 from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Notes
-from tfdeploy.planning.source.expressions import last_name, text
+from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.source import Program
 
 # Variable name in capital letters -> what the value of the variable is.
-_KINDS = {
-    "CLUSTER_SPEC": "cluster",
-    "PS_HOSTS": "ps hosts",
-    "WORKER_HOSTS": "worker hosts",
-    "CHIEF_HOSTS": "chief hosts",
-    "MASTER_HOSTS": "chief hosts",
-    "TASK_INDEX": "index",
-    "JOB_NAME": "job",
-    "TASK_TYPE": "job",
-    "TASK_ID": "index",
-    "JOB_INDEX": "index",
-    "NUM_PS": "ps count",
-    "PS_COUNT": "ps count",
-    "NUM_WORKERS": "worker count",
-    "WORKER_COUNT": "worker count",
-    "WORKER_CNT": "worker count",
-}
+_TABLE = """
+    CLUSTER_SPEC=cluster PS_HOSTS=ps:hosts WORKER_HOSTS=worker:hosts CHIEF_HOSTS=chief:hosts
+    MASTER_HOSTS=chief:hosts TASK_INDEX=index JOB_NAME=job TASK_TYPE=job TASK_ID=index
+    JOB_INDEX=index NUM_PS=ps:count PS_COUNT=ps:count NUM_WORKERS=worker:count
+    WORKER_COUNT=worker:count WORKER_CNT=worker:count
+"""
+_KINDS = dict(pair.split("=") for pair in _TABLE.split())
 # A program that reads one of these variables gets all that it reads. Otherwise it must read two
 # variables of different kinds.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
@@ -87,7 +77,7 @@ class ClusterVariables:
             return tf_config(cluster, role, index) if self.with_task else cluster_json(cluster)
         if kind in ("job", "index"):
             return role if kind == "job" else str(index)
-        host_role, what = kind.split()
+        host_role, what = kind.split(":")
         other_name = "master" if host_role == "chief" else host_role
         hosts = cluster.get(host_role) or cluster.get(other_name, ())
         if what == "count":
@@ -104,7 +94,7 @@ def decide(job: Job, program: Program) -> ClusterVariables:
     given = {*job.env, *job.secrets, *_written(program)}
     left = {name: where for name, where in reads.items() if name not in given}
     names = {name: where for name, where in left.items() if name.upper() in _KINDS}
-    kinds = {_KINDS[name.upper()].split()[-1] for name in names}
+    kinds = {_KINDS[name.upper()].rpartition(":")[2] for name in names}
     if len(kinds) < 2 and not any(name.upper() in _CERTAIN for name in names):
         names = {}
     unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS.split()}
@@ -149,12 +139,14 @@ def _variable(node: ast.AST) -> tuple[str, bool]:
     """
     match node:
         case ast.Subscript(mapping, name, context) if last_name(mapping) == "environ":
-            return text(name) or "", isinstance(context, ast.Store)
+            return literal_text(name) or "", isinstance(context, ast.Store)
         case ast.Compare(name, comparators=[mapping, *_]) if last_name(mapping) == "environ":
-            return text(name) or "", False
+            return literal_text(name) or "", False
         case ast.Call(ast.Attribute(mapping, "get"), [name, *_]) if last_name(mapping) == "environ":
-            return text(name) or "", False
+            return literal_text(name) or "", False
         case ast.Call(function, [name, *_]):
             is_set = last_name(function) in ("setdefault", "putenv")
-            return (text(name) or "") if is_set or last_name(function) == "getenv" else "", is_set
+            return (literal_text(name) or "") if is_set or last_name(
+                function
+            ) == "getenv" else "", is_set
     return "", False

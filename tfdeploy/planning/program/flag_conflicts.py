@@ -27,7 +27,7 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
 
     `values`: task -> placeholder -> value, for the tasks that run the program.
     """
-    defined = flag_definitions.definitions(program)
+    defined = flag_definitions.defined_flags(program)
     for flag in added.flags:
         _check_takes(flag, [each for each in defined if _same(each, flag)], values)
         if not flag.where:
@@ -57,7 +57,7 @@ def _same(definition: Flag, flag: Flag) -> bool:
     """
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest
-    return flag.plain_name in map(flag_definitions.plain, definition.spellings)
+    return flag.plain_name in map(flag_definitions.plain_name, definition.spellings)
 
 
 def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
@@ -91,7 +91,7 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
     For example, argparse reads --worker_hosts as --worker_hosts_file if the program defines only
     the latter.
     """
-    longer = dict(flags.abbreviated(program, flag.name))
+    longer = dict(flags.abbreviated_flags(program, flag.name))
     for spelling, where in longer.items() if flag.spelling not in longer else ():
         what = f"the program has no {flag.spelling}, and would take it for its {spelling}"
         raise _refusal(what, where, flag.name)
@@ -104,7 +104,7 @@ def _check_own(flag: Flag, job: Job, values: Values) -> None:
     """
     if flag.form == "position" or flag.name not in ("job_name", "task_index"):
         return
-    given = flag_definitions.given_in(job.command).get(flag.spelling.lstrip("-"), "")
+    given = flag_definitions.flags_in_command(job.command).get(flag.spelling.lstrip("-"), "")
     for task, each in values.items():
         if flag.text(each) != given:
             raise Refused(

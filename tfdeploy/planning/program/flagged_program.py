@@ -42,15 +42,20 @@ def add_flags(
     `roles`: the roles of the whole run. `own`: role -> placeholder values that use the program's
     own names for the roles.
     """
-    added = appended_flags.choose(of.job, of.program, roles)
+    added = appended_flags.choose_flags(of.job, of.program, roles)
     seats = [seat for seat in layout.seats if seat.role in of.roles]
     given = {
-        seat.task: {**command_line.values(layout, seat, of.job, run), **own.get(seat.role, {})}
+        seat.task: {
+            **command_line.placeholder_values(layout, seat, of.job, run),
+            **own.get(seat.role, {}),
+        }
         for seat in seats
     }
     flag_conflicts.check(of.job, of.program, added, given)
-    required = required_flags.supply(of.job, of.program, added.known, (*added.flags, *added.own))
+    required = required_flags.supply_flags(
+        of.job, of.program, added.known, (*added.flags, *added.own)
+    )
     workers = len(layout.cluster.get("worker", ())) if "worker" in of.roles else 0
-    alone = task_identity.alone(of.job, of.program, added, workers) if workers else None
+    alone = task_identity.isolation_note(of.job, of.program, added, workers) if workers else None
     notes = (added.note, alone, *required.notes, *flag_conflicts.notes(added))
     return FlaggedProgram(of, (*added.flags, *required.flags), added, tuple(filter(None, notes)))

@@ -14,7 +14,13 @@ from functools import lru_cache
 
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.plan import Notes
-from tfdeploy.planning.source.expressions import argument, elements, last_name, target_names, text
+from tfdeploy.planning.source.expressions import (
+    argument,
+    elements,
+    last_name,
+    literal_text,
+    target_names,
+)
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
@@ -37,7 +43,7 @@ class HardcodedCluster:
 
 
 @lru_cache(maxsize=4)
-def clusters(program: Program) -> tuple[HardcodedCluster, ...]:
+def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """Return every cluster that is written into the program, in the order of files and lines.
 
     A dictionary is no cluster if one of its addresses has port 0.
@@ -57,11 +63,11 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
     If the addresses are not literal, as in `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`,
     each job counts 0 tasks.
     """
-    written = list(clusters(program))
+    written = list(literal_clusters(program))
     for path, node in program.find(ast.Call):
         match argument(node, "cluster", 0) if last_name(node.func) in _SERVE else None:
             case ast.Dict(keys):
-                jobs = [text(key) for key in keys if key]
+                jobs = [literal_text(key) for key in keys if key]
                 if jobs and all(jobs):
                     counts = dict.fromkeys(map(str, jobs), 0)
                     written.append(HardcodedCluster(f"{path}:{node.lineno}", counts))
@@ -83,7 +89,7 @@ def finds_role_itself(program: Program) -> bool:
     return not names.isdisjoint(_SERVE) and (parses or not names.isdisjoint(_ASK_FOR_HOST.split()))
 
 
-def differences(written: HardcodedCluster, plan: Cluster) -> Notes:
+def differences_from_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
     """Return texts on how the plan's cluster differs from a cluster written into the program."""
     roles = map_jobs_to_roles(written.counts, plan)
     if not roles:
@@ -109,7 +115,7 @@ def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
         count = lists.get(value.id) if isinstance(value, ast.Name) else _count_addresses(value)
-        job = text(key)
+        job = literal_text(key)
         if job is None or not count:
             return None
         counts[job] = count
@@ -139,4 +145,4 @@ def literal_texts(node: ast.expr) -> list[str]:
     match node:
         case ast.Call(ast.Attribute(ast.Constant(str(joined)), "split")):
             return joined.split(",")
-    return [text(each) or "" for each in elements(node)]
+    return [literal_text(each) or "" for each in elements(node)]

@@ -18,7 +18,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import Rules, rules
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program import hardcoded_cluster, servers
-from tfdeploy.planning.source.expressions import elements, target_names, text
+from tfdeploy.planning.source.expressions import elements, literal_text, target_names
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import map_jobs_to_roles
@@ -150,7 +150,7 @@ def _asks_for(name: str, program: Program) -> str:
         f"{path}:{each.lineno}"
         for path, node in program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
         for each in _looked_up(node)
-        if text(each) == name
+        if literal_text(each) == name
     )
     return next(places, "")
 

@@ -14,7 +14,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job, Mode
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import servers
-from tfdeploy.planning.source.expressions import dotted_name, text
+from tfdeploy.planning.source.expressions import dotted_name, literal_text
 from tfdeploy.planning.source.reached import reached
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
@@ -116,14 +116,14 @@ def check(job: Job, program: Program, *, force: bool) -> str | None:
 
 
 def _flag_signs(program: Program) -> Iterator[Sign]:
-    for flag in flags.of_cluster(program).flags:
+    for flag in flags.cluster_flags(program).flags:
         if flag.name in ("ps_hosts", "worker_hosts") and flag.where:
             action = f"defines {flag.spelling}"
             yield Sign((*_SERVED, "local"), action, flag.where, certain=True, is_flag=True)
 
 
 def _tensorflow_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
-    for use in tf_names_used.of_tensorflow(program):
+    for use in tf_names_used.tensorflow_uses(program):
         modes = _OF_TENSORFLOW.get(use.name.rpartition(".")[2])
         if modes:
             yield Sign(modes, f"uses tf.{use.name}", use.where, certain=id(use.node) in certain)
@@ -149,7 +149,7 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
 def _client_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
     """Yield the devices of an in-graph client, which names jobs and starts no server for them."""
     for path, node in program.find(ast.Constant):
-        device = text(node) or ""
+        device = literal_text(node) or ""
         if "/job:" in device and program.imports_tensorflow:
             where = f"{path}:{node.lineno}"
             yield Sign(("ingraph",), f"places operations on {device}", where, id(node) in certain)

@@ -17,7 +17,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program.hardcoded_cluster import finds_role_itself, literal_texts
-from tfdeploy.planning.source.expressions import last_name, target_names, text
+from tfdeploy.planning.source.expressions import last_name, literal_text, target_names
 from tfdeploy.planning.source.source import Program
 from tfdeploy.runtime.job_synonyms import role_of_name
 
@@ -105,4 +105,4 @@ def _named_lists(program: Program) -> Iterator[tuple[str, list[str]]]:
                     yield name, literal_texts(value)
             case ast.Dict(keys, values):
                 for key, value in zip(keys, values, strict=True):
-                    yield text(key) or "", literal_texts(value)
+                    yield literal_text(key) or "", literal_texts(value)

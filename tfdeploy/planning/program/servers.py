@@ -17,7 +17,7 @@ from tfdeploy.model.modes import Rules, rules
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source.entry_point import Command
-from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
@@ -50,7 +50,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
         return ServerRoles()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
     if "one_client" in mode.traits:
-        named = job.roles["worker"].called if "worker" in job.roles else own_job(program)
+        named = job.roles["worker"].called if "worker" in job.roles else workers_job(program)
         note = (
             f"{listed}: servers that tfdeploy starts; the program runs once, as the client chief:0"
         )
@@ -62,7 +62,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     if program.unread:
         must = f"every task runs the command, so the program must serve {listed} itself"
         return ServerRoles(note=f"{program.unread}: {must}")
-    for use in tf_names_used.of_tensorflow(program):
+    for use in tf_names_used.tensorflow_uses(program):
         if use.bare_name in _SERVERS:
             why = f"which serves by itself (tf.{use.name}, {use.where})"
             return ServerRoles(note=f"{listed} run the program, {why}")
@@ -71,7 +71,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     )
 
 
-def own_job(program: Program) -> str:
+def workers_job(program: Program) -> str:
     """Return the program's own name for the job of the workers, such as "local" in /job:local.
 
     "" if it uses "worker". The servers must have the program's name, because the client places
@@ -90,13 +90,13 @@ def client_job(program: Program) -> str:
     this server, because some operations may run on it.
     """
     jobs = {
-        text(argument(call, "job_name", 1)) or ""
+        literal_text(argument(call, "job_name", 1)) or ""
         for _, call in program.find(ast.Call)
         if last_name(call.func) == "Server"
     }
     several = {
         job
-        for each in hardcoded_cluster.clusters(program)
+        for each in hardcoded_cluster.literal_clusters(program)
         for job, count in each.counts.items()
         if count > 1
     }
@@ -107,12 +107,16 @@ def client_job(program: Program) -> str:
 def _named(program: Program) -> set[str]:
     """Return the job names in the program's device names (`/job:local`) and literal clusters."""
     named = {
-        name for _, node in program.find(ast.Constant) for name in _JOB.findall(text(node) or "")
+        name
+        for _, node in program.find(ast.Constant)
+        for name in _JOB.findall(literal_text(node) or "")
     }
-    return named | {name for each in hardcoded_cluster.clusters(program) for name in each.counts}
+    return named | {
+        name for each in hardcoded_cluster.literal_clusters(program) for name in each.counts
+    }
 
 
-def rules_of(job: Job, program: Program) -> Rules:
+def mode_rules(job: Job, program: Program) -> Rules:
     """Return the rules of the job's mode.
 
     If an in-graph client starts a server of its own, they are changed so that the client gets a
@@ -129,7 +133,7 @@ def _note_on_index(program: Program) -> str:
 
     A program with such a flag may expect to be started once for each worker.
     """
-    for flag in flags.of_cluster(program).flags:
+    for flag in flags.cluster_flags(program).flags:
         if flag.name == "task_index":
             return (
                 f". It takes {flag.spelling} ({flag.where}): it may be written to be started once "
@@ -138,7 +142,7 @@ def _note_on_index(program: Program) -> str:
     return ""
 
 
-def argv(python: str, facts: HostFacts, served: ServerRoles) -> Command:
+def server_command(python: str, facts: HostFacts, served: ServerRoles) -> Command:
     """Return the command that starts a server of tfdeploy.
 
     `python`: the first word of the program's command. If it is no Python, the host's is used.

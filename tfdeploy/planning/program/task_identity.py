@@ -56,7 +56,7 @@ def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> Ta
     return TaskIdentity(job_names.decide(job, program, planned), variables, hosts)
 
 
-def alone(job: Job, program: Program, added: Appended, workers: int) -> str | None:
+def isolation_note(job: Job, program: Program, added: Appended, workers: int) -> str | None:
     """Return a note if nothing tells the program about its cluster; None otherwise.
 
     Each worker of such a program would train alone, and no error would show that.
@@ -73,7 +73,7 @@ def alone(job: Job, program: Program, added: Appended, workers: int) -> str | No
         or program.unread
         or not (mode.takes_flags or program.imports_tensorflow)
         or hardcoded_cluster.finds_role_itself(program)
-        or hardcoded_cluster.clusters(program)
+        or hardcoded_cluster.literal_clusters(program)
         or env_variables.reads_cluster(program)
         or reads_tf_config(program)
     ):

@@ -47,7 +47,7 @@ def program_index(command: Command) -> int | None:
     return 0 if command[0].endswith(".py") else None
 
 
-def interpreted(command: Command) -> tuple[str, bool]:
+def python_target(command: Command) -> tuple[str, bool]:
     """Return (what python runs, whether it is a module after -m); ("", False) for other commands.
 
     Unlike `program_file`, this function also returns a script whose name does not end with .py.
@@ -62,7 +62,7 @@ def interpreted(command: Command) -> tuple[str, bool]:
     return "", False
 
 
-def own_end(command: Command) -> int:
+def flags_end(command: Command) -> int:
     """Return the position at which the program's flags end.
 
     It is the position of the first `--` after the program, else the end of the command.
@@ -71,7 +71,7 @@ def own_end(command: Command) -> int:
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
 
 
-def one_per_task(path: str, sources: Iterable[str]) -> list[str]:
+def files_of_template(path: str, sources: Iterable[str]) -> list[str]:
     """Return the files of the code that match a path such as `{job_name}{task_index}.py`."""
     pattern = re.compile("[^/]*".join(re.escape(part) for part in re.split(r"\{\w+\}", path)))
     return sorted(file for file in sources if pattern.fullmatch(file))

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Iterator
 EXITS = ("exit", "_exit", "quit", "abort")
 
 
-def text(node: ast.expr | None) -> str | None:
+def literal_text(node: ast.expr | None) -> str | None:
     """Return the value of a literal text; None for anything else."""
     return node.value if isinstance(node, ast.Constant) and isinstance(node.value, str) else None
 

@@ -11,6 +11,7 @@ import ast
 import builtins
 import operator
 import re
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import Any
@@ -33,7 +34,7 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 
 
 @lru_cache(maxsize=4)
-def guarded(program: Program) -> frozenset[int]:
+def guarded_nodes(program: Program) -> frozenset[int]:
     """Return the ids of all nodes in code where the program itself handles missing names.
 
     If only such code imports a module, all nodes of the module are included.
@@ -43,15 +44,16 @@ def guarded(program: Program) -> frozenset[int]:
         each.path: _in_module(each, results, imported=each.path not in program.roots)
         for each in program.modules
     }
-    imports: dict[str, set[str]] = {path: set() for path in ids}
+    imports: defaultdict[str, set[str]] = defaultdict(set)
     for path, node in program.imports:
         if id(node) not in ids[path]:
             imports[path].update(imported_files(program, path, node))
-    waiting, imported = list(program.roots), set(program.roots)
-    while waiting:
-        files = imports.get(waiting.pop(), set()) - imported
-        waiting += files
-        imported |= files
+    imported = dict.fromkeys(program.roots)
+    waiting = list(imported)
+    for path in waiting:
+        new = imports[path] - imported.keys()
+        imported |= dict.fromkeys(new)
+        waiting += new
     others = (map(id, module.nodes) for module in program.modules if module.path not in imported)
     return frozenset().union(*ids.values(), *others)
 
@@ -64,13 +66,13 @@ def catches_absence(node: ast.Try) -> bool:
     return any(_catches(handler) for handler in node.handlers)
 
 
-def suppresses(node: ast.With | ast.AsyncWith) -> bool:
+def is_suppress(node: ast.With | ast.AsyncWith) -> bool:
     """Return whether the statement is a `with contextlib.suppress(...)`."""
     calls = (item.context_expr for item in node.items if isinstance(item.context_expr, ast.Call))
     return any(last_name(call.func) == "suppress" for call in calls)
 
 
-def decided(test: ast.expr, main: bool | None = None) -> bool | None:
+def fixed_value(test: ast.expr, main: bool | None = None) -> bool | None:
     """Return the value that the condition has in every run on Python 3; None if it is not fixed.
 
     `main`: True if the command starts this module, False if another module imports it, None if
@@ -80,11 +82,11 @@ def decided(test: ast.expr, main: bool | None = None) -> bool | None:
         case ast.Constant(value):
             return bool(value)
         case ast.UnaryOp(ast.Not(), operand):
-            inner = decided(operand, main)
+            inner = fixed_value(operand, main)
             return None if inner is None else not inner
         case ast.BoolOp(operator_, operands):
             decisive = isinstance(operator_, ast.Or)
-            values = [decided(each, main) for each in operands]
+            values = [fixed_value(each, main) for each in operands]
             return decisive if decisive in values else None if None in values else not decisive
         case ast.Compare(ast.Name("__name__"), [comparison]):
             return main if main is None or isinstance(comparison, ast.Eq) else not main
@@ -110,10 +112,10 @@ def _protected(
     match node:
         case ast.Try() if catches_absence(node):
             yield from (*node.body, *node.handlers)
-        case ast.With() if suppresses(node):
+        case ast.With() if is_suppress(node):
             yield from node.body
         case ast.If(test, body, orelse) | ast.IfExp(test, body, orelse):
-            holds = decided(test, main=False if imported else None)
+            holds = fixed_value(test, main=False if imported else None)
             blocks = [body, orelse] if holds is None else [orelse if holds else body]
             if (
                 holds is not None

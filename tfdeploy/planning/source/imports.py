@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tfdeploy.model.job import Job
 from tfdeploy.planning.source import guards, reached
-from tfdeploy.planning.source.entry_point import PYTHON, interpreted, program_index
+from tfdeploy.planning.source.entry_point import PYTHON, program_index, python_target
 from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
@@ -39,15 +39,15 @@ class Import(NamedTuple):
     sure: bool
 
 
-def modules_asked(job: Job, program: Program) -> tuple[str, ...]:
+def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
     """Return the names of the modules that the probe looks for on each host."""
     modules = {module for module, _, _ in _unguarded(program) if module.isascii()}
-    word, is_module = interpreted(job.command)
+    word, is_module = python_target(job.command)
     started = [word.partition(".")[0]] if is_module and word.isascii() else []
     return tuple(sorted({*ALWAYS, *started, *sorted(modules)[:_MOST]}))
 
 
-def from_outside(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
+def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
     """Return the imports of modules that are not part of the code, each module once.
 
     `files`: the paths of the code; that of a folder ends with a slash. Imports whose failure the
@@ -149,7 +149,7 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
     Imports whose failure the program handles itself are left out.
     """
-    guarded = guards.guarded(program)
+    guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
         tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
         if id(node) not in guarded or any(map(_insists, tries)):

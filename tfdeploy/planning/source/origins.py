@@ -17,7 +17,7 @@ from tfdeploy.planning.source.expressions import (
     decorator_name,
     elements,
     last_name,
-    text,
+    literal_text,
 )
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
@@ -167,11 +167,11 @@ class Origins:
         name = last_name(node.func)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         first, second, *_ = *node.args, None, None
-        if name.startswith("DEFINE_") and text(first):
-            yield Origin(str(text(first)).replace("-", "_"))
+        if name.startswith("DEFINE_") and literal_text(first):
+            yield Origin(str(literal_text(first)).replace("-", "_"))
         elif name == "split" and owner is not None:
             of_re = second is not None and last_name(owner) == "re"
-            if by := " " if first is None else text(first):
+            if by := " " if first is None else literal_text(first):
                 yield from self._then(("split", by), second if of_re else owner, module)
         elif name in _STRIPPED.split() and owner is not None:
             yield from self.origins_of(owner, module)
@@ -182,7 +182,7 @@ class Origins:
         elif name in ("map", "filter"):
             yield from self.origins_of(second, module)
         elif name in ("getattr", "get"):
-            key = text(second if name == "getattr" else first)
+            key = literal_text(second if name == "getattr" else first)
             yield from [Origin(key)] if key in self._dests else self.origins_of(second, module)
         else:
             yield from self._of_given(*self._returned[name])

@@ -57,7 +57,7 @@ class _Walk:
         self.nodes: set[int] = set()
         self.files: dict[str, None] = dict.fromkeys(program.roots)
         self._program, self._workers, self._scopes = program, workers, scopes(program)
-        self._guarded = guards.guarded(program)
+        self._guarded = guards.guarded_nodes(program)
         self._waiting = [
             (program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots
         ]
@@ -79,20 +79,24 @@ class _Walk:
             return self._try(node, scope)
         for value in _evaluated(node):
             self._expression(value, scope)
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            self._import(node, scope)
-        elif isinstance(node, ast.With | ast.AsyncWith) and not guards.suppresses(node):
-            return self._block(node.body, scope)
-        elif isinstance(node, ast.ClassDef) or (
-            isinstance(node, ast.While | ast.For) and _runs_once(node)
-        ):
-            self._block(node.body, scope)
-        leaves = isinstance(node, ast.Return | ast.Raise | ast.Break | ast.Continue)
-        return leaves or (isinstance(node, ast.Expr) and _called(node.value) in _EXITS)
+        match node:
+            case ast.Import() | ast.ImportFrom():
+                self._import(node, scope)
+            case ast.With() | ast.AsyncWith() if not guards.is_suppress(node):
+                return self._block(node.body, scope)
+            case ast.ClassDef():
+                self._block(node.body, scope)
+            case ast.While() | ast.For() if _runs_once(node):
+                self._block(node.body, scope)
+            case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
+                return True
+            case ast.Expr(value):
+                return _called(value) in _EXITS
+        return False
 
     def _if(self, node: ast.If, scope: Scope) -> bool:
         self._expression(node.test, scope)
-        holds = guards.decided(node.test, main=scope.path in self._program.roots)
+        holds = guards.fixed_value(node.test, main=scope.path in self._program.roots)
         if holds is not None:
             return self._block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._taken(node.test)
@@ -196,7 +200,7 @@ def _parts(node: ast.AST) -> list[ast.AST]:
         case ast.Lambda(parameters):
             return [*_defaults(parameters)]
         case ast.IfExp(test, body, orelse):
-            holds = guards.decided(test)
+            holds = guards.fixed_value(test)
             return [test, *([] if holds is None else [body if holds else orelse])]
         case ast.BoolOp(values=[first, *_]):
             return [first]
@@ -214,7 +218,7 @@ def _runs_once(node: ast.While | ast.For) -> bool:
         case ast.While(ast.UnaryOp(operand=call)) if _called(call).endswith("should_stop"):
             return True
         case ast.While(test):
-            return guards.decided(test) is True
+            return guards.fixed_value(test) is True
         case ast.For(iter=ast.Call(ast.Name("range" | "xrange"), [ast.Constant(int(end))])):
             return end > 0
         case ast.For(iter=iterable):

@@ -12,7 +12,7 @@ from functools import lru_cache
 
 from tfdeploy.planning.source.expressions import bound_name, dotted_name
 from tfdeploy.planning.source.parsed_file import children
-from tfdeploy.planning.source.source import Program, imported_files, module_of_name
+from tfdeploy.planning.source.source import Program, imported_files, resolve_imported_name
 
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 # Limits how many imports, base classes and aliases are followed to resolve one name.
@@ -138,7 +138,7 @@ class Scopes:
         self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int
     ) -> Meaning | None:
         alias = next(each for each in node.names if bound_name(each) == name)
-        file, is_module = module_of_name(self._program, scope.path, node, alias)
+        file, is_module = resolve_imported_name(self._program, scope.path, node, alias)
         if file is None or (
             isinstance(node, ast.Import) and "." in alias.name and not alias.asname
         ):

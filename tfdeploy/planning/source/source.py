@@ -96,7 +96,7 @@ class Program:
         )
 
 
-def read(command: Command, sources: Mapping[str, str], cwd: str = "") -> Program:
+def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") -> Program:
     """Return the program that the command starts, parsed with the modules that it imports.
 
     The program is the first word that ends with .py, or the module after -m. `sources`: path in
@@ -108,7 +108,9 @@ def read(command: Command, sources: Mapping[str, str], cwd: str = "") -> Program
         return Program(None, unread=unread, script=entry_point.shell_script(command, cwd))
     path, base = named
     is_template = "{" in path
-    roots = entry_point.one_per_task(path, sources) if is_template else [path] * (path in sources)
+    roots = (
+        entry_point.files_of_template(path, sources) if is_template else [path] * (path in sources)
+    )
     if not roots:
         return Program(path, unread=f"{path} is not among the Python files of the code")
     modules: dict[str, ParsedFile] = {}
@@ -122,7 +124,7 @@ def read(command: Command, sources: Mapping[str, str], cwd: str = "") -> Program
     return _with_errors(program, broken, sources, certain=False)
 
 
-def merged(programs: Sequence[Program]) -> Program:
+def merge_programs(programs: Sequence[Program]) -> Program:
     """Return one program with the files of all these programs, and the path of the first one.
 
     If the first program could not be read, `unread` is set for the whole.
@@ -145,7 +147,7 @@ def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     return _files_of(node, getattr(node, "names", []), path, program.base, program.files)
 
 
-def module_of_name(
+def resolve_imported_name(
     program: Program, path: str, node: ast.Import | ast.ImportFrom, alias: ast.alias
 ) -> tuple[str | None, bool]:
     """Return the file from which an import statement takes one of its names.
@@ -172,7 +174,7 @@ def imported_names(node: ast.Import | ast.ImportFrom) -> list[str]:
     return [node.module] if node.module and not node.level else []
 
 
-def main_block(node: ast.stmt) -> bool:
+def is_main_block(node: ast.stmt) -> bool:
     """Return whether the statement is `if __name__ == "__main__":`.
 
     Its body runs only in the file that the command starts.

@@ -37,7 +37,7 @@ class Missing(NamedTuple):
     by_package: bool = False
 
 
-def missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[Missing]:
+def find_missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[Missing]:
     """Yield the uses of names that do not exist on every host.
 
     A name exists if TensorFlow has it, or tfdeploy or an installed package supplies it.
@@ -53,7 +53,7 @@ def missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[Missi
             yield Missing(use, lacking, install or f"in its place: {instead}", bool(install))
 
 
-def refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
+def group_refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
     """Return one refusal for all missing names with the same remedy.
 
     `has_fallback`: the program has code for other TensorFlow versions.
@@ -86,7 +86,7 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
         )
 
 
-def supplied(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
+def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
     """Yield notes on names that exist after all.
 
     They are old names of TensorFlow 0.x, and names that a package on all hosts supplies.

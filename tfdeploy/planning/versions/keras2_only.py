@@ -15,11 +15,11 @@ from itertools import chain
 from typing import NamedTuple
 
 from tfdeploy.planning.source import guards, reached
-from tfdeploy.planning.source.expressions import argument, last_name, text
+from tfdeploy.planning.source.expressions import argument, last_name, literal_text
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 from tfdeploy.planning.versions import tf_names_used
-from tfdeploy.planning.versions.tf1_names import among
+from tfdeploy.planning.versions.tf1_names import has_name_or_parent
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime.old_names import removed_names
 from tfdeploy.runtime.old_names.removed_names import is_within
@@ -31,7 +31,7 @@ _LOSSES = """
     kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
     mean_squared_logarithmic_error
 """
-_LEGACY_OPTIMIZERS = ("Adadelta", "Adagrad", "Adam", "Adamax", "Ftrl", "Nadam", "RMSprop", "SGD")
+_OPTIMIZERS = "Adadelta Adagrad Adam Adamax Ftrl Nadam RMSprop SGD"
 
 
 def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
@@ -67,7 +67,7 @@ _NAMES = _qualify_keras_names(
         "metrics": f"MeanRelativeError MeanTensor experimental {_LOSSES}",
         "models": "experimental model_from_config",
         # In Keras 3, the names below optimizers.legacy exist, but their use raises ImportError.
-        "optimizers": "experimental " + " ".join(f"legacy.{each}" for each in _LEGACY_OPTIMIZERS),
+        "optimizers": f"experimental legacy.{_OPTIMIZERS.replace(' ', ' legacy.')}",
         "utils": """
             GeneratorEnqueuer OrderedEnqueuer SequenceEnqueuer SidecarEvaluator experimental
             to_ordinal warmstart_embedding_matrix
@@ -101,7 +101,6 @@ _FOR_GRAPHS = (
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # packages that use tf.layers, so programs that import them need Keras 2
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
-_OPTIMIZERS = (*_LEGACY_OPTIMIZERS, "AdamW")
 
 
 class Keras2Use(NamedTuple):
@@ -113,13 +112,13 @@ class Keras2Use(NamedTuple):
     what: str
 
 
-def first_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
+def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
     """Return the first thing in the program that needs Keras 2; None if there is none.
 
     Uses whose failure the program handles itself are left out, and so is Keras from `import keras`,
     which the choice does not affect. `version1`: `import tensorflow` gives TensorFlow 1.
     """
-    uses = [use for use in tf_names_used.of_tensorflow(program) if use.certain]
+    uses = [use for use in tf_names_used.tensorflow_uses(program) if use.certain]
     in_graphs = version1 or _trains_in_graphs(program, uses)
     in_sessions = any(use.name in _SESSIONS for use in uses)
     for use in uses:
@@ -139,7 +138,9 @@ def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
     name = _present_name(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
     part = name.split(".")[1] if name.startswith("keras.") else ""
-    if among(name, _NAMES) or (of_version1 and among(name, _NAMES_OF_VERSION1)):
+    if has_name_or_parent(name, _NAMES) or (
+        of_version1 and has_name_or_parent(name, _NAMES_OF_VERSION1)
+    ):
         return f"tf.{use.name}"
     return (
         f"tf.{use.name} in a graph" if part and part not in _WORK_IN_GRAPHS and in_graph else None
@@ -168,7 +169,7 @@ def _present_name(use: Use) -> str:
 
 
 def _packages(program: Program) -> Iterator[Keras2Use]:
-    guarded = guards.guarded(program)
+    guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
         for name in imported_names(node):
             if id(node) not in guarded and name.split(".")[0] in _PACKAGES:
@@ -176,7 +177,7 @@ def _packages(program: Program) -> Iterator[Keras2Use]:
 
 
 def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
-    guarded = guards.guarded(program)
+    guarded = guards.guarded_nodes(program)
     classes = {id(use.node) for use in uses if is_within(_present_name(use), "keras.optimizers")}
     for module in program.modules:
         own_methods = {node.name for node in module.find(ast.FunctionDef)}
@@ -209,8 +210,8 @@ def _describe_call(
         case ast.Attribute(owner, "minimize") if last_name(owner) in optimizers:
             return "minimize() of Keras' optimizers"
         case ast.Attribute(attr=name) | ast.Name(name):
-            if name in _OPTIMIZERS and argument(call, "lr"):
+            if name in (*_OPTIMIZERS.split(), "AdamW") and argument(call, "lr"):
                 return f"{name}(lr=)"
-            if name == "save" and text(argument(call, "save_format")) == "tf":
+            if name == "save" and literal_text(argument(call, "save_format")) == "tf":
                 return '.save(save_format="tf")'
     return None

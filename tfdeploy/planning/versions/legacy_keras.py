@@ -47,10 +47,10 @@ def decide(
     """
     if not rules(job.mode).tensorflow:
         return KerasChoice()
-    fit, use = _fit(job, program), keras2_only.first_use(program, version1=version1)
+    fit, use = _fit(job, program), keras2_only.first_keras2_use(program, version1=version1)
     if VARIABLE not in job.env and (fit or use):
         by_tensorflow = use is not None or any(
-            "keras" in each.name.split(".") for each in tf_names_used.of_tensorflow(program)
+            "keras" in each.name.split(".") for each in tf_names_used.tensorflow_uses(program)
         )
         needing = [
             each
@@ -67,11 +67,11 @@ def decide(
             raise Refused(
                 f"{why}, and tf_keras is missing on {names}",
                 where=f"host {lacking[0].host}",
-                next=install(lacking),
+                next=install_command(lacking),
             )
         if lacking:
             fails = "and fails or does something else where it is reached"
-            return KerasChoice(notes=(f"{why}, {fails}: {install(lacking)}",))
+            return KerasChoice(notes=(f"{why}, {fails}: {install_command(lacking)}",))
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))
     if fit and program.imports_any("keras"):
@@ -80,12 +80,12 @@ def decide(
     return KerasChoice()
 
 
-def without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
+def hosts_without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
     """Return the hosts that lack Keras 2: their TensorFlow has Keras 3, and tf_keras is missing."""
     return [each for each in facts if _has_keras_3(each) and each.tf_keras is None]
 
 
-def install(lacking: Sequence[HostFacts]) -> str:
+def install_command(lacking: Sequence[HostFacts]) -> str:
     """Return the command that installs on these hosts the tf_keras that fits their TensorFlow."""
     first = lacking[0]
     known = version_numbers(first.tensorflow)[:2]
@@ -100,7 +100,7 @@ def _fit(job: Job, program: Program) -> str | None:
     None if there is no such call, or the program uses no strategy for several workers.
     """
     strategies = rules(job.mode).needs_keras_2
-    uses = tf_names_used.of_tensorflow(program)
+    uses = tf_names_used.tensorflow_uses(program)
     if any(use.name.rpartition(".")[2] in strategies for use in uses):
         for path, node in program.find(ast.Call):
             if isinstance(node.func, ast.Attribute) and node.func.attr == "fit":

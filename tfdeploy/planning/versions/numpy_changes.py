@@ -56,7 +56,7 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
 
 def _dropped(program: Program) -> list[str]:
     """Return the dropped names of NumPy that the program uses, such as "np.float (train.py:3)"."""
-    guarded, first = guards.guarded(program), dict[str, str]()
+    guarded, first = guards.guarded_nodes(program), dict[str, str]()
     for module in program.modules:
         imports = (alias for node in module.find(ast.Import) for alias in node.names)
         aliases = {alias.asname or alias.name for alias in imports if alias.name == "numpy"}

@@ -157,7 +157,7 @@ VERSION1 = frozenset(
 VERSION2 = frozenset(_VERSION2.split())
 
 
-def among(name: str, names: frozenset[str]) -> bool:
+def has_name_or_parent(name: str, names: frozenset[str]) -> bool:
     """Return whether `names` contains `name` or a parent of it.
 
     "layers" is a parent of "layers.dense".

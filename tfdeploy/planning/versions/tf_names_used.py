@@ -15,7 +15,7 @@ from functools import lru_cache
 from tfdeploy.planning.source import guards
 from tfdeploy.planning.source.expressions import bound_name, dotted_name, target_names
 from tfdeploy.planning.source.parsed_file import ParsedFile
-from tfdeploy.planning.source.source import Program, module_of_name
+from tfdeploy.planning.source.source import Program, resolve_imported_name
 from tfdeploy.runtime.old_names import removed_names
 
 _EXPORT_DEPTH = 4  # limits how many modules may import a name from each other in a chain
@@ -53,7 +53,7 @@ class Use:
 
 
 @lru_cache(maxsize=4)
-def of_tensorflow(program: Program) -> tuple[Use, ...]:
+def tensorflow_uses(program: Program) -> tuple[Use, ...]:
     """Return every use of a TensorFlow name in the program, in the order of files and lines.
 
     A leading compat.v1 or compat.v2 is part of the name.
@@ -61,18 +61,18 @@ def of_tensorflow(program: Program) -> tuple[Use, ...]:
     uses: list[Use] = []
     names = _names(program)
     for module in program.modules:
-        in_module = _in_module(module, guards.guarded(program), names[module.path])
+        in_module = _in_module(module, guards.guarded_nodes(program), names[module.path])
         uses += sorted(in_module, key=lambda use: int(use.where.rpartition(":")[2]))
     return tuple(uses)
 
 
-def of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
+def uses_of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     """Return every use of one of `names` in a module that does not define the name itself.
 
     So uses of built-in functions of Python 2 are found. Uses whose failure the program handles
     itself are left out.
     """
-    guarded = guards.guarded(program)
+    guarded = guards.guarded_nodes(program)
     return tuple(
         Use(node.id, f"{module.path}:{node.lineno}", node=node)
         for module in program.modules
@@ -119,7 +119,7 @@ def _exported(
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     for alias in node.names:
-        file, is_module = module_of_name(program, path, node, alias)
+        file, is_module = resolve_imported_name(program, path, node, alias)
         bound = by_module.get(file or "", {})
         given = {
             own: name

@@ -10,7 +10,12 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.cluster.addresses import Advertised, advertised, check, resolved
+from tfdeploy.planning.cluster.addresses import (
+    Advertised,
+    advertised_address,
+    check_addresses,
+    resolved_addresses,
+)
 
 
 @pytest.mark.parametrize(
@@ -28,7 +33,7 @@ def test_advertised_address(
     address: str, advertise: str | None, sshd: str | None, expected: str, facts_of: Any
 ) -> None:
     host = Host(name="n1", address=address, advertise=advertise)
-    assert advertised(host, facts_of(host, ssh_server_address=sshd)).address == expected
+    assert advertised_address(host, facts_of(host, ssh_server_address=sshd)).address == expected
 
 
 def checked(
@@ -41,7 +46,7 @@ def checked(
         name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ()))
         for name in advertised
     }
-    return check(advertised, facts, allow_public=allow_public)
+    return check_addresses(advertised, facts, allow_public=allow_public)
 
 
 @pytest.mark.parametrize(
@@ -122,9 +127,9 @@ def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[st
         Refused,
         match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]",
     ) as error:
-        check(by_name, named(facts_of, **seen), allow_public=False)
+        check_addresses(by_name, named(facts_of, **seen), allow_public=False)
     assert "--allow-public" in str(error.value.next)
-    (note, *_) = check(by_name, named(facts_of, **seen), allow_public=True)
+    (note, *_) = check_addresses(by_name, named(facts_of, **seen), allow_public=True)
     assert note.startswith("n1 stands in the cluster at pub.lan, which is the public address")
 
 
@@ -135,11 +140,11 @@ def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
         "n3": Advertised("10.0.0.3", ""),
     }
     facts = named(facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=())
-    assert check(by_name, facts, allow_public=False) == (
+    assert check_addresses(by_name, facts, allow_public=False) == (
         "pub.lan (n1) is not the same on all hosts: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
     )
     assert (
-        check(
+        check_addresses(
             by_name,
             named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None),
             allow_public=False,
@@ -152,5 +157,5 @@ def test_address_resolved_by_most_hosts_is_used(facts_of: Any) -> None:
     facts = named(
         facts_of, n1=("10.0.0.1",), n2=("10.0.0.1", "10.0.0.4"), n3=("10.6.6.6",), n4=None
     )
-    assert resolved("pub.lan", facts) == ("10.0.0.1",)
-    assert resolved("10.0.0.2", facts) == ()
+    assert resolved_addresses("pub.lan", facts) == ("10.0.0.1",)
+    assert resolved_addresses("10.0.0.2", facts) == ()

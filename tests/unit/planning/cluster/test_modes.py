@@ -20,7 +20,7 @@ from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, RoleRule
 from tfdeploy.model.modes import RULES
 from tfdeploy.model.plan import Plan
-from tfdeploy.planning.checks import roles as check_roles
+from tfdeploy.planning.checks import check_roles as check_roles
 from tfdeploy.planning.cluster import gpus, ranks
 from tfdeploy.planning.cluster.placement import place_tasks
 from tfdeploy.planning.cluster.role_requests import role_requests
@@ -210,10 +210,10 @@ def test_gpus_used_by_other_processes(
     )
     facts = replace(facts_of(host), gpus=gpus_of_host)
     if isinstance(expected, tuple):
-        assert gpus.usable(host, facts) == expected
+        assert gpus.usable_gpus(host, facts) == expected
         return
     with pytest.raises(Refused) as refused:
-        gpus.usable(host, facts)
+        gpus.usable_gpus(host, facts)
     assert expected in refused.value.what
 
 
@@ -227,7 +227,7 @@ def test_gpu_of_unknown_memory_is_named_without_memory(
             Gpu(index=1, name="H200", memory_mib=2048, used_mib=0),
         ),
     )
-    assert gpus.named(facts, (0, 1)) == "GPUs 0 and 1 (Quadro K2000; H200, 2 GiB)"
+    assert gpus.gpus_text(facts, (0, 1)) == "GPUs 0 and 1 (Quadro K2000; H200, 2 GiB)"
 
 
 # --- Keras
@@ -273,7 +273,7 @@ def test_keras_on_several_workers(
 ) -> None:
     job, collected = (
         job_with("mirrored"),
-        source.read(("python", "t.py"), {"t.py": "\n".join(lines)}),
+        source.read_program(("python", "t.py"), {"t.py": "\n".join(lines)}),
     )
     facts = {host.name: facts_of(host, **host_facts) for host in inventory(worker="n1 n2").hosts}
     if isinstance(expected, dict):
@@ -290,14 +290,14 @@ def test_keras_on_several_workers(
 def test_keras_setting_of_job_is_kept(
     facts_of: Callable[..., HostFacts], inventory: Callable[..., Inventory]
 ) -> None:
-    program = source.read(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
+    program = source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, MIRRORED, FIT))})
     facts = {host.name: facts_of(host) for host in inventory(worker="n1").hosts}
     job = replace(job_with("mirrored"), env={"TF_USE_LEGACY_KERAS": "0"})
     assert legacy_keras.decide(job, program, facts).variables == {}
 
 
 def test_import_of_keras_3_gives_note() -> None:
-    program = source.read(
+    program = source.read_program(
         ("python", "t.py"),
         {"t.py": f"import keras\nimport tensorflow as tf\n{MIRRORED}\nkeras.Model().fit(x)"},
     )
@@ -338,7 +338,9 @@ def test_import_of_keras_3_gives_note() -> None:
 )
 def test_who_starts_servers(mode: str, lines: tuple[str, ...], by_us: bool) -> None:
     served = "import tensorflow\ntensorflow.distribute.Server(c)"
-    program = source.read(("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served})
+    program = source.read_program(
+        ("python", "t.py"), {"t.py": "\n".join(lines), "served.py": served}
+    )
     decision = servers.decide(job_with(mode), program, ("ps", "worker"))
     assert bool(decision.roles) is by_us
     assert (decision.note is None) == (mode in ("mirrored", "async"))
@@ -346,7 +348,7 @@ def test_who_starts_servers(mode: str, lines: tuple[str, ...], by_us: bool) -> N
 
 def test_unreadable_program_starts_its_own_servers() -> None:
     decision = servers.decide(
-        job_with("coordinator"), source.read(("bash", "t.sh"), {}), ("ps", "worker")
+        job_with("coordinator"), source.read_program(("bash", "t.sh"), {}), ("ps", "worker")
     )
     assert not decision.roles and "must serve ps and worker itself" in str(decision.note)
 
@@ -381,12 +383,12 @@ def test_unreadable_program_starts_its_own_servers() -> None:
 def test_servers_belong_to_job_named_by_client(
     lines: tuple[str, ...], job: str, facts_of: Callable[..., HostFacts]
 ) -> None:
-    program = source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
+    program = source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, *lines))})
     decision = servers.decide(job_with("ingraph"), program, ("worker",))
     assert decision.job == job
     assert (f"called {job}," in (decision.note or "")) == bool(job)
     facts = facts_of(Host(name="n1", address="192.0.2.1"))
-    assert servers.argv("python3", facts, decision)[1:] == (
+    assert servers.server_command("python3", facts, decision)[1:] == (
         "-m",
         "tfdeploy_server",
         *([job] if job else []),
@@ -428,7 +430,7 @@ def test_client_with_own_server_is_in_cluster(
 def test_client_with_index_flag_gives_note(facts_of: Callable[..., HostFacts]) -> None:
     text = "import tensorflow as tf\ntf.app.flags.DEFINE_integer('task_index', 0, '')"
     decision = servers.decide(
-        job_with("ingraph"), source.read(("python", "t.py"), {"t.py": text}), ("worker",)
+        job_with("ingraph"), source.read_program(("python", "t.py"), {"t.py": text}), ("worker",)
     )
     assert (
         "It takes --task_index (t.py:2): it may be written to be started once for each worker"

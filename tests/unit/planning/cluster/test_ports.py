@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.cluster.ports import assign, space
+from tfdeploy.planning.cluster.ports import assign_ports, port_space
 
 
 def ports(
@@ -27,7 +27,9 @@ def ports(
     }
     facts = {name: facts_of(host, **changed_facts) for name, host in known.items()}
     addresses = {name: address for name, (address, *_) in hosts.items()}
-    return assign({name: needed for name, (*_, needed) in hosts.items()}, known, facts, addresses)
+    return assign_ports(
+        {name: needed for name, (*_, needed) in hosts.items()}, known, facts, addresses
+    )
 
 
 def test_first_free_ports_of_range(facts_of: Any) -> None:
@@ -51,7 +53,12 @@ def test_hosts_with_same_address_share_ports(facts_of: Any) -> None:
 def test_all_loopback_addresses_share_ports(facts_of: Any) -> None:
     hosts = {"n1": ("127.0.0.1", 5, 9, 2), "n2": ("127.0.0.2", 5, 9, 2), "n3": ("::1", 9, 9, 1)}
     assert ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8), "n3": (9,)}
-    assert space("localhost") == space("127.3.2.1") == space("::1") != space("10.0.0.1")
+    assert (
+        port_space("localhost")
+        == port_space("127.3.2.1")
+        == port_space("::1")
+        != port_space("10.0.0.1")
+    )
 
 
 def test_host_with_narrow_range_chooses_first(facts_of: Any) -> None:

@@ -41,9 +41,9 @@ def added(
         "train.py": HEAD + text,
         **{f"{name}.py": HEAD + body for name, body in others.items()},
     }
-    program = source.read(job.command, sources)
+    program = source.read_program(job.command, sources)
     assert not program.unread
-    appended = appended_flags.choose(job, program)
+    appended = appended_flags.choose_flags(job, program)
     flag_conflicts.check(job, program, appended, {"worker:1": GIVEN})
     return appended
 
@@ -423,8 +423,8 @@ def test_flag_for_number_of_workers(job: Job) -> None:
     assert [word for word in added_arguments(job, text) if "replicas" in word or "num" in word] == [
         "--replicas=2"
     ]
-    program = source.read(job.command, {"train.py": HEAD + text})
-    with_chief = appended_flags.choose(job, program, ("ps", "chief", "worker")).flags
+    program = source.read_program(job.command, {"train.py": HEAD + text})
+    with_chief = appended_flags.choose_flags(job, program, ("ps", "chief", "worker")).flags
     assert "num_workers" not in [flag.name for flag in with_chief]
 
 
@@ -499,8 +499,8 @@ def test_flags_of_program_that_writes_tf_config(
     one without this task.
     """
     job = replace(job, mode="mirrored")
-    program = source.read(job.command, {"train.py": HEAD + MIRRORED})
-    assert len(appended_flags.choose(job, program, roles).flags) == given
+    program = source.read_program(job.command, {"train.py": HEAD + MIRRORED})
+    assert len(appended_flags.choose_flags(job, program, roles).flags) == given
 
 
 def test_client_gets_addresses_of_servers(job: Job) -> None:
@@ -516,6 +516,6 @@ def test_client_gets_addresses_of_servers(job: Job) -> None:
         "if a.number:\n  tf.train.Server(c, job_name='worker', task_index=a.number)"
     )
     job = replace(job, mode="ingraph")
-    program = source.read(job.command, {"train.py": HEAD + text})
-    flags = appended_flags.choose(job, program, ("chief", "worker")).flags
+    program = source.read_program(job.command, {"train.py": HEAD + text})
+    flags = appended_flags.choose_flags(job, program, ("chief", "worker")).flags
     assert [word for flag in flags for word in flag.arguments(GIVEN)] == ["--machines=c:3,d:4"]

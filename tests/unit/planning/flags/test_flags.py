@@ -22,7 +22,7 @@ CLASSIC = ALL[:4]
 
 def defined(text: str, **others: str) -> tuple[Flag, ...]:
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
-    return flags.of_cluster(source.read(("python", "train.py"), sources)).flags
+    return flags.cluster_flags(source.read_program(("python", "train.py"), sources)).flags
 
 
 def defined_arguments(text: str, *, sync: bool = False) -> tuple[str, ...]:
@@ -244,13 +244,15 @@ def test_index_flag_with_another_name(text: str, expected: tuple[str, ...]) -> N
 
 def test_role_without_index_gives_note() -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
-    program = source.read(
+    program = source.read_program(
         job.command,
         {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"},
     )
-    assert "none of them is the task's index" in appended_flags.choose(job, program).note
-    program = source.read(job.command, {"train.py": TASK_ID})
-    assert appended_flags.choose(job, program).note.endswith("--job_name --task_id as {task_index}")
+    assert "none of them is the task's index" in appended_flags.choose_flags(job, program).note
+    program = source.read_program(job.command, {"train.py": TASK_ID})
+    assert appended_flags.choose_flags(job, program).note.endswith(
+        "--job_name --task_id as {task_index}"
+    )
 
 
 @pytest.mark.parametrize(
@@ -263,8 +265,8 @@ def test_role_without_index_gives_note() -> None:
 )
 def test_program_that_does_not_get_its_identity_gives_note(text: str, has_note: bool) -> None:
     job = Job(name="j", mode="async", command=("python", "train.py"), code="/code")
-    program = source.read(job.command, {"train.py": text})
-    note = task_identity.alone(job, program, appended_flags.choose(job, program), 2)
+    program = source.read_program(job.command, {"train.py": text})
+    note = task_identity.isolation_note(job, program, appended_flags.choose_flags(job, program), 2)
     assert (
         note is not None and note.startswith("2 workers will not know of each other")
     ) == has_note

@@ -26,10 +26,10 @@ DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 
 def supplied(job: Job, text: str, *words: str, **fields: Any) -> required_flags.Supplied:
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
-    program = source.read(job.command, {"train.py": text})
+    program = source.read_program(job.command, {"train.py": text})
     assert not program.unread
-    added = appended_flags.choose(job, program)
-    return required_flags.supply(job, program, added.known, (*added.flags, *added.own))
+    added = appended_flags.choose_flags(job, program)
+    return required_flags.supply_flags(job, program, added.known, (*added.flags, *added.own))
 
 
 WRITTEN = {

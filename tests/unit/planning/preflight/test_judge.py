@@ -29,7 +29,7 @@ from tfdeploy.model.protect import AskedLevel
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
-from tfdeploy.planning.preflight.case import Needs, usual_of
+from tfdeploy.planning.preflight.case import Needs, most_frequent
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, RULES, Probed, Seen, judge, not_probed
 from tfdeploy.planning.source.imports import Import
 
@@ -698,4 +698,4 @@ def test_parsing_of_versions() -> None:
         21,
     )
     assert version_numbers("unknown") == version_numbers(None) == ()
-    assert usual_of(["2.20.0", None, "2.21.0"]) == "2.21.0" and usual_of([None]) is None
+    assert most_frequent(["2.20.0", None, "2.21.0"]) == "2.21.0" and most_frequent([None]) is None

@@ -16,7 +16,12 @@ from tfdeploy.model.answers.links import Why
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Link
-from tfdeploy.planning.preflight.links import ends, failed, rounds, with_slow
+from tfdeploy.planning.preflight.links import (
+    explain_failure,
+    listening_ports,
+    mark_slow,
+    pair_rounds,
+)
 
 FactsOf = Callable[..., HostFacts]
 
@@ -39,7 +44,7 @@ def test_without_plan_both_ends_of_range_are_tried_or_one_for_many_hosts(
     facts_of: FactsOf, count: int, tried: int
 ) -> None:
     hosts = hosts_of(count)
-    host_ends = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
+    host_ends = listening_ports(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
     assert {ends.ports for ends in host_ends.values()} == {(2222, 2299)[:tried]} and host_ends[
         "n0"
     ].address == "192.0.0.1"
@@ -47,7 +52,7 @@ def test_without_plan_both_ends_of_range_are_tried_or_one_for_many_hosts(
 
 def test_hosts_behind_one_address_get_separate_ports(facts_of: FactsOf) -> None:
     hosts = {name: replace(host, address="127.0.0.1") for name, host in hosts_of(3).items()}
-    host_ends = ends(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
+    host_ends = listening_ports(hosts, {name: facts_of(host) for name, host in hosts.items()}, None)
     ports = [port for ends in host_ends.values() for port in ends.ports]
     assert len(ports) == len(set(ports)) == 6
 
@@ -59,13 +64,13 @@ def test_host_without_address_or_free_port_is_left_out(facts_of: FactsOf) -> Non
         "n1": facts_of(hosts["n1"], free_ports=()),
         "x": facts_of(hosts["x"]),
     }
-    assert list(ends(hosts, facts, None)) == ["n0"]
+    assert list(listening_ports(hosts, facts, None)) == ["n0"]
 
 
 @pytest.mark.parametrize("count", [2, 3, 8, 9])
 def test_every_pair_is_measured_once_and_no_host_twice_per_round(count: int) -> None:
     names = [f"n{number}" for number in range(count)]
-    all_rounds = rounds(names)
+    all_rounds = pair_rounds(names)
     pairs = [frozenset(pair) for pairs_of_round in all_rounds for pair in pairs_of_round]
     assert len(pairs) == len(set(pairs)) == count * (count - 1) // 2
     for pairs_of_round in all_rounds:
@@ -76,7 +81,7 @@ def test_every_pair_is_measured_once_and_no_host_twice_per_round(count: int) -> 
 
 @pytest.mark.parametrize("cause", get_args(Why))
 def test_each_cause_has_description_and_fix(cause: Why) -> None:
-    failure = failed(
+    failure = explain_failure(
         link("n1", "n2"), cause, "something", Host(name="n2", address="192.0.2.2"), "192.0.2.2"
     )
     assert not failure.ok and failure.why and failure.fix
@@ -90,11 +95,11 @@ def test_slow_links_are_marked_but_ok() -> None:
         replace(links[0], ms=40.0),
         link("n1", "n3", ok=False, why="x", fix="y"),
     )
-    marked = with_slow([*links, slow, far, bad])
+    marked = mark_slow([*links, slow, far, bad])
     assert [marked_link.why is None for marked_link in marked] == [True] * 5 + [False] * 3
     assert (
         all(marked_link.ok for marked_link in marked[:7])
         and "90 mbit/s" in str(marked[5].why)
         and "40.0 ms" in str(marked[6].why)
     )
-    assert with_slow(links[:2]) == tuple(links[:2])
+    assert mark_slow(links[:2]) == tuple(links[:2])

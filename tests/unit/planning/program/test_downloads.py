@@ -17,7 +17,7 @@ MNIST = "from tensorflow.examples.tutorials.mnist import input_data\n"
 
 
 def notes(text, job=JOB, files=("train.py",)):
-    return downloads.notes(job, source.read(job.command, {"train.py": text}), files)
+    return downloads.notes(job, source.read_program(job.command, {"train.py": text}), files)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +103,7 @@ def test_data_set_of_job_gives_no_note():
 def test_data_folder_is_searched_where_command_starts():
     text = MNIST + "m = input_data.read_data_sets('../MNIST_data')"
     job = replace(JOB, cwd="src")
-    program = source.read(job.command, {"src/train.py": text}, job.cwd)
+    program = source.read_program(job.command, {"src/train.py": text}, job.cwd)
     assert downloads.notes(job, program, ["MNIST_data/train-images-idx3-ubyte.gz"]) == ()
     assert (
         "src/train.py:2 reads MNIST from src/../MNIST_data"

@@ -23,7 +23,9 @@ index = int(os.environ["TASK_ID"])
 
 
 def decide(text: str, job: Job) -> env_variables.ClusterVariables:
-    return env_variables.decide(job, source.read(("python", "train.py"), {"train.py": text}))
+    return env_variables.decide(
+        job, source.read_program(("python", "train.py"), {"train.py": text})
+    )
 
 
 def values(text: str, job: Job) -> dict[str, str]:

@@ -50,8 +50,8 @@ def added(job: Job, text: str, *words: str, **fields: str) -> appended_flags.App
     conflict.
     """
     job = replace(job, command=("python", "train.py", *words), **fields)
-    started = source.read(job.command, {"train.py": text})
-    appended = appended_flags.choose(job, started)
+    started = source.read_program(job.command, {"train.py": text})
+    appended = appended_flags.choose_flags(job, started)
     flag_conflicts.check(job, started, appended, TASKS)
     return appended
 
@@ -152,9 +152,9 @@ def test_argparse_agrees(job: Job, name: str, tmp_path: Path) -> None:
     text = REFUSED[name][0] if name in REFUSED else TAKEN[name]
     script = tmp_path / "train.py"
     script.write_text(CHILD.format(text=text))
-    chosen = appended_flags.choose(
+    chosen = appended_flags.choose_flags(
         replace(job, command=("python", "train.py")),
-        source.read(("python", "train.py"), {"train.py": text}),
+        source.read_program(("python", "train.py"), {"train.py": text}),
     )
     argvs = [
         [word for flag in chosen.flags for word in flag.arguments(given)]
@@ -238,7 +238,7 @@ def test_other_flags_in_command_are_kept(job: Job) -> None:
     ],
 )
 def test_flags_are_inserted_before_double_dash_of_program(command: str, end: int) -> None:
-    assert entry_point.own_end(tuple(command.split())) == end
+    assert entry_point.flags_end(tuple(command.split())) == end
 
 
 def test_words_after_double_dash_are_no_flags(job: Job) -> None:

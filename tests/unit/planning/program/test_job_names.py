@@ -173,7 +173,7 @@ def test_job_file_names_roles(make: Callable[..., Plan]) -> None:
     ],
 )
 def test_names_in_clusters_of_program(job: Job, text: str, names: dict[str, str]) -> None:
-    program = source.read(("python", "train.py"), {"train.py": text})
+    program = source.read_program(("python", "train.py"), {"train.py": text})
     assert job_names.role_names(job, program) == names
     given = replace(job, roles={"worker": RoleRule(called="mine")})
     assert job_names.role_names(given, program) == {**names, "worker": "mine"}

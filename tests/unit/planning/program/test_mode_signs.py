@@ -60,7 +60,7 @@ PROGRAMS: dict[str, tuple[str, Mode | None]] = {
 
 def read(text: str, **files: str) -> Program:
     sources = {"train.py": text, **{f"{name}.py": content for name, content in files.items()}}
-    return source.read(("python", "train.py"), sources)
+    return source.read_program(("python", "train.py"), sources)
 
 
 def launched(text: str, mode: Mode, *, force: bool = False, **job: Any) -> str | None:

@@ -34,7 +34,10 @@ tf.train.Server(tf.train.ClusterSpec(made(PS_NODES, WORKER_NODES)), kind, WORKER
 
 def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHosts:
     return own_hosts.decide(
-        job, source.read(("python", "train.py"), {"train.py": text}), PLANNED, knows_role=knows_role
+        job,
+        source.read_program(("python", "train.py"), {"train.py": text}),
+        PLANNED,
+        knows_role=knows_role,
     )
 
 

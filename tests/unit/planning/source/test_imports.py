@@ -23,10 +23,10 @@ def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
         "train.py": text,
         **{f"{name.replace('__', '/')}.py": body for name, body in others.items()},
     }
-    program = source.read(job.command, sources)
+    program = source.read_program(job.command, sources)
     return {
         module_import.module: module_import.sure
-        for module_import in imports.from_outside(
+        for module_import in imports.outside_imports(
             job, program, [*sources, "native.cpython-312.so", "linked/"]
         )
     }
@@ -135,7 +135,7 @@ def test_certainty_depends_on_role_and_arguments(job: Job, sure: bool | None) ->
 def test_imports_of_programs_of_single_roles_are_not_certain() -> None:
     job = replace(JOB, command=("python", "{job_name}.py"))
     sources = {"ps.py": "import pandas", "worker.py": "import gym"}
-    read = imports.from_outside(job, source.read(job.command, sources), sources)
+    read = imports.outside_imports(job, source.read_program(job.command, sources), sources)
     assert {module_import.module: module_import.sure for module_import in read} == {
         "pandas": False,
         "gym": False,
@@ -144,8 +144,8 @@ def test_imports_of_programs_of_single_roles_are_not_certain() -> None:
 
 def test_hosts_are_asked_once_for_each_module() -> None:
     text = "import numpy as np, pandas.io\nimport reader\ndef f():\n    import numpy.random"
-    read = source.read(JOB.command, {"train.py": text, "reader.py": "import gym"})
-    asked = imports.modules_asked(JOB, read)
+    read = source.read_program(JOB.command, {"train.py": text, "reader.py": "import gym"})
+    asked = imports.modules_to_probe(JOB, read)
     assert asked == ("gym", "numpy", "pandas", "reader", "tf_slim")
 
 

@@ -24,7 +24,7 @@ MAIN = "if __name__ == '__main__':\n    "
 
 def decide(text, job=JOB, **others):
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
-    read = source.read(job.command, sources)
+    read = source.read_program(job.command, sources)
     return compat.decide(job, read), read
 
 
@@ -189,7 +189,7 @@ def test_branch_on_role_is_followed_only_if_workers_run_program():
 
 def test_program_of_each_role_is_followed():
     job = replace(JOB, command=("python", "{job_name}.py"))
-    read = source.read(job.command, {"ps.py": TF, "worker.py": TF + GONE})
+    read = source.read_program(job.command, {"ps.py": TF, "worker.py": TF + GONE})
     assert len(compat.decide(job, read).refusals) == 1
 
 

@@ -42,7 +42,7 @@ CODE = {
     ],
 )
 def test_path_of_program(command: str, path: str | None) -> None:
-    assert source.read(tuple(command.split()), CODE).path == path
+    assert source.read_program(tuple(command.split()), CODE).path == path
 
 
 @pytest.mark.parametrize(
@@ -56,14 +56,14 @@ def test_path_of_program(command: str, path: str | None) -> None:
     ],
 )
 def test_command_that_starts_in_folder_of_code(command: str, path: str | None, files: int) -> None:
-    program = source.read(tuple(command.split()), CODE, "src")
+    program = source.read_program(tuple(command.split()), CODE, "src")
     assert (program.path, len(program.modules)) == (path, files)
     assert program.script == ("train.sh" if path is None else None)
 
 
 def test_imports_are_followed_below_packages_and_around_loops() -> None:
-    assert len(source.read(("python", "src/run.py"), CODE).modules) == 6
-    assert len(source.read(("python", "loop.py"), CODE).modules) == 2
+    assert len(source.read_program(("python", "src/run.py"), CODE).modules) == 6
+    assert len(source.read_program(("python", "loop.py"), CODE).modules) == 2
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,9 @@ def test_imports_are_followed_below_packages_and_around_loops() -> None:
     ],
 )
 def test_whether_program_imports_tensorflow(text: str, does: bool) -> None:
-    assert source.read(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
+    assert (
+        source.read_program(("python", "x.py"), {**CODE, "x.py": text}).imports_tensorflow is does
+    )
 
 
 @pytest.mark.parametrize(
@@ -100,14 +102,14 @@ def test_whether_program_imports_tensorflow(text: str, does: bool) -> None:
     ],
 )
 def test_unreadable_program_has_reason_with_line(text: str, reason: str) -> None:
-    program = source.read(("python", "p.py"), {"p.py": text})
+    program = source.read_program(("python", "p.py"), {"p.py": text})
     assert program.unread is not None
     assert program.unread.startswith(reason)
     assert program.modules == ()
 
 
 def test_broken_module_does_not_hide_program() -> None:
-    program = source.read(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
+    program = source.read_program(("python", "p.py"), {"p.py": "import old", "old.py": "print 'x'"})
     assert program.unread is None
     assert len(program.modules) == 1
 
@@ -120,10 +122,12 @@ def test_separate_program_for_each_role() -> None:
         "a/b/ps0.py": "",
         "worker1.py": "",
     }
-    program = source.read(("python", "a/{job_name}{task_index}.py"), sources)
+    program = source.read_program(("python", "a/{job_name}{task_index}.py"), sources)
     assert (program.path, tuple(program.by_path)) == (
         "a/{job_name}{task_index}.py",
         ("a/ps0.py", "a/x.py", "a/worker1.py"),
     )
     assert program.imports_tensorflow
-    assert "is not among" in (source.read(("python", "{job_name}-main.py"), sources).unread or "")
+    assert "is not among" in (
+        source.read_program(("python", "{job_name}-main.py"), sources).unread or ""
+    )

@@ -38,7 +38,7 @@ def test_fit_on_parameter_servers_needs_keras_2(
 ) -> None:
     job, collected = (
         asked("coordinator"),
-        source.read(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))}),
+        source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))}),
     )
     facts = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
     choice = legacy_keras.decide(job, collected, facts)
@@ -142,7 +142,7 @@ def test_names_dropped_by_keras_3(
 ) -> None:
     job, collected = (
         asked("mirrored"),
-        source.read(("python", "t.py"), {"t.py": "\n".join((TF, *lines))}),
+        source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, *lines))}),
     )
     facts_with_tf_keras = {
         host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts
@@ -292,7 +292,7 @@ def test_names_of_version_1_and_keras_in_graphs(
 ) -> None:
     job, changed = (
         replace(asked("async"), compat=compatible),
-        source.read(("python", "t.py"), {"t.py": text, **others}),
+        source.read_program(("python", "t.py"), {"t.py": text, **others}),
     )
     version1 = compat.decide(job, changed).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:

@@ -40,7 +40,7 @@ def notes(facts_of: Callable[..., HostFacts], job: Job) -> Callable[..., tuple[s
             for name, version in (("n1", "1.26.4"), ("n2", numpy))
         )
         return numpy_changes.notes(
-            asked, source.read(asked.command, {"train.py": text}), {"n1": old, "n2": new}
+            asked, source.read_program(asked.command, {"train.py": text}), {"n1": old, "n2": new}
         )
 
     return read
