@@ -53,8 +53,8 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
     """
 
     def from_hosts(fleet: Any, sought: Any, silent: Any, refused: Any) -> Plan:
-        """Return the plan as one host has it. A plan from a host is not trusted as far as it
-        concerns hosts that did not answer.
+        """Return the plan of one host, completed with the hosts that did not answer: tfdeploy does
+        not trust a plan from a host to name all of them.
         """
         return with_hosts(plan(sought.run, "n1", 1.0, sought.job), silent or ())
 

@@ -16,14 +16,14 @@ TARGET = Target(hostname="192.0.2.1", port=22, user="ml")
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as begun:
-        running.begun(begun, TARGET)
-        yield begun
-        begun.kill()
-        running.gone(begun)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as started:
+        running.begun(started, TARGET)
+        yield started
+        started.kill()
+        running.gone(started)
 
 
-def test_only_the_process_of_the_given_target_ends(process: subprocess.Popen[bytes]) -> None:
+def test_only_process_of_given_target_ends(process: subprocess.Popen[bytes]) -> None:
     running.end([replace(TARGET)])
     assert not running.gone(process)
     running.begun(process, TARGET)
