@@ -144,7 +144,7 @@ def yard(tmp_path: Path) -> Iterator[Yard]:
 
 
 @pytest.fixture(scope="module")
-def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def shared_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
     """Provide sshds that all tests of a module share. These tests must not change the files of the
     hosts.
     """
@@ -153,8 +153,8 @@ def lasting(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
 
 @pytest.fixture(params=["a new ssh", "the open session"])
 def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
-    """Return a function that returns the keyword arguments with which `push` and `pull` reach a
-    host.
+    """Return a function that takes a host and returns the keyword arguments with which `push` and
+    `pull` connect to the host: through a new ssh, or through an open session.
     """
     opened: list[SshSession] = []
     connector = Connector()
@@ -175,7 +175,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, A
 def listener() -> Iterator[Callable[[Callable[[socket.socket], None]], int]]:
     """Return a function that starts a TCP server on a free port and returns the port.
 
-    Its argument is called with each accepted connection.
+    The function takes a handler, which is called with each accepted connection.
     """
     import threading
 

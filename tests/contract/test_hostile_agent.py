@@ -22,7 +22,7 @@ from tfdeploy.model.answers.reading import read
 from tfdeploy.model.job import Job
 from tfdeploy.transport.agent import stream
 
-# How many false answers are tried for each verb: in every run of the tests, and in the soak test.
+# The number of false answers for each verb: in an ordinary run of the tests, and in the soak test.
 QUICK, ALL = 12, 200
 # The tests use this timeout (in seconds) instead of all timeouts for a silent host.
 PATIENCE_S = 0.2
@@ -37,7 +37,7 @@ ENDLESS = (
     "clean.workdir",
     "clean.everything",
 )
-# All other verbs: those of ENDLESS may wait forever, so their time is not tested.
+# Verbs whose time is tested. The verbs of ENDLESS may wait forever.
 STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 
 

@@ -51,7 +51,7 @@ def hashed_name(name: str, salt: bytes) -> str:
 class Shown:
     """The sshds and their host keys.
 
-    `hosts` has the sshds by what they show: `all` (all kinds of key), `rsa` (only RSA), `older`
+    `hosts` has an sshd for each set of keys: `all` (all kinds of key), `rsa` (only RSA), `older`
     (older kinds) and `certified` (a host certificate). `keys` has these keys, wrong keys of each
     kind and the key of the authority, in the form that known_hosts uses.
     """
@@ -67,8 +67,8 @@ def _key(folder: Path, name: str, kind: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shown(lasting: Any) -> Shown:
-    folder = lasting.root
+def shown(shared_yard: Any) -> Shown:
+    folder = shared_yard.root
     names = {
         **{kind: kind for kind in KINDS},
         **{f"wrong_{kind}": kind for kind in KINDS},
@@ -90,14 +90,14 @@ def shown(lasting: Any) -> Shown:
     # The tests refuse host keys about a hundred times, and sshd must not punish that.
     often = without_penalties()
     hosts = {
-        "all": lasting.host("of-all-kinds", *often, *options),
-        "older": lasting.host(
+        "all": shared_yard.host("of-all-kinds", *often, *options),
+        "older": shared_yard.host(
             "older", *often, *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"
         ),
-        "certified": lasting.host(
+        "certified": shared_yard.host(
             "certified", *often, *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"
         ),
-        "rsa": lasting.host("of-rsa", *often, options[2], "HostKeyAlgorithms rsa-sha2-512"),
+        "rsa": shared_yard.host("of-rsa", *often, options[2], "HostKeyAlgorithms rsa-sha2-512"),
     }
     return Shown(hosts, keys, folder)
 

@@ -239,7 +239,7 @@ def test_invalid_fact_fails_only_its_host(case: str, job: Job, tmp_path: Path) -
 
 OTHERS_TASK = honest_answer("run.status", OTHER, {}).value["tasks"][0]
 OTHERS_STATE = honest_answer("run.status", OTHER, {}).value["host_state"]
-NEWS: dict[str, list[Any]] = {
+FALSE_EVENTS: dict[str, list[Any]] = {
     "no news at all": [],
     "garbage": [{"task": "worker:0"}],
     "an unknown word": [{"host_state": {**OTHERS_STATE, "host": LIAR, "phase": "asleep"}}],
@@ -251,14 +251,14 @@ NEWS: dict[str, list[Any]] = {
 
 
 @pytest.mark.fault("59 news that make no sense, while a launch waits")
-@pytest.mark.parametrize("case", NEWS)
+@pytest.mark.parametrize("case", FALSE_EVENTS)
 def test_nonsense_does_not_delay_follower_of_run(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # After NaN the connection is closed, so the follower waits this long for the host to answer
-    # again.
+    # A frame with NaN closes the connection. The follower then waits this long for the host to
+    # answer again.
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
-    answer = HonestAnswer([(item, b"") for item in NEWS[case]], {})
+    answer = HonestAnswer([(item, b"") for item in FALSE_EVENTS[case]], {})
     events: list[Event] = []
     lines: list[LogLine] = []
     stop = threading.Event()

@@ -46,7 +46,7 @@ class Operator:
 
     def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.fleet, self.root, self._monkeypatch = fleet, root, monkeypatch
-        self.told: list[Any] = []
+        self.events: list[Any] = []
         (root / "code").mkdir()
         self.program(FOREVER)
         self.job = Job(
@@ -79,13 +79,13 @@ class Operator:
             holder={"user": "me", "pid": 1},
             **fields,
         )
-        return launch(asked, self.fleet, RunStore(self.root / "store"), self.told.append)
+        return launch(asked, self.fleet, RunStore(self.root / "store"), self.events.append)
 
     def left(self, run: str) -> dict[str, list[int]]:
         return self.fleet.alive(run, self.job.name)
 
     def has_given_up(self, run: str, host: str) -> bool:
-        """Return True if nothing is left on the host of what it prepared for the run."""
+        """Return True if the host has removed everything that it prepared for the run."""
         return not os.path.exists(self.fleet.paths(host, self.job.name, run).run_dir)
 
     def phase(self, run: str, host: str) -> str:

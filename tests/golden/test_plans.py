@@ -129,7 +129,7 @@ def drop_defaults(value: Any, encoded: Any) -> Any:
     """Return `encoded` (the JSON form of `value`) without the dataclass fields that have their
     default value.
 
-    `value` is a plan or a value in it.
+    `value` is a plan or a part of one.
     """
     if dataclasses.is_dataclass(value):
         return {

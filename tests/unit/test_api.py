@@ -68,40 +68,40 @@ def flags_of(verb: str) -> dict[str, Any]:
     """Return {field: default} of the verb's flags."""
     record = import_module(f"tfdeploy.cli.arguments.{verb}").Flags
     return {
-        each.name: each.default
-        for each in fields(record)
-        if each.name != "after_dashes" or record.takes_command
+        flag_field.name: flag_field.default
+        for flag_field in fields(record)
+        if flag_field.name != "after_dashes" or record.takes_command
     }
 
 
 @pytest.mark.parametrize("verb", CALLABLES)
-def test_flags_are_keywords_of_the_same_name_and_default(verb: str) -> None:
+def test_keywords_have_names_and_defaults_of_flags(verb: str) -> None:
     flags = {
         OTHER_NAMES.get(name, name): default
         for name, default in flags_of(verb).items()
         if (verb, name) not in LEFT_OUT
     }
-    for each in CALLABLES[verb]:
+    for api_callable in CALLABLES[verb]:
         keywords = {
             name: keyword.default
-            for name, keyword in inspect.signature(each).parameters.items()
+            for name, keyword in inspect.signature(api_callable).parameters.items()
             if name not in NO_FLAG
         }
         assert keywords == flags, "docs/api.md, and LEFT_OUT above with the reason"
 
 
-def test_every_flag_that_is_left_out_exists() -> None:
+def test_every_omitted_flag_exists() -> None:
     assert {(verb, name) for verb, name in LEFT_OUT if name not in flags_of(verb)} == set()
 
 
-def test_run_takes_what_its_methods_do_not() -> None:
-    taken = inspect.signature(tfdeploy.Run).parameters
-    common = {each.name: each.default for each in fields(CommonFlags)}
+def test_run_has_keywords_that_its_methods_lack() -> None:
+    parameters = inspect.signature(tfdeploy.Run).parameters
+    common = {flag_field.name: flag_field.default for flag_field in fields(CommonFlags)}
     for name in ("inventory", "job", "parallel"):
-        assert taken[name].default == common[name]
+        assert parameters[name].default == common[name]
 
 
-def test_the_names_are_few_and_documented() -> None:
+def test_names_are_few_and_documented() -> None:
     assert len(tfdeploy.__all__) <= MOST_NAMES
     page = (ROOT / "docs/api.md").read_text()
     for name in tfdeploy.__all__:
@@ -113,7 +113,7 @@ def test_the_names_are_few_and_documented() -> None:
         tfdeploy.frobnicate  # noqa: B018
 
 
-def test_the_package_alone_imports_nothing() -> None:
+def test_importing_package_loads_no_other_module() -> None:
     program = (
         "import sys; before = set(sys.modules); import tfdeploy; "
         "print(sorted(set(sys.modules) - before))"
@@ -136,7 +136,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_files_are_found_named_and_varied(project: Path) -> None:
+def test_job_and_inventory_are_found_or_named(project: Path) -> None:
     assert tfdeploy.Job.load().command == ("python", "train.py")
     assert [host.name for host in tfdeploy.Inventory.load().hosts] == ["n1"]
     (project / "b.yaml").write_text("hosts: {n2: {address: 192.0.2.2}}\n")
@@ -147,7 +147,7 @@ def test_files_are_found_named_and_varied(project: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keywords", "what"),
+    ("keywords", "message"),
     [
         ({"mode": "asnyc"}, "'asnyc'"),
         ({"ps": 0}, "1 or more"),
@@ -157,17 +157,17 @@ def test_files_are_found_named_and_varied(project: Path) -> None:
         ({"limit": "n7"}, "n7"),
     ],
 )
-def test_wrong_values_are_refused_before_any_host_is_asked(
-    project: Path, capfd: pytest.CaptureFixture[str], keywords: Any, what: str
+def test_wrong_values_are_refused_before_any_host_is_contacted(
+    project: Path, capfd: pytest.CaptureFixture[str], keywords: Any, message: str
 ) -> None:
     for call in (tfdeploy.plan, tfdeploy.launch):
-        with pytest.raises(UsageError, match=what) as raised:
+        with pytest.raises(UsageError, match=message) as raised:
             call(**keywords)
         assert raised.value.where and raised.value.next
     assert capfd.readouterr() == ("", "")
 
 
-def test_messages_are_logged_and_not_printed(
+def test_messages_are_logged_not_printed(
     project: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     shared = project / "shared.yaml"
@@ -186,7 +186,7 @@ def text_of(table: Table) -> str:
     return drawn.get()
 
 
-def test_the_table_has_the_state_the_tasks_and_no_control_characters() -> None:
+def test_table_has_state_and_tasks_but_no_control_characters() -> None:
     reason = "\x1b]0;title\x07[red]starts again"
     ill = statuses(("worker:1", "running", None, {"up": True, "reason": reason}))
     view = run_view(PLAN, hosts(), {**RUNNING, **ill})
@@ -210,7 +210,7 @@ class Notebook:
         self.shown.append(table)
 
 
-def test_tables_replace_each_other_in_a_notebook(
+def test_tables_replace_each_other_in_notebook(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     notebook, module = Notebook(), ModuleType("IPython.display")
@@ -222,7 +222,7 @@ def test_tables_replace_each_other_in_a_notebook(
     assert notebook.shown == tables and capfd.readouterr() == ("", "")
 
 
-def test_tables_replace_each_other_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tables_replace_each_other_on_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     out = io.StringIO()
     monkeypatch.setattr("rich._console", Console(file=out, force_terminal=True, width=120))
     draw_tables(iter([Table("first"), Table("second")]))

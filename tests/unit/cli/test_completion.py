@@ -109,7 +109,7 @@ def write_script(shell: str, tmp_path: Path) -> Path:
 
 
 def run_shell(shell: str, text: str, *args: str, path: str = "/nowhere") -> list[str]:
-    """Return the lines that the shell prints. It finds no program, because it must start none."""
+    """Return the lines that the shell prints. PATH leads nowhere: completion must start no program."""
     program = next(
         str(file) for folder in os.get_exec_path() if (file := Path(folder) / shell).exists()
     )

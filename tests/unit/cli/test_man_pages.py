@@ -20,7 +20,7 @@ TIMEOUT_S = 120
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return {page: its path}. No installed package is needed, as in an isolated build."""
+    """Return {page: its path}. The build uses no installed package, like an isolated build."""
     folder = tmp_path_factory.mktemp("man")
     command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "man_pages.py"), str(folder)]
     subprocess.run(command, check=True, timeout=TIMEOUT_S)

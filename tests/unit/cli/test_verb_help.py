@@ -60,8 +60,8 @@ def test_example_is_valid_command_line(line: str) -> None:
 
 @pytest.mark.parametrize("prog", PROGRAMS)
 def test_help_imports_few_modules(prog: str) -> None:
-    """The help should take at most 60 ms of CPU more than an empty interpreter. These modules would
-    take a large part of that."""
+    """The help should take at most 60 ms of CPU more than an empty interpreter. These modules alone
+    would take much of that time."""
     code = f"""
 import sys
 from tfdeploy.cli.main import main

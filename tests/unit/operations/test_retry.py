@@ -21,7 +21,7 @@ RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 
 
 class Fleet:
-    """A fleet. `at` has the number of the first call that each host answers."""
+    """A fleet. `first_answers` has the number of the first call that each host answers."""
 
     def __init__(self, **first_answers: int) -> None:
         self.at, self.asked = first_answers, Counter[str]()

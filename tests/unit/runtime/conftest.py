@@ -24,7 +24,7 @@ SITE = ROOT / "tfdeploy" / "runtime" / "site"
 PROGRAMS = ROOT / "tests" / "lab" / "programs"
 
 
-def environment(task=None, mode="async", **more):
+def environment(task=None, mode="async", **variables):
     """Return the environment of this process without the variables of a task in which pytest itself
     runs.
 
@@ -49,7 +49,7 @@ def environment(task=None, mode="async", **more):
             TFDEPLOY_TASK_INDEX=index,
             TFDEPLOY_TASK_MODE=mode,
         )
-    env.update(more)
+    env.update(variables)
     return env
 
 
@@ -75,8 +75,8 @@ def run_python(tmp_path):
     A call is run_python(code, task=..., paths=[...]).
     """
 
-    def run(code, *, task="worker:0", paths=(), timeout_s=DEADLINE_S, **more):
-        env = environment(task, **more)
+    def run(code, *, task="worker:0", paths=(), timeout_s=DEADLINE_S, **variables):
+        env = environment(task, **variables)
         env["PYTHONPATH"] = os.pathsep.join([env["PYTHONPATH"], *map(str, paths)])
         argv = [sys.executable, "-c", code]
         return subprocess.run(
@@ -101,7 +101,7 @@ class Cluster:
         ]
         self.processes = {}
 
-    def start(self, task, program, *args, **more):
+    def start(self, task, program, *args, **variables):
         role, index = task.split(":")
         cwd = self.cwd(task)
         cwd.mkdir(exist_ok=True)
@@ -117,7 +117,7 @@ class Cluster:
             self.processes[task] = subprocess.Popen(
                 argv,
                 cwd=cwd,
-                env=environment(task, self.mode, TFDEPLOY_TASK_FOLDER=str(cwd), **more),
+                env=environment(task, self.mode, TFDEPLOY_TASK_FOLDER=str(cwd), **variables),
                 stdout=log,
                 stderr=log,
                 start_new_session=True,
@@ -155,14 +155,14 @@ def start_cluster(tmp_path):
 
     The tasks of all clusters are killed at the end of the test.
     """
-    made = []
+    clusters = []
 
     def start(mode, *, ps=1, workers=2):
-        made.append(Cluster(tmp_path, mode, ps, workers))
-        return made[-1]
+        clusters.append(Cluster(tmp_path, mode, ps, workers))
+        return clusters[-1]
 
     yield start
-    for cluster in made:
+    for cluster in clusters:
         cluster.close()
 
 

@@ -55,7 +55,7 @@ def append(log, *texts):
         file.write(b"".join(texts))
 
 
-def test_reports_are_read_from_what_is_appended(tmp_path):
+def test_only_appended_reports_are_read(tmp_path):
     log = tmp_path / "out.log"
     append(log, REPORT.replace(b"492354", b"1"))
     lines = read(log, 2)
@@ -64,7 +64,7 @@ def test_reports_are_read_from_what_is_appended(tmp_path):
 
 
 @pytest.mark.parametrize("cut", [10, 200, len(REPORT) - 30])
-def test_a_report_may_lie_across_two_reads(tmp_path, monkeypatch, cut):
+def test_report_may_span_two_reads(tmp_path, monkeypatch, cut):
     monkeypatch.setattr(blocked_step, "_CHUNK_BYTES", 20_000 + cut)
     log = tmp_path / "out.log"
     append(log)
@@ -73,7 +73,7 @@ def test_a_report_may_lie_across_two_reads(tmp_path, monkeypatch, cut):
     assert lines() == [STEP]
 
 
-def test_a_log_is_followed_to_its_next_segment(tmp_path):
+def test_log_is_followed_to_next_segment(tmp_path):
     log = tmp_path / "out.log"
     append(log)
     lines = read(log, 2)
@@ -83,7 +83,7 @@ def test_a_log_is_followed_to_its_next_segment(tmp_path):
     assert lines() == [STEP, 6]
 
 
-def test_a_number_has_the_wire_format_of_protocol_buffers():
+def test_number_has_wire_format_of_protocol_buffers():
     assert blocked_step._encode_number(2, 300) == b"\x10\xac\x02"
     assert blocked_step._encode_number(1, 127) == b"\x08\x7f"
 
@@ -104,7 +104,7 @@ with tf.Graph().as_default(), tf.Session(server.target) as session:
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_a_server_outlives_the_end_of_a_step_that_it_does_not_know(run_python):
+def test_server_survives_end_of_unknown_step(run_python):
     done = run_python(UNKNOWN_STEP.format(root=str(ROOT)))
     assert done.stdout == "alive 1\n", done.stderr
 
@@ -127,7 +127,7 @@ def seed_library(tmp_path):
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_a_step_that_its_own_task_rejected_is_done_once(start_cluster, seed_library):
+def test_step_rejected_by_own_task_runs_once(start_cluster, seed_library):
     """Test the blocked step in one cluster without the patch and in one with it.
 
     TensorFlow itself reports the blocked step only after two minutes.

@@ -37,12 +37,12 @@ def task(monkeypatch):
         ("worker", "", "async", None),
     ],
 )
-def test_filters_of_a_task(task, role, index, mode, filters):
+def test_filters_of_task(task, role, index, mode, filters):
     task(role, index, mode)
     assert device_filters.own_filters() == filters
 
 
-def test_a_program_with_the_synchronous_optimizer_gets_none(task, monkeypatch):
+def test_program_with_synchronous_optimizer_gets_no_filters(task, monkeypatch):
     monkeypatch.setattr(synchronous, "_has_optimizer", [True])
     assert device_filters.own_filters() is None
 
@@ -92,7 +92,7 @@ def session():
 
 
 @pytest.mark.parametrize("target", ["grpc://localhost:2222", b"grpc://localhost:2222"])
-def test_the_programs_configuration_is_copied_not_changed(task, session, target):
+def test_configuration_of_program_is_copied_and_not_changed(task, session, target):
     given = Config(name="mine")
     used = device_filters.add_filters(session, target, None, given)
     assert (used.name, used.device_filters) == ("mine", ["/job:ps", "/job:worker/task:1"])
@@ -103,9 +103,12 @@ def test_the_programs_configuration_is_copied_not_changed(task, session, target)
     )
 
 
-def test_left_as_it_is(task, session):
-    own = Config(["/job:ps"])
-    assert device_filters.add_filters(session, "grpc://a:1", None, own) is own
+def test_unchanged_sessions(task, session):
+    config_with_filters = Config(["/job:ps"])
+    assert (
+        device_filters.add_filters(session, "grpc://a:1", None, config_with_filters)
+        is config_with_filters
+    )
     assert device_filters.add_filters(session, "", None, None) is None
     assert device_filters.add_filters(session, None, None, None) is None
     assert device_filters.add_filters(session, "grpc://a:1", None, "not a config") == "not a config"
@@ -134,25 +137,23 @@ class Base:
         ("worker", "/job:worker/task:0", []),
     ],
 )
-def test_operations_made_after_the_session_count_at_its_first_run(
-    task, session, role, later, filters
-):
+def test_operations_added_before_first_run_are_considered(task, session, role, later, filters):
     task(role)
     deleted = []
     session.BaseSession = type("BaseSession", (Base,), {"__init__": Base.__init__})
     session.tf_session = types.SimpleNamespace(TF_DeleteSession=deleted.append)
     device_filters.apply(session)
-    made = session.BaseSession("grpc://a:1", session.graph, Config())
+    new_session = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
-    made._extend_graph()
+    new_session._extend_graph()
     # The patch ignores a device that is added after the first run, and leaves it to TensorFlow.
     session.graph.devices = ["/job:worker/task:7"]
-    made._extend_graph()
-    assert (made._session, made.extended) == (filters, 2)
+    new_session._extend_graph()
+    assert (new_session._session, new_session.extended) == (filters, 2)
     assert deleted == ([] if filters else [device_filters.own_filters()])
 
 
-def test_an_error_of_ours_leaves_the_session_as_the_program_asked(task, session, capsys):
+def test_error_in_patch_leaves_session_unchanged(task, session, capsys):
     class BaseSession:
         def __init__(self, target="", graph=None, config=None):
             self.made = (target, graph, config)

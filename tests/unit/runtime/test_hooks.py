@@ -30,15 +30,13 @@ USE = (
 )
 
 
-def test_the_patch_runs_after_the_module(run_python, fake_tensorflow):
+def test_patch_runs_after_import_of_module(run_python, fake_tensorflow):
     done = run_python(USE, paths=[fake_tensorflow({SAVER: FAKE_SAVER})])
     assert done.stdout == "whole whole\n"
     assert done.stderr.count("tfdeploy: Saver(sharded=True)") == 1
 
 
-def test_only_the_task_that_saves_says_so_and_the_default_is_replaced_in_silence(
-    run_python, fake_tensorflow
-):
+def test_only_saving_task_prints_message(run_python, fake_tensorflow):
     folder = fake_tensorflow({SAVER: FAKE_SAVER})
     assert run_python(USE, task="worker:1", paths=[folder]).stderr == ""
     code = (
@@ -48,12 +46,12 @@ def test_only_the_task_that_saves_says_so_and_the_default_is_replaced_in_silence
     assert (done.stdout, done.stderr) == ("whole\n", "")
 
 
-def test_without_a_run_id_nothing_is_changed(run_python, fake_tensorflow):
+def test_nothing_changes_without_run_id(run_python, fake_tensorflow):
     done = run_python(USE, task=None, paths=[fake_tensorflow({SAVER: FAKE_SAVER})])
     assert (done.stdout, done.stderr) == ("sharded sharded\n", "")
 
 
-def test_the_module_looks_as_if_nothing_had_happened(run_python, fake_tensorflow):
+def test_patched_module_looks_unchanged(run_python, fake_tensorflow):
     code = (
         "import inspect, tensorflow.python.training.saver as s\n"
         "print(type(s.__loader__).__name__, s.__spec__.loader is s.__loader__, 'class Saver' in "
@@ -65,9 +63,7 @@ def test_the_module_looks_as_if_nothing_had_happened(run_python, fake_tensorflow
     )
 
 
-def test_another_finder_that_asks_from_the_start_gets_an_answer_and_the_patch_runs_once(
-    run_python, fake_tensorflow
-):
+def test_other_finder_works_and_patch_runs_once(run_python, fake_tensorflow):
     code = (
         "import importlib.util, sys\n"
         "class Other:\n"
@@ -85,7 +81,7 @@ def test_another_finder_that_asks_from_the_start_gets_an_answer_and_the_patch_ru
     assert run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout == "True False\n"
 
 
-def test_reload_patches_again(run_python, fake_tensorflow):
+def test_reload_patches_module_again(run_python, fake_tensorflow):
     code = USE + "; import importlib; importlib.reload(s); print(s.Saver(sharded=True).saver_def)"
     assert (
         run_python(code, paths=[fake_tensorflow({SAVER: FAKE_SAVER})]).stdout
@@ -103,7 +99,7 @@ def test_reload_patches_again(run_python, fake_tensorflow):
         ("tensorflow.python.client.session", "device_filters"),
     ],
 )
-def test_a_tensorflow_that_we_do_not_know_works_unpatched_and_one_line_says_so(
+def test_unknown_tensorflow_works_unpatched_with_message(
     run_python, fake_tensorflow, module, patch
 ):
     folder = fake_tensorflow({module.replace(".", "/") + ".py": "answer = 42"})
@@ -113,7 +109,7 @@ def test_a_tensorflow_that_we_do_not_know_works_unpatched_and_one_line_says_so(
     assert done.stderr.count("\n") == 1
 
 
-def test_an_import_that_fails_by_itself_fails_as_ever(run_python, fake_tensorflow):
+def test_failing_import_fails_as_without_hook(run_python, fake_tensorflow):
     folder = fake_tensorflow({SAVER: "1 / 0"})
     code = (
         "try:\n    import tensorflow.python.training.saver\nexcept ZeroDivisionError:\n    "

@@ -46,8 +46,8 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int
 
     def read(folder: str) -> int:
         places = {
-            each.parent.name: f"data/{each.parent.name}"
-            for each in tmp_path.glob("job/data/*/t10k-labels*")
+            label_file.parent.name: f"data/{label_file.parent.name}"
+            for label_file in tmp_path.glob("job/data/*/t10k-labels*")
         }
         (run / "plan.json").write_text(
             json.dumps({"data": {**places, "words": "data/words/list.txt"}})
@@ -57,14 +57,14 @@ def read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], int
     return read
 
 
-def test_the_programs_folder_comes_first(read: Callable[[str], int], tmp_path: Path) -> None:
+def test_folder_of_program_takes_precedence(read: Callable[[str], int], tmp_path: Path) -> None:
     idx.write(tmp_path / "MNIST_data", train=20, test=10)
     idx.write(tmp_path / "job" / "data" / "mnist", train=20, test=5)
     assert read("MNIST_data") == 10
 
 
 @pytest.mark.parametrize("folder", ["MNIST_data", "/nowhere/tmp/data"])
-def test_a_data_set_is_found_whatever_folder_the_program_names(
+def test_data_set_is_found_for_any_folder_in_program(
     read: Callable[[str], int], tmp_path: Path, folder: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     idx.write(tmp_path / "job" / "data" / "mnist", train=20, test=5)
@@ -76,18 +76,18 @@ def test_a_data_set_is_found_whatever_folder_the_program_names(
 
 
 @pytest.mark.parametrize(
-    ("folder", "sets", "said"),
+    ("folder", "sets", "message"),
     [
         ("./MNIST_data/", (), "or put them into MNIST_data of the code"),
         ("/nowhere/tmp/data", (), "whatever folder the program names: "),
         ("MNIST_data", ("digits", "fashion"), "`data: {mnist: FOLDER}`"),
     ],
 )
-def test_without_it_or_with_several_the_error_says_where_to_put_the_files(
-    read: Callable[[str], int], tmp_path: Path, folder: str, sets: tuple[str, ...], said: str
+def test_error_without_unique_data_set_says_where_to_put_files(
+    read: Callable[[str], int], tmp_path: Path, folder: str, sets: tuple[str, ...], message: str
 ) -> None:
     for name in sets:
         idx.write(tmp_path / "job" / "data" / name, train=20, test=5)
     with pytest.raises(FileNotFoundError) as error:
         read(folder)
-    assert said in str(error.value)
+    assert message in str(error.value)

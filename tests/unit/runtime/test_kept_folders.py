@@ -19,7 +19,7 @@ END = """
 print(os.path.islink("out/logs"), sorted(os.listdir("out/logs")), os.listdir("w/job/keep/logs"))
 """
 FRESH = "False ['new'] ['model']"
-SAID = (
+MESSAGE = (
     "tfdeploy: out/logs is a `keep` folder: what earlier runs saved there is set aside, not "
     "deleted\n"
 )
@@ -43,13 +43,13 @@ HAS_TENSORFLOW = importlib.util.find_spec("tensorflow") is not None
         "shutil.move(logs, 'old')",
     ],
 )
-def test_the_program_gets_a_fresh_folder_and_what_was_kept_stays(run_python, deletes):
+def test_program_gets_empty_folder_and_kept_files_remain(run_python, deletes):
     done = run_python(f"{BEGIN}{deletes}\n{NEW}\n{END}", TFDEPLOY_TASK_JOB="job")
     assert done.stdout.splitlines() == [FRESH], done.stderr
-    assert done.stderr == (SAID if "rmtree" in deletes else "")
+    assert done.stderr == (MESSAGE if "rmtree" in deletes else "")
 
 
-def test_another_link_is_refused_as_ever_and_a_folder_is_deleted(run_python):
+def test_other_link_is_refused_and_folder_is_deleted(run_python):
     code = (
         BEGIN.replace("w/job/keep", "w/other/keep")
         + "os.makedirs('some/thing'); shutil.rmtree('some')\nprint(sorted(os.listdir('.')))\n"
@@ -64,7 +64,7 @@ def test_another_link_is_refused_as_ever_and_a_folder_is_deleted(run_python):
 
 @pytest.mark.tensorflow
 @pytest.mark.skipif(not HAS_TENSORFLOW, reason="TensorFlow is not installed")
-def test_the_same_by_tensorflow(run_python):
+def test_folder_deleted_by_tensorflow(run_python):
     """Test a program that deletes the folder with a function of TensorFlow.
 
     Without the patch, TensorFlow deletes all files in `keep` and then raises
@@ -75,9 +75,9 @@ def test_the_same_by_tensorflow(run_python):
         "tf.io.gfile.rmtree(logs + '/')",
         "tf.io.gfile.rmtree('out')",
     ]
-    again = "shutil.rmtree('out'); shutil.rmtree('w')\n"
+    second_deletion = "shutil.rmtree('out'); shutil.rmtree('w')\n"
     code = "import tensorflow as tf\n" + "".join(
-        f"{BEGIN}{case}\ntf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n{END}{again}"
+        f"{BEGIN}{case}\ntf.io.gfile.makedirs(logs); open(logs + '/new', 'w').close()\n{END}{second_deletion}"
         for case in cases
     )
     done = run_python(code, TFDEPLOY_TASK_JOB="job")

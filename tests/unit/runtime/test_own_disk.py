@@ -30,9 +30,7 @@ ITS_OWN = "('/job:ps', True)"
         ("async", "worker:0", None),
     ],
 )
-def test_the_chief_of_a_coordinator_saves_on_its_own_disk(
-    run_python, fake_tensorflow, mode, task, device
-):
+def test_chief_of_coordinator_saves_on_own_disk(run_python, fake_tensorflow, mode, task, device):
     folder = fake_tensorflow({"tensorflow/python/checkpoint/checkpoint_options.py": FAKE})
     done = run_python(PROGRAM, task=task, mode=mode, paths=[folder])
     assert done.stdout.splitlines() == [str((device, False)), str((device, True)), ITS_OWN], (

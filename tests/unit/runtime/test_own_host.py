@@ -49,15 +49,22 @@ def address_of(name):
         return "none"
 
 
-def test_an_address_or_a_name(asked):
+def test_host_given_as_address_or_name(asked):
     real = socket.gethostname()
-    told, others, said = asked("10.1.0.6")
-    assert (told[0], told[1], others) == (real, "10.1.0.6", real)
-    assert said == "tfdeploy: the program is told that its host is 10.1.0.6, as in its own lists\n"
-    told, others, _ = asked("pc-02")
-    assert (told[0], told[1], told[2], others) == ("pc-02", address_of(real), "pc-02", real)
+    host_in_program, host_elsewhere, message = asked("10.1.0.6")
+    assert (host_in_program[0], host_in_program[1], host_elsewhere) == (real, "10.1.0.6", real)
+    assert (
+        message == "tfdeploy: the program is told that its host is 10.1.0.6, as in its own lists\n"
+    )
+    host_in_program, host_elsewhere, _ = asked("pc-02")
+    assert (host_in_program[0], host_in_program[1], host_in_program[2], host_elsewhere) == (
+        "pc-02",
+        address_of(real),
+        "pc-02",
+        real,
+    )
 
 
-def test_nothing_where_the_plan_says_nothing_or_the_programs_cluster_stands(asked):
+def test_host_name_is_unchanged_without_plan_or_with_cluster_of_program(asked):
     assert asked("")[0][0] == socket.gethostname()
     assert asked("pc-02", "program")[0][0] == socket.gethostname()

@@ -20,7 +20,7 @@ SERVES = STARTS + "from tensorflow.python.client.session import BaseSession\nBas
 WAITS = "tfdeploy: this ps is done; it waits for the end of the run\n"
 
 
-def test_it_waits_until_it_is_told_to_end(task_environment, fake_tensorflow):
+def test_ps_waits_until_told_to_end(task_environment, fake_tensorflow):
     env = task_environment("ps:0", "sync", paths=[fake_tensorflow(TENSORFLOW)])
     started = subprocess.Popen(
         [sys.executable, "-c", SERVES + "import sys; sys.exit()"],
@@ -46,13 +46,13 @@ def test_it_waits_until_it_is_told_to_end(task_environment, fake_tensorflow):
         ("worker:1", "async", SERVES, 0),
     ],
 )
-def test_what_ends_at_once(run_python, fake_tensorflow, task, mode, code, exit_code):
+def test_tasks_that_end_immediately(run_python, fake_tensorflow, task, mode, code, exit_code):
     done = run_python(code, task=task, mode=mode, paths=[fake_tensorflow(TENSORFLOW)])
     assert done.returncode == exit_code
     assert WAITS not in done.stderr
 
 
-def test_a_child_of_the_ps_ends(task_environment, fake_tensorflow):
+def test_child_of_ps_ends(task_environment, fake_tensorflow):
     forks = "import os, sys\nif not os.fork(): sys.exit()\n"
     forks += "print(os.waitstatus_to_exitcode(os.wait()[1]), file=sys.stderr); os._exit(0)"
     env = task_environment("ps:0", "sync", paths=[fake_tensorflow(TENSORFLOW)])

@@ -54,7 +54,7 @@ def run_planned(run_python, fake_tensorflow):
 
 
 @pytest.mark.parametrize(
-    ("written", "becomes", "said"),
+    ("written", "expected", "messages"),
     [
         (
             {"ps": ["localhost:2222"], "worker": ["localhost:2223", "localhost:2224"]},
@@ -109,14 +109,16 @@ def run_planned(run_python, fake_tensorflow):
     ],
     ids=lambda value: "-".join(value) if isinstance(value, dict) else None,
 )
-def test_what_becomes_of_a_cluster(run_planned, written, becomes, said):
+def test_replacement_of_cluster(run_planned, written, expected, messages):
     done = run_planned(MAKE.format(written))
-    assert json.loads(done.stdout) == becomes
-    assert len(done.stderr.splitlines()) == len(said)
-    assert all(one in done.stderr.splitlines()[at] for at, one in enumerate(said))
+    assert json.loads(done.stdout) == expected
+    assert len(done.stderr.splitlines()) == len(messages)
+    assert all(
+        message in done.stderr.splitlines()[number] for number, message in enumerate(messages)
+    )
 
 
-def test_a_master_is_the_plans_chief(run_planned):
+def test_master_is_chief_of_plan(run_planned):
     plan = {"chief": ["10.0.0.9:1"], "worker": ["10.0.0.2:1"]}
     done = run_planned(
         MAKE.format({"master": ["a:1"], "worker": ["a:2"]}), TF_CONFIG=tf_config(plan)
@@ -128,12 +130,12 @@ def test_a_master_is_the_plans_chief(run_planned):
     "env",
     [{"TFDEPLOY_TASK_CLUSTER": "program"}, {"TFDEPLOY_TASK_CLUSTER": None}, {"TF_CONFIG": None}],
 )
-def test_a_program_whose_cluster_stands_or_that_has_no_plan_is_left_alone(run_planned, env):
+def test_program_with_kept_cluster_or_without_plan_is_unchanged(run_planned, env):
     done = run_planned(MAKE.format({"ps": ["localhost:1"]}), **env)
     assert (done.stdout, done.stderr) == ('{"ps": ["localhost:1"]}\n', "")
 
 
-def test_it_is_said_once_and_holds_when_the_program_changes_tf_config(run_planned):
+def test_message_is_printed_once_and_plan_survives_change_of_tf_config(run_planned):
     code = (
         "import os; os.environ['TF_CONFIG'] = '{}'\n"
         "import tensorflow.python.training.server_lib as s\n"
@@ -162,7 +164,7 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
 
 
 @pytest.mark.parametrize(
-    ("given", "cluster", "task", "started", "said"),
+    ("given", "cluster", "task", "started", "message"),
     [
         (
             "cluster, 'worker', 0",
@@ -214,17 +216,15 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
         ("cluster, 'worker'", WRITTEN, ("worker", 1), "worker None None", ""),
     ],
 )
-def test_a_server_is_of_the_task_that_the_plan_has_here(
-    run_planned, given, cluster, task, started, said
-):
+def test_server_belongs_to_planned_task(run_planned, given, cluster, task, started, message):
     done = run_planned(
         OWN_PLACE.format(cluster=cluster, given=given),
         TF_CONFIG=tf_config(role=task[0], index=task[1]),
     )
     # The program starts a second server, which tfdeploy leaves as it is.
     assert done.stdout.splitlines() == [started, "worker 0 None"], done.stderr
-    told = [line for line in done.stderr.splitlines() if "starts the server" in line]
-    assert said in "".join(told) if said else not told
+    server_messages = [line for line in done.stderr.splitlines() if "starts the server" in line]
+    assert message in "".join(server_messages) if message else not server_messages
 
 
 FILTERS = """
@@ -253,7 +253,7 @@ print(device_filters.own_filters())
         ),
     ],
 )
-def test_device_filters_have_the_programs_names(run_planned, cluster, plan, place, filters):
+def test_device_filters_have_names_of_program(run_planned, cluster, plan, place, filters):
     job, index = place
     role = {"work": "worker"}.get(job, job)
     code = FILTERS.format(cluster=cluster, job=job, index=index)
@@ -272,14 +272,14 @@ TARGETS = (
 )
 
 
-def test_a_session_opens_on_the_planned_address_of_the_one_that_is_written(run_planned):
+def test_session_connects_to_planned_address(run_planned):
     lines = run_planned(TARGETS).stdout.splitlines()
     assert lines[0] == "grpc://10.0.0.3:2300 grpc://10.0.0.2:2300 grpc://other:1 ''"
     # This server is in the process itself, so its address is localhost.
     assert lines[1] == "grpc://localhost:2222"
 
 
-def test_the_client_of_an_ingraph_run_finds_a_server_whatever_it_has_written(run_planned):
+def test_client_of_ingraph_run_finds_server(run_planned):
     code = (
         "import tensorflow.python.client.session as "
         "c\nprint(c.BaseSession('grpc://localhost:2222').target)"
@@ -311,7 +311,7 @@ print(resolver.cluster_spec().as_dict()["worker"], resolver.task_id)
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_what_becomes_of_them_in_the_real_one(run_python):
+def test_replacement_with_real_tensorflow(run_python):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -329,7 +329,7 @@ def test_what_becomes_of_them_in_the_real_one(run_python):
         "/job:ps/task:0",
         f"{plan['worker']} 0",
     ], done.stderr[-3000:]
-    said = [line for line in done.stderr.splitlines() if line.startswith("tfdeploy:")]
-    assert len(said) == 4, said
-    assert "written for 3 of the job worker, the plan has 2" in said[1]
-    assert "TF_CONFIG written by the program" in said[3]
+    messages = [line for line in done.stderr.splitlines() if line.startswith("tfdeploy:")]
+    assert len(messages) == 4, messages
+    assert "written for 3 of the job worker, the plan has 2" in messages[1]
+    assert "TF_CONFIG written by the program" in messages[3]

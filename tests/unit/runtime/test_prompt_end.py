@@ -42,9 +42,9 @@ def coordinator(monkeypatch):
         {"join": Coordinator.join, "request_stop": Coordinator.request_stop},
     )
     prompt_end.apply(types.SimpleNamespace(Coordinator=cls))
-    made = cls()
-    made.stop.set()
-    return made
+    new_coordinator = cls()
+    new_coordinator.stop.set()
+    return new_coordinator
 
 
 @pytest.fixture
@@ -52,20 +52,22 @@ def blocked():
     """Return a function blocked(name), which starts a daemon thread that ends only with the
     test.
     """
-    over, threads = threading.Event(), []
+    finished, threads = threading.Event(), []
 
     def start(name, lives_s=None):
-        threads.append(threading.Thread(target=over.wait, args=(lives_s,), name=name, daemon=True))
+        threads.append(
+            threading.Thread(target=finished.wait, args=(lives_s,), name=name, daemon=True)
+        )
         threads[-1].start()
         return threads[-1]
 
     yield start
-    over.set()
+    finished.set()
     for thread in threads:
         thread.join()
 
 
-def test_a_blocked_queue_runner_is_left_after_the_cap(coordinator, blocked):
+def test_blocked_queue_runner_is_not_awaited_after_limit(coordinator, blocked):
     coordinator._registered_threads = {
         blocked("QueueRunnerThread-sync_token_q-sync_token_q_EnqueueMany")
     }
@@ -75,26 +77,26 @@ def test_a_blocked_queue_runner_is_left_after_the_cap(coordinator, blocked):
     assert watch.seconds < 5
 
 
-def test_a_checkpoint_that_is_being_written_keeps_its_grace(coordinator, blocked):
+def test_writing_of_checkpoint_keeps_full_grace_period(coordinator, blocked):
     saving = blocked("Thread-7 (saving)", lives_s=0.3)
     coordinator.join([saving, blocked("QueueRunnerThread-q")], 100)
     assert not saving.is_alive()
     assert coordinator.joined == (0.0, True)
 
 
-def test_another_thread_that_never_ends_is_an_error_as_ever(coordinator, blocked):
+def test_other_endless_thread_is_error(coordinator, blocked):
     coordinator.join([blocked("Thread-7")], 0.1)
     grace_s, ignored = coordinator.joined
     assert grace_s == 0.0 and ignored is False
 
 
-def test_all_ended_is_joined_as_the_program_asked(coordinator):
+def test_ended_threads_are_joined_unchanged(coordinator):
     coordinator.join(None, 120)
     grace_s, ignored = coordinator.joined
     assert 119 < grace_s <= 120 and ignored is False
 
 
-def test_in_asynchronous_training_nothing_is_changed(coordinator, monkeypatch, blocked):
+def test_asynchronous_training_is_unchanged(coordinator, monkeypatch, blocked):
     monkeypatch.setenv("TFDEPLOY_TASK_MODE", "async")
     coordinator.join([blocked("QueueRunnerThread-q")], 77)
     assert coordinator.joined == (77, False)
@@ -124,9 +126,7 @@ class CancelledError(Exception):
         ("Thread-7", RuntimeError("Attempted to use a closed Session."), True),
     ],
 )
-def test_a_runner_whose_session_was_closed_by_the_program_has_not_failed(
-    coordinator, name, error, is_error
-):
+def test_queue_runner_of_closed_session_has_not_failed(coordinator, name, error, is_error):
     thread = threading.Thread(
         target=coordinator.request_stop, args=(error,), name=name, daemon=True
     )
@@ -177,7 +177,7 @@ class OutOfRangeError(Exception):
         ("worker", "1", ValueError("FIFOQueue '_0_sync_token_q' is closed"), False),
     ],
 )
-def test_a_worker_that_is_a_step_behind(monkeypatch, tmp_path, role, index, error, ends_well):
+def test_errors_that_mean_end_of_training(monkeypatch, tmp_path, role, index, error, ends_well):
     """Test which errors in a worker mean only that the training has ended.
 
     If the index is followed by `decided`, the run has a chief besides worker:0, and the chief has
@@ -192,7 +192,7 @@ def test_a_worker_that_is_a_step_behind(monkeypatch, tmp_path, role, index, erro
     assert left_behind.is_end_of_training(error) is ends_well
 
 
-def test_the_interpreter_then_ends_with_0_and_runs_its_exit_functions(run_python, fake_tensorflow):
+def test_interpreter_exits_with_0_and_runs_exit_functions(run_python, fake_tensorflow):
     folder = fake_tensorflow(
         {
             "tensorflow/python/training/sync_replicas_optimizer.py": "class "

@@ -26,7 +26,7 @@ class CancelledError(Exception):
 class Operation:
     def __init__(self, kind="NoOp", inputs=(), control_inputs=()):
         self.name, self.type, self.control_inputs = f"{kind}_{id(self)}", kind, control_inputs
-        self.inputs = [types.SimpleNamespace(op=one) for one in inputs]
+        self.inputs = [types.SimpleNamespace(op=operation) for operation in inputs]
 
 
 @pytest.fixture
@@ -48,23 +48,25 @@ def module(monkeypatch):
         _Callable = type("_Callable", (), {"__call__": run})
 
     operations = {}
-    made = types.SimpleNamespace(
+    stand_in = types.SimpleNamespace(
         BaseSession=BaseSession,
         errors=types.SimpleNamespace(AbortedError=AbortedError, CancelledError=CancelledError),
         tf_session=types.SimpleNamespace(TF_OperationName=lambda operation: operation.name),
     )
-    retried_step.apply(made)
+    retried_step.apply(stand_in)
 
     def step(*raised, fetch=None, targets=()):
         errors[:] = raised
-        operations.update({one.name: one for one in (fetch, *targets) if one is not None})
+        operations.update(
+            {operation.name: operation for operation in (fetch, *targets) if operation is not None}
+        )
         fetches = [] if fetch is None else [types.SimpleNamespace(oper=fetch)]
         return BaseSession()._call_tf_sessionrun(None, {}, fetches, list(targets), None)
 
     return types.SimpleNamespace(step=step, errors=errors, call=BaseSession._Callable())
 
 
-def test_a_rejected_step_is_repeated_and_the_user_reads_it_once(module, capsys):
+def test_rejected_step_is_repeated_with_one_message(module, capsys):
     assert module.step(AbortedError(REJECTION), targets=[Operation("AssignAdd")]) == 42
     assert (
         module.step(
@@ -75,7 +77,7 @@ def test_a_rejected_step_is_repeated_and_the_user_reads_it_once(module, capsys):
     assert capsys.readouterr().err.count("tfdeploy: ") == 1
 
 
-def test_a_step_that_is_cancelled_because_of_a_rejection_is_repeated(module):
+def test_step_cancelled_after_rejection_is_repeated(module):
     cancelled = CancelledError(
         "RecvFromRemoteAsync is cancelled.\nRecent warning and error logs:\nABORTED: " + REJECTION
     )
@@ -84,7 +86,7 @@ def test_a_step_that_is_cancelled_because_of_a_rejection_is_repeated(module):
         module.step(CancelledError("RecvFromRemoteAsync is cancelled."))
 
 
-def test_a_callable_is_repeated(module):
+def test_callable_is_repeated(module):
     module.errors[:] = [AbortedError(REJECTION)]
     assert module.call(1.0, run_metadata=None) == 42
 
@@ -98,13 +100,13 @@ def test_a_callable_is_repeated(module):
         [ValueError(REJECTION)],
     ],
 )
-def test_any_other_error_reaches_the_program(module, raised):
+def test_other_errors_reach_program(module, raised):
     with pytest.raises(type(raised[0])):
         module.step(*raised)
     assert module.errors == []
 
 
-def test_a_step_whose_graph_cannot_be_read_is_not_repeated(module, capsys):
+def test_step_with_unreadable_graph_is_not_repeated(module, capsys):
     with pytest.raises(AbortedError):
         module.step(AbortedError(REJECTION), targets=[types.SimpleNamespace(name=1)])
     assert "retried_step is not in effect here: AttributeError" in capsys.readouterr().err
@@ -147,7 +149,7 @@ import os; os._exit(0)
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_a_synchronous_chief_continues(run_python):
+def test_synchronous_chief_continues(run_python):
     """In this program, the queue runner of the chief takes dense and sparse gradients, and every
     seventh step is rejected before it has done anything.
     """
@@ -172,7 +174,7 @@ class Accumulators:
 @pytest.mark.parametrize(
     ("counts", "safe"), [([[1, 2]], True), ([[0, 2], [0, 2], [1, 2]], True), ([[0, 2]], False)]
 )
-def test_a_step_is_repeated_only_if_each_accumulator_gets_gradients(monkeypatch, counts, safe):
+def test_step_is_repeated_only_if_each_accumulator_gets_gradients(monkeypatch, counts, safe):
     monkeypatch.setattr(retried_step, "GRADIENTS_TIMEOUT_S", 0.2)
     assert retried_step._have_gradients(Accumulators(counts), ()) is safe
 
@@ -222,7 +224,7 @@ print("steps", session.run(steps))
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_a_monitored_session_continues(run_python):
+def test_monitored_session_continues(run_python):
     done = run_python(MONITORED)
     assert done.stdout.startswith("steps "), done.stderr
 

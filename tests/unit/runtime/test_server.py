@@ -29,7 +29,7 @@ def tf_config(role, index):
     )
 
 
-def test_the_workers_job_by_the_name_that_the_client_has_for_it(planned):
+def test_job_of_workers_has_name_used_by_client(planned):
     assert planned(tf_config("worker", 1)) == (
         {"ps": ["a:1"], "worker": ["b:1", "c:1"]},
         "worker",

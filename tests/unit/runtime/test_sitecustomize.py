@@ -11,19 +11,19 @@ import pytest
 HOOKED = "import sys; print(any('_tfdeploy' in type(f).__module__ for f in sys.meta_path))"
 
 
-def test_without_a_run_id_nothing_of_ours_is_loaded(run_python):
+def test_runtime_is_not_loaded_without_run_id(run_python):
     done = run_python(
         "import sys; print([n for n in sys.modules if '_tfdeploy_runtime' in n])", task=None
     )
     assert (done.stdout, done.stderr) == ("[]\n", "")
 
 
-def test_in_a_task_the_finder_is_there_and_nothing_is_said(run_python):
+def test_task_has_finder_and_prints_nothing(run_python):
     done = run_python(HOOKED)
     assert (done.stdout, done.stderr) == ("True\n", "")
 
 
-def test_it_imports_nothing_that_costs(run_python):
+def test_runtime_imports_no_further_modules(run_python):
     code = "import sys; print(*sys.modules)"
     with_task = set(run_python(code).stdout.split())
     without = set(run_python(code, task=None).stdout.split())
@@ -32,13 +32,13 @@ def test_it_imports_nothing_that_costs(run_python):
     } - without
 
 
-def test_the_programs_own_path_and_names_are_untouched(run_python, tmp_path):
+def test_path_and_names_of_program_are_unchanged(run_python, tmp_path):
     (tmp_path / "tfdeploy.py").write_text("print('the user has a module of that name')")
     assert run_python("import tfdeploy").stdout == "the user has a module of that name\n"
 
 
 @pytest.mark.parametrize("task", [None, "worker:0"])
-def test_the_hosts_own_sitecustomize_runs_and_is_the_one_that_is_seen(run_python, tmp_path, task):
+def test_sitecustomize_of_host_runs_and_is_visible(run_python, tmp_path, task):
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "sitecustomize.py").write_text(
         "import sys; sys.path.append('/added'); answer = 42"
@@ -48,9 +48,7 @@ def test_the_hosts_own_sitecustomize_runs_and_is_the_one_that_is_seen(run_python
     assert (done.stdout, done.stderr) == ("42 True\n", "")
 
 
-def test_an_error_in_the_hosts_own_sitecustomize_is_reported_by_python_as_ever(
-    run_python, tmp_path
-):
+def test_error_in_sitecustomize_of_host_is_reported(run_python, tmp_path):
     (tmp_path / "host").mkdir()
     (tmp_path / "host" / "sitecustomize.py").write_text("import no_such_module_at_all")
     done = run_python(HOOKED, paths=[tmp_path / "host"])
@@ -58,7 +56,7 @@ def test_an_error_in_the_hosts_own_sitecustomize_is_reported_by_python_as_ever(
     assert "no_such_module_at_all" in done.stderr
 
 
-def test_a_child_in_a_shell_and_a_spawned_process_have_it_too(run_python, tmp_path):
+def test_child_in_shell_and_spawned_process_have_runtime(run_python, tmp_path):
     (tmp_path / "child.py").write_text(HOOKED)
     (tmp_path / "train.sh").write_text(f"exec {sys.executable} child.py\n")
     code = (
@@ -72,7 +70,7 @@ def test_a_child_in_a_shell_and_a_spawned_process_have_it_too(run_python, tmp_pa
     assert run_python(code).stdout == "True\n" * 3
 
 
-def test_an_error_of_ours_costs_one_line_and_never_the_program(run_python, broken_runtime):
+def test_error_in_runtime_prints_one_line_and_program_continues(run_python, broken_runtime):
     done = run_python("print('trained')", PYTHONPATH=str(broken_runtime / "site"))
     assert done.stdout == "trained\n"
     assert done.stderr.splitlines() == [
@@ -81,7 +79,9 @@ def test_an_error_of_ours_costs_one_line_and_never_the_program(run_python, broke
 
 
 # The modules that the runtime imports at each start of Python take 0.9 ms on an idle machine.
-def test_a_start_of_python_brings_little_in(run_python):
+def test_start_of_task_loads_few_more_modules(run_python):
     count = "import sys; print(len(sys.modules))"
-    more = int(run_python(count, task="worker:0").stdout) - int(run_python(count, task=None).stdout)
-    assert more <= 20
+    further_modules = int(run_python(count, task="worker:0").stdout) - int(
+        run_python(count, task=None).stdout
+    )
+    assert further_modules <= 20

@@ -42,7 +42,7 @@ with tf.Graph().as_default() as graph:
 """
 
 
-def test_what_the_patches_make_of_one_process(run_python):
+def test_patches_in_one_process(run_python):
     done = run_python(ONE_PROCESS)
     assert done.stdout.splitlines() == [
         "filters ['/job:ps', '/job:worker/task:0'] True []",
@@ -73,7 +73,7 @@ import os; os._exit(0)
 
 
 @pytest.mark.parametrize("mode", ["async", "sync"])
-def test_a_ps_with_a_session_of_its_own_dials_no_worker(run_python, mode):
+def test_ps_with_own_session_connects_to_no_worker(run_python, mode):
     """Test that a ps which opens a session of its own does not wait for the workers.
 
     Without the patch, the first worker died while the ps paused between two attempts to connect.
@@ -84,7 +84,7 @@ def test_a_ps_with_a_session_of_its_own_dials_no_worker(run_python, mode):
 
 # test_main_job.py also tests both behaviours, on separate hosts.
 @pytest.mark.long
-def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cluster):
+def test_checkpoints_without_shared_disk_and_with_late_worker(start_cluster):
     cluster = start_cluster("async", ps=2)
     for task in ("ps:0", "ps:1", "worker:0"):
         cluster.start(task, "monitored_async.py", "--steps=100")
@@ -101,9 +101,7 @@ def test_checkpoints_without_a_shared_disk_and_a_worker_that_comes_last(start_cl
 # test_main_job.py also tests this on separate hosts. The next test checks that the worker ends.
 @pytest.mark.long
 @pytest.mark.parametrize("program", ["sync_supervisor.py", "sync_monitored.py"])
-def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_step(
-    start_cluster, program
-):
+def test_synchronous_chief_and_worker_end_soon_after_last_step(start_cluster, program):
     cluster, watch = start_cluster("sync"), Stopwatch()
     for task, steps in (("ps:0", 50), ("worker:0", 50), ("worker:1", 100000)):
         cluster.start(task, program, f"--steps={steps}")
@@ -114,7 +112,7 @@ def test_a_synchronous_chief_and_the_worker_behind_it_end_soon_after_the_last_st
     assert cluster.ended("worker:1", within_s=15) == 0, cluster.log("worker:1")
 
 
-def test_a_synchronous_worker_ends_when_the_chief_has_left_it_waiting_for_tokens(start_cluster):
+def test_synchronous_worker_ends_if_chief_leaves_it_waiting_for_tokens(start_cluster):
     """Test a worker that waits for the chief, if the chief ends without `sv.stop()`.
 
     Without the patch, the worker waited until its finish.grace was over.

@@ -21,7 +21,7 @@ def stored(root: Path) -> dict[str, list[str]]:
     }
 
 
-def test_a_file_is_private_and_named_by_its_folder(tmp_path: Path) -> None:
+def test_file_is_private_and_named_after_folder(tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv/my job"), "hosts", ["n1", "n2", "n1"])
     assert stored(tmp_path) == {"hosts%srv%my job": ["n1", "n2"]}
     folder = tmp_path / "completion"
@@ -30,12 +30,12 @@ def test_a_file_is_private_and_named_by_its_folder(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\x9b2J", "-y", "", "n" * 200, "\u202eabc"])
-def test_a_name_that_is_not_plain_is_left_out(name: str, tmp_path: Path) -> None:
+def test_unusual_name_is_left_out(name: str, tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "runs", ["é 1", name, "z"])
     assert stored(tmp_path) == {"runs%srv": ["é 1", "z"]}
 
 
-def test_added_names_come_first_and_others_are_replaced(tmp_path: Path) -> None:
+def test_added_names_come_first_and_replaced_names_are_dropped(tmp_path: Path) -> None:
     for name in ("a", "b", "a"):
         remember_names(tmp_path, Path("/srv"), "runs", [name], add=True)
     assert stored(tmp_path) == {"runs%srv": ["a", "b"]}
@@ -43,7 +43,7 @@ def test_added_names_come_first_and_others_are_replaced(tmp_path: Path) -> None:
     assert stored(tmp_path) == {"runs%srv": ["c"]}
 
 
-def test_the_files_stay_small_and_few(tmp_path: Path) -> None:
+def test_files_stay_small_and_few(tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "hosts", map(str, range(MAX_NAMES + 5)))
     assert stored(tmp_path) == {"hosts%srv": list(map(str, range(MAX_NAMES)))}
     os.utime(tmp_path / "completion" / "hosts%srv", (1, 1))
@@ -52,7 +52,7 @@ def test_the_files_stay_small_and_few(tmp_path: Path) -> None:
     assert len(stored(tmp_path)) == MAX_FILES and "hosts%srv" not in stored(tmp_path)
 
 
-def test_the_same_names_are_not_written_again(tmp_path: Path) -> None:
+def test_unchanged_names_are_not_written_again(tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "hosts", ["n1"])
     before = (tmp_path / "completion" / "hosts%srv").stat().st_ino
     remember_names(tmp_path, Path("/srv"), "hosts", ["n1"])
@@ -60,22 +60,20 @@ def test_the_same_names_are_not_written_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("content", [b"\xff\0", b"\x1b[2J\n"])
-def test_a_damaged_file_is_written_again(content: bytes, tmp_path: Path) -> None:
+def test_damaged_file_is_replaced(content: bytes, tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "runs", ["a"])
     (tmp_path / "completion" / "runs%srv").write_bytes(content)
     remember_names(tmp_path, Path("/srv"), "runs", ["b"], add=True)
     assert stored(tmp_path) == {"runs%srv": ["b"]}
 
 
-def test_a_failed_write_is_no_error(tmp_path: Path) -> None:
+def test_failed_write_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "completion").touch()
     remember_names(tmp_path, Path("/srv"), "hosts", ["n1"])
     remember_names(tmp_path, Path("/" + "long" * 100), "hosts", ["n1"])
 
 
-def test_verbs_remember_the_inventory_that_they_read(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verbs_remember_names_of_inventory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path))
     monkeypatch.chdir(tmp_path)
     (tmp_path / "inventories").mkdir()
@@ -86,7 +84,7 @@ def test_verbs_remember_the_inventory_that_they_read(
     assert stored(tmp_path / "tfdeploy") == {f"hosts{name}": ["n1", "n2"], f"roles{name}": ["ps"]}
 
 
-def test_a_state_folder_of_others_is_not_used(
+def test_state_folder_of_other_user_is_not_used(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "tfdeploy").mkdir()

@@ -15,14 +15,14 @@ from tfdeploy.store.places import state_root
 
 
 @pytest.mark.parametrize("home", [None, "", "relative"])
-def test_without_home_the_password_database_is_asked(home: str | None) -> None:
+def test_home_comes_from_password_database_if_not_set(home: str | None) -> None:
     known = pwd.getpwuid(os.geteuid()).pw_dir
     assert state_root({} if home is None else {"HOME": home}) == Path(
         known, ".local/state/tfdeploy"
     )
 
 
-def test_a_user_without_a_home_is_told_what_to_set(
+def test_error_for_user_without_home_names_variable(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def nobody(*_: object) -> Any:

@@ -45,20 +45,20 @@ def plan(run: str) -> Plan:
     )
 
 
-def test_a_saved_plan_comes_back_equal(tmp_path: Path) -> None:
+def test_saved_plan_is_read_back_equal(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert store.save(plan("digits-1"))
     assert store.plan("digits-1") == plan("digits-1")
     assert store.runs() == ["digits-1"]
 
 
-def test_the_run_of_the_longest_job_is_remembered(tmp_path: Path) -> None:
+def test_run_of_job_with_longest_name_is_stored(tmp_path: Path) -> None:
     run = make_run_id("j" * 63, 1.0)
     assert RunStore(tmp_path).save(plan(run))
     assert RunStore(tmp_path).plan(run) == plan(run)
 
 
-def test_what_is_torn_or_strange_is_not_there(tmp_path: Path) -> None:
+def test_damaged_plan_and_invalid_name_are_absent(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.save(plan("digits-1"))
     (tmp_path / "runs" / "digits-1" / "plan.json").write_text('{"run": "dig')
@@ -68,14 +68,14 @@ def test_what_is_torn_or_strange_is_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.needs("other accounts")
-def test_a_plan_that_another_user_owns_is_not_there(tmp_path: Path) -> None:
+def test_plan_of_other_user_is_absent(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert store.save(plan("digits-1")) and store.plan("digits-1")
     os.chown(tmp_path / "runs/digits-1/plan.json", 64001, -1)
     assert store.plan("digits-1") is None
 
 
-def test_the_code_folder_of_the_last_run_is_known(tmp_path: Path) -> None:
+def test_code_folder_of_last_run_is_known(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert store.last_code() is None
     store.save(plan("digits-1"), Manifest(root="/c", release="r", entries=()))
@@ -83,7 +83,7 @@ def test_the_code_folder_of_the_last_run_is_known(tmp_path: Path) -> None:
     assert store.last_code() == "/c"
 
 
-def test_only_this_user_can_read_what_is_stored(tmp_path: Path) -> None:
+def test_only_this_user_can_read_stored_files(tmp_path: Path) -> None:
     before = os.umask(0)
     try:
         store = RunStore(tmp_path / "state/tfdeploy")
@@ -98,7 +98,7 @@ def test_only_this_user_can_read_what_is_stored(tmp_path: Path) -> None:
     }
 
 
-def test_a_folder_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
+def test_unreadable_run_hides_no_other(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     for run in ("digits-1", "digits-2"):
         store.save(plan(run))
@@ -107,10 +107,10 @@ def test_a_folder_that_cannot_be_read_hides_no_other(tmp_path: Path) -> None:
     deep = tmp_path / "runs" / "digits-2" / "plan.json"
     deep.write_text("[" * 1_000_000)
     assert set(store.runs()) == {"digits-1", "digits-2"}
-    assert [found.run for found in store.plans()] == ["digits-1"]
+    assert [found_plan.run for found_plan in store.plans()] == ["digits-1"]
 
 
-def test_a_place_that_cannot_be_written_is_no_error(tmp_path: Path) -> None:
+def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     store = RunStore(tmp_path)
     assert not store.save(plan("digits-1"))
@@ -126,7 +126,7 @@ def test_samples_are_not_recorded(tmp_path: Path) -> None:
     assert len((tmp_path / "runs" / "digits-1" / "events.jsonl").read_text().splitlines()) == 1
 
 
-def test_recorded_events_are_read_without_the_damaged_lines(tmp_path: Path) -> None:
+def test_damaged_lines_of_recorded_events_are_skipped(tmp_path: Path) -> None:
     store, note = RunStore(tmp_path), Event(kind="note", time=1.0, data={"text": "y"})
     for damaged in (b"\0\0\n", b"[1]\n", b'{"kind": "no\n'):
         with closing(store.recorder("digits-1")) as record:
@@ -136,26 +136,28 @@ def test_recorded_events_are_read_without_the_damaged_lines(tmp_path: Path) -> N
     assert list(store.events("digits-1")) == [note] * 3
 
 
-def test_where_the_state_is() -> None:
+def test_state_folder() -> None:
     assert state_root({"XDG_STATE_HOME": "/s"}) == Path("/s/tfdeploy")
     assert state_root({"XDG_STATE_HOME": "relative", "HOME": "/home/ml"}) == Path(
         "/home/ml/.local/state/tfdeploy"
     )
 
 
-def test_the_sums_of_a_runs_code_are_kept_where_they_are_of_its_release(tmp_path: Path) -> None:
-    store, one = RunStore(tmp_path), plan("digits-1")
+def test_hashes_of_code_are_stored_only_for_release_of_run(tmp_path: Path) -> None:
+    store, saved_plan = RunStore(tmp_path), plan("digits-1")
     file = Entry(path="t.py", kind="file", size=3, sha256="a" * 64)
     link = Entry(path="l", kind="link", target="t.py")
-    assert store.save(one, Manifest(root="/c", release=one.release, entries=(file, link)))
-    assert store.files(one.run) == {"t.py": ("file", "a" * 64, 3), "l": ("link", "t.py", 0)}
+    assert store.save(
+        saved_plan, Manifest(root="/c", release=saved_plan.release, entries=(file, link))
+    )
+    assert store.files(saved_plan.run) == {"t.py": ("file", "a" * 64, 3), "l": ("link", "t.py", 0)}
     assert store.save(plan("other-1"), Manifest(root="/c", release="another", entries=(file,)))
     assert store.files("other-1") is None
-    (tmp_path / "runs" / one.run / "files.json").write_text("[1]")
-    assert store.files(one.run) is None and store.files("../x") is None
+    (tmp_path / "runs" / saved_plan.run / "files.json").write_text("[1]")
+    assert store.files(saved_plan.run) is None and store.files("../x") is None
 
 
-def test_a_run_is_forgotten_whole_and_a_link_or_a_strange_name_never(tmp_path: Path) -> None:
+def test_run_is_removed_completely_but_no_link_or_invalid_name(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     store.save(plan("digits-1"))
     store.save(plan("digits-2"))

@@ -36,7 +36,7 @@ REASON = (
         ("1", "all", pytest.skip.Exception),
     ],
 )
-def test_what_is_lacking_skips_or_fails(
+def test_missing_need_skips_or_fails(
     monkeypatch: pytest.MonkeyPatch, ci: str, may_lack: str, outcome: type[BaseException]
 ) -> None:
     monkeypatch.setattr(capabilities, "find_lacks", lambda name, command: LACKS.get(name, []))
@@ -57,7 +57,7 @@ def test_what_is_lacking_skips_or_fails(
         ("setuid programs", "docker run --security-opt=no-new-privileges=false IMAGE"),
     ],
 )
-def test_a_container_is_told_of_its_option(
+def test_message_names_option_of_container(
     monkeypatch: pytest.MonkeyPatch, name: str, remedy: str
 ) -> None:
     monkeypatch.setattr(trials, "results", lambda: {name: "Permission denied"})
@@ -66,7 +66,7 @@ def test_a_container_is_told_of_its_option(
 
 
 @pytest.mark.needs("setuid programs", "setpriv")
-def test_setuid_bits_that_are_ignored_are_noticed(tmp_path: Path) -> None:
+def test_ignored_setuid_bits_are_detected(tmp_path: Path) -> None:
     command = ["setpriv", "--no-new-privs", sys.executable, "-m", "support.trials", str(tmp_path)]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run(command, capture_output=True, check=True, timeout=60, env=environment)

@@ -17,16 +17,19 @@ sys.stdin.read()
 """
 
 
-def test_processes_that_run_at_the_same_time_have_ports_of_their_own() -> None:
+def test_simultaneous_processes_get_different_ports() -> None:
     tests = Path(support.ports.__file__).parents[1]
     command = [sys.executable, "-S", "-c", PROGRAM, str(tests)]
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     processes = [subprocess.Popen(command, **pipes) for _ in range(12)]
     try:
         ports = [
-            port for each in processes if each.stdout for port in each.stdout.readline().split()
+            port
+            for process in processes
+            if process.stdout
+            for port in process.stdout.readline().split()
         ]
     finally:
-        for each in processes:
-            each.communicate()
+        for process in processes:
+            process.communicate()
     assert len(ports) == len(set(ports)) == 12 * 20

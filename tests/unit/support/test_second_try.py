@@ -77,14 +77,12 @@ def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool
 
 
 @pytest.mark.parametrize("side_by_side", ["", "-n 2"], ids=["one process", "workers"])
-def test_what_passed_only_at_the_second_try_is_the_last_line(
-    tmp_path: Path, side_by_side: str
-) -> None:
-    passed, said = make_faults(
+def test_last_line_names_tests_that_passed_at_second_try(tmp_path: Path, side_by_side: str) -> None:
+    passed, output = make_faults(
         tmp_path, "test_flaky_tensorflow", "test_broken_setup", side_by_side=side_by_side
     )
     names = "test_these.py::test_broken_setup, test_these.py::test_flaky_tensorflow"
-    assert passed and said.splitlines()[-1] == SECOND + names, said
+    assert passed and output.splitlines()[-1] == SECOND + names, output
 
 
 @pytest.mark.parametrize(
@@ -98,22 +96,22 @@ def test_what_passed_only_at_the_second_try_is_the_last_line(
     ],
     ids=" and ".join,
 )
-def test_any_other_failure_fails_without_a_second_try(tmp_path: Path, cases: list[str]) -> None:
-    passed, said = make_faults(
+def test_other_failure_gets_no_second_try(tmp_path: Path, cases: list[str]) -> None:
+    passed, output = make_faults(
         tmp_path, *cases, side_by_side="-n 2" if "test_crash" in cases else ""
     )
     assert (
-        not passed and SECOND not in said and len(re.findall(r"\d+ \w+ in [\d.]+s", said)) == 1
-    ), said
+        not passed and SECOND not in output and len(re.findall(r"\d+ \w+ in [\d.]+s", output)) == 1
+    ), output
 
 
-def test_what_fails_twice_fails_and_is_not_named(tmp_path: Path) -> None:
-    passed, said = make_faults(tmp_path, "test_flaky_tensorflow", "test_bad_tensorflow")
+def test_test_that_fails_twice_fails_and_is_not_named(tmp_path: Path) -> None:
+    passed, output = make_faults(tmp_path, "test_flaky_tensorflow", "test_bad_tensorflow")
     assert (
-        not passed and said.splitlines()[-1] == SECOND + "test_these.py::test_flaky_tensorflow"
-    ), said
+        not passed and output.splitlines()[-1] == SECOND + "test_these.py::test_flaky_tensorflow"
+    ), output
 
 
-def test_where_all_passed_nothing_is_said(tmp_path: Path) -> None:
-    passed, said = make_faults(tmp_path)
-    assert passed and said.splitlines()[-1].startswith("1 passed"), said
+def test_nothing_is_printed_if_all_pass(tmp_path: Path) -> None:
+    passed, output = make_faults(tmp_path)
+    assert passed and output.splitlines()[-1].startswith("1 passed"), output

@@ -34,10 +34,10 @@ class Machine:
 
 @pytest.fixture
 def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
-    made = Machine(tmp_path / "cpu")
-    monkeypatch.setattr(stopwatch, "PRESSURE", made.report)
-    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: made.now))
-    return made
+    new_machine = Machine(tmp_path / "cpu")
+    monkeypatch.setattr(stopwatch, "PRESSURE", new_machine.report)
+    monkeypatch.setattr(stopwatch, "time", SimpleNamespace(monotonic=lambda: new_machine.now))
+    return new_machine
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
     [(0.0, 8.0), (4.0, 5.0), (8.0, 2.0), (20.0, 2.0)],
     ids=["quiet", "a load half of the time", "a load all the time", "a report that came late"],
 )
-def test_time_that_the_load_took_counts_a_quarter(
+def test_time_lost_to_load_counts_one_quarter(
     machine: Machine, waited_s: float, seconds: float
 ) -> None:
     watch = stopwatch.Stopwatch()
@@ -53,20 +53,20 @@ def test_time_that_the_load_took_counts_a_quarter(
     assert (watch.elapsed_s, watch.seconds, watch.slowdown) == (8.0, seconds, 8.0 / seconds)
 
 
-def test_where_the_kernel_does_not_tell_the_machine_counts_as_busy(machine: Machine) -> None:
+def test_machine_without_kernel_report_counts_as_busy(machine: Machine) -> None:
     machine.report.unlink()
     watch = stopwatch.Stopwatch()
     machine.now += 8.0
     assert watch.seconds == 2.0
 
 
-def test_a_wait_ends_when_the_stopwatch_shows_its_time(machine: Machine) -> None:
-    looks = iter(range(100))
+def test_wait_ends_at_time_of_stopwatch(machine: Machine) -> None:
+    calls = iter(range(100))
 
     def never() -> bool:
-        machine.let_pass(1.0, waited_s=5.0 + next(looks))
+        machine.let_pass(1.0, waited_s=5.0 + next(calls))
         return False
 
     with pytest.raises(AssertionError, match="not within 2 s: it comes"):
         waiting.wait_for(never, 2.0, "it comes", poll_s=0.0)
-    assert next(looks) > 4
+    assert next(calls) > 4

@@ -35,7 +35,7 @@ TARGET = Target(
 )
 
 
-def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
+def test_ssh_gets_whole_target_and_no_configuration() -> None:
     words = ssh_argv(TARGET)
     assert words[:3] == ("ssh", "-F", "none")
     assert words[words.index("-p") + 1] == "2200"
@@ -52,7 +52,7 @@ def test_ssh_gets_all_of_the_target_and_no_configuration() -> None:
         assert words[words.index(setting) - 1] == "-o"
 
 
-def test_no_file_of_known_hosts_is_said_so_that_every_ssh_reads_none() -> None:
+def test_missing_known_hosts_is_dev_null() -> None:
     """Test that the name /dev/null is used if there is no known_hosts file: an older ssh would take
     `none` for a file name.
     """
@@ -64,7 +64,7 @@ def test_no_file_of_known_hosts_is_said_so_that_every_ssh_reads_none() -> None:
     } <= set(words)
 
 
-def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
+def test_jumps_nest_and_percent_signs_are_kept() -> None:
     first = Target(hostname="a", port=22, user="u", identity_files=("/k/100%",))
     second = Target(hostname="fe80::1", port=23, user="v", jump=first)
     words = ssh_argv(Target(hostname="c", port=24, user="w", jump=second))
@@ -77,7 +77,7 @@ def test_jumps_nest_and_percent_signs_survive_each_level() -> None:
     assert "IdentityFile=/k/100%%" in nested
 
 
-def test_a_shell_gets_the_same_words_and_a_terminal_only_where_there_is_one() -> None:
+def test_shell_gets_same_words_and_terminal_only_if_present() -> None:
     plain = shell_argv(TARGET, (), terminal=False)
     assert plain == (*ssh_argv(TARGET), "--", "n1")
     assert "-t" in shell_argv(TARGET, (), terminal=True)
@@ -85,11 +85,11 @@ def test_a_shell_gets_the_same_words_and_a_terminal_only_where_there_is_one() ->
     assert shell_argv(TARGET, ("ls", "-l"), terminal=False)[-2:] == ("n1", "exec ls -l")
 
 
-def test_rsync_s_own_quoting() -> None:
+def test_quoting_for_rsync() -> None:
     assert rsync_shell(("ssh", "-o", "A='b' c")) == "'ssh' '-o' 'A=''b'' c'"
 
 
-def test_rsync_s_words_hold_no_room_for_options() -> None:
+def test_arguments_of_rsync_cannot_become_options() -> None:
     words = push_argv("/tree", "/there", names=True, delete=False, anew=False)
     assert words[-3:] == ["--", "/tree/", "target:/there/"]
     assert "--from0" in words
@@ -101,7 +101,7 @@ def test_rsync_s_words_hold_no_room_for_options() -> None:
 
 
 @pytest.mark.parametrize(
-    ("code", "said", "kind", "words"),
+    ("code", "output", "kind", "words"),
     [
         (
             11,
@@ -125,15 +125,15 @@ def test_rsync_s_words_hold_no_room_for_options() -> None:
         (1, b"rsync: --foo: unknown option\n", Refused, "incompatible"),
     ],
 )
-def test_what_rsync_says_becomes_one_cause(code: int, said: bytes, kind: type, words: str) -> None:
-    error = messages.explain(code, said, TARGET, "/tree")
+def test_output_of_rsync_gives_one_cause(code: int, output: bytes, kind: type, words: str) -> None:
+    error = messages.explain(code, output, TARGET, "/tree")
     assert type(error) is kind
     assert words in error.what
     assert "\x1b" not in error.what
     assert error.where == "n1"
 
 
-def test_a_host_key_that_ssh_refuses_names_what_renews_or_records_it() -> None:
+def test_error_about_host_key_names_command_to_renew_or_record() -> None:
     end = b"Host key verification failed.\r\n"
     changed = b"@    WARNING: REMOTE HOST IDENTIFICATION HAS CHANGED!     @\r\n" + end
     assert str(messages.explain(255, changed, TARGET, "/tree").next).endswith(
@@ -161,27 +161,27 @@ def test_progress_and_totals() -> None:
         max_size=4,
     )
 )
-def test_any_words_reach_the_far_end_unchanged(words: list[str]) -> None:
+def test_any_words_reach_host_unchanged(words: list[str]) -> None:
     line = command_line(("printf", "%s\\0", *words))
     done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True)
     assert done.stdout == b"".join(word.encode() + b"\0" for word in words)
 
 
-def test_a_byte_that_is_no_utf_8_reaches_the_far_end_unchanged() -> None:
+def test_byte_that_is_not_utf8_reaches_host_unchanged() -> None:
     for words in (("printf", "%s", "\udcff\udc80x"), ("printf %s '\udcff\udc80x'",)):
         line = command_line(words).encode()
         done = subprocess.run(["/bin/sh", "-c", line], capture_output=True, check=True)
         assert done.stdout == b"\xff\x80x"
 
 
-def test_the_key_exchange_is_the_client_s_own_but_for_the_slow_one() -> None:
+def test_key_exchanges_are_defaults_of_client_without_slow_one() -> None:
     words = ["ssh", "-G", "-F", "none", "localhost"]
     kept = next(word for word in ssh_argv(TARGET) if word.startswith("KexAlgorithms="))
     before, after = (
         subprocess.run(
-            [*words, *more], capture_output=True, check=True, text=True
+            [*words, *options], capture_output=True, check=True, text=True
         ).stdout.partition("kexalgorithms ")[2]
-        for more in ([], ["-o", kept])
+        for options in ([], ["-o", kept])
     )
     exchanges = [
         name for name in before.split("\n")[0].split(",") if not name.startswith("sntrup761")
@@ -189,7 +189,7 @@ def test_the_key_exchange_is_the_client_s_own_but_for_the_slow_one() -> None:
     assert after.split("\n")[0].split(",") == exchanges
 
 
-def test_the_bootstrap_is_read_alike_by_every_shell() -> None:
+def test_bootstrap_works_in_every_shell() -> None:
     for python in ("python3", "~/my env/bin/python"):
         inside = bootstrap.command(python).removeprefix("exec /bin/sh -c '").removesuffix("'")
         assert not set("'\\!\n") & set(inside)
@@ -198,7 +198,7 @@ def test_the_bootstrap_is_read_alike_by_every_shell() -> None:
             bootstrap.command(odd)
 
 
-def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> None:
+def test_zip_of_agent_is_reproducible_and_has_no_caches() -> None:
     packed, members = archive.agent_zip(), {"a": b"1", "b": b""}
     assert archive.pack(members) == archive.pack(dict(reversed(members.items())))
     import io
@@ -220,7 +220,10 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
         {"a": b"", "b": b"1"},
         {"a": b"1", "c": b""},
     ]
-    assert len({archive.name_of(each) for each in [members, *others]}) == len(others) + 1
+    assert (
+        len({archive.name_of(archive_members) for archive_members in [members, *others]})
+        == len(others) + 1
+    )
 
 
 @given(
@@ -229,15 +232,15 @@ def test_the_agent_s_zip_is_the_same_bytes_each_time_and_carries_no_caches() -> 
     ),
     st.integers(1, 40),
 )
-def test_frames_come_whole_out_of_any_pieces(
+def test_frames_are_read_from_any_chunks(
     sent: list[tuple[dict[str, int], bytes]], size: int
 ) -> None:
     data = b"".join(frames.encode_frame(header, blob) for header, blob in sent)
-    taken = Frames(data[:size])
-    pairs_found = list(taken.complete_frames())
-    for at in range(size, len(data), size):
-        taken.feed(data[at : at + size])
-        pairs_found += taken.complete_frames()
+    reader = Frames(data[:size])
+    pairs_found = list(reader.complete_frames())
+    for offset in range(size, len(data), size):
+        reader.feed(data[offset : offset + size])
+        pairs_found += reader.complete_frames()
     assert [(frame.header, frame.blob) for frame in pairs_found] == sent
 
 
@@ -252,6 +255,6 @@ TOO_DEEP = [b"[" * 100_000, b'{"a": ' * 100_000]
 @pytest.mark.parametrize(
     "foreign", [b"HTTP/1.1 400 Bad Request", *map(frame_of, NOT_OURS + TOO_DEEP)]
 )
-def test_foreign_bytes_are_no_frames(foreign: bytes) -> None:
+def test_foreign_bytes_are_refused(foreign: bytes) -> None:
     with pytest.raises(frames.WireError):
         list(Frames(foreign).complete_frames())

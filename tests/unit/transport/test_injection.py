@@ -41,7 +41,7 @@ SHELLS = [
     if shutil.which(shell)
 ]
 # These fields have paths on this machine, in which any printable character is allowed.
-HERE = ("identity_file", "known_hosts")
+LOCAL_PATH_FIELDS = ("identity_file", "known_hosts")
 STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
 INVENTORY = [
     *(f"hosts: {{n1: {{{key}: @@}}}}" for key, _ in reference.rows(reference.HOST)),
@@ -122,14 +122,14 @@ def memory() -> Iterator[Path]:
 def texts(value: object) -> Iterator[str]:
     if isinstance(value, str):
         yield value
-    for each in (
+    for part in (
         (*value, *value.values())
         if isinstance(value, dict)
         else value
         if isinstance(value, tuple | list)
         else ()
     ):
-        yield from texts(each)
+        yield from texts(part)
 
 
 def tame(text: str) -> bool:
@@ -151,7 +151,7 @@ def tame(text: str) -> bool:
         ),
     ],
 )
-def test_every_value_in_every_field_is_refused_or_harmless(kind: Kind, memory: Path) -> None:
+def test_every_value_in_every_field_is_refused_or_unchanged(kind: Kind, memory: Path) -> None:
     path, accepted = memory / f"{kind}.yaml", 0
     for field in INVENTORY if kind == "inventory" else JOB:
         name = "" if field.startswith("name") else "name: j\n"
@@ -159,20 +159,20 @@ def test_every_value_in_every_field_is_refused_or_harmless(kind: Kind, memory: P
             path.write_text(
                 (name if kind == "job" else "") + field.replace("@@", AS_YAML[value]) + "\n"
             )
-            found = reading.read_or_refuse(kind, path)
-            accepted += found is not None
-            if isinstance(found, InventoryFile):
-                _check_host(found.inventory.hosts[0], field, value)
-                assert all(map(tame, texts(found.inventory.roles)))
-            elif found is not None:
-                _check_job(found, field, value)
+            reading_result = reading.read_or_refuse(kind, path)
+            accepted += reading_result is not None
+            if isinstance(reading_result, InventoryFile):
+                _check_host(reading_result.inventory.hosts[0], field, value)
+                assert all(map(tame, texts(reading_result.inventory.roles)))
+            elif reading_result is not None:
+                _check_job(reading_result, field, value)
     assert accepted > 300
 
 
 def _check_host(host: Host, field: str, value: str) -> None:
     for key, text in asdict(host).items():
         assert all(map(tame, texts(text))), (field, value)
-        if isinstance(text, str) and key not in (*HERE, "source"):
+        if isinstance(text, str) and key not in (*LOCAL_PATH_FIELDS, "source"):
             assert not set(text.removeprefix("~/")) & set("$`'\";|&<>(){}*?!#~\\"), (field, value)
             assert " " not in text or key in ("workdir", "python")
 
@@ -190,7 +190,7 @@ def _check_job(job: Job, field: str, value: str) -> None:
         assert path == value or value in path or os.path.isabs(path)
 
 
-def test_command_words_and_values_of_variables_arrive_byte_for_byte(tmp_path: Path) -> None:
+def test_command_words_and_variables_arrive_unchanged(tmp_path: Path) -> None:
     words = ", ".join(quoted(braced(value)) for value in WORDS)
     env = ", ".join(f"V{number}: {quoted(braced(value))}" for number, value in enumerate(WORDS))
     path = tmp_path / "job.yaml"
@@ -201,7 +201,7 @@ def test_command_words_and_values_of_variables_arrive_byte_for_byte(tmp_path: Pa
 
 
 @pytest.mark.parametrize("shell", SHELLS)
-def test_words_arrive_byte_for_byte_through_a_login_shell(shell: str) -> None:
+def test_words_arrive_unchanged_through_login_shell(shell: str) -> None:
     done = subprocess.run(
         [shell, "-c", command_line(("printf", "%s\\0", *WORDS))], capture_output=True, check=True
     )
@@ -215,7 +215,7 @@ def test_words_arrive_byte_for_byte_through_a_login_shell(shell: str) -> None:
         )
 
 
-def test_an_interpreter_with_an_odd_name_runs_nothing_else() -> None:
+def test_interpreter_with_unusual_name_runs_nothing_else() -> None:
     allowed = 0
     for value in (*WORDS, *(f"~/{word}" for word in WORDS)):
         try:
@@ -277,7 +277,7 @@ def _targets(tmp_path: Path) -> Iterator[tuple[str, Target]]:
             continue
 
 
-def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: Path) -> None:
+def test_ssh_and_rsync_read_key_paths_unchanged(tmp_path: Path, recorder: Path) -> None:
     tried = 0
     for number, (value, target) in enumerate(_targets(tmp_path)):
         words = ssh_argv(target)
@@ -295,19 +295,22 @@ def test_ssh_and_rsync_read_paths_of_keys_as_they_are(tmp_path: Path, recorder: 
                 tuple(_recorded(recorder, ["sh", "-c", proxy], tmp_path)[: len(inner) - 1])
                 == inner[1:]
             ), value
-        said = subprocess.run(
+        ssh_output = subprocess.run(
             [*words, "-G", "--", "n1"], capture_output=True, text=True, check=False
         )
-        assert said.returncode == 0, (value, said.stderr)
+        assert ssh_output.returncode == 0, (value, ssh_output.stderr)
         # ssh -G replaces %-tokens in some of these values only.
-        by_name = {*said.stdout.splitlines(), *said.stdout.replace("%%", "%").splitlines()}
-        assert f"identityfile {target.identity_files[0]}" in by_name, (value, said.stdout)
+        by_name = {
+            *ssh_output.stdout.splitlines(),
+            *ssh_output.stdout.replace("%%", "%").splitlines(),
+        }
+        assert f"identityfile {target.identity_files[0]}" in by_name, (value, ssh_output.stdout)
         assert f"userknownhostsfile {' '.join(target.user_known_hosts)}" in by_name, value
         tried += 1
     assert tried > 100
 
 
-def test_the_command_line_refuses_or_finds_nothing(
+def test_hostile_words_on_command_line_are_refused_or_match_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     inventory = tmp_path / "i.yaml"
@@ -329,7 +332,7 @@ def test_the_command_line_refuses_or_finds_nothing(
         )
 
 
-def test_paths_of_both_files_are_found_or_refused(tmp_path: Path) -> None:
+def test_job_and_inventory_paths_are_found_or_refused(tmp_path: Path) -> None:
     for value in VALUES:
         for find in (
             partial(find_job, value, tmp_path),
@@ -341,7 +344,7 @@ def test_paths_of_both_files_are_found_or_refused(tmp_path: Path) -> None:
                 assert error.next
 
 
-def test_names_of_runs_and_labs_lead_nowhere(
+def test_hostile_names_of_runs_and_labs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))

@@ -34,7 +34,7 @@ def hashed(monkeypatch):
     return seen
 
 
-def test_a_second_call_reads_nothing(tree, tmp_path, hashed):
+def test_second_call_reads_no_file(tree, tmp_path, hashed):
     first = read_tree(tree, cache=tmp_path / "cache")
     assert len(hashed) == 5
     hashed.clear()
@@ -44,7 +44,7 @@ def test_a_second_call_reads_nothing(tree, tmp_path, hashed):
     assert len(hashed) == 5
 
 
-def test_same_size_and_same_time_is_still_seen(tree, tmp_path, hashed):
+def test_change_with_same_size_and_time_is_detected(tree, tmp_path, hashed):
     first = read_tree(tree, cache=tmp_path / "cache")
     hashed.clear()
     (tree / "f3.py").write_text("9")
@@ -53,7 +53,7 @@ def test_same_size_and_same_time_is_still_seen(tree, tmp_path, hashed):
     assert hashed == ["f3.py"]
 
 
-def test_a_file_changed_just_now_is_not_trusted(tree, tmp_path, hashed):
+def test_recently_changed_file_is_read_again(tree, tmp_path, hashed):
     (tree / "f0.py").write_text("new")
     read_tree(tree, cache=tmp_path / "cache")
     hashed.clear()
@@ -62,7 +62,7 @@ def test_a_file_changed_just_now_is_not_trusted(tree, tmp_path, hashed):
 
 
 @pytest.mark.parametrize("junk", ["", "{", "[]", '{"f0.py": 3}', '{"f0.py": [1, 2]}', "\0"])
-def test_a_corrupt_cache_counts_as_none(tree, tmp_path, hashed, junk):
+def test_corrupt_cache_is_ignored(tree, tmp_path, hashed, junk):
     cache = tmp_path / "cache"
     first = read_tree(tree, cache=cache)
     (file,) = cache.iterdir()
@@ -72,11 +72,11 @@ def test_a_corrupt_cache_counts_as_none(tree, tmp_path, hashed, junk):
     assert len(hashed) == 5
 
 
-def test_a_cache_that_cannot_be_written_is_no_error(tree, tmp_path):
+def test_unwritable_cache_is_no_error(tree, tmp_path):
     (tmp_path / "cache").write_text("a file where the folder should be")
     assert read_tree(tree, cache=tmp_path / "cache").entries
 
 
-def test_nothing_temporary_is_left(tree, tmp_path):
+def test_no_temporary_file_remains(tree, tmp_path):
     read_tree(tree, cache=tmp_path / "cache")
     assert [file.suffix for file in (tmp_path / "cache").iterdir()] == [".json"]

@@ -49,7 +49,7 @@ KINDS = (
         PUTTY,
     ],
 )
-def test_a_private_key_is_found_at_its_line(text: str) -> None:
+def test_private_key_is_found_with_line(text: str) -> None:
     assert key_line(text.encode()) == 1
     assert key_line(b"\0\xff\n\n" + text.encode()) == 3
 
@@ -67,7 +67,7 @@ def test_a_private_key_is_found_at_its_line(text: str) -> None:
         Path(key_blocks.__file__).read_text(),
     ],
 )
-def test_a_header_without_a_key_is_none(text: str) -> None:
+def test_header_without_key_is_ignored(text: str) -> None:
     assert key_line(text.encode()) == 0
 
 
@@ -81,14 +81,14 @@ def test_a_header_without_a_key_is_none(text: str) -> None:
         "PRIVATE KEY-----BEGIN A A A A ",
     ],
 )
-def test_no_text_makes_the_search_slow(piece: str) -> None:
+def test_search_is_fast_for_any_text(piece: str) -> None:
     content = (piece * (SEARCHED_BYTES // len(piece))).encode()
     watch = Stopwatch()
     assert key_line(content) == 0
     assert watch.seconds < 2
 
 
-def test_a_tree_names_them_with_a_cache_and_without(tmp_path: Path) -> None:
+def test_keys_in_tree_are_named_with_and_without_cache(tmp_path: Path) -> None:
     code = tmp_path / "code"
     code.mkdir()
     key = f"-----BEGIN PRIVATE KEY-----\n{BODY}\n"

@@ -8,7 +8,7 @@ from support.files.code_tree import git, paths, put
 from tfdeploy.tree import read_tree
 
 
-def test_gitignore_means_what_git_says(root):
+def test_gitignore_is_read_as_by_git(root):
     put(root, "train.py")
     put(root, ".gitignore", "build/*\n!build/keep.txt\n/only_here.txt\n*.log\n")
     put(root, "build/a.o")
@@ -29,13 +29,13 @@ def test_gitignore_means_what_git_says(root):
     ]
 
 
-def test_a_folder_that_git_excludes_cannot_be_entered_again(root):
+def test_excluded_folder_cannot_be_included_again(root):
     put(root, ".gitignore", "build/\n!build/keep.txt\n")
     put(root, "build/keep.txt")
     assert paths(root) == [".gitignore"]
 
 
-def test_tfdeployignore_takes_away_tracked_files_too(root):
+def test_tfdeployignore_excludes_tracked_files(root):
     put(root, "train.py")
     put(root, "notes/a.md")
     put(root, "notes/b.md")
@@ -49,7 +49,7 @@ def test_tfdeployignore_takes_away_tracked_files_too(root):
     assert paths(root) == ["notes/b.md", "sub/model.bin", "train.py"]
 
 
-def test_environments_caches_and_git_are_left_out(root):
+def test_environments_and_caches_and_git_folder_are_left_out(root):
     put(root, "train.py")
     put(root, "env/pyvenv.cfg")
     put(root, "env/lib/python3/site.py")
@@ -60,7 +60,7 @@ def test_environments_caches_and_git_are_left_out(root):
     assert paths(root) == ["train.py"]
 
 
-def test_excluded_paths_are_whole_folders_or_files(root):
+def test_excluded_path_is_whole_folder_or_file(root):
     for path in ("train.py", "data/digits/a.npz", "data/digits2/b.npz", "ckpt/model", "one.bin"):
         put(root, path)
     assert paths(root, exclude=["data/digits", "ckpt/", "one.bin"]) == [
@@ -69,7 +69,7 @@ def test_excluded_paths_are_whole_folders_or_files(root):
     ]
 
 
-def test_deleted_but_tracked_is_left_out(checkout):
+def test_deleted_tracked_file_is_left_out(checkout):
     put(checkout, "train.py")
     put(checkout, "gone.py")
     git(checkout, "add", "-A")
@@ -77,7 +77,7 @@ def test_deleted_but_tracked_is_left_out(checkout):
     assert paths(checkout) == ["train.py"]
 
 
-def test_a_tracked_folder_that_became_a_link_is_a_link(checkout):
+def test_tracked_folder_replaced_by_link_is_link(checkout):
     put(checkout, "real/a.py")
     put(checkout, "old/a.py")
     git(checkout, "add", "-A")
@@ -90,7 +90,7 @@ def test_a_tracked_folder_that_became_a_link_is_a_link(checkout):
     }
 
 
-def test_a_tracked_file_that_became_a_folder(checkout):
+def test_tracked_file_replaced_by_folder(checkout):
     put(checkout, "thing")
     git(checkout, "add", "-A")
     (checkout / "thing").unlink()
@@ -100,7 +100,7 @@ def test_a_tracked_file_that_became_a_folder(checkout):
     assert manifest.warnings == ()
 
 
-def test_submodules_and_repositories_inside_come_along(tmp_path, checkout):
+def test_submodules_and_nested_repositories_are_included(tmp_path, checkout):
     library = tmp_path / "library"
     library.mkdir()
     git(library, "init", "-q")
@@ -125,8 +125,8 @@ def test_submodules_and_repositories_inside_come_along(tmp_path, checkout):
     assert paths(checkout) == expected
 
 
-def test_an_empty_submodule_is_named(tmp_path, checkout):
-    test_submodules_and_repositories_inside_come_along(tmp_path, checkout)
+def test_empty_submodule_is_named(tmp_path, checkout):
+    test_submodules_and_nested_repositories_are_included(tmp_path, checkout)
     git(checkout, "submodule", "deinit", "-q", "-f", "vendor/lib")
     manifest = read_tree(checkout)
     assert "vendor/lib/lib.py" not in [entry.path for entry in manifest.entries]
@@ -136,7 +136,7 @@ def test_an_empty_submodule_is_named(tmp_path, checkout):
     )
 
 
-def test_a_repository_inside_a_plain_folder(tmp_path):
+def test_repository_inside_plain_folder(tmp_path):
     put(tmp_path, "train.py")
     put(tmp_path, "inner/a.py")
     put(tmp_path, "inner/b.o")
@@ -145,7 +145,7 @@ def test_a_repository_inside_a_plain_folder(tmp_path):
     assert paths(tmp_path) == ["inner/.gitignore", "inner/a.py", "train.py"]
 
 
-def test_a_folder_of_a_checkout_is_its_own_tree(checkout):
+def test_subfolder_of_checkout_is_separate_tree(checkout):
     put(checkout, "outside.py")
     put(checkout, ".gitignore", "*.o\n")
     put(checkout, "job/train.py")
@@ -154,19 +154,19 @@ def test_a_folder_of_a_checkout_is_its_own_tree(checkout):
     assert paths(checkout / "job") == ["train.py"]
 
 
-def test_a_folder_that_its_checkout_ignores(checkout):
+def test_folder_ignored_by_its_checkout(checkout):
     put(checkout, ".gitignore", "*\n")
     put(checkout, "job/train.py")
     assert paths(checkout / "job") == ["train.py"]
 
 
-def test_a_broken_git_folder_counts_as_none(tmp_path):
+def test_broken_git_folder_is_ignored(tmp_path):
     put(tmp_path, ".git", "gitdir: /nowhere/at/all\n")
     put(tmp_path, "train.py")
     assert paths(tmp_path) == ["train.py"]
 
 
-def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkeypatch):
+def test_git_variables_of_other_repository_are_ignored(tmp_path, checkout, monkeypatch):
     git(tmp_path, "init", "-q", "other")
     put(checkout, "tracked.log")
     git(checkout, "add", "-A")
@@ -176,7 +176,7 @@ def test_variables_of_another_repository_do_not_count(tmp_path, checkout, monkey
     assert paths(checkout) == [".gitignore", "tracked.log"]
 
 
-def test_git_is_told_to_fetch_nothing(tmp_path, root, monkeypatch):
+def test_git_fetches_nothing(tmp_path, root, monkeypatch):
     """Test that git never fetches missing objects while files are listed.
 
     A repository in the code may name a program that git would run to fetch them.
@@ -197,7 +197,7 @@ PAGE = "<!doctype html><!-- written by tfdeploy --><html></html>"
 TABLE = '"time","seconds","task","host","attempt","step"\r\n'
 
 
-def test_reports_of_tfdeploy_are_no_code_unless_git_tracks_them(root, tmp_path):
+def test_reports_are_no_code_unless_tracked_by_git(root, tmp_path):
     put(root, "train.py")
     put(root, "page.html", "<!doctype html><html></html>")
     put(root, "sub/kept.html", PAGE)

@@ -27,13 +27,13 @@ def folder(tmp_path):
     return root
 
 
-def test_both_sides_agree_on_a_folder(folder):
+def test_both_sides_agree_on_folder(folder):
     listing = read_data(folder)
     assert listing.digest == on_host.folder_digest(str(folder))
     assert (listing.is_folder, listing.total_bytes, listing.rows.files) == (True, 1002, 4)
 
 
-def test_both_sides_agree_on_a_file(folder, tmp_path):
+def test_both_sides_agree_on_file(folder, tmp_path):
     listing = read_data(folder / "a.npz")
     host = tmp_path / "host"
     host.mkdir()
@@ -47,7 +47,7 @@ def test_both_sides_agree_on_a_file(folder, tmp_path):
     )
 
 
-def test_any_change_changes_the_digest(folder):
+def test_any_change_changes_digest(folder):
     seen = {read_data(folder).digest}
     for change in (
         lambda: os.utime(folder / "a.npz", (1, 1_700_000_001)),
@@ -61,12 +61,12 @@ def test_any_change_changes_the_digest(folder):
         seen.add(digest)
 
 
-def test_links_that_lead_out_are_reported(folder):
+def test_links_to_outside_are_reported(folder):
     (folder / "out").symlink_to("/etc/passwd")
     assert read_data(folder).warnings == ("out is a link out of the data set (to /etc/passwd)",)
 
 
-def test_missing_empty_and_strange_are_refused(tmp_path, folder):
+def test_missing_empty_and_special_files_are_refused(tmp_path, folder):
     with pytest.raises(ConfigError, match="does not exist") as caught:
         read_data(tmp_path / "nowhere")
     assert caught.value.next == "correct `data:` in the job file"

@@ -25,7 +25,7 @@ NAMES = (
 )
 
 
-def test_names_come_as_they_are(root):
+def test_names_are_unchanged(root):
     for name in NAMES:
         put(root, name)
     with open(os.fsencode(root) + b"/latin-\xe9", "wb"):  # noqa: PTH123 - the name is bytes
@@ -47,7 +47,7 @@ LINKS = {
 }
 
 
-def test_links_inside_are_kept_and_others_reported(root):
+def test_inner_links_are_kept_and_others_reported(root):
     put(root, "train.py")
     put(root.parent, "outside/secret.txt")
     put(root, "sub/deep/a.py")
@@ -62,7 +62,7 @@ def test_links_inside_are_kept_and_others_reported(root):
         assert stays != any(warning.startswith(path + " ") for warning in manifest.warnings), path
 
 
-def test_the_release_names_exactly_this_content(root):
+def test_release_depends_only_on_content(root):
     put(root, "train.py", "one")
     put(root, "b.py", "two")
     first = read_tree(root).release
@@ -85,7 +85,7 @@ def test_the_release_names_exactly_this_content(root):
     assert read_tree(root).release == first
 
 
-def test_entries_say_what_they_are(root):
+def test_kinds_of_entries(root):
     put(root, "run.sh", "#!/bin/sh\n").chmod(0o755)
     put(root, "a.py", "")
     by_name = {entry.path: entry for entry in read_tree(root).entries}
@@ -93,13 +93,13 @@ def test_entries_say_what_they_are(root):
     assert (by_name["a.py"].kind, by_name["a.py"].sha256[:8]) == ("file", "e3b0c442")
 
 
-def test_special_files_do_not_stop_us(root):
+def test_special_files_are_skipped(root):
     put(root, "train.py")
     os.mkfifo(root / "pipe")
     assert paths(root) == ["train.py"]
 
 
-def test_missing_file_and_empty_are_refused(tmp_path):
+def test_missing_folder_file_and_empty_folder_are_refused(tmp_path):
     with pytest.raises(ConfigError, match="does not exist"):
         read_tree(tmp_path / "nowhere")
     with pytest.raises(ConfigError, match="is not a folder"):
@@ -113,7 +113,7 @@ def test_missing_file_and_empty_are_refused(tmp_path):
         read_tree(tmp_path / "ignored")
 
 
-def test_git_missing_is_named(tmp_path, monkeypatch):
+def test_missing_git_is_named(tmp_path, monkeypatch):
     put(tmp_path, "train.py")
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(Refused, match="git is not installed") as caught:
@@ -121,7 +121,7 @@ def test_git_missing_is_named(tmp_path, monkeypatch):
     assert "install the package git" in caught.value.next
 
 
-def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
+def test_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
     place = put(tmp_path, "log.txt", "x" * 1000)
     real = read._hash_descriptor
 
@@ -137,7 +137,7 @@ def test_a_file_that_keeps_changing_is_refused(tmp_path, monkeypatch):
     assert str(place) in caught.value.where
 
 
-def test_a_file_that_changes_once_is_read_again(tmp_path, monkeypatch):
+def test_file_that_changes_once_is_read_again(tmp_path, monkeypatch):
     place = put(tmp_path, "log.txt", "old")
     real, once = read._hash_descriptor, threading.Event()
 

@@ -24,7 +24,7 @@ def write(folder: Path, **texts: str) -> Path:
     return folder / "requirements.txt"
 
 
-def test_what_it_includes_comes_along_in_its_place(tmp_path: Path) -> None:
+def test_included_files_are_inserted_in_place(tmp_path: Path) -> None:
     text = (
         "-r more/base.txt\n--constraint=../pins.txt  # why\n-r https://example.org/x.txt\nnumpy "
         "\\\n  >=1\n# -r not.txt\n"
@@ -49,7 +49,7 @@ def test_what_it_includes_comes_along_in_its_place(tmp_path: Path) -> None:
     assert recipe.files["job/requirements.txt"] == text
 
 
-def test_its_name_follows_from_content_alone(tmp_path: Path) -> None:
+def test_name_depends_only_on_content(tmp_path: Path) -> None:
     def digest(folder: str, text: str, included: str = "six\n") -> str:
         main = write(tmp_path / folder, requirements=text, base=included)
         return read_recipe(
@@ -67,7 +67,7 @@ def test_its_name_follows_from_content_alone(tmp_path: Path) -> None:
     assert digest("a", "-r base.txt\nnumpy\n") != with_wheels
 
 
-def test_hashes_of_wheels_are_remembered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hashes_of_wheels_are_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     import os
 
     wheel = make_wheel(tmp_path / "wheels", "numpy", "1.0")
@@ -96,7 +96,7 @@ def test_hashes_of_wheels_are_remembered(tmp_path: Path, monkeypatch: pytest.Mon
         "-f ./wheels",
     ],
 )
-def test_what_lies_beside_the_file_is_refused_with_its_line(tmp_path: Path, line: str) -> None:
+def test_line_that_needs_other_local_file_is_refused(tmp_path: Path, line: str) -> None:
     main = write(tmp_path, requirements=f"numpy\n{line}\n")
     with pytest.raises(ConfigError) as caught:
         read_recipe(main, None)
@@ -119,14 +119,14 @@ def test_what_lies_beside_the_file_is_refused_with_its_line(tmp_path: Path, line
         "numpy==1.0 --hash=sha256:aa/bb",
     ],
 )
-def test_what_hosts_may_have_is_let_through(tmp_path: Path, line: str) -> None:
+def test_line_valid_on_hosts_is_accepted(tmp_path: Path, line: str) -> None:
     assert (
         line
         in read_recipe(write(tmp_path, requirements=f"{line}\n"), None).files["requirements.txt"]
     )
 
 
-def test_what_is_missing_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_named(tmp_path: Path) -> None:
     main = write(tmp_path, requirements="\n-r nowhere.txt\n")
     with pytest.raises(ConfigError, match=r"no file .*nowhere\.txt") as caught:
         read_recipe(main, None)
@@ -148,7 +148,7 @@ def test_what_is_missing_is_named(tmp_path: Path) -> None:
         read_recipe(main, None)
 
 
-def test_a_key_among_the_wheels_and_a_secret_file_of_requirements_are_refused(
+def test_key_among_wheels_and_secret_requirements_file_are_refused(
     tmp_path: Path,
 ) -> None:
     main = write(tmp_path / "job", requirements="-r more.txt\n", more="six\n")

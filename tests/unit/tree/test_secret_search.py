@@ -15,20 +15,20 @@ from tfdeploy.tree import read_tree
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES
 from tfdeploy.tree.secret_search import FoundSecret, find_values
 
-CANARY = "c4nary-0f-a-secret"
+SECRET_VALUE = "c4nary-0f-a-secret"
 
 
 @pytest.mark.parametrize(
     "text, value, line",
     [
-        (f"HF_TOKEN={CANARY}\n", CANARY, 1),
-        (f"a\nb\n  {CANARY}", f" {CANARY}\n", 3),
+        (f"HF_TOKEN={SECRET_VALUE}\n", SECRET_VALUE, 1),
+        (f"a\nb\n  {SECRET_VALUE}", f" {SECRET_VALUE}\n", 3),
         (json.dumps({"key": 'two\nlines "é"'}), 'two\nlines "é"', 1),
         (json.dumps({"key": 'two\nlines "é"'}, ensure_ascii=False), 'two\nlines "é"', 1),
-        (CANARY + "x" * (SEARCHED_BYTES - len(CANARY)), CANARY, 1),
+        (SECRET_VALUE + "x" * (SEARCHED_BYTES - len(SECRET_VALUE)), SECRET_VALUE, 1),
     ],
 )
-def test_a_file_that_shows_a_value_is_found_at_its_line(
+def test_file_with_value_is_found_with_line(
     tmp_path: Path, text: str, value: str, line: int
 ) -> None:
     put(tmp_path, "a.py", "x")
@@ -39,18 +39,22 @@ def test_a_file_that_shows_a_value_is_found_at_its_line(
 
 @pytest.mark.parametrize(
     "text, value",
-    [("short7!", "short7!"), (CANARY[:-1], CANARY), (CANARY + "x" * SEARCHED_BYTES, CANARY)],
+    [
+        ("short7!", "short7!"),
+        (SECRET_VALUE[:-1], SECRET_VALUE),
+        (SECRET_VALUE + "x" * SEARCHED_BYTES, SECRET_VALUE),
+    ],
 )
-def test_short_values_other_texts_and_large_files_are_none(
+def test_short_values_and_other_texts_and_large_files_are_ignored(
     tmp_path: Path, text: str, value: str
 ) -> None:
     put(tmp_path, "a.py", text)
     assert find_values(read_tree(tmp_path), {"TOKEN": Secret(value)}) is None
 
 
-def test_a_file_that_is_gone_is_passed_over(tmp_path: Path) -> None:
-    put(tmp_path, "a.py", CANARY)
+def test_missing_file_is_skipped(tmp_path: Path) -> None:
+    put(tmp_path, "a.py", SECRET_VALUE)
     put(tmp_path, "b.py", "x")
     manifest = read_tree(tmp_path)
     (tmp_path / "a.py").unlink()
-    assert find_values(manifest, {"TOKEN": Secret(CANARY)}) is None
+    assert find_values(manifest, {"TOKEN": Secret(SECRET_VALUE)}) is None

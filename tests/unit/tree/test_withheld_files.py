@@ -36,7 +36,7 @@ def sent(root: Path, files: WithheldFiles) -> list[str]:
     return [entry.path for entry in read_tree(root, withhold=files).entries]
 
 
-def test_they_are_left_out_and_named_once_and_the_release_is_that_of_the_rest(code: Path) -> None:
+def test_withheld_files_are_left_out_of_release_and_named_once(code: Path) -> None:
     tree = read_tree(code, withhold=withhold(code / "token.txt", code / "keys/id"))
     assert [entry.path for entry in tree.entries] == ["train.py"]
     assert tree.warnings == ("not sent: keys/id (the secret T), token.txt (the secret T)",)
@@ -45,13 +45,11 @@ def test_they_are_left_out_and_named_once_and_the_release_is_that_of_the_rest(co
     assert read_tree(code).release == tree.release
 
 
-def test_a_release_without_such_a_file_is_what_it_was(code: Path) -> None:
+def test_release_without_withheld_file_is_unchanged(code: Path) -> None:
     assert read_tree(code, withhold=withhold(Path("/nowhere/token"))) == read_tree(code)
 
 
-def test_a_hard_link_and_a_file_that_a_link_leads_to_are_the_same_file(
-    code: Path, tmp_path: Path
-) -> None:
+def test_hard_link_and_target_of_link_are_withheld(code: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("canary")
     os.link(outside, code / "copy.txt")
@@ -60,13 +58,13 @@ def test_a_hard_link_and_a_file_that_a_link_leads_to_are_the_same_file(
     assert sent(code, withhold(code / "here")) == ["copy.txt", "here", "keys/id", "train.py"]
 
 
-def test_a_folder_that_is_a_link_hides_none(code: Path, tmp_path: Path) -> None:
+def test_linked_folder_hides_no_withheld_file(code: Path, tmp_path: Path) -> None:
     os.symlink(code, tmp_path / "other")
     assert sent(tmp_path / "other", withhold(code / "token.txt")) == ["keys/id", "train.py"]
     assert sent(code, withhold(tmp_path / "other/token.txt")) == ["keys/id", "train.py"]
 
 
-def test_one_that_was_replaced_since_it_was_listed_is_known_by_its_path(code: Path) -> None:
+def test_file_replaced_after_listing_is_withheld_by_path(code: Path) -> None:
     files = withhold(code / "token.txt")
     put(code, "new", "renewed")
     os.rename(code / "new", code / "token.txt")
@@ -74,7 +72,7 @@ def test_one_that_was_replaced_since_it_was_listed_is_known_by_its_path(code: Pa
 
 
 @pytest.mark.parametrize("folder", ["", "lib"])
-def test_what_git_tracks_is_refused_also_in_a_repository_inside(code: Path, folder: str) -> None:
+def test_tracked_secret_file_is_refused_also_in_nested_repository(code: Path, folder: str) -> None:
     inner = code / folder
     inner.mkdir(exist_ok=True)
     git(code, "init", "-q")
@@ -91,13 +89,13 @@ def test_what_git_tracks_is_refused_also_in_a_repository_inside(code: Path, fold
     assert all("a[b]" not in path for path in sent(code, files))
 
 
-def test_a_known_hosts_file_that_git_tracks_is_left_out_and_no_fault(code: Path) -> None:
+def test_tracked_known_hosts_file_is_left_out_without_error(code: Path) -> None:
     git(code, "init", "-q")
     git(code, "add", "token.txt")
     assert sent(code, withhold(code / "token.txt", secret=False)) == ["keys/id", "train.py"]
 
 
-def test_a_data_set_that_holds_one_is_refused_with_its_place(code: Path, tmp_path: Path) -> None:
+def test_data_set_with_withheld_file_is_refused_with_path(code: Path, tmp_path: Path) -> None:
     outside = tmp_path / "outside"
     outside.write_text("canary")
     data = tmp_path / "data"

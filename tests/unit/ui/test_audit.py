@@ -52,7 +52,7 @@ def shown(**changes: Any) -> str:
     return out.getvalue()
 
 
-def test_hosts_of_one_command_are_one_row() -> None:
+def test_hosts_with_same_command_are_one_row() -> None:
     rows = [line.split() for line in shown().splitlines() if "digits-1" in line]
     assert rows[0][-2:] == ["prepared", "n[1-2]"] and "(it says)" in " ".join(rows[0])
     assert rows[1][-4:] == ["stop", "digits-1", "prepared", "n1"] and "(it says)" not in " ".join(
@@ -66,16 +66,16 @@ def test_hosts_of_one_command_are_one_row() -> None:
     assert shown().endswith("nothing is left\n")
 
 
-def test_the_last_line_says_what_is_wrong() -> None:
-    left = [{"host": "n1", "kind": "secret", "path": "/w/env.json"}]
-    assert shown(ok=False, left=left).endswith("something is left\n")
+def test_last_line_has_result() -> None:
+    remaining = [{"host": "n1", "kind": "secret", "path": "/w/env.json"}]
+    assert shown(ok=False, left=remaining).endswith("something is left\n")
     fault = {"host": "n2", "line": "log.jsonl:3", "what": "no entry", "harmless": True}
     assert "n2    log.jsonl:3  no entry" in shown(faults=[fault])
     away = shown(ok=False, errors=[{"host": "n3", "error": "no answer"}])
     assert "not known of n3: no answer" in away and "nothing is left" not in away
 
 
-def test_what_a_host_says_cannot_reach_the_terminal() -> None:
+def test_text_of_host_is_sanitised() -> None:
     hostile = "\x1b]52;c;x\x07\x9b31m\u202e\n[/red]"
     entry = {**ENTRY, **dict.fromkeys(("operator", "from", "key", "outcome", "run"), hostile)}
     text = shown(

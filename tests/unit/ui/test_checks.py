@@ -14,8 +14,8 @@ from tfdeploy.ui.checks import show_checks
 from tfdeploy.ui.terminal import Terminal
 
 
-def link(source: str, to: str, port: int, **more: Any) -> Link:
-    return Link(from_host=source, to_host=to, port=port, **more)
+def link(source: str, to: str, port: int, **fields: Any) -> Link:
+    return Link(from_host=source, to_host=to, port=port, **fields)
 
 
 def failed(check: str, level: Level, detail: str, fix: str) -> Check:
@@ -37,7 +37,7 @@ def test_healthy_hosts_are_one_line() -> None:
     assert checked.ok and checked.exit_code == 0
 
 
-def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() -> None:
+def test_hosts_with_same_problem_are_one_entry_with_their_names() -> None:
     def bad(host: str) -> Check:
         return failed(
             "python", "error", "no python9", f"write `python: PATH` of {host} in the inventory"
@@ -56,7 +56,7 @@ def test_hosts_with_the_same_trouble_are_one_entry_with_their_names_filled_in() 
     assert Checked({"n1": (warned,)}, unreached=frozenset({"n1"})).exit_code == 4
 
 
-def test_hosts_that_fail_alike_at_their_own_addresses_are_one_entry() -> None:
+def test_same_failure_at_different_addresses_is_one_entry() -> None:
     checks = {
         f"n{n}": (
             failed(
@@ -73,11 +73,11 @@ def test_hosts_that_fail_alike_at_their_own_addresses_are_one_entry() -> None:
         "    mend: ssh-copy-id -i key.pub ml@192.0.2.1; and the like for n[2-7]",
         "7 hosts, 0 links: 7 errors",
     ]
-    one = Checked({"n1": checks["n1"]})
-    assert shown(one).splitlines()[0] == "n1 ssh: ml@192.0.2.1:22 refused the key"
+    checked_n1 = Checked({"n1": checks["n1"]})
+    assert shown(checked_n1).splitlines()[0] == "n1 ssh: ml@192.0.2.1:22 refused the key"
 
 
-def test_a_mend_for_several_hosts_is_quoted_for_the_shell() -> None:
+def test_fix_for_several_hosts_is_quoted_for_shell() -> None:
     checks = {
         name: (failed("clock", "warning", "ahead", f"tfdeploy exec --limit {name} -- date"),)
         for name in ("n1", "n2")
@@ -85,13 +85,13 @@ def test_a_mend_for_several_hosts_is_quoted_for_the_shell() -> None:
     assert "    mend: tfdeploy exec --limit 'n[1-2]' -- date" in shown(Checked(checks)).splitlines()
 
 
-def test_what_a_host_says_is_shown_clean_and_wrapped() -> None:
+def test_text_of_host_is_sanitised_and_wrapped() -> None:
     evil = failed("shell", "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
     text = shown(Checked({"n1": (evil,)}), 60)
     assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) <= 60
 
 
-def test_broken_links_are_counted_by_pair_and_shown_with_their_ports() -> None:
+def test_failed_connections_are_counted_by_pair_and_shown_with_ports() -> None:
     links = [
         link("n1", "n2", port, ok=False, why="no answer", fix="open it")
         for port in range(2222, 2230)

@@ -17,9 +17,9 @@ def item(name: str, size: int = 0, stays: str = "", live: bool = False) -> Clean
     )
 
 
-def test_a_thing_of_many_hosts_is_a_row_with_its_whole_size() -> None:
+def test_item_on_many_hosts_is_one_row_with_total_size() -> None:
     out = io.StringIO()
-    things = {f"n{at}": [item("r1", 2_000_000)] for at in range(1, 5)} | {
+    things = {f"n{number}": [item("r1", 2_000_000)] for number in range(1, 5)} | {
         "n9": [item("r2\x1b[2J", 1000)]
     }
     show_things(Terminal(out, 100, False), things, {"run1": 4096, "run2": 4096})
@@ -31,12 +31,12 @@ def test_a_thing_of_many_hosts_is_a_row_with_its_whole_size() -> None:
     ]
 
 
-def test_one_record_is_of_one_run() -> None:
+def test_single_record_is_described_in_singular() -> None:
     out = io.StringIO()
     show_things(Terminal(out, 100, False), {}, {"run1": 4096})
     assert out.getvalue().splitlines()[1].split()[:3] == ["record", "1", "run"]
 
 
-def test_why_things_stay_is_said_once() -> None:
-    things = {f"n{at}": [item("r1", stays="run live uses it")] for at in range(1, 4)}
+def test_reason_for_keeping_is_given_once() -> None:
+    things = {f"n{number}": [item("r1", stays="run live uses it")] for number in range(1, 4)}
     assert staying_words(things) == ["[n[1-3]] release r1 stays: run live uses it"]

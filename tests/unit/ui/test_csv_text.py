@@ -29,7 +29,7 @@ def read_at_semicolons(text: str) -> list[list[str]]:
     return list(csv.reader(io.StringIO(text, newline=""), delimiter=";"))
 
 
-def test_numbers_texts_and_nothing() -> None:
+def test_numbers_and_texts_and_none() -> None:
     text = csv_text(
         ["time", "loss"],
         [["a", 0.25], ["b", None], ["", 3.0], ["c", -1e-7], ["d", 1e300], ["e", 12]],
@@ -59,28 +59,28 @@ def test_numbers_texts_and_nothing() -> None:
         ('a; "-1', "a;' \"-1"),
     ],
 )
-def test_a_text_stays_one_cell_and_is_no_formula(was: str, cell: str) -> None:
+def test_text_is_one_cell_and_no_formula(was: str, cell: str) -> None:
     (header,), (row,) = read(csv_text([was], [[was]]))
     assert header == row == cell
 
 
 @pytest.mark.fault("59 a host whose metrics have names that a spreadsheet would compute")
 @given(st.lists(st.lists(TEXTS | st.floats(-1e308, 1e308) | st.none(), max_size=4), max_size=4))
-def test_whatever_a_host_says_it_is_cells_and_no_formula(
+def test_any_text_of_host_is_cells_without_formulas(
     rows: list[list[str | float | None]],
 ) -> None:
     text = csv_text(["a", "b"], [["time", *row] for row in rows])
     for line in read_at_semicolons(text):
         assert not any(cell.lstrip(' "').startswith(FORMULAS) for cell in line)
-    for had, (first, *row) in zip(rows, read(text)[1:], strict=True):
-        assert (first, len(row)) == ("time", len(had))
-        for value, cell in zip(had, row, strict=True):
+    for given_row, (first, *row) in zip(rows, read(text)[1:], strict=True):
+        assert (first, len(row)) == ("time", len(given_row))
+        for value, cell in zip(given_row, row, strict=True):
             if isinstance(value, str):
                 assert not cell.lstrip(' "').startswith(FORMULAS) and cell.isprintable()
             else:
                 assert cell == "" if value is None else float(cell) == value
 
 
-def test_a_table_of_samples_is_known_again_as_tfdeploys_own() -> None:
+def test_csv_and_html_files_of_tfdeploy_are_recognised() -> None:
     assert is_own(csv_text(BEFORE, []).encode()) and is_own(document("a", "b").encode())
     assert not is_own(csv_text(BEFORE[1:], []).encode()) and not is_own(b"")

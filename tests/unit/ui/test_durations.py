@@ -63,15 +63,17 @@ def events() -> list[Event]:
     """Return the events that a launch records. The launch notices the end of the run later than it
     happens.
     """
-    told: list[Event] = [Event(kind="plan", time=LAUNCHED + 1, run=RUN, data=plan_to_json(PLAN))]
-    told.append(event("note", LAUNCHED + 2, level="info", text="code is sent"))
+    recorded: list[Event] = [
+        Event(kind="plan", time=LAUNCHED + 1, run=RUN, data=plan_to_json(PLAN))
+    ]
+    recorded.append(event("note", LAUNCHED + 2, level="info", text="code is sent"))
     fleet: Any = None
-    watch = Watch(fleet, PLAN, told.append)
+    watch = Watch(fleet, PLAN, recorded.append)
     watch.emit_run(VIEW)
-    return [*told[:-1], Event(kind="run", time=NOTICED, run=RUN, data=told[-1].data)]
+    return [*recorded[:-1], Event(kind="run", time=NOTICED, run=RUN, data=recorded[-1].data)]
 
 
-def test_one_run_lasts_as_long_in_every_view(
+def test_duration_of_run_is_same_in_every_view(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     progress = RunProgress()

@@ -24,7 +24,7 @@ def feeds(hosts: int, stripe: int = 0) -> list[tuple[str, str]]:
 FEW = [("", "a"), ("a", "b"), ("b", "c"), ("b", "d"), ("d", "e"), ("", "f")]
 
 
-def test_a_chain_is_one_line() -> None:
+def test_chain_is_one_line() -> None:
     assert feed_tree(feeds(4), width=80, most=4) == ["here > n1 > n2 > n3 > n4"]
 
 
@@ -39,14 +39,14 @@ def test_branches_and_several_sources() -> None:
     assert feed_tree([("x", "y"), ("", "a")], width=80, most=9) == ["x > y", "here > a"]
 
 
-def test_a_long_chain_is_counted_in_its_middle_but_for_those_that_matter() -> None:
+def test_hosts_in_middle_of_long_chain_are_counted() -> None:
     (line,) = feed_tree(feeds(16), width=60, most=4, named=["n9"])
     assert line == "here > n1 > n2 > n3 > (5 hosts) > n9 > (5 hosts) > n15 > n16"
 
 
 @pytest.mark.parametrize("hosts", [1, 2, 16, 17, 33, 200, 3000])
 @pytest.mark.parametrize(("width", "most"), [(20, 1), (40, 3), (80, 6), (200, 20)])
-def test_it_always_fits(hosts: int, width: int, most: int) -> None:
+def test_tree_always_fits(hosts: int, width: int, most: int) -> None:
     for named in ((), (f"n{hosts}",), tuple(f"n{number}" for number in range(1, hosts + 1, 3))):
         lines = feed_tree(feeds(hosts), width=width, most=most, named=named)
         assert 1 <= len(lines) <= most
@@ -62,5 +62,5 @@ def test_every_host_is_named_or_counted() -> None:
         assert len(names) + sum(counted) == 100, lines
 
 
-def test_a_name_is_sanitised() -> None:
+def test_name_is_sanitised() -> None:
     assert "\x1b" not in feed_tree([("", "a\x1b[2J")], width=80, most=4)[0]

@@ -48,7 +48,7 @@ ODD_CHARACTERS = (
     *("日本", "🎉", "👩\u200d👩\u200d👧", "ﷺ", "\ue000", "\U000e0041"),
 )
 PIECES: tuple[bytes, ...] = (
-    *(each.encode() for each in ODD_CHARACTERS),
+    *(character.encode() for character in ODD_CHARACTERS),
     *(
         b"\x1b",
         b"\x1b[",
@@ -149,7 +149,7 @@ def a_text(chance: random.Random) -> bytes:
     return text[: chance.randrange(len(text) + 1)] if chance.random() < 0.2 else text
 
 
-def as_told(text: bytes) -> str:
+def as_received(text: bytes) -> str:
     """Return the text as JSON from a host may contain it: with lone surrogates for invalid
     bytes.
     """
@@ -169,13 +169,13 @@ def assert_escaped(markup: str) -> None:
 def examine(texts: Sequence[bytes], drawn: bool) -> None:
     for text in texts:
         assert_printable(clean(text))
-        assert_escaped(text_of(as_told(text)))
+        assert_escaped(text_of(as_received(text)))
     logs(texts, color=False)
     logs(texts, color=True)
     plain(texts)
     if drawn:
-        dashboard([as_told(text) for text in texts])
-        report([as_told(text) for text in texts])
+        dashboard([as_received(text) for text in texts])
+        report([as_received(text) for text in texts])
 
 
 def logs(texts: Sequence[bytes], *, color: bool) -> None:
@@ -209,20 +209,28 @@ def plain(texts: Sequence[bytes]) -> None:
     out = io.StringIO()
     view = PlainView(Terminal(out, 80, False), out, verbose=True)
     for text in texts:
-        told = as_told(text)
-        line = {"line": told, "stream": "out", "offset": 0}
-        replay_to_view(view, Event(kind="line", time=1.0, run=RUN, host=told, task=told, data=line))
+        received = as_received(text)
+        line = {"line": received, "stream": "out", "offset": 0}
+        replay_to_view(
+            view, Event(kind="line", time=1.0, run=RUN, host=received, task=received, data=line)
+        )
         view(
             Event(
                 kind="host",
                 time=1.0,
                 run=RUN,
-                host=told,
-                data={"state": "unreachable", "text": told},
+                host=received,
+                data={"state": "unreachable", "text": received},
             )
         )
         view(
-            Event(kind="note", time=1.0, run=RUN, host=told, data={"text": told, "level": "error"})
+            Event(
+                kind="note",
+                time=1.0,
+                run=RUN,
+                host=received,
+                data={"text": received, "level": "error"},
+            )
         )
     assert_printable(out.getvalue())
 
@@ -235,8 +243,8 @@ def dashboard(texts: Sequence[str]) -> None:
     """
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True
-    for each in training():
-        replay_to_view(board, each)
+    for next_event in training():
+        replay_to_view(board, next_event)
     for number, text in enumerate(texts):
         task = PLAN.tasks[number % len(PLAN.tasks)]
         replay_to_view(
@@ -251,7 +259,7 @@ def dashboard(texts: Sequence[str]) -> None:
                 text=text,
             )
         )
-        told = {
+        metrics = {
             "state": "ended",
             "outcome": "failed",
             "exit_code": 1,
@@ -259,7 +267,7 @@ def dashboard(texts: Sequence[str]) -> None:
             "health": "stalled",
             "health_reason": text,
         }
-        board(event("task", 1033.0, task.host, task.task, **told))
+        board(event("task", 1033.0, task.host, task.task, **metrics))
         board(
             Event(
                 kind="note",
@@ -314,7 +322,7 @@ def elements(shown: str) -> set[tuple[str, tuple[str, ...]]]:
     return {(tag, tuple(attributes)) for tag, attributes in Reader(shown).seen}
 
 
-def test_no_text_becomes_anything_but_text() -> None:
+def test_random_text_is_shown_only_as_text() -> None:
     for series in range(TEXTS // SERIES):
         chance = random.Random(SEED << 32 | series)
         texts = [a_text(chance) for _ in range(SERIES)]
@@ -332,6 +340,6 @@ def test_no_text_becomes_anything_but_text() -> None:
         (lambda: assert_escaped("a&#27;"), "#27"),
     ],
 )
-def test_a_planted_fault_is_seen(draw: Callable[[], None], broken: str) -> None:
+def test_planted_fault_is_found(draw: Callable[[], None], broken: str) -> None:
     with pytest.raises(AssertionError, match=broken):
         draw()

@@ -21,24 +21,24 @@ def show_headway(width: int | None, seconds_a_host: float) -> str:
     return stream.getvalue()
 
 
-def test_what_is_quick_says_nothing() -> None:
+def test_quick_verb_shows_no_progress() -> None:
     assert show_headway(None, FIRST_S / 300) == show_headway(80, FIRST_S / 300) == ""
 
 
-def test_lines_do_not_flood() -> None:
+def test_few_progress_lines_are_printed() -> None:
     # With 200 hosts this takes 50 s.
     lines = show_headway(None, 0.25).splitlines()
     assert lines[0] == "stopped 8 of 200 hosts ..."
     assert 2 <= len(lines) <= 50 / EVERY_S + 1
 
 
-def test_a_terminal_shows_one_line_and_is_left_without_it() -> None:
-    said = show_headway(80, 0.25)
-    assert "\n" not in said and said.endswith("\r\x1b[K")
-    assert "stopped 160 of 200 hosts ..." in said
+def test_terminal_shows_one_line_that_is_removed_at_end() -> None:
+    output = show_headway(80, 0.25)
+    assert "\n" not in output and output.endswith("\r\x1b[K")
+    assert "stopped 160 of 200 hosts ..." in output
 
 
-def test_hosts_that_are_asked_again_are_named() -> None:
+def test_retried_hosts_are_named() -> None:
     stream = io.StringIO()
     headway = Headway(Terminal(stream, None, False), "stopped", 3)
     headway.done("n1")

@@ -33,7 +33,7 @@ def row(state: str, *entries: KnownKeyRow, error: str | None = None) -> TrustRow
     }
 
 
-def test_both_fingerprints_stand_whole_one_below_the_other() -> None:
+def test_both_fingerprints_are_complete_and_aligned() -> None:
     first, on_record, shown = host_keys.renewal_lines(row("changed", entry("/k:2")))
     assert first == "[n1] its key has changed"
     assert on_record.split() == ["on", "record", "ssh-rsa", OLD, "/k:2"]
@@ -41,33 +41,36 @@ def test_both_fingerprints_stand_whole_one_below_the_other() -> None:
     assert on_record.index(OLD) == shown.index(NEW)
 
 
-def test_a_sentence_has_both_fingerprints() -> None:
+def test_sentence_has_both_fingerprints() -> None:
     assert (
         host_keys.change(row("changed", entry("/k:2"), entry("/k:3")))
         == f"the host key of n1 has changed from {OLD} to {NEW}"
     )
 
 
-def test_an_old_key_that_stays_is_named_and_the_new_one_is_not() -> None:
-    one = row(
+def test_remaining_old_key_is_named_and_new_key_is_not() -> None:
+    changed_row = row(
         "changed",
         entry("/k:2"),
         entry("/g:1", writable=False),
         entry("/g:2", writable=False, fingerprint=NEW),
     )
-    assert host_keys.staying(one) == ["/g:1"]
-    assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(one)
+    assert host_keys.staying(changed_row) == ["/g:1"]
+    assert "  /g:1 stays: tfdeploy does not write that file" in host_keys.renewal_lines(changed_row)
 
 
-def test_what_is_not_renewed_says_why() -> None:
-    said = {state: host_keys.renewal_lines(row(state))[0] for state in ("known", "new")}
-    assert "nothing to replace" in said["known"] and "tfdeploy trust --limit n1" in said["new"]
+def test_reason_is_given_if_key_is_not_renewed() -> None:
+    line_by_state = {state: host_keys.renewal_lines(row(state))[0] for state in ("known", "new")}
+    assert (
+        "nothing to replace" in line_by_state["known"]
+        and "tfdeploy trust --limit n1" in line_by_state["new"]
+    )
     assert host_keys.renewal_lines(row("unreachable", error="no route")) == ["[n1] no route"]
     revoked = host_keys.renewal_lines(row("revoked", entry("/k:7", marker="@revoked")))
     assert revoked[0] == "[n1] marked as revoked at /k:7"
 
 
-def test_a_certificate_authority_is_named_where_no_key_is_on_record() -> None:
+def test_certificate_authority_is_named_if_no_key_is_recorded() -> None:
     assert "/k:1 has a @cert-authority" in host_keys.describe_state(
         row("new", entry("/k:1", marker="@cert-authority"))
     )
@@ -79,7 +82,7 @@ def test_a_certificate_authority_is_named_where_no_key_is_on_record() -> None:
     )
 
 
-def test_escapes_in_names_and_errors_do_not_reach_the_terminal() -> None:
+def test_escapes_in_names_and_errors_are_sanitised() -> None:
     hostile = "\x1b]0;x\x07\x1b[2K\r\u202e/k"
     lines = host_keys.renewal_lines(row("changed", entry(hostile, writable=False)))
     lines += host_keys.renewal_lines(row("unreachable", error=hostile))

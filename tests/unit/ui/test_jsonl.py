@@ -20,8 +20,8 @@ from tfdeploy.ui.jsonl import EventsFile, unread_bytes
 NOTE = Event(kind="note", time=1.0, data={"level": "info", "text": "x" * 10})
 
 
-def until(condition: Callable[[], bool], what: str) -> None:
-    wait_for(condition, 10, what, poll_s=0.002)
+def until(condition: Callable[[], bool], description: str) -> None:
+    wait_for(condition, 10, description, poll_s=0.002)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def fifo(tmp_path: Path) -> Iterator[tuple[EventsFile, int]]:
     file.close()
 
 
-def test_a_file_is_appended_to_and_reads_back(tmp_path: Path) -> None:
+def test_events_are_appended_and_read_back(tmp_path: Path) -> None:
     path = tmp_path / "events.jsonl"
     odd = Event(
         kind="line",
@@ -59,7 +59,7 @@ def test_a_file_is_appended_to_and_reads_back(tmp_path: Path) -> None:
     assert second.data["line"] == "a\ufffd\x00\u2028\n"
 
 
-def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFile, int]) -> None:
+def test_writer_waits_until_newline_is_read(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
     after: list[str] = []
 
@@ -73,7 +73,7 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
     while not text.endswith(b"}}"):
         text += os.read(reader, 1)
         assert not after
-    until(lambda: unread_bytes(reader) == 1, "the newline lies there")
+    until(lambda: unread_bytes(reader) == 1, "the newline is in the FIFO")
     thread.join(0.05)
     assert not after, "the newline is unread"
     assert os.read(reader, 1) == b"\n"
@@ -82,7 +82,7 @@ def test_a_reader_that_leaves_the_newline_holds_the_writer(fifo: tuple[EventsFil
     assert event_from_json(text) == NOTE
 
 
-def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
+def test_line_longer_than_pipe_capacity(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
     thread = threading.Thread(
         daemon=True, target=file, args=(Event(kind="note", time=1.0, data={"text": "y" * 300_000}),)
@@ -96,11 +96,11 @@ def test_a_line_longer_than_the_pipe(fifo: tuple[EventsFile, int]) -> None:
     assert len(text) > 300_000
 
 
-def test_a_reader_that_goes_away_ends_the_writing_not_the_run(fifo: tuple[EventsFile, int]) -> None:
+def test_closed_fifo_ends_writing_but_not_run(fifo: tuple[EventsFile, int]) -> None:
     file, reader = fifo
     thread = threading.Thread(daemon=True, target=file, args=(NOTE,))
     thread.start()
-    until(lambda: unread_bytes(reader) > 0, "the line lies there")
+    until(lambda: unread_bytes(reader) > 0, "the line is in the FIFO")
     os.close(reader)
     thread.join(120)
     assert not thread.is_alive()
@@ -108,7 +108,7 @@ def test_a_reader_that_goes_away_ends_the_writing_not_the_run(fifo: tuple[Events
     file(NOTE)
 
 
-def test_a_path_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+def test_unwritable_path_is_named(tmp_path: Path) -> None:
     with pytest.raises(UsageError) as caught:
         EventsFile(tmp_path / "no" / "events")
     assert caught.value.where == str(tmp_path / "no" / "events")

@@ -29,7 +29,7 @@ def event(kind: Any, host: str | None = None, task: str | None = None, **data: A
     )
 
 
-SAID = {
+PRINTED = {
     "[n2] code 1.2 MB sent": event(
         "transfer", "n2", what="code", state="done", sent_bytes=1_200_000, total_bytes=1_200_000
     ),
@@ -92,7 +92,7 @@ SAID = {
     "sync ...": event("step", step="sync", state="begin"),
     "sync failed": event("step", step="sync", state="failed"),
 }
-UNSAID = [
+NOT_PRINTED = [
     event("step", step="sync", state="done"),
     event("host", "n1", state="connected"),
     event("transfer", "n2", what="code", state="moving", sent_bytes=1, total_bytes=2),
@@ -111,36 +111,36 @@ UNSAID = [
 ]
 
 
-def view(**how: Any) -> tuple[PlainView, io.StringIO]:
+def view(**options: Any) -> tuple[PlainView, io.StringIO]:
     talk = io.StringIO()
-    return PlainView(Terminal(talk, None, False), **how), talk
+    return PlainView(Terminal(talk, None, False), **options), talk
 
 
-@pytest.mark.parametrize("text", SAID)
-def test_one_line_each_and_only_once(text: str) -> None:
+@pytest.mark.parametrize("text", PRINTED)
+def test_each_event_is_one_line_and_printed_once(text: str) -> None:
     plain, talk = view()
-    plain(SAID[text])
-    if SAID[text].kind != "note":
-        plain(SAID[text])
+    plain(PRINTED[text])
+    if PRINTED[text].kind != "note":
+        plain(PRINTED[text])
     assert talk.getvalue() == text + "\n"
 
 
-def test_what_is_not_worth_a_line() -> None:
+def test_unimportant_events_are_not_printed() -> None:
     plain, talk = view()
-    for one in UNSAID:
-        plain(one)
+    for silent_event in NOT_PRINTED:
+        plain(silent_event)
     assert talk.getvalue() == ""
 
 
-def test_quiet_says_only_what_went_wrong() -> None:
+def test_quiet_prints_only_problems() -> None:
     plain, talk = view(quiet=True)
-    for one in SAID.values():
-        plain(one)
+    for printed_event in PRINTED.values():
+        plain(printed_event)
     assert talk.getvalue().count("\n") == 8
     assert "sent" not in talk.getvalue()
 
 
-def test_lines_of_tasks_go_where_told_with_one_width() -> None:
+def test_lines_of_tasks_go_to_given_stream_with_aligned_labels() -> None:
     out = io.StringIO()
     plain, talk = view(lines=out)
     replay_to_view(
@@ -152,7 +152,7 @@ def test_lines_of_tasks_go_where_told_with_one_width() -> None:
     assert talk.getvalue() == ""
 
 
-def test_colour_only_when_asked() -> None:
+def test_colour_only_on_request() -> None:
     assert not terminal_of(io.StringIO(), "auto", {}).color
     assert terminal_of(io.StringIO(), "always", {"NO_COLOR": "1"}).color
     out = io.StringIO()
@@ -163,14 +163,14 @@ def test_colour_only_when_asked() -> None:
     assert out.getvalue().startswith("\x1b[")
 
 
-def test_a_narrow_encoding_is_no_reason_to_fail() -> None:
+def test_narrow_encoding_is_no_error() -> None:
     raw = io.BytesIO()
     stream = io.TextIOWrapper(raw, encoding="ascii")
     Terminal(stream, None, False).write("é\n")
     assert raw.getvalue() == b"?\n"
 
 
-def test_errors_say_what_where_next() -> None:
+def test_error_has_message_place_and_suggestion() -> None:
     out = io.StringIO()
     show_error(
         Refused("sync failed on 2 hosts:\n  n1: disk\x07 full", where="n1", next="tfdeploy sync"),
@@ -189,7 +189,7 @@ def test_errors_say_what_where_next() -> None:
 @pytest.mark.parametrize(
     "error", [BrokenPipeError(), OSError(28, "No space left on device"), ValueError("closed")]
 )
-def test_a_stream_that_fails_holds_up_nothing(error: Exception) -> None:
+def test_failing_stream_stops_nothing(error: Exception) -> None:
     class Broken(io.StringIO):
         tries = 0
 

@@ -26,18 +26,18 @@ POINTS = st.lists(st.tuples(st.floats(0, 1e5), st.floats(-1e12, 1e12)), max_size
         ([1.0, 2.0], 1, ""),
     ],
 )
-def test_a_small_curve(values: list[float], width: int, drawn: str) -> None:
+def test_small_curve(values: list[float], width: int, drawn: str) -> None:
     assert spark(values, width) == drawn
 
 
-def test_without_unicode_nothing_else_is_drawn() -> None:
+def test_only_ascii_is_drawn_without_unicode() -> None:
     assert spark([1.0, 2.0, 3.0], 8, unicode=False).isascii()
     rows = plot([Curve("loss", [(0.0, 3.0), (9.0, 1.0)])], 40, 8, unicode=False)
     assert all(row_text(row).isascii() for row in rows)
 
 
 @given(POINTS, POINTS, st.integers(14, 90), st.integers(0, 20), st.booleans())
-def test_a_plot_has_its_size_whatever_the_points(
+def test_plot_has_given_size_for_any_points(
     one: list[tuple[float, float]],
     two: list[tuple[float, float]],
     width: int,
@@ -49,14 +49,14 @@ def test_a_plot_has_its_size_whatever_the_points(
     assert all(cells(row_text(row)) <= width for row in rows)
 
 
-def test_the_axes_tell_the_range() -> None:
+def test_axes_show_range() -> None:
     texts = [row_text(row) for row in plot([Curve("loss", [(100.0, 3.0), (160.0, 1.0)])], 40, 8)]
     assert texts[0].lstrip().startswith("3│")
     assert texts[-2].lstrip().startswith("1│")
     assert texts[-1].split() == ["0", "s", "1:00"]
 
 
-def test_percent_has_its_whole_range() -> None:
+def test_axis_of_percent_has_full_range() -> None:
     texts = [
         row_text(row) for row in plot([Curve("gpu", [(0.0, 50.0), (1.0, 60.0)])], 40, 8, unit="%")
     ]
@@ -65,6 +65,6 @@ def test_percent_has_its_whole_range() -> None:
 
 
 @pytest.mark.parametrize("unit", ["%", "bytes", "cores", "/s"])
-def test_use_that_is_always_zero_has_no_axis_below_zero(unit: str) -> None:
+def test_axis_of_zero_values_has_no_negative_numbers(unit: str) -> None:
     rows = plot([Curve("use", [(0.0, 0.0), (9.0, 0.0)])], 40, 8, unit=unit)
     assert not any("-" in row_text(row) for row in rows)

@@ -90,7 +90,7 @@ def asked() -> Iterator[Callable[[str], Terminal]]:
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_it_is_seen_with_its_answer_and_what_is_drawn_goes_on(
+def test_question_and_answer_are_visible_and_display_continues(
     asked: Callable[[str], Terminal], display: str
 ) -> None:
     terminal = asked(display)
@@ -109,7 +109,7 @@ def test_it_is_seen_with_its_answer_and_what_is_drawn_goes_on(
 
 
 @pytest.mark.parametrize("typed", [b"n\n", b"\n", b"\x04", b"\xff\n", b"maybe\n"])
-def test_only_y_and_yes_agree(asked: Callable[[str], Terminal], typed: bytes) -> None:
+def test_only_y_and_yes_mean_yes(asked: Callable[[str], Terminal], typed: bytes) -> None:
     terminal = asked("sync, nothing moves")
     terminal.type(typed)
     terminal.shows("n3 answers again")
@@ -118,7 +118,7 @@ def test_only_y_and_yes_agree(asked: Callable[[str], Terminal], typed: bytes) ->
 
 
 @pytest.mark.parametrize("display", DISPLAYS)
-def test_ctrl_c_interrupts_and_leaves_the_terminal_as_it_was(
+def test_ctrl_c_interrupts_and_restores_terminal(
     asked: Callable[[str], Terminal], display: str
 ) -> None:
     terminal = asked(display)
@@ -130,7 +130,7 @@ def test_ctrl_c_interrupts_and_leaves_the_terminal_as_it_was(
     assert terminal.output.count(b"\x1b[?25l") == terminal.output.count(b"\x1b[?25h")
 
 
-def test_nothing_else_asks() -> None:
+def test_only_one_module_asks() -> None:
     """Test that only one module of tfdeploy reads answers from the terminal. A display would
     overwrite the question of another module.
     """

@@ -45,7 +45,7 @@ def numbers(text: str) -> list[str]:
     return re.findall(r"\x1b\[(\d+);1H", text)
 
 
-def test_only_what_changed_is_written(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_changed_rows_are_written(console: Console, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [100.0]
     monkeypatch.setattr("tfdeploy.ui.screen.time.monotonic", lambda: clock[0])
     screen = Screen(console)
@@ -66,7 +66,7 @@ def test_only_what_changed_is_written(console: Console, monkeypatch: pytest.Monk
     assert numbers(wrote(console)) == ["1", "2", "3"]
 
 
-def test_the_terminal_is_restored_whatever_happens(console: Console) -> None:
+def test_terminal_is_always_restored(console: Console) -> None:
     with pytest.raises(ZeroDivisionError), Screen(console) as screen:
         assert wrote(console) == "\x1b[?1049h\x1b[H\x1b[?25l"
         screen.draw(rows("one"))
@@ -74,6 +74,6 @@ def test_the_terminal_is_restored_whatever_happens(console: Console) -> None:
     assert wrote(console).endswith("\x1b[?1049l\x1b[?25h")
 
 
-def test_a_row_of_reversed_blanks_is_kept(console: Console) -> None:
+def test_row_of_reversed_blanks_is_kept(console: Console) -> None:
     Screen(console).draw([[Span("x"), Span("   ", "reverse")]])
     assert wrote(console) == "\x1b[1;1Hx\x1b[7m   \x1b[0m\x1b[K"

@@ -72,7 +72,7 @@ def texts(seen: SyncView, width: int = 100, height: int = 24) -> list[str]:
     return [row_text(row).rstrip() for row in seen.rows(width, height)]
 
 
-def test_few_hosts_have_a_row_each() -> None:
+def test_each_of_few_hosts_has_row() -> None:
     rows = texts(view(3)[0])
     assert rows[0] == "here > n1 > n2 > n3"
     assert (
@@ -88,7 +88,7 @@ def test_few_hosts_have_a_row_each() -> None:
     )
 
 
-def test_with_many_hosts_those_that_matter_are_shown_and_the_others_counted() -> None:
+def test_important_hosts_of_many_are_shown_and_others_counted() -> None:
     seen, _ = view(200, slow=["n77"], stuck=["n190"])
     seen(
         event(
@@ -111,7 +111,7 @@ def test_with_many_hosts_those_that_matter_are_shown_and_the_others_counted() ->
     assert "(" in rows[0] and "n77" in rows[0] and "n190" in rows[0]
 
 
-def test_the_tree_goes_when_nothing_moves() -> None:
+def test_tree_is_hidden_after_transfer() -> None:
     seen, _ = view(2)
     for name in ("n1", "n2"):
         seen(
@@ -128,7 +128,7 @@ def test_the_tree_goes_when_nothing_moves() -> None:
     assert texts(seen)[0].startswith("n1")
 
 
-def test_the_time_left_is_that_of_the_slowest() -> None:
+def test_remaining_time_is_that_of_slowest_host() -> None:
     seen, _ = view(3)
     for name, sent in (("n1", 50_000_000), ("n2", 50_000_000), ("n3", 14_000_000)):
         seen(
@@ -146,7 +146,7 @@ def test_the_time_left_is_that_of_the_slowest() -> None:
     assert "13 s left" in texts(seen)[-1]
 
 
-def test_elsewhere_a_line_now_and_then() -> None:
+def test_few_lines_without_terminal() -> None:
     seen, out = view(3, slow=["n2"])
     for second in range(1003, 1043):
         for name in ("n1", "n2", "n3"):

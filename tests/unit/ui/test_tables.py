@@ -143,7 +143,7 @@ def shown(width: int | None, show: Any, *args: Any) -> str:
     return out.getvalue()
 
 
-def test_status() -> None:
+def test_status_table() -> None:
     assert shown(None, reports.show_status, VIEW, 2000.0).splitlines() == [
         "digits-1  async  failed after 1:05",
         "task      host  state      pid  gpus  step  loss    address          reason",
@@ -156,7 +156,7 @@ def test_status() -> None:
     ]
 
 
-def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it() -> None:
+def test_reason_is_shown_once_with_last_lines_of_first_death() -> None:
     cause = "worker:1 on n3 failed with exit code 3: [/foo] é日本"
     ended = replace(TASKS[0], state="ended", outcome="stopped", reason=cause)
     after = [
@@ -177,22 +177,26 @@ def test_a_reason_is_said_once_and_the_last_lines_of_what_died_first_follow_it()
         assert text.endswith("next: `tfdeploy logs digits-1 --task worker:1 -n 100`\n")
 
 
-def test_a_task_that_was_stopped_with_the_run_has_the_error_of_its_attempt_before() -> None:
+def test_stopped_task_has_error_of_previous_attempt() -> None:
     cause = "worker:1 on n3 gave up: KeyError: 'w3' (train.py:7)"
-    again = "started again: KeyError: 'w3' (train.py:7)"
-    stopped = replace(TASKS[1], state="ended", outcome="stopped", reason=cause, began_again=again)
+    restart_reason = "started again: KeyError: 'w3' (train.py:7)"
+    stopped = replace(
+        TASKS[1], state="ended", outcome="stopped", reason=cause, began_again=restart_reason
+    )
     view = replace(
         VIEW,
         cause=cause,
-        tasks=(TASKS[0], stopped, replace(TASKS[2], reason=None, began_again=again)),
+        tasks=(TASKS[0], stopped, replace(TASKS[2], reason=None, began_again=restart_reason)),
     )
     rows = shown(None, reports.show_status, view, 2000.0).splitlines()
     assert (
-        rows[3].startswith("worker:0") and rows[3].endswith(again) and not rows[4].endswith(again)
+        rows[3].startswith("worker:0")
+        and rows[3].endswith(restart_reason)
+        and not rows[4].endswith(restart_reason)
     )
 
 
-def test_what_has_no_first_death_says_what_to_type_too() -> None:
+def test_run_without_first_death_suggests_command() -> None:
     aborted = replace(VIEW, first_death=None, cause="a port is taken", tasks=TASKS[:2])
     assert shown(None, reports.show_status, aborted, 2000.0).endswith(
         "next: `tfdeploy logs digits-1 -n 100`\n"
@@ -204,12 +208,12 @@ def test_what_has_no_first_death_says_what_to_type_too() -> None:
 
 
 @pytest.mark.parametrize("state", ["running", "starting", "succeeded", "stopped"])
-def test_a_run_that_is_well_is_told_in_few_lines(state: str) -> None:
+def test_healthy_run_has_few_lines(state: str) -> None:
     view = replace(VIEW, state=state, cause=None, first_death=None, tasks=TASKS[:2])
     assert len(shown(80, reports.show_status, view, 2000.0).splitlines()) == 4
 
 
-def test_a_jobs_own_metrics_stand_in_its_row() -> None:
+def test_row_has_metrics_of_job() -> None:
     view = replace(
         VIEW,
         tasks=tuple(
@@ -229,9 +233,7 @@ RATES = {
 }
 
 
-def test_of_the_scalars_of_event_files_rates_above_0_alone_stand_in_a_row_and_what_the_job_asks_for() -> (
-    None
-):
+def test_row_has_positive_rates_and_metrics_of_job_from_event_files() -> None:
     task = replace(
         VIEW.tasks[1],
         metrics={**LAYERS, **RATES, "accuracy": 0.91, "my/f1": 0.5, "train/loss": 0.3142},
@@ -248,7 +250,7 @@ def test_of_the_scalars_of_event_files_rates_above_0_alone_stand_in_a_row_and_wh
     )
 
 
-def test_a_loss_that_is_no_number_is_shown_as_it_is_and_null_in_json() -> None:
+def test_loss_that_is_no_number_is_shown_and_is_null_in_json() -> None:
     task = replace(VIEW.tasks[1], loss=float("nan"), metrics={"accuracy": float("inf"), "lr": 0.5})
     assert "  nan   accuracy inf, lr 0.5  " in shown(
         None, reports.show_status, replace(VIEW, tasks=(task,)), 2000.0
@@ -256,18 +258,20 @@ def test_a_loss_that_is_no_number_is_shown_as_it_is_and_null_in_json() -> None:
     assert (task_json(task)["loss"], task_json(task)["metrics"]) == (None, {"lr": 0.5})
 
 
-def test_a_narrow_terminal_is_told_whole_reasons_under_the_table() -> None:
-    why = "the gang started again: worker:2 on n4 failed: TensorFlow heard nothing more of worker:1"
+def test_narrow_terminal_shows_reasons_below_table() -> None:
+    reason = (
+        "the gang started again: worker:2 on n4 failed: TensorFlow heard nothing more of worker:1"
+    )
     tasks = tuple(
-        replace(each, reason=why if each.state == "running" else None) for each in VIEW.tasks
+        replace(task, reason=reason if task.state == "running" else None) for task in VIEW.tasks
     )
     text = shown(60, reports.show_status, replace(VIEW, tasks=tasks), 2000.0)
     table, _, below = text.partition("ps:0,worker:0: ")
     assert "reason" not in table and "gang" not in table
-    assert " ".join(below.partition("cause:")[0].split()) == why
+    assert " ".join(below.partition("cause:")[0].split()) == reason
 
 
-def test_exec_folds_equal_outputs() -> None:
+def test_exec_table_folds_equal_outputs() -> None:
     assert shown(None, reports.show_exec, AWAY[:1]).endswith("192.0.2.1:22: No route to host\n")
     assert (
         shown(None, reports.show_exec, AWAY)
@@ -278,7 +282,7 @@ def test_exec_folds_equal_outputs() -> None:
     )
 
 
-def test_stop_names_survivors() -> None:
+def test_stop_table_names_survivors() -> None:
     assert shown(None, reports.show_stop, STOPPED).splitlines() == [
         "n[1-2]: stopped",
         "n3: 1 process still alive",
@@ -287,7 +291,7 @@ def test_stop_names_survivors() -> None:
     ]
 
 
-def test_sync() -> None:
+def test_sync_table() -> None:
     assert shown(None, reports.show_sync, SYNCED).splitlines() == [
         "host  sync    sent    took",
         "n2    ok      1.2 MB  1:05",
@@ -296,7 +300,7 @@ def test_sync() -> None:
     ]
 
 
-def test_left_files_come_with_the_line_that_keeps_them() -> None:
+def test_remaining_files_are_shown_with_line_that_keeps_them() -> None:
     text = shown(
         None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]}
     )
@@ -346,7 +350,7 @@ def test_runs_have_ages_and_durations() -> None:
 
 def test_rough_durations() -> None:
     seconds = (-5, 0.9, 59, 60, 3599, 3600, 100_000, 172_800, 400 * 86400)
-    assert [roughly(each) for each in seconds] == [
+    assert [roughly(value) for value in seconds] == [
         "0 s",
         "0 s",
         "59 s",
@@ -357,7 +361,7 @@ def test_rough_durations() -> None:
         "2 d",
         "400 d",
     ]
-    exact = [roughly(each, parts=2) for each in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)]
+    exact = [roughly(value, parts=2) for value in (90, 3600, 3659, 3660, 172_800, 176_399, 176_400)]
     assert exact == ["1 min", "1 h", "1 h", "1 h 1 min", "2 d", "2 d", "2 d 1 h"]
 
 
@@ -382,12 +386,12 @@ WORDS = st.text(st.characters(codec="utf-8"), max_size=30)
 
 
 @given(st.lists(st.tuples(WORDS, WORDS, WORDS), min_size=1, max_size=5), st.integers(8, 100))
-def test_any_cells_at_any_width(rows: list[tuple[str, str, str]], width: int) -> None:
+def test_any_cells_fit_any_width(rows: list[tuple[str, str, str]], width: int) -> None:
     lines = table_lines(["task", "host", "state"], rows, width)
     assert all(line.isprintable() and cells(line) <= width for line in lines)
 
 
-def test_colour_touches_no_width() -> None:
+def test_colour_does_not_change_width() -> None:
     out = io.StringIO()
     reports.show_status(Terminal(out, 80, True), VIEW, 2000.0)
     assert "\x1b[1;31mfailed: 3\x1b[0m" in out.getvalue()
@@ -409,15 +413,15 @@ def test_colour_touches_no_width() -> None:
         (["a", "b", "a"], "a,b"),
     ],
 )
-def test_names_fold(names: list[str], folded: str) -> None:
+def test_names_are_folded(names: list[str], folded: str) -> None:
     assert fold_names(names) == folded
 
 
-def test_equal_things_fold() -> None:
+def test_equal_items_are_folded() -> None:
     assert fold_equal({"a": 1, "b": 2, "c": 1}) == [(("a", "c"), 1), (("b",), 2)]
 
 
-def test_amounts() -> None:
+def test_sizes_durations_and_numbers() -> None:
     sizes = [0, 999, 1000, 1_234_567, 12_345_678, 999_600, 5e15]
     assert [in_bytes(n) for n in sizes] == [
         "0 B",

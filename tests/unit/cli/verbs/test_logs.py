@@ -28,7 +28,7 @@ PLAN: Any = SimpleNamespace(
     host_names=("n1", "n2", "n3", "worker"),
 )
 WORKERS = ("worker:0", "worker:1", "worker:10")
-MEANT: list[tuple[dict[str, Any], tuple[str, ...]]] = [
+SELECTIONS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
     ({}, tuple(task.task for task in PLAN.tasks)),
     ({"task": ["worker"]}, WORKERS),
     ({"task": ["worker:[0-2]", "ps"]}, ("ps:0", "worker:0", "worker:1")),
@@ -49,7 +49,7 @@ REFUSED: list[tuple[dict[str, Any], str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("flags", "tasks"), MEANT)
+@pytest.mark.parametrize(("flags", "tasks"), SELECTIONS)
 def test_selected_tasks(flags: dict[str, Any], tasks: tuple[str, ...]) -> None:
     assert logs.select_tasks(Flags(**flags), PLAN, None) == tasks
     assert logs.select_tasks(Flags(task=["worker:0,worker:1"]), PLAN, frozenset({"n3"})) == (

@@ -24,7 +24,7 @@ def listed(text: str) -> Inventory:
 def read(name: str, text: str, **other_files: str) -> Inventory:
     """Write the file and return the inventory that is read from it.
 
-    `more` has further files, with __ for / in their names.
+    `other_files` has further files, with __ for / in their names.
     """
     for other, content in other_files.items():
         path = Path(other.replace("__", "/"))

@@ -30,7 +30,7 @@ WORKER = [
     TaskSample(time=1020.0, attempt=2, printed={"time": 3.0}),
     TaskSample(time=9000.0, attempt=2),
 ]
-LOOKS = [
+HOST_SAMPLES = [
     HostSample(
         time=1010.5,
         gpus=[GpuSample(0, 40.0, 7, 80), GpuSample(1, 100.0, 9, 80), GpuSample(2, 60.0, 5, 80)],
@@ -38,7 +38,7 @@ LOOKS = [
     HostSample(time=1020.0, gpus=[GpuSample(0, None, None, None)]),
 ]
 REPORT = RunReport(
-    plan=PLAN, view=VIEW, made=1100.0, tasks={"worker:0": WORKER}, hosts={"n2": LOOKS}
+    plan=PLAN, view=VIEW, made=1100.0, tasks={"worker:0": WORKER}, hosts={"n2": HOST_SAMPLES}
 )
 
 
@@ -104,7 +104,9 @@ def test_row_for_each_task_and_time_has_every_metric() -> None:
 def test_gpu_sample_is_used_for_ten_minutes() -> None:
     for time, busy in ((1010.0, None), (1011.0, 50.0), (1610.0, 50.0), (1611.0, None)):
         report = replace(
-            REPORT, tasks={"worker:0": [TaskSample(time=time, attempt=1)]}, hosts={"n2": LOOKS[:1]}
+            REPORT,
+            tasks={"worker:0": [TaskSample(time=time, attempt=1)]},
+            hosts={"n2": HOST_SAMPLES[:1]},
         )
         assert sample_table(report)[1][0][-2] == busy
 

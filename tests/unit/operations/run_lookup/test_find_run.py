@@ -56,8 +56,8 @@ def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
         return plan(sought.run, "n1", 1.0, sought.job)
 
     def plan_to_stop(fleet: Any, sought: Any, silent: Any) -> Plan:
-        """Return the plan as one host has it. A plan from a host is not trusted as far as it
-        concerns hosts that did not answer.
+        """Return the plan of one host, completed with the hosts that did not answer: tfdeploy does
+        not trust a plan from a host to name all of them.
         """
         return with_hosts(plan_of_host(fleet, sought), silent)
 

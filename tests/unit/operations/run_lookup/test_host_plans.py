@@ -93,7 +93,7 @@ def task(**changes: Any) -> dict[str, Any]:
 
 
 class Answer(list[Any]):
-    """What an honest agent answers if it has this plan.json. A plan that is given as bytes is sent
+    """The answer of an honest agent that has this plan.json. A plan that is given as bytes is sent
     unchanged.
     """
 

@@ -91,7 +91,7 @@ def page_of(
 ) -> tuple[list[Attempt], str]:
     """Return the attempts in a report, and the timeline of the report.
 
-    `told` has the events that this machine has recorded.
+    `events` has the events that this machine has recorded.
     """
     view = run_view(PLAN, {}, {TASK: history.status(now)})
     recorded = tuple(event_from_json(event_to_json(event)) for event in events)

@@ -235,22 +235,30 @@ def test_gpu_of_unknown_memory_is_named_without_memory(
 TF, FIT = "import tensorflow as tf", "tf.keras.Model().fit(x)"
 MIRRORED = "s = tf.distribute.MultiWorkerMirroredStrategy()"
 EXPERIMENTAL = "s = tf.distribute.experimental.MultiWorkerMirroredStrategy()"
-THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
+HAS_TF_KERAS: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
 PIP = "pip install 'tf_keras~=2.21.0'"
 KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] = {
     # lines of the program, facts of the host, and either the expected variables of the tasks or a
     # part of the refusal
-    "fit": ((TF, MIRRORED, FIT), THERE, ON),
-    "from": ((TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"), THERE, ON),
-    "experimental": ((TF, EXPERIMENTAL, FIT), THERE, ON),
+    "fit": ((TF, MIRRORED, FIT), HAS_TF_KERAS, ON),
+    "from": (
+        (TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"),
+        HAS_TF_KERAS,
+        ON,
+    ),
+    "experimental": ((TF, EXPERIMENTAL, FIT), HAS_TF_KERAS, ON),
     "missing": ((TF, MIRRORED, FIT), {}, PIP),
     "missing, of a TensorFlow whose version is not known": (
         (TF, MIRRORED, FIT),
         {"tensorflow": "unknown"},
         "install tf_keras",
     ),
-    "tf_keras by name": ((TF, "import tf_keras", MIRRORED, "tf_keras.Model().fit(x)"), THERE, {}),
+    "tf_keras by name": (
+        (TF, "import tf_keras", MIRRORED, "tf_keras.Model().fit(x)"),
+        HAS_TF_KERAS,
+        {},
+    ),
     "tf_keras by name, missing": (
         (TF, "from tf_keras import Model", MIRRORED, "Model().fit(x)"),
         {},

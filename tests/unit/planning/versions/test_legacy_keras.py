@@ -21,12 +21,12 @@ from tfdeploy.planning.source import source
 from tfdeploy.planning.versions import legacy_keras
 
 TF, FIT = "import tensorflow as tf", "tf.keras.Model().fit(x)"
-THERE: dict[str, Any] = {"tf_keras": "2.21.0"}
+HAS_TF_KERAS: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
 PIP = "pip install 'tf_keras~=2.21.0'"
 
 
-def asked(mode: str) -> Job:
+def job_with_mode(mode: str) -> Job:
     return Job(name="j", mode=mode, command=("python", "t.py"), code="/code")  # type: ignore[arg-type]
 
 
@@ -37,14 +37,14 @@ def test_fit_on_parameter_servers_needs_keras_2(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts]
 ) -> None:
     job, collected = (
-        asked("coordinator"),
+        job_with_mode("coordinator"),
         source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, PARAMETER_SERVERS, FIT))}),
     )
-    facts = {host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts}
+    facts = {host.name: facts_of(host, **HAS_TF_KERAS) for host in inventory(worker="n1").hosts}
     choice = legacy_keras.decide(job, collected, facts)
     assert choice.variables == ON
     assert "under ParameterServerStrategy" in choice.notes[0]
-    assert legacy_keras.decide(asked("local"), collected, facts).variables == {}
+    assert legacy_keras.decide(job_with_mode("local"), collected, facts).variables == {}
     with pytest.raises(Refused, match=r"under ParameterServerStrategy.* tf_keras is missing on n1"):
         legacy_keras.decide(
             job,
@@ -141,11 +141,11 @@ def test_names_dropped_by_keras_3(
     facts_of: Callable[..., HostFacts],
 ) -> None:
     job, collected = (
-        asked("mirrored"),
+        job_with_mode("mirrored"),
         source.read_program(("python", "t.py"), {"t.py": "\n".join((TF, *lines))}),
     )
     facts_with_tf_keras = {
-        host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts
+        host.name: facts_of(host, **HAS_TF_KERAS) for host in inventory(worker="n1").hosts
     }
     missing = {
         name: replace(host_facts, tf_keras=None) for name, host_facts in facts_with_tf_keras.items()
@@ -291,7 +291,7 @@ def test_names_of_version_1_and_keras_in_graphs(
     facts_of: Callable[..., HostFacts],
 ) -> None:
     job, changed = (
-        replace(asked("async"), compat=compatible),
+        replace(job_with_mode("async"), compat=compatible),
         source.read_program(("python", "t.py"), {"t.py": text, **others}),
     )
     version1 = compat.decide(job, changed).choice == "v1"
@@ -299,7 +299,7 @@ def test_names_of_version_1_and_keras_in_graphs(
         # TensorFlow 2 lacks this name, whichever version of Keras it uses.
         keras_2_name = ""
     facts_with_tf_keras = {
-        host.name: facts_of(host, **THERE) for host in inventory(worker="n1").hosts
+        host.name: facts_of(host, **HAS_TF_KERAS) for host in inventory(worker="n1").hosts
     }
     choice = legacy_keras.decide(job, changed, facts_with_tf_keras, version1=version1)
     assert choice.variables == (ON if keras_2_name else {})

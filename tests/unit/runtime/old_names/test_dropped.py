@@ -27,7 +27,7 @@ try:
 except TypeError as error:
     print(error)
 """
-SAID = (
+MESSAGES = (
     "tfdeploy: SyncReplicasOptimizer(replica_id=...) means nothing in this TensorFlow and is "
     "ignored\n"
 )
@@ -49,26 +49,29 @@ print(FLAGS.data, clean_up.type, cell.output_size)
 """
 
 
-def fake(fake_tensorflow, more="", told=""):
+def fake(fake_tensorflow, parameters="", result_fields=""):
     return fake_tensorflow(
-        {path: code.replace("%s", more, 1).replace("%s", told) for path, code in FAKE.items()}
+        {
+            path: code.replace("%s", parameters, 1).replace("%s", result_fields)
+            for path, code in FAKE.items()
+        }
     )
 
 
-def test_an_argument_that_is_gone_is_ignored_and_said(run_python, fake_tensorflow):
+def test_dropped_argument_is_ignored_with_message(run_python, fake_tensorflow):
     done = run_python(USE, paths=[fake(fake_tensorflow)], TFDEPLOY_TASK_COMPAT="v1")
     first, second = done.stdout.splitlines()
     assert first == "('sgd', 2, 'x')" and "replicas_id" in second
-    assert done.stderr == SAID
+    assert done.stderr == MESSAGES
 
 
-def test_one_that_is_there_is_given(run_python, fake_tensorflow):
+def test_argument_that_still_exists_is_passed(run_python, fake_tensorflow):
     folder = fake(fake_tensorflow, ", replica_id=None", ", replica_id")
     done = run_python(USE, paths=[folder], TFDEPLOY_TASK_COMPAT="v1")
     assert done.stdout.startswith("('sgd', 2, 'x', 1)\n") and done.stderr == ""
 
 
-def test_without_compat_it_is_an_error_as_ever(run_python, fake_tensorflow):
+def test_without_compat_dropped_argument_is_error(run_python, fake_tensorflow):
     done = run_python(USE, paths=[fake(fake_tensorflow)], TFDEPLOY_TASK_COMPAT="none")
     assert "unexpected keyword argument 'replica_id'" in done.stderr
 
@@ -77,7 +80,7 @@ def test_without_compat_it_is_an_error_as_ever(run_python, fake_tensorflow):
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_all_of_them_with_the_real_one(run_python):
+def test_all_dropped_arguments_with_real_tensorflow(run_python):
     done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1")
     assert done.stdout == "here QueueCloseV2 4\n", done.stderr
-    assert SAID in done.stderr and "BasicLSTMCell(input_size=...)" in done.stderr
+    assert MESSAGES in done.stderr and "BasicLSTMCell(input_size=...)" in done.stderr

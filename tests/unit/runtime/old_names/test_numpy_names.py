@@ -20,7 +20,7 @@ print(np.float is float, np.unicode_ is np.str_, np.rank(np.zeros((1, 2))), np.b
 """
 
 
-def test_a_program_of_an_older_numpy_finds_its_names(run_python):
+def test_program_for_older_numpy_finds_its_names(run_python):
     done = run_python(OLD)
     assert done.stdout.splitlines() == [
         "3.0 i 6 False",
@@ -31,14 +31,14 @@ def test_a_program_of_an_older_numpy_finds_its_names(run_python):
     assert done.stderr == ""
 
 
-def test_outside_of_a_task_nothing_is_added(run_python):
+def test_nothing_is_added_outside_task(run_python):
     done = run_python(
         "import numpy as np; print(hasattr(np, 'float'), hasattr(np, 'product'))", task=None
     )
     assert done.stdout == "False False\n"
 
 
-def test_every_name_of_the_table_is_there_afterwards():
+def test_every_name_of_table_is_added():
     class Copy:
         pass
 
@@ -51,7 +51,7 @@ def test_every_name_of_the_table_is_there_afterwards():
 
 
 @pytest.mark.parametrize("use", ["'%f' % w", "'%d' % w", "float(w)", "int(w)"])
-def test_an_array_that_is_no_number_any_more_is_explained_behind_its_traceback(run_python, use):
+def test_error_about_one_element_array_is_explained_after_traceback(run_python, use):
     done = run_python(f"import numpy as np\nw = np.zeros([1])\n{use}")
     assert done.returncode == 1
     raised, advice = done.stderr.splitlines()[-2:]
@@ -59,5 +59,5 @@ def test_an_array_that_is_no_number_any_more_is_explained_behind_its_traceback(r
     assert advice.startswith(f"tfdeploy: NumPy {numpy.__version__} takes no array of one element")
 
 
-def test_other_errors_are_not(run_python):
+def test_other_errors_are_not_explained(run_python):
     assert "tfdeploy:" not in run_python("import numpy as np\n'%d' % 'x'").stderr

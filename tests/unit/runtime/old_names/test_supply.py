@@ -230,11 +230,11 @@ def run_and_read(run_python, tmp_path):
     return ask
 
 
-def test_every_name_of_the_tables_is_there_also_by_the_paths_of_its_old_files(run_and_read):
+def test_every_name_is_found_also_by_path_of_old_file(run_and_read):
     assert run_and_read(NAMES) == {"failing": [], "same": [True] * 8, "star": "BasicLSTMCell"}
 
 
-def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_give(run_and_read):
+def test_old_calls_give_same_results_as_current_calls(run_and_read):
     assert run_and_read(NUMBERS) == {
         "unequal": [],
         "words": ["a", "b", "?"],
@@ -249,7 +249,7 @@ def test_losses_metrics_tables_and_the_tutorial_give_what_the_calls_of_today_giv
     }
 
 
-def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_used(run_and_read):
+def test_import_of_missing_name_gives_stand_in_that_fails_on_use(run_and_read):
     answers = run_and_read(STAND_INS)
     assert all(
         "train.py:" in text and " is not in TensorFlow 2; in its place: " in text
@@ -267,20 +267,18 @@ def test_an_import_of_what_is_nowhere_gives_a_stand_in_that_fails_when_it_is_use
     assert not answers["no instance"]
 
 
-def test_but_not_where_the_program_has_a_way_out_of_its_own(run_and_read):
+def test_import_with_fallback_in_program_gives_no_stand_in(run_and_read):
     caught = ["ModuleNotFoundError", "tensorflow.contrib", "AttributeError", "further up"]
     assert run_and_read(STAND_INS)["caught"] == [caught, False, None, "Section", "Section"]
 
 
-def test_slim_and_the_layers_are_those_of_tf_slim_where_a_host_has_it(
-    run_and_read, fake_tensorflow
-):
+def test_slim_and_layers_come_from_tf_slim_if_installed(run_and_read, fake_tensorflow):
     answers = run_and_read(WITH_SLIM, fake_tensorflow(SLIM))
     assert answers["same"] == [True] * 8
     assert "tf.contrib.slim.nothing is not in TensorFlow 2" in answers["nowhere"]
 
 
-def test_a_tf_slim_that_does_not_work_here_is_said_and_ours_count(run_and_read, fake_tensorflow):
+def test_broken_tf_slim_is_reported_and_replaced(run_and_read, fake_tensorflow):
     broken = {
         "tf_slim/__init__.py": "raise AttributeError('`Layer` is not available with Keras 3.')"
     }

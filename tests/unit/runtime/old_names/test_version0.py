@@ -136,8 +136,8 @@ said["v2 and losses as ever"] = [
 
 @pytest.fixture
 def run_and_read(run_python, tmp_path):
-    """Return a function that runs code and returns (what the code put into `said`, its standard
-    error).
+    """Return a function that runs code. The function returns (content of the code's variable
+    `said`, standard error).
     """
 
     def ask(code):
@@ -149,7 +149,7 @@ def run_and_read(run_python, tmp_path):
     return ask
 
 
-def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_gives(run_and_read):
+def test_old_names_and_argument_orders_give_current_results(run_and_read):
     answers, _ = run_and_read(CALLS)
     assert answers == {
         "different": [],
@@ -159,7 +159,7 @@ def test_each_name_and_each_old_order_of_arguments_gives_what_the_call_of_today_
     }
 
 
-def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(run_and_read):
+def test_summary_keeps_tag_with_blanks_and_without_scope(run_and_read):
     answers, _ = run_and_read(SUMMARIES)
     assert answers == {
         "tags": ["a tag with blanks", "h", "im/image", "au/audio", "x", "y"],
@@ -167,7 +167,7 @@ def test_a_summary_keeps_its_tag_with_blanks_and_without_the_scope_around_it(run
     }
 
 
-def test_a_cross_entropy_without_names_of_arguments_is_of_logits_and_labels_and_said_once(
+def test_positional_arguments_of_cross_entropy_are_logits_and_labels(
     run_and_read,
 ):
     """Test that positional arguments are taken as (logits, labels), and that a message says so

@@ -33,14 +33,14 @@ USE = (
 )
 
 
-def test_only_a_task_that_asks_for_it_gets_version_1(run_python, fake_tensorflow):
+def test_only_task_with_compat_gets_version_1(run_python, fake_tensorflow):
     folder = fake_tensorflow(FAKE)
     assert run_python(USE, paths=[folder], TFDEPLOY_TASK_COMPAT="v1").stdout == "1 version 1 1\n"
     assert run_python(USE, paths=[folder], TFDEPLOY_TASK_COMPAT="none").stdout == "2 None 0\n"
     assert run_python(USE, paths=[folder]).stdout == "2 None 0\n"
 
 
-def test_the_package_stays_the_real_one(run_python, fake_tensorflow):
+def test_package_stays_real_tensorflow(run_python, fake_tensorflow):
     code = (
         "import sys, tensorflow as tf, tensorflow.compat.v1 as one\n"
         "from tensorflow.python.framework import ops\n"
@@ -53,9 +53,7 @@ def test_the_package_stays_the_real_one(run_python, fake_tensorflow):
     assert done.stdout == "True True SourceFileLoader\nversion 2 version 1 True True\n", done.stderr
 
 
-def test_a_shell_a_spawned_process_and_what_was_pickled_see_the_same(
-    run_python, fake_tensorflow, tmp_path
-):
+def test_shell_spawned_process_and_pickle_use_same_version(run_python, fake_tensorflow, tmp_path):
     (tmp_path / "child.py").write_text(USE + "\ndef show(name): print(getattr(tf, name))")
     (tmp_path / "train.sh").write_text(f"exec {sys.executable} child.py\n")
     code = (
@@ -78,16 +76,14 @@ def test_a_shell_a_spawned_process_and_what_was_pickled_see_the_same(
     ], done.stderr
 
 
-def test_a_tensorflow_1_is_left_alone(run_python, fake_tensorflow):
+def test_tensorflow_1_is_unchanged(run_python, fake_tensorflow):
     folder = fake_tensorflow(
         {**FAKE, "tensorflow/__init__.py": FAKE["tensorflow/__init__.py"].replace("2.99", "1.15")}
     )
     assert run_python(USE, paths=[folder], TFDEPLOY_TASK_COMPAT="v1").stdout == "2 None 0\n"
 
 
-def test_a_tensorflow_that_we_do_not_know_is_imported_as_it_is_and_one_line_says_so(
-    run_python, fake_tensorflow
-):
+def test_unknown_tensorflow_is_imported_unchanged_with_message(run_python, fake_tensorflow):
     folder = fake_tensorflow({"tensorflow/__init__.py": "answer = 42"})
     done = run_python(
         "import tensorflow; print(tensorflow.answer)", paths=[folder], TFDEPLOY_TASK_COMPAT="v1"
@@ -167,13 +163,13 @@ print(json.dumps(said))
 @pytest.mark.skipif(
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
-def test_what_a_program_finds_in_the_real_one(run_python, tmp_path):
+def test_real_tensorflow_has_version_1_names(run_python, tmp_path):
     idx.write(tmp_path / "idx", train=60, test=20)
     done = run_python(REAL, TFDEPLOY_TASK_COMPAT="v1")
     assert done.returncode == 0, done.stderr[-3000:]
-    said = json.loads(done.stdout.splitlines()[-1])
-    failures = said.pop("failures")
-    assert said == {
+    results = json.loads(done.stdout.splitlines()[-1])
+    failures = results.pop("failures")
+    assert results == {
         "parts": True,
         "v1": True,
         "flags": ["/tmp/x", 0],

@@ -27,13 +27,13 @@ from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, VerbStream
 LONG = [f"folder/{number:06}" for number in range(100_000)]
 
 
-def taken(header: dict[str, Any], blob: bytes = b"") -> Frame:
+def frame_from_wire(header: dict[str, Any], blob: bytes = b"") -> Frame:
     (frame,) = Frames(frames.encode_frame(header, blob)).complete_frames()
     return frame
 
 
-def test_a_long_value_comes_through() -> None:
-    frame = taken({"id": 7, "value": {"missing": LONG}})
+def test_long_value_is_read() -> None:
+    frame = frame_from_wire({"id": 7, "value": {"missing": LONG}})
     assert (
         frame.header == {"id": 7, "packed": "value"}
         and frame.has_field("value")
@@ -44,18 +44,22 @@ def test_a_long_value_comes_through() -> None:
 
 
 @pytest.mark.fault("18 a name that is not UTF-8 among very many")
-def test_a_long_value_comes_through_with_names_that_are_not_utf8() -> None:
+def test_long_value_with_names_that_are_not_utf8_is_read() -> None:
     names = [*LONG, os.fsdecode(b"odd\xff\xfe"), "\U0001f600"]
     assert (
         read_field(
-            taken({"id": 7, "value": {"missing": names}}), "value", Missing, "release.begin", "n1"
+            frame_from_wire({"id": 7, "value": {"missing": names}}),
+            "value",
+            Missing,
+            "release.begin",
+            "n1",
         ).missing
         == names
     )
 
 
-def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
-    frame = taken({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
+def test_short_value_and_separate_blob_are_not_compressed() -> None:
+    frame = frame_from_wire({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
     assert (frame.header, frame.own_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
     assert read_field(frame, "item", Missing, "release.begin", "n1").missing == ["a"]
 
@@ -74,7 +78,7 @@ def test_a_short_one_and_a_blob_of_its_own_stay_as_they_are() -> None:
         frames.compress(b'{"missing": ["\\udcff", 3]}'),
     ],
 )
-def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
+def test_invalid_packed_value_is_bad_answer(blob: bytes) -> None:
     with pytest.raises(BadAnswer, match="makes no sense"):
         read_field(
             Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1"
@@ -82,14 +86,14 @@ def test_what_is_packed_and_makes_no_sense_is_a_bad_answer(blob: bytes) -> None:
 
 
 @pytest.mark.fault("59 an answer of millions of empty texts")
-def test_what_would_take_much_more_memory_than_its_text_is_not_read() -> None:
+def test_value_that_needs_too_much_memory_is_refused() -> None:
     blob = frames.compress(b'{"missing": [' + b'"",' * 5_000_000 + b'""]}')
     with pytest.raises(BadAnswer, match="MiB of memory"):
         read_field(Frame({"packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
 
 
 @pytest.mark.fault("59 a gigabyte in a packed answer")
-def test_a_gigabyte_is_not_unpacked() -> None:
+def test_compression_bomb_is_not_unpacked() -> None:
     packer = zlib.compressobj(9)
     bomb = b"".join(packer.compress(bytes(1 << 20)) for _ in range(1024)) + packer.flush()
     tracemalloc.start()
@@ -102,20 +106,22 @@ def test_a_gigabyte_is_not_unpacked() -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 999, 1000])
-def test_unpacking_is_exact_to_the_byte(size: int) -> None:
+def test_unpacking_limit_is_exact(size: int) -> None:
     content = bytes(range(250)) * 4
     assert frames.decompress(frames.compress(content[:size]), 1000) == content[:size]
     with pytest.raises(frames.WireError, match="more than 1000"):
         frames.decompress(frames.compress(content + b"x"), 1000)
 
 
-def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
+def test_header_above_one_mebibyte_is_refused() -> None:
     with pytest.raises(frames.WireError, match="not ours"):
         list(Frames(struct.pack("!II", (1 << 20) + 1, 0)).complete_frames())
     with pytest.raises(frames.WireError, match="too large"):
         frames.encode_frame({"id": 1, "item": "x" * (1 << 20)}, b"a blob of its own")
     assert json.loads(
-        frames.decompress(taken({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob)
+        frames.decompress(
+            frame_from_wire({"id": 1, "verb": "v", "args": {"a": "x" * (1 << 20)}}).blob
+        )
     ) == {"a": "x" * (1 << 20)}
 
 
@@ -127,14 +133,14 @@ def test_a_header_of_more_than_a_mebibyte_is_not_ours() -> None:
         (b"", BadAnswer),
     ],
 )
-def test_a_no_may_be_packed_too(blob: bytes, kind: type[Exception]) -> None:
+def test_error_may_be_packed(blob: bytes, kind: type[Exception]) -> None:
     answer = Reply("n1", lambda full: None)
     answer.put(Frame({"id": 7, "packed": "error"}, blob, 0))
     with pytest.raises(kind):
         answer.value("lock", 1.0)
 
 
-def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
+def test_unread_frames_are_bounded_while_call_waits() -> None:
     # The test puts frames into the Reply without a pause, as the channel does while a call waits
     # for its answer.
     answer = Reply("n1", lambda full: None)
@@ -148,14 +154,14 @@ def test_what_nobody_reads_is_bounded_also_while_a_call_waits() -> None:
     assert answer.next("logs", 1.0) is None
 
 
-def test_who_reads_in_time_gets_all_of_it() -> None:
+def test_prompt_reader_gets_all_frames() -> None:
     answer = Reply("n1", lambda full: None)
     for _ in range(1000):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
         assert answer.next("logs", 1.0)
 
 
-def test_a_stream_that_goes_on_and_on_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_endless_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """Test that a stream has a time limit, which only counts the time for which a caller waits for
     the stream.
     """

@@ -49,8 +49,8 @@ ALLOWED = {"writes its folder", "reads programs", "starts a program"}
 
 
 def run(words: list[str], code: str, tmp_path: Path, port: int) -> int:
-    here, outside = tmp_path / "here", tmp_path / "outside"
-    head = f"import os, socket; here, outside, port = {str(here)!r}, {str(outside)!r}, {port}; "
+    folder, outside = tmp_path / "here", tmp_path / "outside"
+    head = f"import os, socket; here, outside, port = {str(folder)!r}, {str(outside)!r}, {port}; "
     done = subprocess.run(
         [*words, sys.executable, "-S", "-E", "-c", head + code],
         capture_output=True,
@@ -64,9 +64,9 @@ def run(words: list[str], code: str, tmp_path: Path, port: int) -> int:
     return done.returncode
 
 
-@pytest.mark.parametrize("what", TRIES)
-def test_a_confined_program_reaches_its_folder_and_the_system_s_programs_alone(
-    what: str, tmp_path: Path
+@pytest.mark.parametrize("attempt", TRIES)
+def test_confined_program_reaches_only_its_folder_and_system_programs(
+    attempt: str, tmp_path: Path
 ) -> None:
     for name in ("here", "outside"):
         (tmp_path / name).mkdir()
@@ -75,11 +75,11 @@ def test_a_confined_program_reaches_its_folder_and_the_system_s_programs_alone(
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket(socket.AF_UNIX) as agent:
         agent.bind(str(tmp_path / "outside/agent"))
         agent.listen()
-        code = run(words, TRIES[what], tmp_path, server.getsockname()[1])
-    assert (code == 0) == (what in ALLOWED)
+        code = run(words, TRIES[attempt], tmp_path, server.getsockname()[1])
+    assert (code == 0) == (attempt in ALLOWED)
     assert (tmp_path / "outside/key").read_text() == "secret"
 
 
-def test_this_machine_can_confine_rsync() -> None:
+def test_rsync_can_be_confined_on_this_machine() -> None:
     assert confinement.can_confine()
     assert confinement.describe_gap() is None

@@ -20,21 +20,23 @@ def _afresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 @pytest.mark.parametrize(
-    ("said", "warned"),
+    ("version_line", "warned"),
     [("3.2.7", True), ("3.4.1", True), ("3.4.4", True), ("v3.5.0", False), ("10.0", False)],
 )
-def test_an_rsync_before_3_5_0_is_warned_about(
-    said: str, warned: bool, monkeypatch: pytest.MonkeyPatch
+def test_rsync_before_3_5_0_gives_warning(
+    version_line: str, warned: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         flaws,
         "_output",
-        lambda *argv: f"rsync  version {said}  protocol".encode() if argv[0] == "rsync" else b"",
+        lambda *argv: (
+            f"rsync  version {version_line}  protocol".encode() if argv[0] == "rsync" else b""
+        ),
     )
     assert (flaws.describe_flaws() is not None) == warned
 
 
-def test_one_that_its_distribution_has_mended_is_not(
+def test_rsync_patched_by_distribution_gives_no_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(

@@ -16,14 +16,14 @@ TARGET = Target(hostname="192.0.2.1", port=22, user="ml")
 
 @pytest.fixture
 def process() -> Iterator[subprocess.Popen[bytes]]:
-    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as begun:
-        running.add(begun, TARGET)
-        yield begun
-        begun.kill()
-        running.remove(begun)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE, start_new_session=True) as started:
+        running.add(started, TARGET)
+        yield started
+        started.kill()
+        running.remove(started)
 
 
-def test_only_the_process_of_the_given_target_ends(process: subprocess.Popen[bytes]) -> None:
+def test_only_process_of_given_target_ends(process: subprocess.Popen[bytes]) -> None:
     running.end_transfers([replace(TARGET)])
     assert not running.remove(process)
     running.add(process, TARGET)

@@ -28,19 +28,19 @@ from tfdeploy.transport.ssh.patience import NOTICE_S, Patience
         (b"HTTP/1.0 400 Bad Request\r\n", None),
     ],
 )
-def test_the_first_bytes_say_how_sshd_turned_it_away(
+def test_first_bytes_show_how_sshd_refused_connection(
     greeting: bytes, closing: Closing | None
 ) -> None:
     assert closings.before_login(greeting) is closing
 
 
 @pytest.mark.parametrize("closing", [HELD_OFF, CROWDED, SILENT, INTERRUPTED, UNANSWERED])
-def test_a_host_is_asked_again_for_as_long_as_waiting_may_help(
+def test_host_is_retried_while_waiting_may_help(
     closing: Closing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    now, told = [0.0], []
+    now, reports = [0.0], []
     monkeypatch.setattr("tfdeploy.transport.ssh.patience.time.monotonic", lambda: now[0])
-    patience = Patience(told.append)
+    patience = Patience(reports.append)
     tries = 0
     while (delay_s := patience.delay_s(closing)) is not None:
         assert 0.1 <= delay_s <= 2.4
@@ -48,17 +48,17 @@ def test_a_host_is_asked_again_for_as_long_as_waiting_may_help(
         tries += 1
     assert closing.patience_s <= patience.waited_s < closing.patience_s + 2.4
     assert bool(tries) == bool(closing.patience_s)
-    assert len(told) == bool(closing.notice)
-    assert patience.waited_s < NOTICE_S or not told or f"{closing.patience_s:g} s" in told[0]
+    assert len(reports) == bool(closing.notice)
+    assert patience.waited_s < NOTICE_S or not reports or f"{closing.patience_s:g} s" in reports[0]
 
 
-def test_a_burst_that_is_over_soon_is_not_mentioned(monkeypatch: pytest.MonkeyPatch) -> None:
-    now, told = [0.0], []
+def test_short_burst_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, reports = [0.0], []
     monkeypatch.setattr("tfdeploy.transport.ssh.patience.time.monotonic", lambda: now[0])
-    patience = Patience(told.append)
+    patience = Patience(reports.append)
     for now[0] in (0.0, 0.5, 1.0, 1.9):
         assert patience.delay_s(HELD_OFF) is not None
-    assert told == []
+    assert reports == []
     now[0] = 2.1
     patience.delay_s(HELD_OFF)
-    assert len(told) == 1 and "holds this address off" in told[0]
+    assert len(reports) == 1 and "holds this address off" in reports[0]

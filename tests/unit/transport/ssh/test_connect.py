@@ -20,9 +20,9 @@ from tfdeploy.transport.ssh.patience import Patience
 from tfdeploy.transport.ssh.target import Target
 
 
-def test_connections_that_are_made_at_once_share_nothing() -> None:
+def test_simultaneous_connections_share_no_state() -> None:
     with ThreadPoolExecutor(8) as pool:
-        made = list(
+        connections = list(
             pool.map(
                 lambda n: _connection(
                     Target(hostname=f"10.0.0.{n}", port=n, user=f"u{n}"), f"n{n}"
@@ -30,18 +30,24 @@ def test_connections_that_are_made_at_once_share_nothing() -> None:
                 range(1, 33),
             )
         )
-    assert {(one.host, one.original_host, one.user, one.port) for one in made} == {
-        (f"10.0.0.{n}", f"10.0.0.{n}", f"u{n}", n) for n in range(1, 33)
-    }
+    assert {
+        (connection.host, connection.original_host, connection.user, connection.port)
+        for connection in connections
+    } == {(f"10.0.0.{n}", f"10.0.0.{n}", f"u{n}", n) for n in range(1, 33)}
     assert (
-        len({id(one.client) for one in made}) == len({id(one.connect_kwargs) for one in made}) == 32
+        len({id(connection.client) for connection in connections})
+        == len({id(connection.connect_kwargs) for connection in connections})
+        == 32
     )
-    assert all(one.authentication.strategy_class is None and not one.is_connected for one in made)
-    assert len({id(one.config) for one in made}) == 32
+    assert all(
+        connection.authentication.strategy_class is None and not connection.is_connected
+        for connection in connections
+    )
+    assert len({id(connection.config) for connection in connections}) == 32
 
 
 @pytest.mark.parametrize(
-    "more",
+    "further_arguments",
     [
         {"gss_kex": False, "gss_deleg_creds": True, "disabled_algorithms": None},
         {"disabled_algorithms": None},
@@ -49,10 +55,12 @@ def test_connections_that_are_made_at_once_share_nothing() -> None:
     ],
     ids=["paramiko 3.5 to 4.0", "paramiko 5", "a later one"],
 )
-def test_each_release_of_paramiko_gets_our_transport(more: dict[str, Any]) -> None:
-    ours, theirs = socket.socketpair()
-    with ours, theirs:
-        transport = tuned_transport(Target(hostname="10.0.0.1", port=22, user="ml"), ours, **more)
+def test_each_paramiko_release_uses_own_transport(further_arguments: dict[str, Any]) -> None:
+    local_socket, remote_socket = socket.socketpair()
+    with local_socket, remote_socket:
+        transport = tuned_transport(
+            Target(hostname="10.0.0.1", port=22, user="ml"), local_socket, **further_arguments
+        )
         assert transport.get_security_options().key_types[0] == "ssh-ed25519"
         transport.close()
 
@@ -69,7 +77,7 @@ def connect_by(proxy_command: str, folder: Path) -> None:
     Connector().connect("n1", target)
 
 
-def test_a_proxy_command_that_is_missing_is_named_with_its_exit_code_and_its_file(
+def test_missing_proxy_command_is_named_with_exit_code_and_file(
     tmp_path: Path,
 ) -> None:
     with pytest.raises(HostUnreachable) as caught:
@@ -83,7 +91,7 @@ def test_a_proxy_command_that_is_missing_is_named_with_its_exit_code_and_its_fil
     )
 
 
-def test_a_proxy_command_that_gives_up_is_retried_and_its_last_words_are_shown(
+def test_failing_proxy_command_is_retried_and_its_output_is_shown(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Patience, "delay_s", lambda *_: None)
@@ -107,7 +115,7 @@ class Counted:
         self._lock.release()
 
 
-def test_a_silent_jump_host_is_tried_once_for_all_who_wait() -> None:
+def test_silent_jump_host_is_tried_once_for_all_waiting_threads() -> None:
     tried: list[str] = []
     go_on = threading.Event()
 
@@ -116,22 +124,22 @@ def test_a_silent_jump_host_is_tried_once_for_all_who_wait() -> None:
         assert go_on.wait(120)
         raise HostUnreachable("no answer", where=host)
 
-    doors: Any = SimpleNamespace(connect=connect)
-    door = _JumpHost(doors, Target(hostname="10.0.0.1", port=22, user="ml"))
-    door._lock = lock = Counted()  # type: ignore[assignment]
+    connector: Any = SimpleNamespace(connect=connect)
+    jump_host = _JumpHost(connector, Target(hostname="10.0.0.1", port=22, user="ml"))
+    jump_host._lock = lock = Counted()  # type: ignore[assignment]
 
     def ask(host: str) -> HostUnreachable:
         with pytest.raises(HostUnreachable) as caught:
-            door.transport(host)
+            jump_host.transport(host)
         return caught.value
 
     hosts = [f"n{n}" for n in range(8)]
     with ThreadPoolExecutor(8) as pool:
         answers = [pool.submit(ask, host) for host in hosts]
-        wait_for(lambda: lock.asked == 8, 10, "all wait for the one that tries")
+        wait_for(lambda: lock.asked == 8, 10, "all threads wait for the one that connects")
         go_on.set()
         assert [answer.result().where for answer in answers] == hosts
     assert len(tried) == 1
     with pytest.raises(HostUnreachable):
-        door.transport("later")
+        jump_host.transport("later")
     assert tried[1:] == ["later"]

@@ -27,7 +27,7 @@ class Talk:
         self.closed = True
 
 
-def test_a_silent_host_is_given_up_and_one_that_talks_has_longer() -> None:
+def test_silent_host_is_given_up_before_one_that_sends_data() -> None:
     silent, talking = Wait(1.0), Wait(1.0)
     silent.link, talking.link = Talk(), Talk()
     ticks = 0
@@ -40,7 +40,7 @@ def test_a_silent_host_is_given_up_and_one_that_talks_has_longer() -> None:
     assert ticks == 24
 
 
-def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_abandoned_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     link = Talk()
     with time_limit(0.1) as wait:
@@ -49,15 +49,15 @@ def test_what_is_given_up_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     assert wait.over
 
 
-def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_waiting_for_slot_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
-    places, turns = Slots(1), []
-    with time_limit(60.0) as first, places.slot(first):
+    slots, timeouts = Slots(1), []
+    with time_limit(60.0) as first, slots.slot(first):
         first.link = Talk()
 
         def second() -> None:
-            with time_limit(0.2) as wait, places.slot(wait):
-                turns.append(wait.over)
+            with time_limit(0.2) as wait, slots.slot(wait):
+                timeouts.append(wait.over)
 
         thread = threading.Thread(daemon=True, target=second)
         thread.start()
@@ -66,27 +66,27 @@ def test_the_time_before_its_turn_is_not_the_hosts(monkeypatch: pytest.MonkeyPat
         while time.monotonic() < end:
             first.link.received += 1
             thread.join(0.005)
-        assert turns == []
+        assert timeouts == []
     thread.join(120)
-    assert turns == [False]
+    assert timeouts == [False]
 
 
-def test_a_silent_host_keeps_no_place(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_silent_host_releases_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     monkeypatch.setattr(connect_timeout, "SLOT_S", 0.1)
-    places, through = Slots(1), threading.Event()
+    slots, got_slot = Slots(1), threading.Event()
 
     def second() -> None:
-        with time_limit(60.0) as wait, places.slot(wait):
-            through.set()
+        with time_limit(60.0) as wait, slots.slot(wait):
+            got_slot.set()
 
-    with time_limit(60.0) as first, places.slot(first):
+    with time_limit(60.0) as first, slots.slot(first):
         threading.Thread(daemon=True, target=second).start()
-        assert through.wait(120)
+        assert got_slot.wait(120)
     # Only one slot is free again: its release was not counted twice.
     for _ in range(2):
-        with time_limit(60.0) as wait, places.slot(wait):
-            assert not places._free.acquire(blocking=False)
+        with time_limit(60.0) as wait, slots.slot(wait):
+            assert not slots._free.acquire(blocking=False)
 
 
 STOPPED = """
@@ -102,7 +102,7 @@ with time_limit(1.0) as wait:
 """
 
 
-def test_a_process_that_was_suspended_does_not_blame_the_host() -> None:
+def test_time_of_suspended_process_does_not_count() -> None:
     process = subprocess.Popen([sys.executable, "-c", STOPPED], stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None and process.stdout.readline() == "waits\n"
     stopped = time.monotonic()
@@ -111,5 +111,5 @@ def test_a_process_that_was_suspended_does_not_blame_the_host() -> None:
         lambda: time.monotonic() - stopped > 2.2, 10, "it was stopped for longer than its patience"
     )
     os.kill(process.pid, signal.SIGCONT)
-    said, _ = process.communicate(timeout=120)
-    assert said == "False\n"
+    output, _ = process.communicate(timeout=120)
+    assert output == "False\n"

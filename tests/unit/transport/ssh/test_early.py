@@ -26,11 +26,11 @@ def listener() -> Iterator[socket.socket]:
     early.close_unused()
 
 
-def host_at(port: int, **more: str) -> Host:
-    return Host(**{"name": "n1", "address": "127.0.0.1", "port": port, "user": "ml", **more})  # type: ignore[arg-type]
+def host_at(port: int, **fields: str) -> Host:
+    return Host(**{"name": "n1", "address": "127.0.0.1", "port": port, "user": "ml", **fields})  # type: ignore[arg-type]
 
 
-def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
+def test_dial_uses_connection_opened_early(listener: socket.socket) -> None:
     host = host_at(listener.getsockname()[1])
     early.start_connections((host, host))
     accepted, _ = listener.accept()
@@ -46,7 +46,7 @@ def test_a_dial_goes_on_with_what_was_begun(listener: socket.socket) -> None:
         listener.accept()
 
 
-def test_one_that_was_refused_is_an_error_of_the_dial(listener: socket.socket) -> None:
+def test_refused_early_connection_is_error_of_dial(listener: socket.socket) -> None:
     host = host_at(listener.getsockname()[1])
     listener.close()
     early.start_connections((host,))
@@ -54,7 +54,7 @@ def test_one_that_was_refused_is_an_error_of_the_dial(listener: socket.socket) -
         dial(resolve(host), wait)
 
 
-def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: socket.socket) -> None:
+def test_no_early_connection_to_names_jumps_and_invalid_addresses(listener: socket.socket) -> None:
     port = listener.getsockname()[1]
     early.start_connections(
         (
@@ -70,7 +70,7 @@ def test_names_jumps_and_words_that_are_no_address_are_left_alone(listener: sock
     )
 
 
-def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
+def test_unused_early_connection_is_closed(listener: socket.socket) -> None:
     early.start_connections((host_at(listener.getsockname()[1]),))
     accepted, _ = listener.accept()
     with accepted:
@@ -79,10 +79,10 @@ def test_what_nobody_took_is_closed(listener: socket.socket) -> None:
         assert accepted.recv(1) == b""
 
 
-def test_they_leave_descriptors_for_the_dialling(
+def test_early_connections_leave_descriptors_for_dialling(
     listener: socket.socket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(early.descriptors, "count_free", lambda: 2 * early.descriptors.PER_DIAL)
-    here, there = host_at(listener.getsockname()[1]), host_at(1)
-    early.start_connections((here, there))
+    listening_host, closed_host = host_at(listener.getsockname()[1]), host_at(1)
+    early.start_connections((listening_host, closed_host))
     assert early.take_early_connection("127.0.0.1", 1) is None

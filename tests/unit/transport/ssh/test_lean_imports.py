@@ -20,11 +20,11 @@ assert invoke.run("echo here", hide=True).stdout == "here\\n"
 """
 
 
-def test_ssh_begins_without_mocks_and_whoever_wants_them_finds_them() -> None:
+def test_ssh_starts_without_mock_and_mock_can_be_imported() -> None:
     subprocess.run([sys.executable, "-c", CODE], check=True)
 
 
-def test_who_has_mocks_already_keeps_them() -> None:
+def test_imported_mock_stays() -> None:
     code = (
         "from unittest import mock\nimport tfdeploy.transport.fleet, sys\nassert "
         "sys.modules['unittest.mock'] is mock"
@@ -32,7 +32,7 @@ def test_who_has_mocks_already_keeps_them() -> None:
     subprocess.run([sys.executable, "-c", code], check=True)
 
 
-def test_ssh_begins_without_metadata_and_whoever_wants_it_finds_it() -> None:
+def test_ssh_starts_without_metadata_and_metadata_can_be_imported() -> None:
     code = """
 import sys
 import tfdeploy.transport.fleet

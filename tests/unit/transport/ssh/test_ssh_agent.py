@@ -19,9 +19,7 @@ def target(**settings: object) -> Target:
     return Target(hostname="10.0.0.1", port=22, user="ml", **settings)  # type: ignore[arg-type]
 
 
-def test_an_ssh_agent_that_says_nothing_is_not_waited_for(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_silent_ssh_agent_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(ssh_agent, "ANSWER_S", 0.2)
     place = str(tmp_path / "stuck")
     with socket.socket(socket.AF_UNIX) as stuck:
@@ -33,7 +31,7 @@ def test_an_ssh_agent_that_says_nothing_is_not_waited_for(
         offer.close()
 
 
-def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
+def test_missing_socket_is_named(tmp_path: Path) -> None:
     offer = identities.Offer(target(agent=str(tmp_path / "none")))
     assert offer.notes == [
         f"the ssh-agent on {tmp_path / 'none'} does not answer: No such file or directory"
@@ -43,7 +41,7 @@ def test_a_socket_that_is_not_there_is_named(tmp_path: Path) -> None:
     assert identities.Offer(target()).notes == []
 
 
-def test_what_our_sessions_cannot_use_is_said(tmp_path: Path) -> None:
+def test_unusable_keys_and_settings_give_notes(tmp_path: Path) -> None:
     def word(data: bytes) -> bytes:
         return struct.pack(">I", len(data)) + data
 

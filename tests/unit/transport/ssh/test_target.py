@@ -40,7 +40,7 @@ def configured(home: Path) -> Callable[[str], Path]:
     return write
 
 
-def test_without_configuration_openssh_s_defaults_hold(home: Path) -> None:
+def test_defaults_of_openssh_apply_without_configuration(home: Path) -> None:
     (home / ".ssh/id_rsa").write_text("")
     target = resolve(Host(name="n1", address="192.0.2.1", user="ml"))
     assert (target.hostname, target.port, target.user) == ("192.0.2.1", 22, "ml")
@@ -50,7 +50,7 @@ def test_without_configuration_openssh_s_defaults_hold(home: Path) -> None:
     assert target.known_name == "192.0.2.1"
 
 
-def test_the_inventory_expands_and_decides(home: Path) -> None:
+def test_inventory_is_expanded_and_takes_precedence(home: Path) -> None:
     target = resolve(
         Host(
             name="n1",
@@ -68,7 +68,7 @@ def test_the_inventory_expands_and_decides(home: Path) -> None:
 
 
 @needs_ssh
-def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(
+def test_configuration_writable_by_others_is_refused(
     configured: Callable[[str], Path],
 ) -> None:
     """Test a configuration of ssh to which other users can write.
@@ -84,7 +84,7 @@ def test_a_configuration_that_others_may_write_to_is_refused_as_ssh_does(
 
 
 @needs_ssh
-def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(
+def test_ssh_configuration_with_include_completes_inventory(
     configured: Callable[[str], Path],
 ) -> None:
     home = configured(
@@ -102,15 +102,15 @@ def test_ssh_s_configuration_fills_in_with_include_and_the_inventory_wins(
     assert target.known_name == "alias"
     assert target.jump is not None
     assert (target.jump.hostname, target.jump.port, target.jump.user) == ("gate", 2022, "me")
-    mine = resolve(Host(name="n1", address="n1", port=99, user="ml", jump="other"))
-    assert (mine.port, mine.user) == (99, "ml")
-    assert mine.jump is not None
-    assert mine.jump.hostname == "other"
+    changed_target = resolve(Host(name="n1", address="n1", port=99, user="ml", jump="other"))
+    assert (changed_target.port, changed_target.user) == (99, "ml")
+    assert changed_target.jump is not None
+    assert changed_target.jump.hostname == "other"
     assert resolve(Host(name="n1", address="n1", jump="none")).jump is None
 
 
 @needs_ssh
-def test_ssh_is_asked_only_where_it_can_matter(
+def test_ssh_is_run_only_if_configuration_matters(
     configured: Callable[[str], Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configured("Host *\n  SendEnv LANG LC_*\n  HashKnownHosts yes\n  # Port 99\n")
@@ -119,7 +119,7 @@ def test_ssh_is_asked_only_where_it_can_matter(
 
 
 @needs_ssh
-def test_a_broken_configuration_is_named(configured: Callable[[str], Path]) -> None:
+def test_broken_configuration_is_named(configured: Callable[[str], Path]) -> None:
     configured("Host n1\n  Prot 22\n")
     with pytest.raises(ConfigError, match="prot"):
         resolve(Host(name="n1", address="n1"))
@@ -128,7 +128,7 @@ def test_a_broken_configuration_is_named(configured: Callable[[str], Path]) -> N
 @pytest.mark.parametrize(
     "bad", ["-oProxyCommand=x", "a;b", "$(x)", "a\nb", "../x", "a" * 300, "", "a b"]
 )
-def test_words_that_are_no_addresses_or_users_are_refused(home: Path, bad: str) -> None:
+def test_invalid_addresses_and_users_are_refused(home: Path, bad: str) -> None:
     with pytest.raises(ConfigError):
         resolve(Host(name="n1", address=bad))
     if bad:
@@ -136,7 +136,7 @@ def test_words_that_are_no_addresses_or_users_are_refused(home: Path, bad: str) 
             resolve(Host(name="n1", address="n1", user=bad))
 
 
-def test_jumps_are_read_as_openssh_reads_them() -> None:
+def test_jumps_are_read_as_by_openssh() -> None:
     assert parse_jump("a") == ((None, "a", None),)
     assert parse_jump("me@a:22,[fe80::1]:23, x@b") == (
         ("me", "a", 22),
@@ -148,7 +148,7 @@ def test_jumps_are_read_as_openssh_reads_them() -> None:
             parse_jump(bad)
 
 
-def test_a_chain_of_jumps_ends_at_the_host(home: Path) -> None:
+def test_chain_of_jumps_ends_at_host(home: Path) -> None:
     target = resolve(
         Host(name="n1", address="n1", user="ml", identity_file="~/k", jump="u@a,v@b:23")
     )
@@ -163,14 +163,14 @@ def test_a_chain_of_jumps_ends_at_the_host(home: Path) -> None:
     assert target.jump.identity_files[0] == str(home / "k")
 
 
-def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path) -> None:
-    one, two = (
+def test_equal_targets_have_equal_hashes(home: Path) -> None:
+    first, second = (
         resolve(Host(name="x", address="a", user="u")),
         resolve(Host(name="y", address="a", user="u")),
     )
-    assert one == two
-    assert hash(one) == hash(two)
-    assert isinstance(one, Target)
+    assert first == second
+    assert hash(first) == hash(second)
+    assert isinstance(first, Target)
 
 
 @needs_ssh
@@ -187,7 +187,7 @@ def test_equal_targets_are_one_key_whatever_the_inventory_calls_them(home: Path)
         (None, "/run/agent"),
     ],
 )
-def test_identity_agent_means_what_it_means_to_ssh(
+def test_identity_agent_is_read_as_by_ssh(
     configured: Callable[[str], Path],
     monkeypatch: pytest.MonkeyPatch,
     word: str | None,
@@ -200,8 +200,8 @@ def test_identity_agent_means_what_it_means_to_ssh(
     # ssh takes ~ from the password database, not from HOME.
     home = pwd.getpwuid(os.getuid()).pw_dir
     assert target.agent == (home + socket[1:] if socket.startswith("~") else socket)
-    said = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]
-    assert said == [f"IdentityAgent={_quoted(target.agent)}"]
+    agent_options = [word for word in ssh_argv(target) if word.startswith("IdentityAgent=")]
+    assert agent_options == [f"IdentityAgent={_quoted(target.agent)}"]
 
 
 def _quoted(path: str) -> str:
@@ -209,7 +209,7 @@ def _quoted(path: str) -> str:
 
 
 @needs_ssh
-def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], Path]) -> None:
+def test_tokens_in_key_paths_are_expanded(configured: Callable[[str], Path]) -> None:
     home = configured(
         "Host n1\n  IdentityFile ~/.ssh/%n-%r\n  CertificateFile %d/.ssh/%n-%%-cert.pub\n  "
         "PKCS11Provider /lib/p.so\n"
@@ -226,7 +226,7 @@ def test_tokens_in_the_names_of_keys_are_filled_in(configured: Callable[[str], P
         resolve(Host(name="n2", address="n2", user="ml"))
 
 
-def test_tokens_of_a_proxy_command_are_filled_in(configured: Callable[[str], Path]) -> None:
+def test_tokens_in_proxy_command_are_expanded(configured: Callable[[str], Path]) -> None:
     configured("Host n1\n  HostName 192.0.2.9\n  ProxyCommand nc -X %%5 %n %h %p %r\n")
     target = resolve(Host(name="n1", address="n1", port=2222, user="ml$"))
     assert target.proxy_command == "nc -X %5 n1 192.0.2.9 2222 'ml$'"

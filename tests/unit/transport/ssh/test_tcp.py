@@ -34,16 +34,16 @@ def full_listener() -> Iterator[tuple[socket.socket, list[socket.socket]]]:
             filler.close()
 
 
-def test_who_does_not_answer_is_tried_again_beside_the_first_try(
+def test_second_attempt_starts_while_first_is_unanswered(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     collected: list[socket.socket] = []
 
     def new() -> socket.socket:
-        made.append(NEW())
-        return made[-1]
+        sockets.append(NEW())
+        return sockets[-1]
 
     with full_listener() as (listener, fillers):
         thread = threading.Thread(
@@ -51,7 +51,7 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(
             target=lambda: collected.append(tcp._connect(new, listener.getsockname(), 30.0)),
         )
         thread.start()
-        wait_for(lambda: len(made) >= 3, 10, "more tries")
+        wait_for(lambda: len(sockets) >= 3, 10, "more tries")
         for filler in fillers:
             filler.close()
 
@@ -65,27 +65,27 @@ def test_who_does_not_answer_is_tried_again_beside_the_first_try(
 
         wait_for(accepted, 20, "one of them is through")
         thread.join(120)
-    assert [one for one in made if one.fileno() >= 0] == collected
+    assert [sock for sock in sockets if sock.fileno() >= 0] == collected
     assert collected[0].gettimeout() is None
     collected[0].close()
 
 
-def test_nobody_answering_is_a_timeout_and_leaves_nothing_open(
+def test_unanswered_attempts_time_out_and_are_closed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(tcp, "TRY_AGAIN_S", 0.05)
-    made: list[socket.socket] = []
+    sockets: list[socket.socket] = []
 
     def new() -> socket.socket:
-        made.append(NEW())
-        return made[-1]
+        sockets.append(NEW())
+        return sockets[-1]
 
     with full_listener() as (listener, _), pytest.raises(TimeoutError):
         tcp._connect(new, listener.getsockname(), 0.3)
-    assert len(made) > 1 and all(one.fileno() == -1 for one in made)
+    assert len(sockets) > 1 and all(sock.fileno() == -1 for sock in sockets)
 
 
-def test_a_refusal_is_told_at_once() -> None:
+def test_refusal_is_reported_immediately() -> None:
     with NEW() as nobody:
         nobody.bind(("127.0.0.1", 0))
         with pytest.raises(ConnectionRefusedError):

@@ -29,7 +29,7 @@ class Shows:
         return paramiko.RSAKey(data=rsa_of(self._bits))
 
 
-def test_a_key_that_ssh_accepts_from_nobody_is_not_offered_for_recording(tmp_path: Path) -> None:
+def test_key_that_ssh_never_accepts_cannot_be_recorded(tmp_path: Path) -> None:
     target = Target(hostname="n1", port=22, user="u", user_known_hosts=(str(tmp_path / "known"),))
     good, short = Shows(2048), Shows(768)
     assert trust.scan("n1", target, cast(Any, good)).state == "new"

@@ -16,21 +16,21 @@ LONG = "y" * 300
 
 
 def board() -> Dashboard:
-    made = Dashboard(clock=lambda: 0.0)
-    for one in training():
-        replay_to_view(made, one)
+    new_dashboard = Dashboard(clock=lambda: 0.0)
+    for next_event in training():
+        replay_to_view(new_dashboard, next_event)
     replay_to_view(
-        made,
+        new_dashboard,
         event(
             "line", 1040.0, "n2", "worker:0", stream="out", line=f"\x1b[31m{LONG} 日本", offset=0
         ),
     )
-    made.apply_events()
-    made.ring.tick(1.0)
-    return made
+    new_dashboard.apply_events()
+    new_dashboard.ring.tick(1.0)
+    return new_dashboard
 
 
-def test_lines_are_whole_and_clean() -> None:
+def test_lines_are_complete_and_sanitised() -> None:
     out = io.StringIO()
     write_lines(out, board().view)
     lines = out.getvalue().splitlines()
@@ -38,14 +38,14 @@ def test_lines_are_whole_and_clean() -> None:
     assert len([line for line in lines if "loss" in line]) == 600 < MOST_LINES
 
 
-def test_a_terminal_that_lacks_a_character_gets_a_question_mark() -> None:
+def test_character_missing_in_terminal_becomes_question_mark() -> None:
     raw = io.BytesIO()
     out = io.TextIOWrapper(raw, encoding="ascii")
     write_lines(out, board().view)
     assert raw.getvalue().splitlines()[-1] == f"{LONG} ??".encode()
 
 
-def test_enter_or_the_end_of_input_leads_back() -> None:
+def test_enter_or_end_of_input_returns_to_dashboard() -> None:
     for typed in (b"x\n", b"\r", b""):
         reads, writes = os.pipe()
         try:

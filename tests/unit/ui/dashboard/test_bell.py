@@ -15,7 +15,7 @@ def rings(bell: Bell, within_s: float = 0.0) -> bool:
     return bool(select.select([bell.fd], [], [], within_s)[0])
 
 
-def test_it_rings_until_it_is_quiet_and_again() -> None:
+def test_bell_rings_until_reset() -> None:
     bell = Bell()
     assert not rings(bell)
     # So many bytes would not fit into a pipe.
@@ -28,7 +28,7 @@ def test_it_rings_until_it_is_quiet_and_again() -> None:
     assert rings(bell)
 
 
-def test_another_thread_wakes_who_waits() -> None:
+def test_ring_of_other_thread_wakes_waiting_thread() -> None:
     bell = Bell()
     thread = threading.Timer(0.01, bell.ring)
     thread.start()
@@ -36,7 +36,7 @@ def test_another_thread_wakes_who_waits() -> None:
     thread.join()
 
 
-def test_it_closes_what_it_opened() -> None:
+def test_bell_closes_its_descriptors() -> None:
     bell = Bell()
     fds = (bell.fd, bell._end)
     del bell

@@ -43,11 +43,13 @@ def start(request: pytest.FixtureRequest) -> Iterator[object]:
     opened: list[Terminal] = []
 
     def begin(
-        parts: str = "[syncing(), training()]", program: str = PROGRAM, **how: int
+        parts: str = "[syncing(), training()]", program: str = PROGRAM, **options: int
     ) -> Terminal:
         text = program.format(root=str(ROOT), here=str(ROOT / "tests"), parts=parts)
         opened.append(
-            Terminal([sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}, **how)
+            Terminal(
+                [sys.executable, "-c", text], {**os.environ, "PYTHONPATH": str(ROOT)}, **options
+            )
         )
         return opened[-1]
 
@@ -56,7 +58,7 @@ def start(request: pytest.FixtureRequest) -> Iterator[object]:
         terminal.close()
 
 
-def test_q_leaves_and_says_what_next(start) -> None:  # type: ignore[no-untyped-def]
+def test_q_quits_and_suggests_commands(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
     terminal.type(b"q")
@@ -68,7 +70,7 @@ def test_q_leaves_and_says_what_next(start) -> None:  # type: ignore[no-untyped-
     assert "how: left" in words
 
 
-def test_it_ends_by_itself_and_names_the_cause(start) -> None:  # type: ignore[no-untyped-def]
+def test_dashboard_ends_with_run_and_names_cause(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start("[syncing(), training(), dying(), ended()]")
     assert terminal.finish() == 0
     assert restored(terminal)
@@ -78,7 +80,7 @@ def test_it_ends_by_itself_and_names_the_cause(start) -> None:  # type: ignore[n
     assert "how: ended" in words
 
 
-def test_keys_choose_follow_and_filter(start) -> None:  # type: ignore[no-untyped-def]
+def test_keys_for_choosing_following_and_filtering(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
     terminal.type(b"\x1b[Bf")
@@ -111,7 +113,7 @@ def test_keys_choose_follow_and_filter(start) -> None:  # type: ignore[no-untype
         ),
     ],
 )
-def test_what_it_can_do_is_asked_first(start, key: bytes, question: str, verb: str) -> None:  # type: ignore[no-untyped-def]
+def test_commands_need_confirmation(start, key: bytes, question: str, verb: str) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
     terminal.type(b"\x1b[B")
@@ -146,7 +148,7 @@ def test_resize(start) -> None:  # type: ignore[no-untyped-def]
 
 @pytest.mark.fault("51 SIGTERM and SIGHUP in the dashboard")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_signals_restore_the_terminal_first(start, number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
+def test_signals_restore_terminal_first(start, number: signal.Signals) -> None:  # type: ignore[no-untyped-def]
     terminal = start()
     terminal.until("WARNING: something")
     terminal.process.send_signal(number)
@@ -155,28 +157,26 @@ def test_signals_restore_the_terminal_first(start, number: signal.Signals) -> No
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"), [("[syncing()]", "interrupted"), ("[syncing(), training()]", "how: left")]
+    ("parts", "message"), [("[syncing()]", "interrupted"), ("[syncing(), training()]", "how: left")]
 )
-def test_ctrl_c_leaves_a_committed_run_and_interrupts_a_launch(
-    start, parts: str, said: str
-) -> None:  # type: ignore[no-untyped-def]
+def test_ctrl_c_leaves_committed_run_and_interrupts_launch(start, parts: str, message: str) -> None:  # type: ignore[no-untyped-def]
     terminal = start(parts)
     terminal.until("worker:6")
     terminal.process.send_signal(signal.SIGINT)
     assert terminal.finish() == 0
     assert restored(terminal)
     # The whole output is searched, because the last frame may have cut off the text.
-    assert said in plain(terminal.output).decode(errors="replace")
+    assert message in plain(terminal.output).decode(errors="replace")
 
 
-def test_an_exception_restores_the_terminal(start) -> None:  # type: ignore[no-untyped-def]
+def test_exception_restores_terminal(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start("[[event('transfer', 1.0, 'n1', what='code', sent_bytes='x')]]")
     assert terminal.finish() == 1
     assert restored(terminal)
     assert b"Error" in terminal.output
 
 
-def test_foreign_bytes_never_reach_the_terminal(start) -> None:  # type: ignore[no-untyped-def]
+def test_foreign_bytes_never_reach_terminal(start) -> None:  # type: ignore[no-untyped-def]
     terminal = start(
         "[training(), [line(1050.0, 'worker:0', chr(27) + ']0;owned' + chr(7) + chr(0x9b) + '2J' "
         "+ chr(0x202e) + 'evil')]]"
@@ -205,7 +205,7 @@ print("over")
 
 
 @pytest.mark.parametrize("columns", [20, 100])
-def test_bars_of_a_sync(start, columns: int) -> None:  # type: ignore[no-untyped-def]
+def test_progress_bars_of_sync(start, columns: int) -> None:  # type: ignore[no-untyped-def]
     terminal = start("syncing()", SYNC_PROGRAM, columns=columns)
     terminal.until(
         "60 MB of 300 MB, 30 MB/s, 8.0 s left  0 of 8 hosts done"
@@ -221,7 +221,7 @@ def test_bars_of_a_sync(start, columns: int) -> None:  # type: ignore[no-untyped
     )
 
 
-def test_no_terminal_no_bars() -> None:
+def test_no_progress_bars_without_terminal() -> None:
     program = SYNC_PROGRAM.format(
         root=str(ROOT),
         here=str(ROOT / "tests"),
@@ -239,7 +239,7 @@ def test_no_terminal_no_bars() -> None:
     assert done.stdout == "over\n"
 
 
-def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
+def test_picture_from_recorded_events(tmp_path: Path) -> None:
     from dashboard_svg import main
     from support.dashboard_scenes import dying, syncing, training
     from tfdeploy.model.events import event_to_json
@@ -247,7 +247,9 @@ def test_a_picture_from_recorded_events(tmp_path: Path) -> None:
     recorded = tmp_path / "events.jsonl"
     recorded.write_bytes(
         b"".join(
-            event_to_json(one) + b"\n" for part in (syncing(), training(), dying()) for one in part
+            event_to_json(recorded_event) + b"\n"
+            for part in (syncing(), training(), dying())
+            for recorded_event in part
         )
     )
     pictures = []

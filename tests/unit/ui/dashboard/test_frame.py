@@ -39,10 +39,10 @@ from tfdeploy.ui.terminal import Terminal
 def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard:
     dashboard = Dashboard(plan)
     for part in parts:
-        for one in part:
-            replay_to_view(dashboard, one)
+        for next_event in part:
+            replay_to_view(dashboard, next_event)
             dashboard.apply_events()
-            dashboard.ring.tick(one.time)
+            dashboard.ring.tick(next_event.time)
     return dashboard
 
 
@@ -58,7 +58,7 @@ def squeeze_spaces(row: str) -> str:
     return " ".join(row.split())
 
 
-def test_sync() -> None:
+def test_frame_of_sync() -> None:
     rows = drawn(dashboard_of(syncing()), 110, 20)
     assert rows[0].startswith(
         "starting 4 s  digits  async  digits-20261121-101500-3fa1  0/8 running  8/8 hosts up"
@@ -72,7 +72,7 @@ def test_sync() -> None:
     )
 
 
-def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
+def test_table_has_hosts_before_plan() -> None:
     dashboard = dashboard_of(
         [event("host", 1000.0, "n1", state="unreachable", text="no answer in 10 s")]
     )
@@ -80,7 +80,7 @@ def test_before_there_is_a_plan_hosts_stand_in_the_table() -> None:
     assert "- unreachable n1 no answer in 10 s" in map(squeeze_spaces, rows)
 
 
-def test_training() -> None:
+def test_frame_of_training() -> None:
     rows = drawn(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 33 s  digits  async")
     # The tasks share one step, so only the title has the rate.
@@ -95,7 +95,7 @@ def test_training() -> None:
     assert rows[-3] == "worker:2@n4 | step 1393 loss: 0.0150 [/x]"
 
 
-def test_a_death_is_named_at_the_top_with_its_last_line_and_where_to_look() -> None:
+def test_death_is_shown_at_top_with_last_line_and_command() -> None:
     rows = drawn(dashboard_of(syncing(), training(), dying()), 110, 24)
     assert rows[0].startswith("failing ")
     assert rows[1] == "worker:1 on n3 failed with exit code 1  ValueError: bad shard digits-003"
@@ -107,7 +107,7 @@ def test_a_death_is_named_at_the_top_with_its_last_line_and_where_to_look() -> N
     )
 
 
-def test_the_smallest_screen_still_tells_the_cause() -> None:
+def test_smallest_screen_shows_cause() -> None:
     assert drawn(dashboard_of(syncing(), training(), dying()), 20, 6) == [
         "failing 35 s  digits",
         "worker:1 on n3 faile",
@@ -127,13 +127,13 @@ DASHBOARDS = [
 
 
 @given(st.sampled_from(DASHBOARDS), st.integers(1, 250), st.integers(1, 80))
-def test_any_size(dashboard: Dashboard, width: int, height: int) -> None:
+def test_rows_fit_any_size(dashboard: Dashboard, width: int, height: int) -> None:
     drawn(dashboard, width, height)
 
 
 @given(st.text(st.characters(categories=None), max_size=60), st.integers(5, 120))
 @example("\ud800", 5)
-def test_foreign_text_everywhere(text: str, width: int) -> None:
+def test_rows_fit_with_foreign_text(text: str, width: int) -> None:
     cause = event("run", 1002.0, state="failed", cause=text)
     drawn(
         dashboard_of(training(), [line(1040.0, "worker:0", text), line(1041.0, text, text), cause]),
@@ -142,10 +142,10 @@ def test_foreign_text_everywhere(text: str, width: int) -> None:
     )
 
 
-def test_many_tasks_scroll_to_the_chosen_one() -> None:
+def test_table_scrolls_to_chosen_task() -> None:
     dashboard = Dashboard(plan_of(255))
-    for one in training(plan_of(255)):
-        replay_to_view(dashboard, one)
+    for next_event in training(plan_of(255)):
+        replay_to_view(dashboard, next_event)
     dashboard.apply_events()
     rows = drawn(dashboard, 80, 24)
     assert squeeze_spaces(rows[3]).startswith("worker:[0-254] running 255 hosts")
@@ -162,7 +162,7 @@ def test_many_tasks_scroll_to_the_chosen_one() -> None:
 
 
 @pytest.mark.fault("47 very many tasks: the dead one is in sight")
-def test_many_tasks_the_dead_one_is_in_sight() -> None:
+def test_dead_task_among_many_is_visible() -> None:
     dashboard = Dashboard(plan_of(255))
     dashboard(
         event(
@@ -184,7 +184,7 @@ def test_many_tasks_the_dead_one_is_in_sight() -> None:
     )
 
 
-def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
+def test_task_with_much_output_does_not_displace_quiet_one() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.ring.tick(1040.0)
     replay_to_view(dashboard, line(1040.0, "worker:5", "I am quiet"))
@@ -199,7 +199,7 @@ def test_a_loud_task_does_not_crowd_out_a_quiet_one() -> None:
     assert any("older lines not kept here" in row for row in rows)
 
 
-def test_silence_of_a_running_task_is_pointed_out() -> None:
+def test_silence_of_running_task_is_shown() -> None:
     alone = replace(PLAN, mode="sync")
     dashboard = dashboard_of(training(alone), plan=alone)
     dashboard.scene.quiet["worker:0"] = 185.0
@@ -214,7 +214,7 @@ def test_silence_of_a_running_task_is_pointed_out() -> None:
     assert "3m" in row.split()
 
 
-def test_a_look_at_one_worker_of_many_has_no_pace_of_its_own_either() -> None:
+def test_single_shown_worker_of_many_has_no_own_rate() -> None:
     part = replace(
         PLAN, tasks=PLAN.tasks[1:2], cluster={"ps": ("n1:2222",), "worker": ("n2:2222", "n3:2222")}
     )
@@ -222,7 +222,7 @@ def test_a_look_at_one_worker_of_many_has_no_pace_of_its_own_either() -> None:
     assert rows[0].endswith("70 steps/s in all") and "steps/s" not in rows[1]
 
 
-def test_a_run_that_is_silent_makes_no_steps() -> None:
+def test_silent_run_has_no_step_rate() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.scene.quiet.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
     assert "  0 steps/s in all" in drawn(dashboard, 120, 24)[0]
@@ -236,15 +236,15 @@ def test_a_run_that_is_silent_makes_no_steps() -> None:
         "step {all} local step: {own}",
     ],
 )
-def test_a_worker_that_says_its_own_step_has_its_own_pace(text: str) -> None:
+def test_worker_that_prints_own_step_has_own_rate(text: str) -> None:
     lines = [
-        line(1012.0 + i / 10, f"worker:{at}", text.format(own=i * (at + 1), all=i * 3))
+        line(1012.0 + i / 10, f"worker:{second}", text.format(own=i * (second + 1), all=i * 3))
         for i in range(200)
-        for at in range(2)
+        for second in range(2)
     ]
     running = [
-        event("task", 1007.0, f"n{at + 2}", f"worker:{at}", state="running", attempt=1)
-        for at in range(2)
+        event("task", 1007.0, f"n{second + 2}", f"worker:{second}", state="running", attempt=1)
+        for second in range(2)
     ]
     running.append(event("run", 1012.0, state="running"))
     rows = drawn(dashboard_of(running, lines, plan=plan_of(2)), 140, 24)
@@ -254,13 +254,13 @@ def test_a_worker_that_says_its_own_step_has_its_own_pace(text: str) -> None:
     assert paces == ["10", "20"]
 
 
-def test_the_jobs_own_metrics_are_shown() -> None:
+def test_metrics_of_job_are_shown() -> None:
     plan = replace(
         PLAN,
         metrics={"step": r"step (\d+)", "accuracy": r"accuracy=([\d.]+)", "lr": r"lr=([\d.e-]+)"},
     )
-    said = [line(1040.0, "worker:0", "step 7 accuracy=0.91 lr=1e-3")]
-    dashboard = dashboard_of(training(plan), said, plan=plan)
+    lines = [line(1040.0, "worker:0", "step 7 accuracy=0.91 lr=1e-3")]
+    dashboard = dashboard_of(training(plan), lines, plan=plan)
     rows = drawn(dashboard, 150, 24)
     assert "loss trend metrics" in squeeze_spaces(rows[1])
     assert "accuracy 0.91, lr 0.001" in next(row for row in rows if row.startswith("worker:0 "))
@@ -274,13 +274,13 @@ def test_the_jobs_own_metrics_are_shown() -> None:
     assert "worker:0@n2: step 7, loss 0.015, accuracy 0.91, lr 0.001" in out.getvalue()
 
 
-def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_the_curves() -> None:
+def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
     layers = {f"logs/layer{number}/weights/summaries/mean_1": 0.5 for number in range(20)}
     rates = {"logs/global_step/sec": 45.25, "logs/Variable_4/sec": 0.0}
     dashboard = dashboard_of([event for event in training() if event.kind != "line"])
     for time in (1040.0, 1050.0):
-        said = {"step": time, "loss": 0.25, **layers, **rates, "logs/lr": 0.5}
-        row = {"time": time, "printed": said, "step_time": time - 3.0}
+        metrics = {"step": time, "loss": 0.25, **layers, **rates, "logs/lr": 0.5}
+        row = {"time": time, "printed": metrics, "step_time": time - 3.0}
         data = {"host": {"time": time}, "tasks": {"worker:0": row}}
         dashboard.progress.apply(Event(kind="sample", time=time, host="n2", data=data))
         dashboard.scene.trends.update(dashboard.progress, time)
@@ -298,7 +298,7 @@ def test_event_files_give_step_loss_and_rate_and_their_other_scalars_stand_in_th
     ("parts", "text"),
     [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")],
 )
-def test_the_last_words_tell_how_long_the_run_has_lasted(parts: tuple[Any, ...], text: str) -> None:
+def test_summary_has_duration_of_run(parts: tuple[Any, ...], text: str) -> None:
     """Test that the duration of a live run ends now, not at its last event: the run may be
     silent.
     """
@@ -310,7 +310,7 @@ def test_the_last_words_tell_how_long_the_run_has_lasted(parts: tuple[Any, ...],
     assert text in out.getvalue().splitlines()[0]
 
 
-def test_a_filter_that_nothing_fits_says_so() -> None:
+def test_filter_without_match_is_reported() -> None:
     dashboard = dashboard_of(syncing(), training())
     for key in ("/", *"nowhere", "enter"):
         dashboard.scene.view.key(key)
@@ -319,7 +319,7 @@ def test_a_filter_that_nothing_fits_says_so() -> None:
     )
 
 
-def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
+def test_blocked_terminal_uses_bounded_memory() -> None:
     dashboard = Dashboard(PLAN)
     for _ in range(100_000):
         replay_to_view(dashboard, line(1.0, "worker:0", "x"))
@@ -330,7 +330,7 @@ def test_the_terminal_that_takes_no_frames_costs_bounded_memory() -> None:
     assert dashboard.ring.count == 100_001
 
 
-def test_what_tasks_use_stands_beside_them_while_there_is_room() -> None:
+def test_use_of_resources_is_shown_if_it_fits() -> None:
     dashboard = dashboard_of(syncing(), training(), sampled())
     rows = drawn(dashboard, 150, 24)
     head = next(row for row in rows if row.startswith("task"))

@@ -10,14 +10,14 @@ from tfdeploy.ui.dashboard.happenings import KEPT, Happenings
 def after(*events: object) -> Happenings:
     happenings = Happenings()
     for part in events:
-        for one in part:  # type: ignore[attr-defined]
-            if one.kind != "line":
-                happenings.add(one)
+        for next_event in part:  # type: ignore[attr-defined]
+            if next_event.kind != "line":
+                happenings.add(next_event)
     return happenings
 
 
-def test_equal_ones_of_several_tasks_are_one() -> None:
-    words = [each.folded_text for each in after(syncing(), training()).all]
+def test_equal_events_of_several_tasks_are_one() -> None:
+    words = [happening.folded_text for happening in after(syncing(), training()).all]
     assert words == [
         "n[1-5] code 60 MB sent",
         "ps:0,worker:[0-6] running",
@@ -25,13 +25,13 @@ def test_equal_ones_of_several_tasks_are_one() -> None:
     ]
 
 
-def test_the_reason_of_a_stall_tells_them_apart() -> None:
-    words = [each.folded_text for each in after(waiting()).all]
+def test_stalls_with_different_reasons_are_separate() -> None:
+    words = [happening.folded_text for happening in after(waiting()).all]
     assert "worker:[0-1,3] stalled: waits for worker:2 on n4" in words
-    assert any(each.startswith("worker:2@n4 stalled: frozen") for each in words)
+    assert any(text.startswith("worker:2@n4 stalled: frozen") for text in words)
 
 
-def test_the_first_death_is_the_cause_until_the_run_goes_on() -> None:
+def test_first_death_is_cause_until_run_continues() -> None:
     happenings = after(training(), dying())
     assert (
         happenings.cause is not None
@@ -42,8 +42,10 @@ def test_the_first_death_is_the_cause_until_the_run_goes_on() -> None:
     assert (happenings.cause, cause.first) == (None, False)
 
 
-def test_what_is_told_again_is_one_and_all_is_bounded() -> None:
-    one = event("host", 1.0, "n1", state="unreachable", text="no answer")
-    assert len(after([one, one]).all) == 1
-    many = (event("note", float(at), level="info", text=f"note {at}") for at in range(3 * KEPT))
+def test_repeated_event_is_listed_once_and_list_is_bounded() -> None:
+    unreachable_event = event("host", 1.0, "n1", state="unreachable", text="no answer")
+    assert len(after([unreachable_event, unreachable_event]).all) == 1
+    many = (
+        event("note", float(time), level="info", text=f"note {time}") for time in range(3 * KEPT)
+    )
     assert len(after(many).all) == KEPT

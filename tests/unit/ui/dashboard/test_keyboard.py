@@ -44,7 +44,7 @@ def test_bytes_to_keys(data: bytes) -> None:
     ]
 
 
-def test_a_lone_escape_needs_a_pause() -> None:
+def test_single_escape_needs_pause() -> None:
     parser = KeyParser()
     assert parser.feed(b"\x1b") == []
     assert parser.waiting
@@ -53,12 +53,12 @@ def test_a_lone_escape_needs_a_pause() -> None:
 
 
 @given(st.binary(max_size=64))
-def test_any_bytes_are_survived(data: bytes) -> None:
+def test_any_bytes_are_accepted(data: bytes) -> None:
     parser = KeyParser()
     assert all(isinstance(key, str) for key in parser.feed(data) + parser.pause())
 
 
-def test_keys_that_were_not_read_are_for_the_next_keyboard_only_after_a_hand_over() -> None:
+def test_unread_keys_reach_next_keyboard_only_after_hand_over() -> None:
     control, terminal = pty.openpty()
     try:
         with Keyboard(terminal) as first:
@@ -81,7 +81,7 @@ def test_keys_that_were_not_read_are_for_the_next_keyboard_only_after_a_hand_ove
         os.close(terminal)
 
 
-def test_a_real_terminal_is_restored() -> None:
+def test_real_terminal_is_restored() -> None:
     control, terminal = pty.openpty()
     try:
         before = termios.tcgetattr(terminal)
@@ -124,12 +124,12 @@ def press(view: ViewState, *keys: str) -> None:
         view.key(key)
 
 
-def test_live_shows_the_newest() -> None:
+def test_live_view_shows_newest_lines() -> None:
     assert shown(view_of()) == ["line 96", "line 97", "line 98", "line 99"]
     assert shown(view_of(), 0) == []
 
 
-def test_pause_holds_still_and_counts() -> None:
+def test_paused_view_is_constant_and_counts_new_lines() -> None:
     view = view_of()
     press(view, " ")
     view.ring.add("worker:0", "n1", "new")
@@ -139,7 +139,7 @@ def test_pause_holds_still_and_counts() -> None:
     assert shown(view)[-1] == "new"
 
 
-def test_scrolling_goes_back_and_returns_to_live() -> None:
+def test_scrolling_back_and_returning_to_live_view() -> None:
     view = view_of()
     shown(view)
     press(view, "pgup", "pgup")
@@ -152,7 +152,7 @@ def test_scrolling_goes_back_and_returns_to_live() -> None:
     assert shown(view)[-1] == "new"
 
 
-def test_follow_one_task_and_choose_another() -> None:
+def test_following_one_task_and_choosing_another() -> None:
     view = view_of()
     press(view, "f")
     assert view.followed == "worker:0"
@@ -174,7 +174,7 @@ def test_follow_one_task_and_choose_another() -> None:
         ("nowhere", []),
     ],
 )
-def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -> None:
+def test_valid_expression_is_used_as_filter(text: str, shown: list[str]) -> None:
     ring = LogBuffer()
     for line in ("line 5", "line 6", "line 7", "line ("):
         ring.add("worker:0", "n1", line)
@@ -186,14 +186,14 @@ def test_a_filter_is_an_expression_once_it_is_one(text: str, shown: list[str]) -
 
 
 @pytest.mark.parametrize("text", ["5{99999999999}", "[[5](6)", "5|" * 5000])
-def test_a_filter_that_no_program_should_compile_is_survived(text: str) -> None:
+def test_expensive_filter_is_survived(text: str) -> None:
     ring = LogBuffer()
     ring.add("worker:0", "n1", text)
     filter_by(ring, text)
     ring.tail(9)
 
 
-def test_filter_as_it_is_typed() -> None:
+def test_filter_applies_while_typing() -> None:
     view = view_of()
     press(view, "/", *'"LINE 9', "backspace", "5")
     assert view.filter == '"LINE 5'
@@ -217,7 +217,7 @@ def test_q_is_a_letter_while_typing() -> None:
     assert len(shown(view)) == 4
 
 
-def test_the_ring_is_bounded_and_counts_what_it_let_go() -> None:
+def test_buffer_is_bounded_and_counts_dropped_lines() -> None:
     ring = LogBuffer()
     for number in range(3 * PER_TASK):
         ring.add("loud", "n1", "x" * 100_000 if number == 2 * PER_TASK else str(number))
@@ -230,7 +230,7 @@ def test_the_ring_is_bounded_and_counts_what_it_let_go() -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 4), st.booleans()), max_size=200), st.integers(0, 30))
-def test_the_tail_is_in_order_and_full(steps: list[tuple[int, bool]], rows: int) -> None:
+def test_tail_is_complete_and_in_order(steps: list[tuple[int, bool]], rows: int) -> None:
     ring = LogBuffer(per_task=50)
     for clock, (task, mark) in enumerate(steps):
         ring.add(f"t{task}", "n", str(clock))
@@ -241,7 +241,7 @@ def test_the_tail_is_in_order_and_full(steps: list[tuple[int, bool]], rows: int)
     assert len(tail) == min(rows, ring.count - ring.dropped)
 
 
-def test_each_page_scrolls_and_goes_back() -> None:
+def test_each_page_scrolls_and_returns() -> None:
     view = view_of()
     press(view, "down", "enter")
     assert (view.page, view.selected) == ("task", "worker:0")
@@ -256,7 +256,7 @@ def test_each_page_scrolls_and_goes_back() -> None:
     assert (view.page, view.quit) == ("run", False)
 
 
-def test_what_acts_on_the_run_asks_first() -> None:
+def test_commands_on_run_need_confirmation() -> None:
     view = view_of()
     press(view, "x")
     # The dashboard cannot run commands at this point, so it does not ask.
@@ -274,7 +274,7 @@ def test_what_acts_on_the_run_asks_first() -> None:
     assert view.aside is not None and (view.aside.aside, view.aside.host) == ("shell", "n7")
 
 
-def test_enter_opens_a_folded_row_and_e_folds_again() -> None:
+def test_enter_unfolds_row_and_e_folds_it() -> None:
     view = view_of()
     view.items = [Item("worker:[0-1]", ("worker:0", "worker:1"), Mark(RUNNING, "running"))]
     press(view, "enter")
@@ -285,7 +285,7 @@ def test_enter_opens_a_folded_row_and_e_folds_again() -> None:
     assert view.fold is True
 
 
-def test_the_order_of_rows_goes_round() -> None:
+def test_order_of_rows_cycles() -> None:
     view = view_of()
     seen = []
     for _ in range(5):

@@ -41,11 +41,11 @@ def rows(text: str) -> list[str]:
         ("stalled", []),
     ],
 )
-def test_terms_about_tasks(text: str, names: list[str]) -> None:
+def test_terms_that_select_tasks(text: str, names: list[str]) -> None:
     assert rows(text) == names
 
 
-def test_words_are_about_text_alone() -> None:
+def test_words_select_only_text() -> None:
     row_filter = parse('loss "global step" !nan', PROGRESS)
     assert not row_filter.of_tasks and len(rows('loss "global step" !nan')) == 8
     assert row_filter.finds is not None
@@ -54,7 +54,7 @@ def test_words_are_about_text_alone() -> None:
     assert not row_filter.finds("step global loss")
 
 
-def test_a_state_in_quotes_is_text() -> None:
+def test_quoted_state_is_text() -> None:
     row_filter = parse('"unreachable"', PROGRESS)
     assert (
         not row_filter.of_tasks
@@ -71,14 +71,19 @@ def test_anything_can_be_typed(text: str) -> None:
         row_filter.finds("text")
 
 
-def test_a_state_that_no_task_is_in_is_a_word_of_the_log() -> None:
-    held = {state for name, mark in MARKS.items() for state in states_of(mark, PROGRESS, name)}
-    failed, cut = parse("failed", PROGRESS, held), parse("unreachable", PROGRESS, held)
+def test_state_without_tasks_selects_text() -> None:
+    present_states = {
+        state for name, mark in MARKS.items() for state in states_of(mark, PROGRESS, name)
+    }
+    failed, unreachable = (
+        parse("failed", PROGRESS, present_states),
+        parse("unreachable", PROGRESS, present_states),
+    )
     assert (
         not failed.of_tasks
         and failed.finds is not None
         and failed.finds("worker:3 failed with exit code 1")
     )
-    assert cut.of_tasks and cut.finds is None
+    assert unreachable.of_tasks and unreachable.finds is None
     # No task has failed, so the filter !failed matches all tasks.
-    assert parse("!failed", PROGRESS, held).of_tasks
+    assert parse("!failed", PROGRESS, present_states).of_tasks

@@ -24,7 +24,7 @@ def ordered(
     )
 
 
-def test_trouble_first_then_the_plans_order() -> None:
+def test_problems_first_then_order_of_plan() -> None:
     assert [item.name for item in ordered(cut_host, 20)][:3] == ["worker:3", "ps:0", "worker:0"]
     assert [item.name for item in ordered(cut_host, 20, sort="task")][:3] == [
         "ps:0",
@@ -33,15 +33,15 @@ def test_trouble_first_then_the_plans_order() -> None:
     ]
 
 
-def test_the_one_that_others_wait_for_is_first() -> None:
+def test_task_that_others_wait_for_is_first() -> None:
     assert [item.name for item in ordered(waiting, 20)][:2] == ["worker:2", "worker:0"]
 
 
-def test_the_slowest_first() -> None:
+def test_slowest_first() -> None:
     assert next(item.name for item in ordered(straggler, 20, sort="pace")) == "worker:11"
 
 
-def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
+def test_similar_tasks_are_folded_if_space_is_short() -> None:
     rows_shown = ordered(many, 8)
     assert [(item.name, len(item.tasks)) for item in rows_shown] == [
         ("worker:150", 1),
@@ -54,7 +54,7 @@ def test_what_is_alike_is_one_row_where_there_is_no_room() -> None:
     assert len(ordered(cut_host, 3)) == 3
 
 
-def test_no_task_in_trouble_is_hidden_however_many_there_are() -> None:
+def test_task_with_problem_is_never_hidden() -> None:
     progress = RunProgress()
     fold_into(progress, many())
     by_name = {

@@ -31,22 +31,22 @@ def line(
 
 
 def texts(lines: list[LogLine]) -> list[str]:
-    return [each.line.decode() for each in lines]
+    return [log_line.line.decode() for log_line in lines]
 
 
-def test_lines_of_other_tasks_do_not_come_between() -> None:
+def test_lines_of_other_tasks_do_not_split_traceback() -> None:
     blocks = TracebackBlocks()
     mixed = [
-        each
+        log_line
         for number, text in enumerate([*DEATH, *AGAIN])
-        for each in (line(text, time=number / 100), line("step", "ps:0"))
+        for log_line in (line(text, time=number / 100), line("step", "ps:0"))
     ]
     shown = texts(blocks.arrange([*mixed, line("next", time=0.2)], None))
     assert shown == ["step"] * 11 + [*DEATH, *AGAIN, "next"]
     assert not blocks.holding
 
 
-def test_lines_of_the_same_task_on_the_other_stream_come_after_it() -> None:
+def test_lines_of_other_stream_follow_traceback() -> None:
     blocks = TracebackBlocks()
     lines = [
         line(HEAD),
@@ -64,15 +64,15 @@ def test_lines_of_the_same_task_on_the_other_stream_come_after_it() -> None:
     ]
 
 
-def test_a_logger_s_prefix_may_stand_before_each_line() -> None:
+def test_traceback_lines_may_have_prefix_of_logger() -> None:
     blocks = TracebackBlocks()
-    text = [f"[0] {each}" for each in DEATH[:4]]
-    lines = [line(each, time=number / 100) for number, each in enumerate(text)]
+    text = [f"[0] {text_line}" for text_line in DEATH[:4]]
+    lines = [line(text_line, time=number / 100) for number, text_line in enumerate(text)]
     assert texts(blocks.arrange([*lines[:2], line("x", "ps:0"), *lines[2:]], None)) == ["x"]
     assert texts(blocks.release_all()) == text
 
 
-def test_a_block_is_let_go_in_time_though_it_has_no_end() -> None:
+def test_unfinished_block_is_released_in_time() -> None:
     blocks = TracebackBlocks()
     assert blocks.arrange([line(HEAD), line("  File")], 10.0) == []
     assert blocks.arrange([], 9.99 + HOLD_S) == [] and blocks.holding
@@ -86,7 +86,7 @@ def test_a_block_is_let_go_in_time_though_it_has_no_end() -> None:
     ]
 
 
-def test_a_block_is_let_go_when_it_is_large() -> None:
+def test_large_block_is_released() -> None:
     blocks = TracebackBlocks()
     many = [line(HEAD), *(line(f"  {number}") for number in range(2 * MOST_LINES))]
     assert texts(blocks.arrange(many, 1.0)) == texts(many)
@@ -94,7 +94,7 @@ def test_a_block_is_let_go_when_it_is_large() -> None:
     assert texts(blocks.arrange(long, 1.0)) == texts(long)
 
 
-def test_the_next_attempt_is_no_part_of_it() -> None:
+def test_block_ends_with_attempt() -> None:
     blocks = TracebackBlocks()
     assert texts(blocks.arrange([line(HEAD), line("  File", attempt=2)], 1.0)) == [HEAD, "  File"]
 
@@ -110,18 +110,21 @@ LINES = some.builds(
 
 
 @given(some.lists(some.lists(LINES, max_size=8), max_size=8), some.booleans())
-def test_nothing_is_lost_or_doubled_and_streams_keep_their_order(
+def test_no_line_is_lost_or_repeated_and_streams_keep_order(
     batches: list[list[LogLine]], live: bool
 ) -> None:
     numbered = [
-        [each._replace(offset=100 * at + index) for index, each in enumerate(batch)]
-        for at, batch in enumerate(batches)
+        [
+            log_line._replace(offset=100 * batch_index + index)
+            for index, log_line in enumerate(batch)
+        ]
+        for batch_index, batch in enumerate(batches)
     ]
     blocks, shown = TracebackBlocks(), []
-    for at, batch in enumerate(numbered):
-        shown += blocks.arrange(batch, at / 5 if live else None)
+    for batch_index, batch in enumerate(numbered):
+        shown += blocks.arrange(batch, batch_index / 5 if live else None)
     shown += blocks.release_all()
-    every = [each for batch in numbered for each in batch]
+    every = [log_line for batch in numbered for log_line in batch]
     for task in ("ps:0", "worker:0"):
         for stream in ("out", "err", ""):
             assert [e for e in shown if (e.task, e.stream) == (task, stream)] == [

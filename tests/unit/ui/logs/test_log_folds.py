@@ -25,17 +25,17 @@ def line(text: str, worker: int = 0, time: float = 0.0) -> LogLine:
 
 
 def rows(lines: list[LogLine]) -> list[tuple[str, str, str]]:
-    return [(each.task, each.host, each.line.decode()) for each in lines]
+    return [(log_line.task, log_line.host, log_line.line.decode()) for log_line in lines]
 
 
-def test_what_all_say_is_said_at_once_as_one() -> None:
+def test_line_of_all_tasks_is_shown_once_immediately() -> None:
     folds = Folds(3)
     lines = [line("epoch 1", worker) for worker in range(3)]
     assert rows(folds.arrange(lines, None)) == [("worker:[0-2]", "n[1-3]", "epoch 1")]
     assert not folds.holding
 
 
-def test_what_some_say_waits_for_the_others_and_then_goes() -> None:
+def test_line_of_some_tasks_waits_for_others_for_limited_time() -> None:
     folds = Folds(3)
     assert folds.arrange([line("a", 0), line("a", 2), line("b", 1)], 7.0) == []
     assert folds.arrange([], 7.0 + WINDOW_S) == []
@@ -48,7 +48,7 @@ def test_what_some_say_waits_for_the_others_and_then_goes() -> None:
     assert rows(folds.release_all()) == [("worker:1", "n2", "a")]
 
 
-def test_what_one_task_says_twice_is_two_lines() -> None:
+def test_line_repeated_by_one_task_is_two_lines() -> None:
     folds = Folds(2)
     lines = [line("a", 0), line("a", 0), line("a", 1), line("a", 1)]
     assert [row[0] for row in rows([*folds.arrange(lines, None), *folds.release_all()])] == [
@@ -58,7 +58,7 @@ def test_what_one_task_says_twice_is_two_lines() -> None:
     ]
 
 
-def test_memory_is_bounded() -> None:
+def test_number_of_held_lines_is_bounded() -> None:
     folds = Folds(2)
     assert (
         len(folds.arrange([line(str(number)) for number in range(2 * MOST_LINES)], 1.0))
@@ -74,20 +74,22 @@ SPOKEN = some.lists(
 
 
 @given(SPOKEN, some.integers(1, 7))
-def test_unfolded_again_each_task_has_its_lines_in_their_order(
+def test_unfolded_lines_of_each_task_are_in_order(
     spoken: list[tuple[int, str, float]], size: int
 ) -> None:
     lines = [line(text, worker, time) for worker, text, time in spoken]
     folds, shown = Folds(4), []
-    for at in range(0, len(lines), size):
-        shown += folds.arrange(lines[at : at + size], None)
+    for start in range(0, len(lines), size):
+        shown += folds.arrange(lines[start : start + size], None)
     shown += folds.release_all()
     assert not folds.holding
     for worker in range(4):
-        mine = [
+        lines_of_worker = [
             each.line
             for each in shown
             for part in split_list(each.task)
             if f"worker:{worker}" in unfold(part)
         ]
-        assert mine == [text.encode() for who, text, _ in spoken if who == worker]
+        assert lines_of_worker == [
+            text.encode() for speaker, text, _ in spoken if speaker == worker
+        ]

@@ -47,7 +47,7 @@ def one_by_one(lines: Iterable[LogLine]) -> Iterator[Batch]:
     return ([line] for line in lines)
 
 
-def written(lines: Any, output: Any = "text", *, batches: bool = False, **how: Any) -> bytes:
+def written(lines: Any, output: Any = "text", *, batches: bool = False, **options: Any) -> bytes:
     reader, writer = os.pipe()
     parts: list[bytes] = []
 
@@ -58,7 +58,7 @@ def written(lines: Any, output: Any = "text", *, batches: bool = False, **how: A
     thread = threading.Thread(daemon=True, target=drain)
     thread.start()
     try:
-        printer = LinePrinter(writer, output, **how)
+        printer = LinePrinter(writer, output, **options)
         assert printer.write(lines if batches else one_by_one(lines))
     finally:
         os.close(writer)
@@ -72,7 +72,7 @@ def test_text_is_aligned_and_sanitised() -> None:
     assert written(LINES, labels=["worker:0@n2", "ps:0@n1"]).decode() == expected
 
 
-def test_a_wider_label_moves_those_after_it() -> None:
+def test_wider_label_shifts_later_lines() -> None:
     assert (
         written(reversed(LINES[:2])).decode()
         == "ps:0@n1 | odd \ufffd [/foo]\nworker:0@n2 | step 1\n"
@@ -101,7 +101,7 @@ def test_json_is_the_contract_and_plain_ascii() -> None:
     assert rows[1]["line"] == "odd \ufffd\x1b[2J\x00 [/foo]"
 
 
-def test_raw_adds_no_newline_to_what_has_none() -> None:
+def test_raw_adds_no_newline() -> None:
     written_there = b"one\ntwo without an end" + b"x" * (2 * MAX_LINE_BYTES) + b"\n\nlast \xff"
     splitter = LineSplitter("worker:0", "n1")
     lines = list(splitter.feed(0, [(0, 1.0, 0, 1)], written_there[:1000]))
@@ -109,11 +109,11 @@ def test_raw_adds_no_newline_to_what_has_none() -> None:
     assert written(lines, "raw", batches=True) == written_there
 
 
-def test_raw_is_raw() -> None:
+def test_raw_output_is_unchanged() -> None:
     assert written(LINES, "raw") == b"step 1\nodd \xff\x1b[2J\x00 [/foo]\n1/2\r2/2\r\n"
 
 
-def test_a_reader_that_leaves_ends_it_quietly() -> None:
+def test_closed_pipe_ends_output_silently() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     endless = (LINES[0] for _ in iter(int, 1))
@@ -121,7 +121,7 @@ def test_a_reader_that_leaves_ends_it_quietly() -> None:
     os.close(writer)
 
 
-def test_a_full_disk_is_told_to_who_hands_them_in() -> None:
+def test_full_disk_raises_error_for_caller() -> None:
     with (
         Path("/dev/full").open("wb", buffering=0) as full,
         pytest.raises(OSError, match="No space left"),
@@ -129,7 +129,7 @@ def test_a_full_disk_is_told_to_who_hands_them_in() -> None:
         LinePrinter(full.fileno()).write(one_by_one(LINES), follow=True)
 
 
-def test_followed_lines_do_not_wait_for_a_batch() -> None:
+def test_followed_lines_are_printed_immediately() -> None:
     reader, writer = os.pipe()
     go_on = threading.Event()
 
@@ -152,7 +152,7 @@ def test_followed_lines_do_not_wait_for_a_batch() -> None:
     os.close(writer)
 
 
-def test_order_is_kept_when_two_threads_flush() -> None:
+def test_order_is_kept_if_two_threads_flush() -> None:
     lines = (
         LogLine(time=0.0, task="w:0", host="n", attempt=1, stream="out", line=b"%d" % i)
         for i in range(50_000)
@@ -199,19 +199,21 @@ def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
         **fields,
     }
     whole = [
-        LogLine(**common, line=b"x" * MAX_LINE_BYTES, offset=at * MAX_LINE_BYTES, ended=False)
-        for at in range(count)
+        LogLine(**common, line=b"x" * MAX_LINE_BYTES, offset=number * MAX_LINE_BYTES, ended=False)
+        for number in range(count)
     ]
     return [*whole, LogLine(**common, line=last, offset=count * MAX_LINE_BYTES)]
 
 
 @pytest.mark.parametrize("highlight", [(), ("x{3}$",)])
-def test_a_line_that_is_too_long_is_shown_once_with_how_much_more_there_is(
+def test_too_long_line_is_cut_with_count_of_remaining_bytes(
     highlight: tuple[str, ...],
 ) -> None:
     lines = [*pieces(3, b"end"), LINES[0]._replace(offset=MAX_LINE_BYTES * 3 + 4)]
     text = (
-        written(lines, color=bool(highlight), highlight=[re.compile(each) for each in highlight])
+        written(
+            lines, color=bool(highlight), highlight=[re.compile(pattern) for pattern in highlight]
+        )
         .decode()
         .splitlines()
     )
@@ -220,20 +222,18 @@ def test_a_line_that_is_too_long_is_shown_once_with_how_much_more_there_is(
     assert written(lines, "raw") == b"x" * (3 * MAX_LINE_BYTES) + b"end\nstep 1\n"
 
 
-def test_a_line_of_more_than_a_piece_is_cut_with_the_count_and_one_without_an_end_is_counted_too() -> (
-    None
-):
+def test_line_of_several_pieces_is_cut_with_count_also_without_end() -> None:
     long = LINES[0]._replace(line=b"y" * (MAX_LINE_BYTES + 12345))
     assert written([long]).decode().endswith("yyy... (12,345 more bytes)\n")
     assert written(pieces(3, b"")[:3]).decode().endswith(" | ... (2,097,152 more bytes)\n")
 
 
-def test_pieces_are_not_taken_for_one_line_where_lines_between_them_are_missing() -> None:
+def test_pieces_with_gap_are_not_one_line() -> None:
     shown = written([*pieces(1, b"")[:1], LINES[0]._replace(offset=99 << 20)]).decode()
     assert "more bytes" not in shown and shown.endswith("step 1\n")
 
 
-def test_what_is_highlighted_is_coloured_and_nothing_else_changes() -> None:
+def test_highlighting_adds_only_colour() -> None:
     lines = [
         LINES[0]._replace(line=text)
         for text in (b"loss 3.5 \x1b[2J step 1", b"\xff\xfe caf\xc3\xa9 loss 4", b"none", b"")
@@ -256,7 +256,7 @@ def test_what_is_highlighted_is_coloured_and_nothing_else_changes() -> None:
 HEAD = b"Traceback (most recent call last):"
 
 
-def test_a_traceback_is_not_torn_apart() -> None:
+def test_traceback_is_not_split() -> None:
     torn = [
         LINES[0]._replace(line=HEAD),
         LINES[1]._replace(time=0.5),
@@ -268,21 +268,21 @@ def test_a_traceback_is_not_torn_apart() -> None:
         *["worker:0@n2"] * 3,
     ]
     assert [json.loads(row)["task"] for row in written(torn, "json").splitlines()] == [
-        each.task for each in torn
+        log_line.task for log_line in torn
     ]
 
 
-def test_equal_lines_are_folded_when_asked() -> None:
+def test_equal_lines_are_folded_on_request() -> None:
     lines = [
         LINES[0]._replace(task=f"worker:{number}", host=f"n{number}", line=b"epoch 1")
         for number in range(3)
     ]
-    labels = [f"{each.task}@{each.host}" for each in lines]
+    labels = [f"{log_line.task}@{log_line.host}" for log_line in lines]
     assert written(lines, labels=labels, fold=True) == b"worker:[0-2]@n[0-2] | epoch 1\n"
     assert len(written(lines, labels=labels).splitlines()) == 3
 
 
-def test_followed_lines_that_are_held_back_come_within_a_second() -> None:
+def test_held_back_lines_are_printed_within_one_second() -> None:
     reader, writer = os.pipe()
     go_on = threading.Event()
 
@@ -322,7 +322,7 @@ CHUNKS = (
         b"ValueError: no\n",
     ),
 )
-HOW: list[dict[str, Any]] = [
+OPTION_SETS: list[dict[str, Any]] = [
     *(
         {},
         {"output": "json"},
@@ -336,10 +336,10 @@ HOW: list[dict[str, Any]] = [
 
 @given(
     st.lists(st.tuples(st.integers(0, 1), st.integers(0, 1), st.sampled_from(CHUNKS)), max_size=12),
-    st.sampled_from(HOW),
+    st.sampled_from(OPTION_SETS),
 )
-def test_blocks_are_written_as_their_lines_are(
-    chunks: list[tuple[int, int, bytes]], how: dict[str, Any]
+def test_blocks_are_written_like_single_lines(
+    chunks: list[tuple[int, int, bytes]], options: dict[str, Any]
 ) -> None:
     tasks = [LineSplitter("worker:0", "n2"), LineSplitter("ps:0", "n1")]
     batches: list[Any] = []
@@ -347,10 +347,10 @@ def test_blocks_are_written_as_their_lines_are(
         batches += tasks[task].feed(100 * number, [(0, float(number // 3), stream, 1)], chunk)
     batches += [batch for task in tasks for batch in task.rest()]
     lines = [line for batch in batches for line in lines_of(batch)]
-    assert written(batches, batches=True, **how) == written(lines, **how)
+    assert written(batches, batches=True, **options) == written(lines, **options)
 
 
-def test_batches_end_quietly_when_the_reader_leaves() -> None:
+def test_closed_pipe_ends_batches_silently() -> None:
     reader, writer = os.pipe()
     os.close(reader)
     blocks = [*LineSplitter("worker:0", "n2").feed(0, [(0, 1.0, 0, 1)], b"step 1\n" * 100_000)]

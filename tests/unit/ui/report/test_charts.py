@@ -20,26 +20,26 @@ from tfdeploy.ui.report.charts import COLOURS, MOST_POINTS, chart, thin_out, tic
         (1e-7, 3e-7, [1e-7, 2e-7, 3e-7]),
     ],
 )
-def test_ticks_are_round(low: float, high: float, wanted: list[float]) -> None:
+def test_ticks_are_round_numbers(low: float, high: float, wanted: list[float]) -> None:
     assert ticks(low, high, 4) == pytest.approx(wanted) or set(wanted) <= {
-        round(each, 12) for each in ticks(low, high, 4)
+        round(tick, 12) for tick in ticks(low, high, 4)
     }
 
 
-def test_peaks_survive_thinning() -> None:
+def test_peaks_remain_if_points_are_dropped() -> None:
     piece = [(float(n), 100.0 if n == 4321 else -50.0 if n == 77 else 1.0) for n in range(10_000)]
     kept = list(thin_out(piece))
     assert len(kept) <= MOST_POINTS + 2 and {100.0, -50.0} <= {value for _, value in kept}
     assert [time for time, _ in kept] == sorted(time for time, _ in kept)
 
 
-def test_one_point_is_a_dot_and_a_constant_a_line() -> None:
+def test_single_point_is_dot_and_constant_is_line() -> None:
     assert "<circle" in chart(Curves("loss", "", (Line("worker:0", (((5.0, 0.5),),)),)), 10)
     flat = chart(Curves("loss", "", (Line("worker:0", (((5.0, 0.5), (6.0, 0.5)),)),)), 10)
     assert "<polyline" in flat and "nan" not in flat
 
 
-def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
+def test_each_attempt_is_separate_line_and_many_curves_share_colour() -> None:
     line = Line("worker:0", (((0.0, 1.0), (1.0, 2.0)), ((5.0, 1.0), (6.0, 2.0))))
     assert chart(Curves("loss", "", (line,)), 10).count("<polyline") == 2
     many = chart(
@@ -48,7 +48,7 @@ def test_each_attempt_is_a_piece_and_many_curves_are_one_colour() -> None:
     assert 'class="line many"' in many and "9 curves" in many
 
 
-def test_a_bar_for_each_attempt() -> None:
+def test_each_attempt_has_bar() -> None:
     bars = timeline(
         [
             Attempt(

@@ -93,7 +93,7 @@ def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -
         )
         for n in range(samples)
     ]
-    own = [
+    tasks_of_plan = [
         HostSample(
             time=1010.0 + 10 * n,
             cpu=1.0,
@@ -107,13 +107,13 @@ def report_of(plan: Plan = PLAN, *, samples: int = 30, name: str = "accuracy") -
         view=view_of(plan),
         made=1400.0,
         tasks={task.task: rows for task in plan.tasks},
-        hosts={host.host: own for host in plan.hosts},
+        hosts={host.host: tasks_of_plan for host in plan.hosts},
         machines={host.host: SampledHost(cores=8, memory=1 << 34) for host in plan.hosts},
         events=tuple(training()),
     )
 
 
-def test_all_about_a_run_stands_in_it() -> None:
+def test_page_has_all_sections_and_charts() -> None:
     read = Reader(page(report_of()))
     heads = [word for word in read.words if word[:1].isupper()]
     for section in ("Tasks", "Curves", "Timeline", "Events", "Plan", "Versions", "To run it again"):
@@ -136,7 +136,7 @@ def test_all_about_a_run_stands_in_it() -> None:
     assert "hosts: received" not in read.words
 
 
-def test_it_loads_and_runs_nothing() -> None:
+def test_page_loads_and_runs_nothing() -> None:
     read = Reader(page(report_of()))
     assert {tag for tag, _ in read.seen} & {
         "script",
@@ -160,7 +160,7 @@ def test_it_loads_and_runs_nothing() -> None:
     )
 
 
-def test_a_failed_run_shows_its_first_cause_and_the_last_lines() -> None:
+def test_failed_run_shows_cause_and_last_lines() -> None:
     view = replace(
         view_of(PLAN, "failed"),
         cause="worker:1 on n3 failed with exit code 1",
@@ -191,7 +191,7 @@ def test_a_failed_run_shows_its_first_cause_and_the_last_lines() -> None:
     assert any(of.get("class") == "bar bad" for _, of in read.seen)
 
 
-def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
+def test_no_text_of_program_or_host_becomes_markup() -> None:
     host = replace(PLAN.hosts[0], versions={EVIL: EVIL})
     evil = replace(
         report_of(name=EVIL),
@@ -210,7 +210,7 @@ def test_nothing_of_a_program_or_a_host_becomes_markup() -> None:
 
 
 @given(st.text(max_size=60), st.floats(allow_nan=False, allow_infinity=False), st.floats(0, 1e9))
-def test_any_name_and_number_is_a_page(name: str, value: float, time: float) -> None:
+def test_any_name_and_number_can_be_shown(name: str, value: float, time: float) -> None:
     rows = [
         TaskSample(time=1000 + time, attempt=1, printed={name or "x": value, "step": abs(value)}),
         TaskSample(time=2e9, cpu=value),
@@ -223,20 +223,20 @@ def test_any_name_and_number_is_a_page(name: str, value: float, time: float) -> 
     assert all(char.isprintable() or char in "\n" for char in text)
 
 
-def test_a_large_run_is_a_page_of_a_few_megabytes() -> None:
+def test_page_of_large_run_has_few_megabytes() -> None:
     report = report_of(plan_of(255), samples=500)
     text = page(report)
     assert len(text) < 16 << 20
     assert "256 curves" in text
 
 
-def test_a_live_page_loads_itself_again_until_the_run_ends() -> None:
+def test_live_page_reloads_until_run_ends() -> None:
     assert 'http-equiv="refresh"' in page(report_of(), live=True)
-    over = replace(report_of(), view=replace(view_of(PLAN, "succeeded"), ended=1100.0))
-    assert 'http-equiv="refresh"' not in page(over, live=True) + page(report_of())
+    ended_report = replace(report_of(), view=replace(view_of(PLAN, "succeeded"), ended=1100.0))
+    assert 'http-equiv="refresh"' not in page(ended_report, live=True) + page(report_of())
 
 
-def test_a_real_browser_shows_it_without_a_complaint(tmp_path: Path) -> None:
+def test_real_browser_shows_page_without_error(tmp_path: Path) -> None:
     (tmp_path / "run.html").write_text(page(report_of()), encoding="utf-8")
     shown, complaints = load_in_browser((tmp_path / "run.html").as_uri(), tmp_path / "profile")
     assert shown.count("<svg") >= 9 and not complaints

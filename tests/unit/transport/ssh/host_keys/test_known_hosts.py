@@ -88,7 +88,7 @@ def test_lines_are_read_as_openssh_reads_them(line: str, name: str, is_known: bo
     assert bool(known_hosts.KnownFile(line.encode("utf-8"), "f").find(name)) is is_known
 
 
-def test_each_key_knows_its_line_and_its_marker() -> None:
+def test_each_key_has_line_and_marker() -> None:
     lines = ["", f"n* {ED}", f"@revoked n1 {ED}", f"n1 {ED}", f"@cert-authority * {ED}"]
     keys = known_hosts.KnownFile("\n".join(lines).encode(), "/f").find("n1")
     assert [(key.source, key.marker) for key in keys] == [
@@ -100,7 +100,7 @@ def test_each_key_knows_its_line_and_its_marker() -> None:
     assert {(key.keytype, key.key) for key in keys} == {("ssh-ed25519", KEY)}
 
 
-def test_a_file_is_read_again_when_another_stands_in_its_place(tmp_path: Path) -> None:
+def test_replaced_file_is_read_again(tmp_path: Path) -> None:
     path, other = tmp_path / "known_hosts", tmp_path / "other"
     path.write_text(f"n1 {ED}\n")
     facts = path.stat()
@@ -114,19 +114,19 @@ def test_a_file_is_read_again_when_another_stands_in_its_place(tmp_path: Path) -
     assert not known_hosts.find([str(path)], "n1")
 
 
-def test_what_is_no_file_is_empty(tmp_path: Path) -> None:
+def test_missing_or_irregular_file_is_empty(tmp_path: Path) -> None:
     (tmp_path / "loop").symlink_to(tmp_path / "loop")
     for name in (".", "none", "loop"):
         assert known_hosts.find([str(tmp_path / name)], "n1") == []
 
 
-def test_a_thousand_hosts_are_found() -> None:
+def test_keys_of_1000_hosts_are_found() -> None:
     lines = [f"[10.0.0.{i % 250}]:{i} {ED}".encode() for i in range(1000)]
     known_file = known_hosts.KnownFile(b"\n".join(lines), "f")
     assert all(known_file.find(f"[10.0.0.{i % 250}]:{i}") for i in range(1000))
 
 
-def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(
+def test_ssh_keygen_reads_only_unusual_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # In this folder there is no ssh-keygen.
@@ -150,7 +150,7 @@ def test_only_a_file_of_another_form_is_shown_to_ssh_keygen(
         unusual.find("n1")
 
 
-def test_an_authority_is_asked_for_only_where_it_is_wanted(
+def test_authorities_are_searched_only_on_request(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "known"

@@ -59,16 +59,18 @@ NEW_LINE = f"n1 {NEW}"
         (f"[n1]:22 {OLD}\n", f"[n1]:22 {OLD}\n{NEW_LINE}\n"),
     ],
 )
-def test_only_the_names_of_the_host_give_way(before: str, after: str) -> None:
-    made = recording.replace_in_text(before.encode("latin-1"), "n1", f"{NEW_LINE}\n".encode())
-    assert made == after.encode("latin-1")
+def test_only_names_of_host_are_removed(before: str, after: str) -> None:
+    replaced_lines = recording.replace_in_text(
+        before.encode("latin-1"), "n1", f"{NEW_LINE}\n".encode()
+    )
+    assert replaced_lines == after.encode("latin-1")
 
 
-def test_a_line_with_a_port_keeps_the_others_and_a_pattern_leaves_it_out() -> None:
+def test_line_keeps_other_names_and_pattern_excludes_host() -> None:
     text = f"[n1]:2200,[n2]:2200 {OLD}\n[n*]:2200 {ALSO}\n".encode()
-    made = recording.replace_in_text(text, "[n1]:2200", b"new\n")
-    assert made == f"[n2]:2200 {OLD}\nnew\n[n*]:2200,![n1]:2200 {ALSO}\n".encode()
-    read = known_hosts.KnownFile(made, "f")
+    replaced_lines = recording.replace_in_text(text, "[n1]:2200", b"new\n")
+    assert replaced_lines == f"[n2]:2200 {OLD}\nnew\n[n*]:2200,![n1]:2200 {ALSO}\n".encode()
+    read = known_hosts.KnownFile(replaced_lines, "f")
     assert not read.find("[n1]:2200") and len(read.find("[n2]:2200")) == 2
 
 
@@ -79,7 +81,7 @@ def replace(*paths: Path, seen: str = "oa") -> None:
     )
 
 
-def test_mode_owner_and_link_of_the_file_stay(tmp_path: Path) -> None:
+def test_mode_owner_and_link_of_file_are_kept(tmp_path: Path) -> None:
     real, link = tmp_path / "elsewhere", tmp_path / "known_hosts"
     real.write_text(f"n1 {OLD}\n")
     real.chmod(0o640)
@@ -96,7 +98,7 @@ def test_mode_owner_and_link_of_the_file_stay(tmp_path: Path) -> None:
     assert known_hosts.find([str(link)], "n1")[0].key == key_of("n")
 
 
-def test_a_file_with_two_names_and_one_with_a_key_that_nobody_saw_are_left_alone(
+def test_file_with_hard_link_or_unseen_key_is_unchanged(
     tmp_path: Path,
 ) -> None:
     path = tmp_path / "known_hosts"
@@ -111,39 +113,39 @@ def test_a_file_with_two_names_and_one_with_a_key_that_nobody_saw_are_left_alone
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_all_files_lose_the_old_key_and_the_first_that_had_it_gets_the_new(tmp_path: Path) -> None:
-    one, two, three = (tmp_path / name for name in "123")
-    one.write_text(f"n2 {OLD}\n")
-    two.write_text(f"n1 {OLD}\n")
-    three.write_text(f"n1,n3 {ALSO}\n")
-    replace(one, two, three, tmp_path / "none")
-    assert (one.read_text(), two.read_text(), three.read_text()) == (
+def test_old_key_is_removed_from_all_files_and_replaced_in_first(tmp_path: Path) -> None:
+    first, second, third = (tmp_path / name for name in "123")
+    first.write_text(f"n2 {OLD}\n")
+    second.write_text(f"n1 {OLD}\n")
+    third.write_text(f"n1,n3 {ALSO}\n")
+    replace(first, second, third, tmp_path / "none")
+    assert (first.read_text(), second.read_text(), third.read_text()) == (
         f"n2 {OLD}\n",
         f"{NEW_LINE}\n",
         f"n3 {ALSO}\n",
     )
 
 
-def test_a_renewal_that_is_cut_off_between_two_files_can_be_made_again(
+def test_renewal_interrupted_between_files_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    one, two = tmp_path / "1", tmp_path / "2"
-    one.write_text(f"n1 {OLD}\n")
-    two.write_text(f"n1 {ALSO}\n")
+    first, second = tmp_path / "1", tmp_path / "2"
+    first.write_text(f"n1 {OLD}\n")
+    second.write_text(f"n1 {ALSO}\n")
     whole = recording._rewrite
 
     def cut(path: str, handle: int, text: bytes) -> None:
-        if path == str(one):
+        if path == str(first):
             raise KeyboardInterrupt
         whole(path, handle, text)
 
     monkeypatch.setattr(recording, "_rewrite", cut)
     with pytest.raises(KeyboardInterrupt):
-        replace(one, two)
-    assert [key.key for key in known_hosts.find([str(one), str(two)], "n1")] == [key_of("o")]
+        replace(first, second)
+    assert [key.key for key in known_hosts.find([str(first), str(second)], "n1")] == [key_of("o")]
 
 
-def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
+def test_simultaneous_recordings_and_renewals_lose_nothing(tmp_path: Path) -> None:
     path = tmp_path / "new" / "known_hosts"
     path.parent.mkdir()
     # The last line has no newline at its end.
@@ -165,11 +167,15 @@ def test_recordings_and_renewals_at_once_lose_nothing(tmp_path: Path) -> None:
         list(pool.map(work, range(20)))
     assert known_hosts.find([str(path)], "old")[0].key == key_of("o")
     for i in range(20):
-        assert [each.key for each in known_hosts.find([str(path)], f"[n{i}]:2200")] == [key_of("k")]
-        assert [each.key for each in known_hosts.find([str(path)], f"r{i}")] == [key_of("n")]
+        assert [known_key.key for known_key in known_hosts.find([str(path)], f"[n{i}]:2200")] == [
+            key_of("k")
+        ]
+        assert [known_key.key for known_key in known_hosts.find([str(path)], f"r{i}")] == [
+            key_of("n")
+        ]
 
 
-def test_a_missing_file_is_made_private_and_a_folder_in_the_way_is_named(tmp_path: Path) -> None:
+def test_missing_file_is_created_private_and_folder_in_its_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / ".ssh" / "known_hosts"
     recording.append_key(str(path), "n1", f"{NEW_LINE}\n".encode())
     assert path.stat().st_mode & 0o777 == 0o600
@@ -179,7 +185,7 @@ def test_a_missing_file_is_made_private_and_a_folder_in_the_way_is_named(tmp_pat
     assert caught.value.where == str(tmp_path)
 
 
-def test_a_host_that_got_another_key_since_the_look_gets_no_second_one(tmp_path: Path) -> None:
+def test_key_is_not_recorded_if_host_got_another_meanwhile(tmp_path: Path) -> None:
     path = tmp_path / "known_hosts"
     for _ in range(2):
         recording.append_key(str(path), "n1", f"{NEW_LINE}\n".encode())
@@ -188,7 +194,7 @@ def test_a_host_that_got_another_key_since_the_look_gets_no_second_one(tmp_path:
     assert {key.key for key in known_hosts.find([str(path)], "n1")} == {key_of("n")}
 
 
-def test_a_hidden_name_is_found_and_cannot_be_read() -> None:
+def test_hashed_name_is_found_but_not_readable() -> None:
     line = recording.key_line("n1.example.org", "ssh-ed25519", key_of("n"), hashed=True)
     assert line.startswith(b"|1|") and b"example" not in line
     known_file = known_hosts.KnownFile(line, "f")
@@ -199,7 +205,7 @@ def test_a_hidden_name_is_found_and_cannot_be_read() -> None:
     )
 
 
-def test_files_below_etc_ssh_are_not_ours(tmp_path: Path) -> None:
+def test_files_below_etc_ssh_are_not_own_files(tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to("/etc/ssh/ssh_known_hosts")
     assert not recording.is_ours("/etc/ssh/ssh_known_hosts") and not recording.is_ours(
         str(tmp_path / "link")
