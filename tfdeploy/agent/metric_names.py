@@ -89,12 +89,11 @@ def select_figures(scalars: Scalars) -> Figures:
     several such folders, the one with the highest step is used."""
     folders = {each.folder for each in scalars.values()}
     trains = [folder for folder in folders if not _EVALUATION.search(folder)]
-    if not folders or (len(folders) > 1 and not trains):
+    if not trains and len(folders) != 1:
         return Figures({})
+    candidates = trains or list(folders)
     counted = [
-        each
-        for each in scalars.values()
-        if _counts_steps(each) and each.folder in (trains or folders)
+        each for each in scalars.values() if _counts_steps(each) and each.folder in candidates
     ]
     until = max((each.time for each in counted), default=0.0) - STALE_AFTER_S
     newest = max(
@@ -102,7 +101,7 @@ def select_figures(scalars: Scalars) -> Figures:
         key=lambda each: (each.step, each.time),
         default=None,
     )
-    main = newest.folder if newest else min(trains or folders)
+    main = newest.folder if newest else min(candidates)
     of_main = [each for each in scalars.values() if each.folder == main]
     values = {
         "step": newest and float(newest.step),

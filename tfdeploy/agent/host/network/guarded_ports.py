@@ -127,9 +127,7 @@ class GuardedPorts:
     def find_open_to_all(self) -> Dict[int, str]:
         """Return port -> address, for programs that listen on a port outside the group that the
         filter covers."""
-        return tcp_diag.find_open_to_all(
-            list(self._held), list(map(_socket_inode, self._held.values()))
-        )
+        return tcp_diag.find_open_to_all(self._held, set(map(_socket_inode, self._held.values())))
 
     def is_admitted(self, address: str) -> bool:
         if not peer_filter.is_address(address):
