@@ -22,7 +22,7 @@ def last_step(node):
     return ast.unparse(node.func if isinstance(node, ast.Call) else node).rpartition(".")[2]
 
 
-def records(source, module):
+def find_records(source, module):
     """Yield (module, class) of every record with more than MOST_FIELDS fields."""
     for node in ast.walk(ast.parse(source)):
         if not isinstance(node, ast.ClassDef):
@@ -39,7 +39,7 @@ def records(source, module):
                 yield module, node.name
 
 
-def positional(source, module, known):
+def find_positional_calls(source, module, known):
     """Yield (line, class) of each call that builds a record with positional arguments.
 
     `known` has the records, as (module, class).
@@ -70,13 +70,15 @@ def module_of(path):
 
 def test_tests_name_the_fields_of_large_records():
     texts = {path: (ROOT / path).read_text(encoding="utf-8") for path in sources()}
-    known = {record for path, text in texts.items() for record in records(text, module_of(path))}
+    known = {
+        record for path, text in texts.items() for record in find_records(text, module_of(path))
+    }
     assert ("tfdeploy.model.plan", "Plan") in known and ("tfdeploy.agent.wire", "HostPart") in known
     faults = [
         f"{path}:{line}: {name} takes its fields by their names"
         for path, text in texts.items()
         if path.startswith(HELD) and not path.startswith(EXEMPT)
-        for line, name in positional(text, module_of(path), known)
+        for line, name in find_positional_calls(text, module_of(path), known)
     ]
     assert not faults, "\n".join(faults)
 
@@ -98,10 +100,10 @@ FIVE = (
     ],
 )
 def test_record_built_with_positional_arguments_is_found(source, is_found):
-    known = set(records(FIVE, "x.five"))
+    known = set(find_records(FIVE, "x.five"))
     assert known == {("x.five", "Five")}
-    assert bool(list(positional(source, "y", known))) == is_found
+    assert bool(list(find_positional_calls(source, "y", known))) == is_found
 
 
 def test_record_of_four_fields_may_have_positional_arguments():
-    assert list(records(FIVE.replace("    d: int\n", ""), "x.five")) == []
+    assert list(find_records(FIVE.replace("    d: int\n", ""), "x.five")) == []

@@ -17,7 +17,7 @@ LINE = re.compile(r"^- ([0-9,]+) tokens: .+", re.MULTILINE)
 UNUSED = 1_000  # how far the package may be below the allowed number of tokens
 
 
-def allowed(changelog: str) -> int:
+def read_allowed_tokens(changelog: str) -> int:
     """Return the number of tokens in the first line of the changelog's section "Weight"."""
     section = changelog.partition("\n### Weight\n")[2]
     match = LINE.search(section)
@@ -27,7 +27,7 @@ def allowed(changelog: str) -> int:
 
 def test_package_does_not_grow_without_reason() -> None:
     weight = tokens_by_folder().total()
-    limit = allowed((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
+    limit = read_allowed_tokens((ROOT / "CHANGELOG.md").read_text(encoding="utf-8"))
     line = f'"- {weight:,} tokens: what for" as the first line of "### Weight" in CHANGELOG.md'
     assert weight <= limit, (
         f"{weight:,} tokens, {weight - limit:,} too many: remove code, or add {line}"

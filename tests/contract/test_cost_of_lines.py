@@ -71,13 +71,13 @@ READERS: dict[str, Callable[[str], object]] = {
 }
 
 
-def seconds(read: Callable[[str], object], text: str) -> float:
+def measure_s(read: Callable[[str], object], text: str) -> float:
     began = time.thread_time()
     read(text)
     return time.thread_time() - began
 
 
-def filled(shape: tuple[str, str, str], size: int) -> str:
+def fill_shape(shape: tuple[str, str, str], size: int) -> str:
     head, repeated, end = shape
     room = size - len(head) - len(end)
     return head + (repeated * room)[:room] + end
@@ -93,11 +93,11 @@ def test_doubled_length_takes_at_most_three_times_as_long(
     shape: tuple[str, str, str],
 ) -> None:
     """One doubling may take longer: with a few texts, the time has one step and is constant otherwise."""
-    texts = [filled(shape, size) for size in LENGTHS]
+    texts = [fill_shape(shape, size) for size in LENGTHS]
     for name, read in READERS.items():
-        if seconds(read, texts[1]) < LITTLE_S:
+        if measure_s(read, texts[1]) < LITTLE_S:
             continue
-        best = [min(seconds(read, text) for _ in range(5)) for text in texts]
+        best = [min(measure_s(read, text) for _ in range(5)) for text in texts]
         exceeded = [
             longer > max(LITTLE_S, 3 * shorter) for shorter, longer in itertools.pairwise(best)
         ]
@@ -109,7 +109,7 @@ def test_time_for_chunk_does_not_depend_on_length_of_line() -> None:
         splitter = LineSplitter("worker:0", "n1")
         records = [[offset, 1.0, 0, 1] for offset in range(4000)]
         assert not [*splitter.feed(0, [[0, 1.0, 0, 1]], b"x" * length)]
-        return seconds(lambda text: [*splitter.feed(length, records, text.encode())], "." * 4000)
+        return measure_s(lambda text: [*splitter.feed(length, records, text.encode())], "." * 4000)
 
     assert min(split(1 << 19) for _ in range(3)) < 5 * min(split(1) for _ in range(3)) + LITTLE_S
 

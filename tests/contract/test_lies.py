@@ -335,9 +335,9 @@ class Clock:
     time = monotonic
 
 
-@pytest.mark.parametrize("what", ["logs", "fetch.list", "env.make", "fetch --logs"])
+@pytest.mark.parametrize("kind_of_answer", ["logs", "fetch.list", "env.make", "fetch --logs"])
 def test_slowly_sent_answer_is_given_up(
-    what: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job
+    kind_of_answer: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, job: Job
 ) -> None:
     modules = {
         "logs": "tasklogs.task_log",
@@ -345,9 +345,9 @@ def test_slowly_sent_answer_is_given_up(
         "env.make": "setup",
         "fetch --logs": "copy.pull_logs",
     }
-    monkeypatch.setattr(f"tfdeploy.operations.{modules[what]}.time", Clock())
+    monkeypatch.setattr(f"tfdeploy.operations.{modules[kind_of_answer]}.time", Clock())
     drops = [piece(number, blob=b"x") for number in range(2000)]
-    if what == "logs":
+    if kind_of_answer == "logs":
         lost: dict[str, TfdeployError] = {}
         list(
             stored_lines(
@@ -358,12 +358,14 @@ def test_slowly_sent_answer_is_given_up(
             )
         )
         error = lost[LIAR]
-    elif what == "fetch --logs":
+    elif kind_of_answer == "fetch --logs":
         error = fetch_both_logs(lying("logs", HonestAnswer(drops, LOG_END)), tmp_path, job)[LIAR]
-    elif what == "fetch.list":
-        said = [({"rows": [[f"sub/{number}", 1, 1, None]]}, b"") for number in range(2000)]
+    elif kind_of_answer == "fetch.list":
+        items = [({"rows": [[f"sub/{number}", 1, 1, None]]}, b"") for number in range(2000)]
         error = look_for_runs(
-            lying("fetch.list", HonestAnswer(said, {"root": WORKDIR, "sharing": []})), tmp_path, job
+            lying("fetch.list", HonestAnswer(items, {"root": WORKDIR, "sharing": []})),
+            tmp_path,
+            job,
         )[LIAR]
     else:
         lines = [({"line": f"Compiling {number}"}, b"") for number in range(2000)]

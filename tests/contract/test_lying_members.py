@@ -106,7 +106,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, name, seconds)
 
 
-def small_job(folder: Path) -> Job:
+def make_small_job(folder: Path) -> Job:
     for name, content in (("code/train.py", b"print(1)\n"), ("data/a", os.urandom(TOTAL))):
         (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_bytes(content)
@@ -127,7 +127,11 @@ def lies(lie: str) -> Any:
 def test_honest_hosts_get_all_data_and_keep_no_lock(
     fleet: ServedFleet, tmp_path: Path, lie: str
 ) -> None:
-    job, collected, watch = small_job(tmp_path), dict[str, Synced | TfdeployError](), Stopwatch()
+    job, collected, watch = (
+        make_small_job(tmp_path),
+        dict[str, Synced | TfdeployError](),
+        Stopwatch(),
+    )
     fleet.lies = dict.fromkeys(LIARS, LIES[lie])
     holder: Any = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 

@@ -58,7 +58,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     near_fleet.end_all()
 
 
-def launched(fleet: NearFleet, root: Path) -> Plan:
+def launch_run(fleet: NearFleet, root: Path) -> Plan:
     (root / "code").mkdir()
     (root / "code" / "train.py").write_text(PROGRAM)
     job = Job(
@@ -88,7 +88,7 @@ def launched(fleet: NearFleet, root: Path) -> Plan:
 def test_follower_relays_end_of_run(
     fleet: NearFleet, tmp_path: Path, code: int, state: str
 ) -> None:
-    plan, events = launched(fleet, tmp_path), []
+    plan, events = launch_run(fleet, tmp_path), []
     (tmp_path / "go").write_text(str(code))
     # The file must appear with its content, so it is renamed.
     (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
@@ -117,7 +117,7 @@ def test_follower_relays_end_of_run(
 
 
 def test_nonsense_is_not_relayed(fleet: NearFleet, tmp_path: Path) -> None:
-    launched(fleet, tmp_path)
+    launch_run(fleet, tmp_path)
     assert fleet.call("n1", "run.known", run="r1", job="cut") == {"known": None}
     for nonsense in (
         None,

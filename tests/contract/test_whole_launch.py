@@ -112,7 +112,7 @@ def test_launch_starts_every_task(operator: Operator) -> None:
     assert {host: len(pids) for host, pids in operator.left("r1").items()} == {"n1": 1, "n2": 1}
 
 
-def failed(operator: Operator, run: str) -> TfdeployError:
+def launch_error(operator: Operator, run: str) -> TfdeployError:
     with pytest.raises(TfdeployError) as caught:
         operator.launch(run)
     wait_for(lambda: not operator.left(run), 20, "nothing of it is alive")
@@ -145,7 +145,7 @@ def test_host_that_gave_up_before_start_fails_launch(
         return do()
 
     operator.fleet.around = around
-    assert "this host received no renewal from the launch" in failed(operator, "r1").what
+    assert "this host received no renewal from the launch" in launch_error(operator, "r1").what
 
 
 @pytest.mark.fault("61 one host is slower to prepare than the others wait")
@@ -182,7 +182,7 @@ def test_error_about_host_that_gave_up_names_no_firewall(operator: Operator) -> 
         return do()
 
     operator.fleet.around = around
-    assert "this host received no renewal from the launch" in failed(operator, "r1").what
+    assert "this host received no renewal from the launch" in launch_error(operator, "r1").what
     assert operator.has_given_up("r1", "n1")
 
 
@@ -198,12 +198,12 @@ def test_error_names_no_firewall_if_host_gives_up_during_check(operator: Operato
         return do()
 
     operator.fleet.around = around
-    assert "an operator's whim" in failed(operator, "r1").what
+    assert "an operator's whim" in launch_error(operator, "r1").what
 
 
 def test_name_of_rolled_back_launch_can_be_reused(operator: Operator) -> None:
     operator.program("raise SystemExit(3)\n")
-    assert "exit code 3" in failed(operator, "r1").what
+    assert "exit code 3" in launch_error(operator, "r1").what
     refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program(FOREVER)
     operator.launch("r1")
@@ -219,7 +219,7 @@ def test_name_of_ended_run_is_refused_and_run_stays_unchanged(operator: Operator
     with pytest.raises(Refused):
         refuse_taken(operator.fleet, operator.fleet.inventory.hosts, "whole", "r1")
     operator.program("raise SystemExit(3)\n")
-    assert "r1 exists already" in failed(operator, "r1").what
+    assert "r1 exists already" in launch_error(operator, "r1").what
     for host in operator.fleet.contexts:
         assert (
             Path(operator.fleet.paths(host, "whole", "r1").cwd, "train.py").read_text() == FOREVER
@@ -239,7 +239,7 @@ def test_plan_larger_than_host_limit_is_refused(
     operator: Operator, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(frames, "MAX_PACKED_BYTES", 1 << 10)
-    assert failed(operator, "r1").exit_code == 3 and not os.path.exists(
+    assert launch_error(operator, "r1").exit_code == 3 and not os.path.exists(
         operator.fleet.paths("n1", "whole", "r1").run_dir
     )
 
@@ -262,7 +262,7 @@ def test_refusal_hides_no_unreachable_host(
         return do()
 
     operator.fleet.around = around
-    error = failed(operator, "r1")
+    error = launch_error(operator, "r1")
     assert (
         error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
     )
@@ -277,6 +277,6 @@ def test_used_port_beside_live_run_is_not_retried(operator: Operator) -> None:
         return do()
 
     operator.fleet.around = around
-    error = failed(operator, "r1")
+    error = launch_error(operator, "r1")
     assert (error.exit_code, error.what, error.where) == (3, "in the way", "n2")
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1

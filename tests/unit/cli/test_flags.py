@@ -98,7 +98,7 @@ def module(verb: str) -> Any:
     return importlib.import_module("tfdeploy.cli.arguments." + verb)
 
 
-def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
+def parse_verb(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
     words = WORDS.get(verb, [])
     verb_words, after = (
         (words[: words.index("--")], words[words.index("--") + 1 :])
@@ -110,9 +110,9 @@ def parsed(verb: str) -> tuple[argparse.Namespace, list[str] | None]:
     return parser.parse_args([verb, *verb_words]), after
 
 
-def record(verb: str) -> VerbFlags:
+def flags_record(verb: str) -> VerbFlags:
     """Return the record of flags that the `run` function of the verb would get."""
-    namespace, after = parsed(verb)
+    namespace, after = parse_verb(verb)
     flags: VerbFlags = namespace.read(namespace, after)
     return flags
 
@@ -120,15 +120,15 @@ def record(verb: str) -> VerbFlags:
 def test_every_verb_obeys_or_refuses_limit_and_exclude() -> None:
     assert sorted((*HONOUR, *REFUSE)) == sorted(VERBS)
     for verb in VERBS:
-        flags = record(verb)
+        flags = flags_record(verb)
         assert (type(flags).no_selection_reason is None) == (verb in HONOUR), verb
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_every_flag_is_typed_field_of_record(verb: str) -> None:
-    flags = record(verb)
+    flags = flags_record(verb)
     assert msgspec.convert(asdict(flags), type(flags)) == flags
-    flags_of_argparse = set(vars(parsed(verb)[0])) - {"read"}
+    flags_of_argparse = set(vars(parse_verb(verb)[0])) - {"read"}
     assert flags_of_argparse <= set(asdict(flags))
 
 

@@ -38,7 +38,7 @@ def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     return load
 
 
-def revealed(job: Job, **environ: str) -> dict[str, str]:
+def reveal_secrets(job: Job, **environ: str) -> dict[str, str]:
     return {
         name: secret.reveal()
         for name, secret in read_secrets(job, {**os.environ, **environ}).items()
@@ -62,7 +62,7 @@ def test_value_of_each_source_loses_one_final_newline(
     (tmp_path / "d.txt").write_bytes(b"of windows \xff\r\n")
     (tmp_path / "job/say").write_text('#!/bin/sh\nprintf "%s|" "$@"; echo aside >&2; pwd\n')
     (tmp_path / "job/say").chmod(0o700)
-    secrets = revealed(job, A="from here\n", OTHER="another")
+    secrets = reveal_secrets(job, A="from here\n", OTHER="another")
     output = f"a b|*|{tmp_path / 'job'}"
     assert secrets == {
         "A": "from here\n",
@@ -168,7 +168,7 @@ def test_longest_value_is_accepted(load: Load, tmp_path: Path) -> None:
     job = load("secrets: {A: {file: long}}\n")
     longest = (128 << 10) - len("A=") - 1
     (tmp_path / "job/long").write_bytes(b"x" * longest + b"\n")
-    assert len(revealed(job)["A"]) == longest
+    assert len(reveal_secrets(job)["A"]) == longest
 
 
 SHOWN = f"""
@@ -225,7 +225,7 @@ def test_secret_with_name_in_env_is_refused(load: Load) -> None:
 
 def test_plain_name_is_read_from_environment(load: Load) -> None:
     assert load("secrets: [A]\n").secret_sources == {}
-    assert revealed(replace(load("name: x\n"), secrets=("A",)), A="1") == {"A": "1"}
+    assert reveal_secrets(replace(load("name: x\n"), secrets=("A",)), A="1") == {"A": "1"}
     assert load("secrets: {A: env}\n").secret_sources["A"] == SecretSource(
         variable="A", where="job/tfdeploy.yaml:1:secrets.A"
     )

@@ -19,12 +19,12 @@ from tfdeploy.model.answers.listing import FoundFile, checked, newest, stays_ins
 from tfdeploy.model.answers.reading import read
 
 
-def listed(rows: list[Any]) -> tuple[FoundFile, ...]:
+def check_rows(rows: list[Any]) -> tuple[FoundFile, ...]:
     return checked(entry for row in rows for entry in read({"rows": [row]}, Rows).rows)
 
 
 def test_rows_are_sorted_by_path() -> None:
-    assert listed([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (
+    assert check_rows([["b", 1, 2, None], ["a/c", 0, 0, "b"]]) == (
         FoundFile("a/c", 0, 0, "b"),
         FoundFile("b", 1, 2),
     )
@@ -55,7 +55,7 @@ def test_rows_are_sorted_by_path() -> None:
 )
 def test_invalid_rows_are_refused(rows: list[Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
-        listed(rows)
+        check_rows(rows)
 
 
 def test_endless_listing_is_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:

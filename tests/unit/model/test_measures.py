@@ -54,27 +54,27 @@ PROGRAMS = [
 ]
 
 
-def measured(*lines: str) -> Measures:
+def measure_lines(*lines: str) -> Measures:
     measures = Measures(PATTERNS)
     for second, line in enumerate(lines):
         measures.line(100.0 + second, line)
     return measures
 
 
-def sample(printed: dict[str, float], **fields: Any) -> TaskSample:
+def make_sample(printed: dict[str, float], **fields: Any) -> TaskSample:
     return TaskSample(time=1.0, attempt=1, printed=printed, **fields)
 
 
 @pytest.mark.parametrize("line", TENSORFLOW)
 def test_tensorflow_log_line_is_no_measure(line: str) -> None:
     assert strip_cpp_message(line) == ""
-    assert measured(line).values() == {}
-    assert measured("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
+    assert measure_lines(line).values() == {}
+    assert measure_lines("step 12 loss 0.5", line).values() == {"step": 12, "loss": 0.5}
 
 
 @pytest.mark.parametrize(("line", "step", "loss"), PROGRAMS)
 def test_step_and_loss_printed_by_program(line: str, step: int, loss: float | None) -> None:
-    measures = measured(line)
+    measures = measure_lines(line)
     assert (measures.step, measures.loss) == (step, loss)
 
 
@@ -83,8 +83,8 @@ def test_step_and_loss_printed_by_program(line: str, step: int, loss: float | No
     ["Step 65783289095256262 was cancelled", "CancelledError: Step 123937220698374316 cancelled"],
 )
 def test_impossible_step_is_ignored(line: str) -> None:
-    assert measured(line).step is None
-    assert measured("step 10", line, "step 11").step == 11
+    assert measure_lines(line).step is None
+    assert measure_lines("step 10", line, "step 11").step == 11
 
 
 def test_impossible_step_does_not_hide_step_of_same_time() -> None:
@@ -106,19 +106,19 @@ def test_impossible_step_does_not_hide_step_of_same_time() -> None:
     ],
 )
 def test_first_step_and_rate_may_be_large(steps: tuple[int, ...]) -> None:
-    assert measured(*(f"step {step}" for step in steps)).step == steps[-1]
+    assert measure_lines(*(f"step {step}" for step in steps)).step == steps[-1]
 
 
 def test_step_that_jumps_too_far_is_ignored() -> None:
-    assert measured("step 1200", "step 9000000000000").step == 1200
+    assert measure_lines("step 1200", "step 9000000000000").step == 1200
 
 
 def test_serving_ps_has_no_measures() -> None:
-    assert measured(*TENSORFLOW).values() == {}
+    assert measure_lines(*TENSORFLOW).values() == {}
 
 
 def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
-    measures = measured(
+    measures = measure_lines(
         "Epoch 2/3",
         "50/100 - 2s - accuracy: 0.5 - loss: 0.7",
         "100/100 - 4s - accuracy: 0.6 - loss: 0.6",
@@ -137,9 +137,11 @@ def test_keras_line_gives_step_over_all_epochs_and_metrics() -> None:
 
 
 def test_printed_values_take_precedence_over_samples_of_host() -> None:
-    measures = measured("loss 0.5")
+    measures = measure_lines("loss 0.5")
     measures.take_sample(
-        sample({"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3})
+        make_sample(
+            {"train/epoch_loss": 0.25, "loss": 0.75, "accuracy": 0.5, "step": 7, "batch": 3}
+        )
     )
     assert measures.values() == {"train/epoch_loss": 0.25, "accuracy": 0.5, "loss": 0.5, "step": 7}
     measures.line(110.0, "24/100 - 4s - accuracy: 0.75")
@@ -152,11 +154,11 @@ def test_printed_values_take_precedence_over_samples_of_host() -> None:
 
 
 def test_event_file_steps_give_rate_until_lines_have_steps() -> None:
-    measures = measured("saving")
-    measures.take_sample(sample({"step": 100}, step_time=50.0))
-    measures.take_sample(sample({"step": 100}, step_time=50.0))
+    measures = measure_lines("saving")
+    measures.take_sample(make_sample({"step": 100}, step_time=50.0))
+    measures.take_sample(make_sample({"step": 100}, step_time=50.0))
     assert measures.step == 100 and measures.rate() is None
-    measures.take_sample(sample({"step": 300}, step_time=60.0))
+    measures.take_sample(make_sample({"step": 300}, step_time=60.0))
     assert measures.rate(65.0) == 20
     # TensorFlow writes event files late. So a step that does not change does not mean that the task
     # is stalled.
@@ -164,12 +166,12 @@ def test_event_file_steps_give_rate_until_lines_have_steps() -> None:
     measures.line(201.0, "step 500")
     measures.line(202.0, "step 510")
     measures.line(203.0, "saving")
-    measures.take_sample(sample({"step": 400}, step_time=202.5))
+    measures.take_sample(make_sample({"step": 400}, step_time=202.5))
     assert measures.step == 510 and measures.rate() == 10
 
 
 def test_printed_rate_is_used() -> None:
-    assert measured("INFO:tensorflow:global_step/sec: 102.5", "saving").rate() == 102.5
+    assert measure_lines("INFO:tensorflow:global_step/sec: 102.5", "saving").rate() == 102.5
 
 
 @pytest.mark.parametrize(
@@ -177,7 +179,7 @@ def test_printed_rate_is_used() -> None:
     [("Loss for final step: 0.25.", None, 0.25), ("step: 0.5", None, None), ("step 5.", 5, None)],
 )
 def test_final_step_is_ignored(line: str, step: int | None, loss: float | None) -> None:
-    assert (measured(line).step, measured(line).loss) == (step, loss)
+    assert (measure_lines(line).step, measure_lines(line).loss) == (step, loss)
 
 
 def test_lines_are_not_matched_if_host_sends_metrics() -> None:
@@ -186,7 +188,7 @@ def test_lines_are_not_matched_if_host_sends_metrics() -> None:
         measures.line(100.0 + second, f"step {second} loss 0.5")
     assert measures.values() == {} and measures.step is None
     measures.take_sample(
-        sample({"step": 7, "batch": 3}, not_finite={"loss": "nan"}, step_times={"step": 100.0})
+        make_sample({"step": 7, "batch": 3}, not_finite={"loss": "nan"}, step_times={"step": 100.0})
     )
     assert measures.step == 7 and measures.loss != measures.loss and measures.values()["batch"] == 3
 
@@ -195,7 +197,7 @@ def test_rate_of_host_metrics_uses_times_of_lines() -> None:
     measures = Measures({})
     for time, step in ((100.0, 10), (110.0, 110), (110.0, 110), (112.0, 110)):
         measures.take_sample(
-            sample(
+            make_sample(
                 {"step": step, "local_step": step / 2},
                 step_times={"step": min(time, 110.0), "local_step": time},
             )
@@ -204,8 +206,8 @@ def test_rate_of_host_metrics_uses_times_of_lines() -> None:
     assert measures.rate(150.0) == 0.0
     measures.restart()
     # This sample was taken in the attempt before the restart.
-    measures.take_sample(sample({"step": 110}, step_times={"step": 110.0}))
-    measures.take_sample(sample({"step": 0}, step_times={"step": 160.0}))
+    measures.take_sample(make_sample({"step": 110}, step_times={"step": 110.0}))
+    measures.take_sample(make_sample({"step": 0}, step_times={"step": 160.0}))
     assert measures.rate() is None
-    measures.take_sample(sample({"step": 20}, step_times={"step": 161.0}))
+    measures.take_sample(make_sample({"step": 20}, step_times={"step": 161.0}))
     assert measures.rate() == 20

@@ -26,7 +26,7 @@ def test_every_mode_has_row() -> None:
     assert tuple(RULES) == MODES
 
 
-def compared(tree: ast.AST) -> list[int]:
+def find_mode_comparisons(tree: ast.AST) -> list[int]:
     """Return the lines of the source in which a variable called `mode` is compared with the name of
     a mode.
     """
@@ -51,7 +51,8 @@ def _is_mode(node: ast.expr) -> bool:
 def test_no_code_compares_name_of_mode() -> None:
     files = [path for path in SOURCE.rglob("*.py") if "supplied" not in path.parts]
     by_name = {
-        str(path.relative_to(SOURCE)): compared(ast.parse(path.read_text())) for path in files
+        str(path.relative_to(SOURCE)): find_mode_comparisons(ast.parse(path.read_text()))
+        for path in files
     }
     assert {path: lines for path, lines in by_name.items() if lines} == {}
 
@@ -60,7 +61,7 @@ def test_no_code_compares_name_of_mode() -> None:
     "line", ['job.mode == "async"', 'task.mode() not in ("sync", "")', 'mode != "local"']
 )
 def test_comparison_with_name_of_mode_is_found(line: str) -> None:
-    assert compared(ast.parse(line)) == [1]
+    assert find_mode_comparisons(ast.parse(line)) == [1]
 
 
 def test_traits_match_those_of_runtime() -> None:

@@ -20,7 +20,7 @@ def hosts(count: int) -> list[str]:
     return [f"n{number}" for number in range(count)]
 
 
-def loads(sizes: Sequence[int], owners: Sequence[int], count: int) -> list[int]:
+def bytes_by_part_of(sizes: Sequence[int], owners: Sequence[int], count: int) -> list[int]:
     return [
         sum(size for size, owner in zip(sizes, owners, strict=True) if owner == part)
         for part in range(count)
@@ -29,10 +29,10 @@ def loads(sizes: Sequence[int], owners: Sequence[int], count: int) -> list[int]:
 
 def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool:
     sizes = [max(1, size) for size in sizes]
-    return max(loads(sizes, owners, count)) <= 1.1 * sum(sizes) / count + max(sizes)
+    return max(bytes_by_part_of(sizes, owners, count)) <= 1.1 * sum(sizes) / count + max(sizes)
 
 
-def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
+def files_after(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
     """Return which files and parts each host has after it has received these parts."""
     held_by_folder: dict[str, tuple[list[int], list[int]]] = {
         folder: ([], []) for folder in folders
@@ -43,7 +43,7 @@ def holding(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
     return {folder: Held(*folder_content) for folder, folder_content in held_by_folder.items()}
 
 
-def moved(
+def count_moved_bytes(
     sizes: Sequence[int],
     owners: Sequence[int],
     folders: Sequence[str],
@@ -88,7 +88,7 @@ def test_same_workers_move_nothing(sizes: list[int], count: int) -> None:
     count = min(count, len(sizes))
     folders = [f"n{worker // 2}" for worker in range(count)]
     owners = assign_files(sizes, folders, {})
-    assert assign_files(sizes, folders, holding(owners, folders)) == owners
+    assert assign_files(sizes, folders, files_after(owners, folders)) == owners
 
 
 @pytest.mark.parametrize(("before", "after"), [(8, 6), (6, 8), (8, 7), (4, 16)])
@@ -96,19 +96,19 @@ def test_other_number_of_workers_moves_little_more_than_minimum(before: int, aft
     sizes = [1000 + 37 * (number % 11) for number in range(4000)]
     folders = hosts(max(before, after))
     first = assign_files(sizes, folders[:before], {})
-    held_by_folder = holding(first, folders[:before])
+    held_by_folder = files_after(first, folders[:before])
     second = assign_files(sizes, folders[:after], held_by_folder)
     assert is_balanced(sizes, second, after)
     least = sum(sizes) * (1 - min(before, after) / max(before, after))
-    assert moved(sizes, second, folders, held_by_folder) <= 1.2 * least
+    assert count_moved_bytes(sizes, second, folders, held_by_folder) <= 1.2 * least
 
 
 def test_removed_host_moves_only_its_own_files() -> None:
     sizes, before = [1000] * 800, hosts(8)
-    held_by_folder = holding(assign_files(sizes, before, {}), before)
+    held_by_folder = files_after(assign_files(sizes, before, {}), before)
     after = [folder for folder in before if folder not in ("n2", "n5")]
     assert (
-        moved(sizes, assign_files(sizes, after, held_by_folder), after, held_by_folder)
+        count_moved_bytes(sizes, assign_files(sizes, after, held_by_folder), after, held_by_folder)
         <= 1.2 * 200_000
     )
 
@@ -118,13 +118,13 @@ def test_hosts_with_whole_data_set_move_nothing() -> None:
     everything = Held(range(600), [NOBODY] * 600)
     held_by_folder = dict.fromkeys(folders, everything)
     owners = assign_files(sizes, folders, held_by_folder)
-    assert moved(sizes, owners, folders, held_by_folder) == 0
+    assert count_moved_bytes(sizes, owners, folders, held_by_folder) == 0
     assert is_balanced(sizes, owners, 5)
 
 
 def test_host_with_huge_file_gets_no_other_file() -> None:
     sizes = [10_000, *[10] * 30]
-    bytes_by_part = loads(sizes, assign_files(sizes, hosts(4), {}), 4)
+    bytes_by_part = bytes_by_part_of(sizes, assign_files(sizes, hosts(4), {}), 4)
     assert sorted(bytes_by_part) == [100, 100, 100, 10_000]
 
 

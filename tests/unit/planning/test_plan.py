@@ -177,17 +177,23 @@ def test_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> Non
         make(env={"X": "{nope}"})
 
 
-def kept(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
+def facts_of_kept_files(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
     return {"keep": (KeepFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
 
 
 def test_ages_of_checkpoints_are_corrected_for_clock_skew(make: Callable[..., Plan]) -> None:
-    changed_facts = {"n2": kept(1000.0), "n3": {**kept(1500.0), "clock_skew_s": 600.0}}
+    changed_facts = {
+        "n2": facts_of_kept_files(1000.0),
+        "n3": {**facts_of_kept_files(1500.0), "clock_skew_s": 600.0},
+    }
     assert task(make(changed_facts=changed_facts, keep=("checkpoints",)), "worker:0").host == "n2"
 
 
 def test_checkpoint_takes_precedence_over_newer_files(make: Callable[..., Plan]) -> None:
-    plan = make(changed_facts={"n1": kept(9000.0, None), "n3": kept(1000.0)}, keep=("checkpoints",))
+    plan = make(
+        changed_facts={"n1": facts_of_kept_files(9000.0, None), "n3": facts_of_kept_files(1000.0)},
+        keep=("checkpoints",),
+    )
     assert task(plan, "worker:0").host == "n3"
     assert plan.resume == "checkpoints: model.ckpt-7 on n3"
 
@@ -196,7 +202,13 @@ def test_checkpoint_on_other_host_takes_precedence_over_local_files(
     make: Callable[..., Plan],
 ) -> None:
     with pytest.raises(Refused, match=r"checkpoints: model\.ckpt-7\) is on n1"):
-        make(changed_facts={"n1": kept(1000.0), "n2": kept(9000.0, None)}, keep=("checkpoints",))
+        make(
+            changed_facts={
+                "n1": facts_of_kept_files(1000.0),
+                "n2": facts_of_kept_files(9000.0, None),
+            },
+            keep=("checkpoints",),
+        )
 
 
 def test_plan_may_take_keep_from_host_without_task(
@@ -204,7 +216,7 @@ def test_plan_may_take_keep_from_host_without_task(
 ) -> None:
     plan = make(
         {"worker": "n1 n2 n3"},
-        {"n3": kept(9000.0)},
+        {"n3": facts_of_kept_files(9000.0)},
         Options(workers=2),
         mode="mirrored",
         keep=("checkpoints",),
@@ -367,20 +379,20 @@ def test_cluster_too_long_for_variable_is_refused_early(
 
 
 def test_keep_folders_not_named_by_job_are_ignored(make: Callable[..., Plan]) -> None:
-    plan = make(changed_facts={"n1": kept(9000.0)})
+    plan = make(changed_facts={"n1": facts_of_kept_files(9000.0)})
     assert plan.resume is None
 
 
 def test_chief_is_placed_at_checkpoint_or_launch_is_refused(make: Callable[..., Plan]) -> None:
     roles = {"ps": "n1", "chief": "n2", "worker": "n3"}
     assert (
-        make(roles, {"n2": kept(1.0)}, keep=("checkpoints",)).resume
+        make(roles, {"n2": facts_of_kept_files(1.0)}, keep=("checkpoints",)).resume
         == "checkpoints: model.ckpt-7 on n2"
     )
     with pytest.raises(
         Refused, match=r"model\.ckpt-7.* is on n3, which is not a host of the role chief"
     ):
-        make(roles, {"n3": kept(1.0)}, keep=("checkpoints",))
+        make(roles, {"n3": facts_of_kept_files(1.0)}, keep=("checkpoints",))
 
 
 def test_unused_hosts_are_not_in_plan_and_their_problems_are_ignored(
@@ -390,7 +402,7 @@ def test_unused_hosts_are_not_in_plan_and_their_problems_are_ignored(
     assert [host.host for host in plan.hosts] == ["n1", "n2"]
 
 
-def whole(plan: Plan, part: wire.HostPart) -> wire.HostPart:
+def complete_part(plan: Plan, part: wire.HostPart) -> wire.HostPart:
     """Return the part of the plan for one host, completed with the texts that all hosts share, as
     the host does it.
     """
@@ -409,7 +421,7 @@ def test_part_has_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
         "n2": ["worker:0"],
         "n3": ["worker:1"],
     }
-    part = whole(plan, parts["n2"])
+    part = complete_part(plan, parts["n2"])
     assert [(peer.task, peer.host, peer.deciding) for peer in part.peers] == [
         ("ps:0", "n1", False),
         ("worker:0", "n2", True),
@@ -426,7 +438,7 @@ def test_part_has_own_tasks_and_all_peers(make: Callable[..., Plan]) -> None:
 
 
 def test_parts_have_traits_of_mode(make: Callable[..., Plan]) -> None:
-    ordinary = whole(make(mode="sync"), host_parts(make(mode="sync"), {})["n2"])
+    ordinary = complete_part(make(mode="sync"), host_parts(make(mode="sync"), {})["n2"])
     assert (ordinary.lockstep, ordinary.tasks[0].traits) == (True, ["synchronous", "lasting_ps"])
     assert (ordinary.tasks[0].runtime, ordinary.tasks[0].port, ordinary.tasks[0].own_port) == (
         True,
@@ -434,10 +446,10 @@ def test_parts_have_traits_of_mode(make: Callable[..., Plan]) -> None:
         None,
     )
     assert not any(peer.own_port for peer in ordinary.peers)
-    assert whole(make(), host_parts(make(), {})["n2"]).lockstep is False
+    assert complete_part(make(), host_parts(make(), {})["n2"]).lockstep is False
 
     plan = make(mode="plain")
-    parts = {name: whole(plan, part) for name, part in host_parts(plan, {}).items()}
+    parts = {name: complete_part(plan, part) for name, part in host_parts(plan, {}).items()}
     assert [(part.tasks[0].port, part.tasks[0].own_port) for part in parts.values()] == [
         (None, 2222),
         (None, None),

@@ -29,7 +29,7 @@ RANKS = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 
 
 @dataclass(frozen=True)
-class Asked:
+class PlanCase:
     inventory: Inventory
     gpus: dict[str, int]
     taken: dict[str, tuple[int, ...]]
@@ -39,7 +39,7 @@ class Asked:
 
 
 @st.composite
-def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
+def plan_cases(draw: st.DrawFn, mode: Mode | None = None) -> PlanCase:
     names = [f"n{number}" for number in range(draw(st.integers(1, 6)))]
     loopback = draw(st.booleans())
     # Some hosts get the same address.
@@ -58,7 +58,7 @@ def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
     rule = st.builds(
         RoleRule, count=st.none() | st.integers(0, 5), per_host=st.none() | st.integers(1, 2)
     )
-    return Asked(
+    return PlanCase(
         inventory=Inventory(hosts, roles),
         gpus={name: draw(st.integers(0, 3)) for name in names},
         taken={name: tuple(draw(st.sets(st.integers(2222, 2260), max_size=8))) for name in names},
@@ -68,7 +68,9 @@ def asked(draw: st.DrawFn, mode: Mode | None = None) -> Asked:
     )
 
 
-def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool = False) -> Plan:
+def compute_plan(
+    case: PlanCase, facts_of: Callable[..., HostFacts], *, backwards: bool = False
+) -> Plan:
     facts = {}
     for host in sorted(case.inventory.hosts, key=lambda host: host.name, reverse=backwards):
         free = tuple(
@@ -97,13 +99,13 @@ def planned(case: Asked, facts_of: Callable[..., HostFacts], *, backwards: bool 
     )
 
 
-def made(case: Asked, facts_of: Callable[..., HostFacts]) -> Plan:
+def plan_or_skip(case: PlanCase, facts_of: Callable[..., HostFacts]) -> Plan:
     """Return the plan, or skip the example if the plan is refused with a complete error.
 
     An exception that is not a TfdeployError is a bug.
     """
     try:
-        return planned(case, facts_of)
+        return compute_plan(case, facts_of)
     except TfdeployError as error:
         assert error.what and error.next
         assume(False)
@@ -114,9 +116,9 @@ def tasks_of(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
     return tuple(task for task in plan.tasks if task.host == host)
 
 
-@given(asked())
-def test_ports_behind_one_address_are_unique(facts_of: Any, case: Asked) -> None:
-    plan = made(case, facts_of)
+@given(plan_cases())
+def test_ports_behind_one_address_are_unique(facts_of: Any, case: PlanCase) -> None:
+    plan = plan_or_skip(case, facts_of)
     ports = [
         (port_space(plan.host(task.host).address), task.port) for task in plan.tasks if task.port
     ]
@@ -128,9 +130,9 @@ def test_ports_behind_one_address_are_unique(facts_of: Any, case: Asked) -> None
         assert all(low <= port <= high and port not in case.taken[host.host] for port in given)
 
 
-@given(asked())
-def test_gpus_are_unique_and_exist(facts_of: Any, case: Asked) -> None:
-    plan = made(case, facts_of)
+@given(plan_cases())
+def test_gpus_are_unique_and_exist(facts_of: Any, case: PlanCase) -> None:
+    plan = plan_or_skip(case, facts_of)
     given = Counter((task.host, gpu) for task in plan.tasks for gpu in task.gpus)
     assert all(count == 1 for count in given.values())
     assert all(gpu < case.gpus[host] for host, gpu in given)
@@ -142,9 +144,9 @@ def test_gpus_are_unique_and_exist(facts_of: Any, case: Asked) -> None:
     assert not any(task.gpus for task in plan.tasks if task.role == "ps")
 
 
-@given(asked())
-def test_every_task_is_on_host_of_its_role(facts_of: Any, case: Asked) -> None:
-    plan = made(case, facts_of)
+@given(plan_cases())
+def test_every_task_is_on_host_of_its_role(facts_of: Any, case: PlanCase) -> None:
+    plan = plan_or_skip(case, facts_of)
     for role, addresses in plan.cluster.items():
         tasks = [task for task in plan.tasks if task.role == role]
         assert [task.index for task in tasks] == list(range(len(addresses)))
@@ -157,11 +159,11 @@ def test_every_task_is_on_host_of_its_role(facts_of: Any, case: Asked) -> None:
     assert plan.deciding == (tuple(trains) if rules(case.mode).all_decide else (sorted(trains)[0],))
 
 
-@given(asked())
+@given(plan_cases())
 def test_cluster_has_exactly_tasks_with_ports_and_deciding_tasks_do_not_serve(
-    facts_of: Any, case: Asked
+    facts_of: Any, case: PlanCase
 ) -> None:
-    plan = made(case, facts_of)
+    plan = plan_or_skip(case, facts_of)
     listed = {address for addresses in plan.cluster.values() for address in addresses}
     listed |= {
         endpoint(env["MASTER_ADDR"], int(env["MASTER_PORT"]))
@@ -184,9 +186,9 @@ def test_cluster_has_exactly_tasks_with_ports_and_deciding_tasks_do_not_serve(
         assert (task.role in plan.cluster or meets) == (task.port is not None)
 
 
-@given(asked("plain"))
-def test_ranks_of_host_are_consecutive_as_with_torchrun(facts_of: Any, case: Asked) -> None:
-    plan = made(case, facts_of)
+@given(plan_cases("plain"))
+def test_ranks_of_host_are_consecutive_as_with_torchrun(facts_of: Any, case: PlanCase) -> None:
+    plan = plan_or_skip(case, facts_of)
     ranks_by_task = [{name: int(task.env[name]) for name in RANKS} for task in plan.tasks]
     assert (
         [ranks["RANK"] for ranks in ranks_by_task]
@@ -209,9 +211,9 @@ def test_ranks_of_host_are_consecutive_as_with_torchrun(facts_of: Any, case: Ask
     )
 
 
-@given(asked())
-def test_plans_and_parts_are_unchanged_by_json(facts_of: Any, case: Asked) -> None:
-    plan = made(case, facts_of)
+@given(plan_cases())
+def test_plans_and_parts_are_unchanged_by_json(facts_of: Any, case: PlanCase) -> None:
+    plan = plan_or_skip(case, facts_of)
     plan_read = plan_from_json(json.loads(json.dumps(plan_to_json(plan))))
     assert plan_read == plan
     assert plan_read.digest == plan.digest
@@ -228,7 +230,7 @@ def test_plans_and_parts_are_unchanged_by_json(facts_of: Any, case: Asked) -> No
         ]
 
 
-@given(asked())
-def test_order_of_facts_does_not_matter(facts_of: Any, case: Asked) -> None:
-    plan = made(case, facts_of)
-    assert planned(case, facts_of, backwards=True) == plan
+@given(plan_cases())
+def test_order_of_facts_does_not_matter(facts_of: Any, case: PlanCase) -> None:
+    plan = plan_or_skip(case, facts_of)
+    assert compute_plan(case, facts_of, backwards=True) == plan

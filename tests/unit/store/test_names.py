@@ -13,7 +13,7 @@ from tfdeploy.cli.main import main
 from tfdeploy.store.names import MAX_FILES, MAX_NAMES, remember_names
 
 
-def stored(root: Path) -> dict[str, list[str]]:
+def read_stored_names(root: Path) -> dict[str, list[str]]:
     """Return {file: its names}."""
     return {
         path.name: path.read_text(encoding="utf-8").splitlines()
@@ -23,7 +23,7 @@ def stored(root: Path) -> dict[str, list[str]]:
 
 def test_file_is_private_and_named_after_folder(tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv/my job"), "hosts", ["n1", "n2", "n1"])
-    assert stored(tmp_path) == {"hosts%srv%my job": ["n1", "n2"]}
+    assert read_stored_names(tmp_path) == {"hosts%srv%my job": ["n1", "n2"]}
     folder = tmp_path / "completion"
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE((folder / "hosts%srv%my job").stat().st_mode) == 0o600
@@ -32,24 +32,26 @@ def test_file_is_private_and_named_after_folder(tmp_path: Path) -> None:
 @pytest.mark.parametrize("name", ["a\nb", "\x1b[2J", "\x9b2J", "-y", "", "n" * 200, "\u202eabc"])
 def test_unusual_name_is_left_out(name: str, tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "runs", ["é 1", name, "z"])
-    assert stored(tmp_path) == {"runs%srv": ["é 1", "z"]}
+    assert read_stored_names(tmp_path) == {"runs%srv": ["é 1", "z"]}
 
 
 def test_added_names_come_first_and_replaced_names_are_dropped(tmp_path: Path) -> None:
     for name in ("a", "b", "a"):
         remember_names(tmp_path, Path("/srv"), "runs", [name], add=True)
-    assert stored(tmp_path) == {"runs%srv": ["a", "b"]}
+    assert read_stored_names(tmp_path) == {"runs%srv": ["a", "b"]}
     remember_names(tmp_path, Path("/srv"), "runs", ["c"])
-    assert stored(tmp_path) == {"runs%srv": ["c"]}
+    assert read_stored_names(tmp_path) == {"runs%srv": ["c"]}
 
 
 def test_files_stay_small_and_few(tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "hosts", map(str, range(MAX_NAMES + 5)))
-    assert stored(tmp_path) == {"hosts%srv": list(map(str, range(MAX_NAMES)))}
+    assert read_stored_names(tmp_path) == {"hosts%srv": list(map(str, range(MAX_NAMES)))}
     os.utime(tmp_path / "completion" / "hosts%srv", (1, 1))
     for number in range(MAX_FILES):
         remember_names(tmp_path, Path(f"/srv/{number}"), "hosts", ["n1"])
-    assert len(stored(tmp_path)) == MAX_FILES and "hosts%srv" not in stored(tmp_path)
+    assert len(read_stored_names(tmp_path)) == MAX_FILES and "hosts%srv" not in read_stored_names(
+        tmp_path
+    )
 
 
 def test_unchanged_names_are_not_written_again(tmp_path: Path) -> None:
@@ -64,7 +66,7 @@ def test_damaged_file_is_replaced(content: bytes, tmp_path: Path) -> None:
     remember_names(tmp_path, Path("/srv"), "runs", ["a"])
     (tmp_path / "completion" / "runs%srv").write_bytes(content)
     remember_names(tmp_path, Path("/srv"), "runs", ["b"], add=True)
-    assert stored(tmp_path) == {"runs%srv": ["b"]}
+    assert read_stored_names(tmp_path) == {"runs%srv": ["b"]}
 
 
 def test_failed_write_is_no_error(tmp_path: Path) -> None:
@@ -81,7 +83,10 @@ def test_verbs_remember_names_of_inventory(tmp_path: Path, monkeypatch: pytest.M
     (tmp_path / "inventories" / "hosts.yaml").write_text(text)
     assert main(["inventory", "--limit", "n1"]) == 0
     name = str(tmp_path).replace("/", "%")
-    assert stored(tmp_path / "tfdeploy") == {f"hosts{name}": ["n1", "n2"], f"roles{name}": ["ps"]}
+    assert read_stored_names(tmp_path / "tfdeploy") == {
+        f"hosts{name}": ["n1", "n2"],
+        f"roles{name}": ["ps"],
+    }
 
 
 def test_state_folder_of_other_user_is_not_used(

@@ -46,39 +46,39 @@ FOUND: dict[str, Any] = {
 }
 
 
-def shown(**changes: Any) -> str:
+def audit_text(**changes: Any) -> str:
     out = io.StringIO()
     show_audit(Terminal(out, None, False), {**FOUND, **changes})
     return out.getvalue()
 
 
 def test_hosts_with_same_command_are_one_row() -> None:
-    rows = [line.split() for line in shown().splitlines() if "digits-1" in line]
+    rows = [line.split() for line in audit_text().splitlines() if "digits-1" in line]
     assert rows[0][-2:] == ["prepared", "n[1-2]"] and "(it says)" in " ".join(rows[0])
     assert rows[1][-4:] == ["stop", "digits-1", "prepared", "n1"] and "(it says)" not in " ".join(
         rows[1]
     )
     assert (
-        "mesh" in shown()
-        and "peers" in shown()
+        "mesh" in audit_text()
+        and "peers" in audit_text()
         and rows[2] == ["TOKEN", "n1", "digits-1", "yes", "?"]
     )
-    assert shown().endswith("nothing is left\n")
+    assert audit_text().endswith("nothing is left\n")
 
 
 def test_last_line_has_result() -> None:
     remaining = [{"host": "n1", "kind": "secret", "path": "/w/env.json"}]
-    assert shown(ok=False, left=remaining).endswith("something is left\n")
+    assert audit_text(ok=False, left=remaining).endswith("something is left\n")
     fault = {"host": "n2", "line": "log.jsonl:3", "what": "no entry", "harmless": True}
-    assert "n2    log.jsonl:3  no entry" in shown(faults=[fault])
-    away = shown(ok=False, errors=[{"host": "n3", "error": "no answer"}])
+    assert "n2    log.jsonl:3  no entry" in audit_text(faults=[fault])
+    away = audit_text(ok=False, errors=[{"host": "n3", "error": "no answer"}])
     assert "not known of n3: no answer" in away and "nothing is left" not in away
 
 
 def test_text_of_host_is_sanitised() -> None:
     hostile = "\x1b]52;c;x\x07\x9b31m\u202e\n[/red]"
     entry = {**ENTRY, **dict.fromkeys(("operator", "from", "key", "outcome", "run"), hostile)}
-    text = shown(
+    text = audit_text(
         entries=[entry],
         left=[{"host": "n1", "kind": "foreign", "path": hostile}],
         faults=[{"host": "n1", "line": hostile, "what": hostile, "harmless": False}],

@@ -22,7 +22,7 @@ def failed(check: str, level: Level, detail: str, fix: str) -> Check:
     return Check(check=check, ok=False, level=level, detail=detail, fix=fix)
 
 
-def shown(checked: Checked, width: int | None = None, *, quiet: bool = False) -> str:
+def checks_text(checked: Checked, width: int | None = None, *, quiet: bool = False) -> str:
     out = io.StringIO()
     show_checks(Terminal(out, width, False), host_rows(checked), link_rows(checked), quiet=quiet)
     return out.getvalue()
@@ -32,7 +32,8 @@ def test_healthy_hosts_are_one_line() -> None:
     links = (link("n1", "n2", 1), link("n1", "n2", 2), link("n2", "n1", 1))
     checked = Checked({"n1": (), "n2": ()}, links=links)
     assert (
-        shown(checked) == "2 hosts, 2 links: nothing wrong\n" and shown(checked, quiet=True) == ""
+        checks_text(checked) == "2 hosts, 2 links: nothing wrong\n"
+        and checks_text(checked, quiet=True) == ""
     )
     assert checked.ok and checked.exit_code == 0
 
@@ -45,7 +46,7 @@ def test_hosts_with_same_problem_are_one_entry_with_their_names() -> None:
 
     warned = failed("clock", "warning", "400 s behind", "timedatectl set-ntp true")
     checked = Checked({"n1": (warned,), "n2": (bad("n2"),), "n3": (bad("n3"), warned)})
-    assert shown(checked).splitlines() == [
+    assert checks_text(checked).splitlines() == [
         "n[2-3] python: no python9",
         "    mend: write `python: PATH` of n[2-3] in the inventory",
         "n[1,3] clock: 400 s behind",
@@ -68,13 +69,13 @@ def test_same_failure_at_different_addresses_is_one_entry() -> None:
         )
         for n in range(1, 8)
     }
-    assert shown(Checked(checks)).splitlines() == [
+    assert checks_text(Checked(checks)).splitlines() == [
         "n[1-7] ssh: refused the key",
         "    mend: ssh-copy-id -i key.pub ml@192.0.2.1; and the like for n[2-7]",
         "7 hosts, 0 links: 7 errors",
     ]
     checked_n1 = Checked({"n1": checks["n1"]})
-    assert shown(checked_n1).splitlines()[0] == "n1 ssh: ml@192.0.2.1:22 refused the key"
+    assert checks_text(checked_n1).splitlines()[0] == "n1 ssh: ml@192.0.2.1:22 refused the key"
 
 
 def test_fix_for_several_hosts_is_quoted_for_shell() -> None:
@@ -82,12 +83,15 @@ def test_fix_for_several_hosts_is_quoted_for_shell() -> None:
         name: (failed("clock", "warning", "ahead", f"tfdeploy exec --limit {name} -- date"),)
         for name in ("n1", "n2")
     }
-    assert "    mend: tfdeploy exec --limit 'n[1-2]' -- date" in shown(Checked(checks)).splitlines()
+    assert (
+        "    mend: tfdeploy exec --limit 'n[1-2]' -- date"
+        in checks_text(Checked(checks)).splitlines()
+    )
 
 
 def test_text_of_host_is_sanitised_and_wrapped() -> None:
     evil = failed("shell", "warning", "prints \x1b]0;owned\x07 " + "word " * 60, "\x1b[2Jmend")
-    text = shown(Checked({"n1": (evil,)}), 60)
+    text = checks_text(Checked({"n1": (evil,)}), 60)
     assert "\x1b" not in text and "\x07" not in text and max(map(len, text.splitlines())) <= 60
 
 
@@ -96,7 +100,7 @@ def test_failed_connections_are_counted_by_pair_and_shown_with_ports() -> None:
         link("n1", "n2", port, ok=False, why="no answer", fix="open it")
         for port in range(2222, 2230)
     ]
-    text = shown(Checked({"n1": (), "n2": ()}, (*links, link("n2", "n1", 2222))))
+    text = checks_text(Checked({"n1": (), "n2": ()}, (*links, link("n2", "n1", 2222))))
     assert text.splitlines() == [
         "n1 does not reach n2: no answer (ports 2222, 2223, 2224, 2225, ...)",
         "    mend: open it",

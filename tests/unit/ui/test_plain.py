@@ -111,14 +111,14 @@ NOT_PRINTED = [
 ]
 
 
-def view(**options: Any) -> tuple[PlainView, io.StringIO]:
+def make_view(**options: Any) -> tuple[PlainView, io.StringIO]:
     talk = io.StringIO()
     return PlainView(Terminal(talk, None, False), **options), talk
 
 
 @pytest.mark.parametrize("text", PRINTED)
 def test_each_event_is_one_line_and_printed_once(text: str) -> None:
-    plain, talk = view()
+    plain, talk = make_view()
     plain(PRINTED[text])
     if PRINTED[text].kind != "note":
         plain(PRINTED[text])
@@ -126,14 +126,14 @@ def test_each_event_is_one_line_and_printed_once(text: str) -> None:
 
 
 def test_unimportant_events_are_not_printed() -> None:
-    plain, talk = view()
+    plain, talk = make_view()
     for silent_event in NOT_PRINTED:
         plain(silent_event)
     assert talk.getvalue() == ""
 
 
 def test_quiet_prints_only_problems() -> None:
-    plain, talk = view(quiet=True)
+    plain, talk = make_view(quiet=True)
     for printed_event in PRINTED.values():
         plain(printed_event)
     assert talk.getvalue().count("\n") == 8
@@ -142,7 +142,7 @@ def test_quiet_prints_only_problems() -> None:
 
 def test_lines_of_tasks_go_to_given_stream_with_aligned_labels() -> None:
     out = io.StringIO()
-    plain, talk = view(lines=out)
+    plain, talk = make_view(lines=out)
     replay_to_view(
         plain,
         event("line", "n2", "worker:10", stream="out", line="hello\x1b]0;x\x07\udcff", offset=0),

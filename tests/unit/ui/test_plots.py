@@ -38,13 +38,13 @@ def test_only_ascii_is_drawn_without_unicode() -> None:
 
 @given(POINTS, POINTS, st.integers(14, 90), st.integers(0, 20), st.booleans())
 def test_plot_has_given_size_for_any_points(
-    one: list[tuple[float, float]],
-    two: list[tuple[float, float]],
+    first_curve: list[tuple[float, float]],
+    second_curve: list[tuple[float, float]],
     width: int,
     height: int,
     unicode: bool,
 ) -> None:
-    rows = plot([Curve("a", one), Curve("b", two)], width, height, unicode=unicode)
+    rows = plot([Curve("a", first_curve), Curve("b", second_curve)], width, height, unicode=unicode)
     assert len(rows) == height
     assert all(cells(row_text(row)) <= width for row in rows)
 

@@ -22,7 +22,7 @@ def event(kind: Any, time: float, host: str | None = None, **data: Any) -> Event
     return Event(kind=kind, time=time, host=host, data=data)
 
 
-def view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
+def make_view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
     """Return a view of a sync in which each of `hosts` hosts receives from the one before it. Each
     host has received 12 MB in 2 s.
     """
@@ -68,12 +68,12 @@ def view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
     return seen, out
 
 
-def texts(seen: SyncView, width: int = 100, height: int = 24) -> list[str]:
+def draw_texts(seen: SyncView, width: int = 100, height: int = 24) -> list[str]:
     return [row_text(row).rstrip() for row in seen.rows(width, height)]
 
 
 def test_each_of_few_hosts_has_row() -> None:
-    rows = texts(view(3)[0])
+    rows = draw_texts(make_view(3)[0])
     assert rows[0] == "here > n1 > n2 > n3"
     assert (
         rows[2]
@@ -89,7 +89,7 @@ def test_each_of_few_hosts_has_row() -> None:
 
 
 def test_important_hosts_of_many_are_shown_and_others_counted() -> None:
-    seen, _ = view(200, slow=["n77"], stuck=["n190"])
+    seen, _ = make_view(200, slow=["n77"], stuck=["n190"])
     seen(
         event(
             "transfer",
@@ -102,7 +102,7 @@ def test_important_hosts_of_many_are_shown_and_others_counted() -> None:
         )
     )
     for height in (10, 24):
-        rows = texts(seen, height=height)
+        rows = draw_texts(seen, height=height)
         assert len(rows) <= height - 1
         shown = {row.split()[0] for row in rows[1:]}
         assert {"n77", "n150", "n190"} <= shown, rows
@@ -112,7 +112,7 @@ def test_important_hosts_of_many_are_shown_and_others_counted() -> None:
 
 
 def test_tree_is_hidden_after_transfer() -> None:
-    seen, _ = view(2)
+    seen, _ = make_view(2)
     for name in ("n1", "n2"):
         seen(
             event(
@@ -125,11 +125,11 @@ def test_tree_is_hidden_after_transfer() -> None:
                 total_bytes=TOTAL,
             )
         )
-    assert texts(seen)[0].startswith("n1")
+    assert draw_texts(seen)[0].startswith("n1")
 
 
 def test_remaining_time_is_that_of_slowest_host() -> None:
-    seen, _ = view(3)
+    seen, _ = make_view(3)
     for name, sent in (("n1", 50_000_000), ("n2", 50_000_000), ("n3", 14_000_000)):
         seen(
             event(
@@ -143,11 +143,11 @@ def test_remaining_time_is_that_of_slowest_host() -> None:
             )
         )
     # 46 MB at 3.5 MB/s: n3 needs another 13 s.
-    assert "13 s left" in texts(seen)[-1]
+    assert "13 s left" in draw_texts(seen)[-1]
 
 
 def test_few_lines_without_terminal() -> None:
-    seen, out = view(3, slow=["n2"])
+    seen, out = make_view(3, slow=["n2"])
     for second in range(1003, 1043):
         for name in ("n1", "n2", "n3"):
             sent = (second - 1000) * 1_000_000

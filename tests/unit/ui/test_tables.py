@@ -136,7 +136,7 @@ SYNCED = [
 ]
 
 
-def shown(width: int | None, show: Any, *args: Any) -> str:
+def text_of(width: int | None, show: Any, *args: Any) -> str:
     out = io.StringIO()
     terminal = Terminal(out, width, False)
     show(terminal, *args) if show is not reports.show_exec else show(terminal, terminal, *args)
@@ -144,7 +144,7 @@ def shown(width: int | None, show: Any, *args: Any) -> str:
 
 
 def test_status_table() -> None:
-    assert shown(None, reports.show_status, VIEW, 2000.0).splitlines() == [
+    assert text_of(None, reports.show_status, VIEW, 2000.0).splitlines() == [
         "digits-1  async  failed after 1:05",
         "task      host  state      pid  gpus  step  loss    address          reason",
         "ps:0      n1    running    41                       192.0.2.10:2222",
@@ -166,7 +166,7 @@ def test_reason_is_shown_once_with_last_lines_of_first_death() -> None:
     view = replace(VIEW, cause=cause, tasks=(ended, TASKS[2], *after))
     last = ["Traceback:", "\x1b[2JValueError"]
     for width in (None, 80):
-        text = shown(width, reports.show_status, view, 2000.0, str, last, "as of the last fetch")
+        text = text_of(width, reports.show_status, view, 2000.0, str, last, "as of the last fetch")
         assert (text.count("[/foo]"), text.count("after worker:1 died")) == (1, 1)
         assert (
             f"worker:[2-3]: after worker:1 died\ncause: {cause}\nits last lines, as of the last "
@@ -188,7 +188,7 @@ def test_stopped_task_has_error_of_previous_attempt() -> None:
         cause=cause,
         tasks=(TASKS[0], stopped, replace(TASKS[2], reason=None, began_again=restart_reason)),
     )
-    rows = shown(None, reports.show_status, view, 2000.0).splitlines()
+    rows = text_of(None, reports.show_status, view, 2000.0).splitlines()
     assert (
         rows[3].startswith("worker:0")
         and rows[3].endswith(restart_reason)
@@ -198,11 +198,11 @@ def test_stopped_task_has_error_of_previous_attempt() -> None:
 
 def test_run_without_first_death_suggests_command() -> None:
     aborted = replace(VIEW, first_death=None, cause="a port is taken", tasks=TASKS[:2])
-    assert shown(None, reports.show_status, aborted, 2000.0).endswith(
+    assert text_of(None, reports.show_status, aborted, 2000.0).endswith(
         "next: `tfdeploy logs digits-1 -n 100`\n"
     )
     away = replace(aborted, state="lost", unreachable=("n1", "n2", "n3"))
-    assert shown(None, reports.show_status, away, 2000.0).endswith(
+    assert text_of(None, reports.show_status, away, 2000.0).endswith(
         "next: `tfdeploy check --limit 'n[1-3]'`\n"
     )
 
@@ -210,7 +210,7 @@ def test_run_without_first_death_suggests_command() -> None:
 @pytest.mark.parametrize("state", ["running", "starting", "succeeded", "stopped"])
 def test_healthy_run_has_few_lines(state: str) -> None:
     view = replace(VIEW, state=state, cause=None, first_death=None, tasks=TASKS[:2])
-    assert len(shown(80, reports.show_status, view, 2000.0).splitlines()) == 4
+    assert len(text_of(80, reports.show_status, view, 2000.0).splitlines()) == 4
 
 
 def test_row_has_metrics_of_job() -> None:
@@ -220,7 +220,7 @@ def test_row_has_metrics_of_job() -> None:
             replace(task, metrics={"accuracy": 0.91, "lr": 1e-3}) for task in VIEW.tasks[1:2]
         ),
     )
-    row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
+    row = text_of(None, reports.show_status, view, 2000.0).splitlines()[2]
     assert "  accuracy 0.91, lr 0.001  " in row
 
 
@@ -239,20 +239,20 @@ def test_row_has_positive_rates_and_metrics_of_job_from_event_files() -> None:
         metrics={**LAYERS, **RATES, "accuracy": 0.91, "my/f1": 0.5, "train/loss": 0.3142},
     )
     view = replace(VIEW, tasks=(task,), job_metrics=("step", "my/f1"))
-    row = shown(None, reports.show_status, view, 2000.0).splitlines()[2]
+    row = text_of(None, reports.show_status, view, 2000.0).splitlines()[2]
     assert "  my/f1 0.5, accuracy 0.91, images/sec 3, global_step/sec 45.25  " in row
     assert len(row) < 140
     many = replace(
         view, tasks=(replace(task, metrics=LAYERS | {f"metric{n}": 0.5 for n in range(30)}),)
     )
     assert all(
-        cells(line) <= 100 for line in shown(100, reports.show_status, many, 2000.0).splitlines()
+        cells(line) <= 100 for line in text_of(100, reports.show_status, many, 2000.0).splitlines()
     )
 
 
 def test_loss_that_is_no_number_is_shown_and_is_null_in_json() -> None:
     task = replace(VIEW.tasks[1], loss=float("nan"), metrics={"accuracy": float("inf"), "lr": 0.5})
-    assert "  nan   accuracy inf, lr 0.5  " in shown(
+    assert "  nan   accuracy inf, lr 0.5  " in text_of(
         None, reports.show_status, replace(VIEW, tasks=(task,)), 2000.0
     )
     assert (task_json(task)["loss"], task_json(task)["metrics"]) == (None, {"lr": 0.5})
@@ -265,25 +265,26 @@ def test_narrow_terminal_shows_reasons_below_table() -> None:
     tasks = tuple(
         replace(task, reason=reason if task.state == "running" else None) for task in VIEW.tasks
     )
-    text = shown(60, reports.show_status, replace(VIEW, tasks=tasks), 2000.0)
+    text = text_of(60, reports.show_status, replace(VIEW, tasks=tasks), 2000.0)
     table, _, below = text.partition("ps:0,worker:0: ")
     assert "reason" not in table and "gang" not in table
     assert " ".join(below.partition("cause:")[0].split()) == reason
 
 
 def test_exec_table_folds_equal_outputs() -> None:
-    assert shown(None, reports.show_exec, AWAY[:1]).endswith("192.0.2.1:22: No route to host\n")
+    assert text_of(None, reports.show_exec, AWAY[:1]).endswith("192.0.2.1:22: No route to host\n")
     assert (
-        shown(None, reports.show_exec, AWAY)
+        text_of(None, reports.show_exec, AWAY)
         == "--- n[1-2] (2 hosts) no exit code\n[n[1-2]] No route to host\n"
     )
     assert (
-        shown(None, reports.show_exec, EXEC) == "--- n[01-16] (16 hosts)\nok\n--- big exit 1\nno\n"
+        text_of(None, reports.show_exec, EXEC)
+        == "--- n[01-16] (16 hosts)\nok\n--- big exit 1\nno\n"
     )
 
 
 def test_stop_table_names_survivors() -> None:
-    assert shown(None, reports.show_stop, STOPPED).splitlines() == [
+    assert text_of(None, reports.show_stop, STOPPED).splitlines() == [
         "n[1-2]: stopped",
         "n3: 1 process still alive",
         "host  alive  state  command",
@@ -292,7 +293,7 @@ def test_stop_table_names_survivors() -> None:
 
 
 def test_sync_table() -> None:
-    assert shown(None, reports.show_sync, SYNCED).splitlines() == [
+    assert text_of(None, reports.show_sync, SYNCED).splitlines() == [
         "host  sync    sent    took",
         "n2    ok      1.2 MB  1:05",
         "n3    failed  0 B     0.1 s  disk full",
@@ -301,7 +302,7 @@ def test_sync_table() -> None:
 
 
 def test_remaining_files_are_shown_with_line_that_keeps_them() -> None:
-    text = shown(
+    text = text_of(
         None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]}
     )
     assert (
@@ -309,10 +310,10 @@ def test_remaining_files_are_shown_with_line_that_keeps_them() -> None:
         "keep: [out]\n"
     )
     below = {"n2": ["src/out/model.ckpt", "src/plot.png", "logs/x"]}
-    assert shown(None, reports.show_left_files, below, "src").endswith(
+    assert text_of(None, reports.show_left_files, below, "src").endswith(
         "later runs: keep: [logs, src/out]\n"
     )
-    assert "keep:" not in shown(
+    assert "keep:" not in text_of(
         None, reports.show_left_files, {"n2": ["src/plot.png", "log"]}, "src"
     )
 
@@ -339,7 +340,7 @@ def test_runs_have_ages_and_durations() -> None:
         {**ROW, "run": "c", "started": started},
         {**ROW, "run": "d", "state": None, "live": None, "started": None, "who": None},
     ]
-    assert shown(None, reports.show_runs, rows, began + 5 * 86400.0 + 7200.0).splitlines() == [
+    assert text_of(None, reports.show_runs, rows, began + 5 * 86400.0 + 7200.0).splitlines() == [
         "run  state    began    took        tasks  hosts  by",
         "a    running  5 d ago  5 d 2 h     3      n1     me@here",
         "b    failed   5 d ago  3 h 12 min  3      n1     me@here",
@@ -377,7 +378,7 @@ REPORTS = [
 @pytest.mark.parametrize("width", [20, 24, 40, 80, 200])
 @pytest.mark.parametrize("report", REPORTS, ids=lambda report: report[0].__name__)
 def test_never_wider_than_the_terminal(width: int, report: tuple[Any, ...]) -> None:
-    lines = shown(width, *report).splitlines()
+    lines = text_of(width, *report).splitlines()
     assert lines
     assert max(map(cells, lines)) <= width
 
@@ -395,7 +396,7 @@ def test_colour_does_not_change_width() -> None:
     out = io.StringIO()
     reports.show_status(Terminal(out, 80, True), VIEW, 2000.0)
     assert "\x1b[1;31mfailed: 3\x1b[0m" in out.getvalue()
-    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == shown(
+    assert re.sub(r"\x1b\[[\d;]*m", "", out.getvalue()) == text_of(
         80, reports.show_status, VIEW, 2000.0
     )
 

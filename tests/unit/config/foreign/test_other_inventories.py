@@ -17,7 +17,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def listed(text: str) -> Inventory:
+def read_list(text: str) -> Inventory:
     return load_inventory(find_inventory(text, {}, None, Path.cwd()).path)
 
 
@@ -34,7 +34,7 @@ def read(name: str, text: str, **other_files: str) -> Inventory:
     return load_inventory(Path.cwd() / name)
 
 
-def stated(host: Host) -> dict[str, object]:
+def stated_settings(host: Host) -> dict[str, object]:
     """Return the settings of the host that are not defaults, without its position in the file."""
     plain = Host(name=host.name, address=host.address)
     names = ("port", "user", "identity_file", "jump", "python", "slots")
@@ -63,21 +63,21 @@ def names(inventory: Inventory) -> list[str]:
     ],
 )
 def test_list_of_hosts(text: str, expected: list[object]) -> None:
-    hosts = listed(text).hosts
-    assert [(host.name, host.address, stated(host)) for host in hosts] == expected
+    hosts = read_list(text).hosts
+    assert [(host.name, host.address, stated_settings(host)) for host in hosts] == expected
 
 
 def test_hosts_of_slurm_allocation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SLURM_JOB_NODELIST", "gpu[01-02,07],login1")
-    assert names(listed("@slurm")) == ["gpu01", "gpu02", "gpu07", "login1"]
+    assert names(read_list("@slurm")) == ["gpu01", "gpu02", "gpu07", "login1"]
     monkeypatch.delenv("SLURM_JOB_NODELIST")
     with pytest.raises(ConfigError, match="no Slurm allocation"):
-        listed("@slurm")
+        read_list("@slurm")
 
 
 def test_file_takes_precedence_over_list_with_same_text() -> None:
     Path("a,b").write_text("n7\n")
-    assert names(listed("a,b")) == ["n7"]
+    assert names(read_list("a,b")) == ["n7"]
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ nothing_of_ours = {{ x }}
 def test_ansible_ini() -> None:
     inventory = read("hosts.ini", INI)
     assert names(inventory) == ["login", "gpu01", "gpu02", "gpu03", "big", "p1"]
-    hosts = {host.name: stated(host) for host in inventory.hosts}
+    hosts = {host.name: stated_settings(host) for host in inventory.hosts}
     key = {"identity_file": "/keys/lab"}
     assert hosts["login"] == {}
     assert hosts["gpu02"] == {"user": "ml", **key}
@@ -183,7 +183,7 @@ def test_variable_files_next_to_ansible_inventory() -> None:
         group_vars__worker="ansible_user: group\n",
         host_vars__n1="ansible_port: 2201\n",
     )
-    assert [stated(host) for host in inventory.hosts] == [
+    assert [stated_settings(host) for host in inventory.hosts] == [
         {"user": "own", "port": 2201},
         {"user": "group", "port": 2200},
     ]
@@ -268,5 +268,5 @@ def test_unsupported_line_is_refused_with_its_number(
 
 def test_name_without_file_may_be_host() -> None:
     with pytest.raises(ConfigError) as caught:
-        listed("n1")
+        read_list("n1")
     assert "-i n1," in caught.value.next

@@ -10,7 +10,7 @@ from tfdeploy.model.output.link_groups import group
 from tfdeploy.model.output.rows import LinkRow
 
 
-def links(
+def make_link_rows(
     hosts: int, broken: set[tuple[str, str]], reason: str = "no answer", ok: bool = False
 ) -> list[LinkRow]:
     rows: list[LinkRow] = []
@@ -30,7 +30,7 @@ def links(
     return rows
 
 
-def pairs(sources: str, targets: str) -> set[tuple[str, str]]:
+def all_pairs(sources: str, targets: str) -> set[tuple[str, str]]:
     return {(source, to) for source in sources.split() for to in targets.split() if source != to}
 
 
@@ -41,14 +41,14 @@ ALL = "n1 n2 n3 n4 n5"
     ("broken", "subjects"),
     [
         (set(), []),
-        (pairs("n2", "n3"), ["n2 does not reach n3"]),
-        (pairs(ALL, "n3"), ["no other host reaches n3"]),
-        (pairs(ALL, "n3 n4"), ["no other host reaches n[3-4]"]),
-        (pairs("n5", ALL), ["n5 reaches no other host"]),
-        (pairs("n1 n2", "n4 n5"), ["n[1-2] do not reach n[4-5]"]),
-        (pairs(ALL, ALL), ["no other host reaches n[1-5]"]),
+        (all_pairs("n2", "n3"), ["n2 does not reach n3"]),
+        (all_pairs(ALL, "n3"), ["no other host reaches n3"]),
+        (all_pairs(ALL, "n3 n4"), ["no other host reaches n[3-4]"]),
+        (all_pairs("n5", ALL), ["n5 reaches no other host"]),
+        (all_pairs("n1 n2", "n4 n5"), ["n[1-2] do not reach n[4-5]"]),
+        (all_pairs(ALL, ALL), ["no other host reaches n[1-5]"]),
         (
-            pairs(ALL, "n3") | pairs("n1", "n2"),
+            all_pairs(ALL, "n3") | all_pairs("n1", "n2"),
             ["no other host reaches n3", "n1 does not reach n2"],
         ),
     ],
@@ -56,11 +56,13 @@ ALL = "n1 n2 n3 n4 n5"
 def test_links_with_same_problem_are_one_line(
     broken: set[tuple[str, str]], subjects: list[str]
 ) -> None:
-    assert sorted(link_group.subject for link_group in group(links(5, broken))) == sorted(subjects)
+    assert sorted(link_group.subject for link_group in group(make_link_rows(5, broken))) == sorted(
+        subjects
+    )
 
 
 def test_fix_names_all_hosts_of_line() -> None:
-    broken = links(5, pairs(ALL, "n3 n4") | pairs("n5", "n2"))
+    broken = make_link_rows(5, all_pairs(ALL, "n3 n4") | all_pairs("n5", "n2"))
     for link in broken:
         if link["fix"]:
             link["fix"] = (
@@ -78,7 +80,9 @@ def test_fix_names_all_hosts_of_line() -> None:
 
 def test_200_hosts_with_some_unreachable_are_few_lines() -> None:
     everyone = " ".join(f"n{number}" for number in range(1, 201))
-    groups = group(links(200, pairs(everyone, "n7 n9") | pairs("n1 n2 n3", "n100 n101")))
+    groups = group(
+        make_link_rows(200, all_pairs(everyone, "n7 n9") | all_pairs("n1 n2 n3", "n100 n101"))
+    )
     assert [link_group.subject for link_group in groups] == [
         "no other host reaches n[7,9]",
         "n[1-3] do not reach n[100-101]",
@@ -86,5 +90,5 @@ def test_200_hosts_with_some_unreachable_are_few_lines() -> None:
 
 
 def test_slow_links_are_described_as_slow() -> None:
-    (groups,) = group(links(3, pairs("n1 n2 n3", "n3"), reason="slow", ok=True))
+    (groups,) = group(make_link_rows(3, all_pairs("n1 n2 n3", "n3"), reason="slow", ok=True))
     assert groups.ok and groups.subject == "no other host reaches well n3"

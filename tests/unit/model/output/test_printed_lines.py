@@ -144,7 +144,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
 ]  # fmt: skip
 
 
-def measured(line: str) -> Measures:
+def measure_line(line: str) -> Measures:
     measures = Measures(PATTERNS)
     measures.line(100.0, line)
     return measures
@@ -152,11 +152,11 @@ def measured(line: str) -> Measures:
 
 @pytest.mark.parametrize(("line", "step", "loss"), LINES)
 def test_step_and_loss_in_line(line: str, step: int | None, loss: float | None) -> None:
-    measures = measured(line)
+    measures = measure_line(line)
     assert (measures.step, measures.loss) == (step, pytest.approx(loss, nan_ok=True))
 
 
 def test_nan_loss_replaces_previous_loss() -> None:
-    measures = measured("step 1 loss 0.5")
+    measures = measure_line("step 1 loss 0.5")
     measures.line(101.0, "step 2 loss nan")
     assert math.isnan(measures.values()["loss"]) and measures.step == 2

@@ -14,7 +14,7 @@ from tfdeploy.model.progress.headway import headway
 from tfdeploy.model.progress.run_progress import RunProgress
 
 
-def after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
+def progress_after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
     tasks = tuple(replace(task, argv=argv) for task in PLAN.tasks)
     progress = RunProgress(replace(PLAN, tasks=tasks))
     fold_events(progress, training())
@@ -24,16 +24,16 @@ def after(*lines: str, argv: tuple[str, ...] = ()) -> RunProgress:
 
 
 def test_progress_in_steps() -> None:
-    done = headway(after(argv=("python", "train.py", "--steps=2786")))
+    done = headway(progress_after(argv=("python", "train.py", "--steps=2786")))
     assert done is not None and (done.part, done.words) == (0.5, "step 1,393 of 2,786")
-    assert headway(after()) is None
+    assert headway(progress_after()) is None
 
 
 def test_shared_step_takes_precedence_over_own_step() -> None:
-    assert after("step 5 (global step: 9000)").highest_step == 9000
+    assert progress_after("step 5 (global step: 9000)").highest_step == 9000
 
 
 def test_progress_in_epochs() -> None:
-    done = headway(after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
+    done = headway(progress_after("Epoch 3/40", "469/938 - 5s 10ms/step - loss: 0.5"))
     assert done is not None and done.words == "epoch 3 of 40"
     assert done.part == pytest.approx(2.5 / 40)

@@ -11,7 +11,7 @@ from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.trouble import AGAIN, CUT, FIRST, RUNNING, SLOW, STALLED, marks
 
 
-def after(events: object) -> RunProgress:
+def progress_after(events: object) -> RunProgress:
     progress = RunProgress()
     fold_events(progress, events)  # type: ignore[arg-type]
     return progress
@@ -37,26 +37,26 @@ def after(events: object) -> RunProgress:
 def test_rank_and_reason_of_each_task(
     events: object, task: str, rank: int, state: str, reason: str
 ) -> None:
-    progress = after(events())  # type: ignore[operator]
+    progress = progress_after(events())  # type: ignore[operator]
     mark = marks(progress, {}, progress.latest)[task]
     assert (mark.rank, mark.state, mark.trouble) == (rank, state, rank != RUNNING)
     assert mark.why.startswith(reason) and bool(mark.why) == bool(reason)
 
 
 def test_old_restart_is_no_problem() -> None:
-    progress = after(crash_loop())
+    progress = progress_after(crash_loop())
     assert marks(progress, {}, (progress.latest or 0) + 600)["worker:3"].rank == RUNNING
 
 
 def test_slowness_is_least_problem() -> None:
-    progress = after(straggler())
+    progress = progress_after(straggler())
     slow = {"worker:11": Slow(2.1, "2.1x slower", "2.1x slower than the median")}
     mark = marks(progress, slow)["worker:11"]
     assert (mark.rank, mark.state) == (SLOW, "2.1x slower")
 
 
 def test_ended_tasks_of_stopped_run_are_no_problem() -> None:
-    progress = after(many())
+    progress = progress_after(many())
     progress.state = "stopped"
     assert not any(
         mark.trouble

@@ -13,7 +13,7 @@ from tfdeploy.model.report.compare import ComparedRun, curves, differences, fina
 ONE = ComparedRun(plan=replace(PLAN, run="a"), started=1000.0)
 
 
-def rows(*printed: dict[str, float]) -> list[TaskSample]:
+def make_samples(*printed: dict[str, float]) -> list[TaskSample]:
     return [
         TaskSample(time=1000.0 + 10 * n, attempt=1, printed=printed_values)
         for n, printed_values in enumerate(printed)
@@ -97,12 +97,12 @@ def test_differences_in_plans_and_versions() -> None:
 
 
 def test_last_value_of_each_metric_of_deciding_task() -> None:
-    deciding_rows = rows(
+    deciding_rows = make_samples(
         {"step": 1, "loss": 0.5},
         {"step": 2, "loss": 0.25, "epoch": 1, "accuracy": 0.5},
         {"step": 3},
     )
-    run = replace(ONE, tasks={"worker:0": deciding_rows, "worker:1": rows({"loss": 9.0})})
+    run = replace(ONE, tasks={"worker:0": deciding_rows, "worker:1": make_samples({"loss": 9.0})})
     assert finals([run]) == [
         {"run": "a", "metric": "step", "value": 3, "step": 3},
         {"run": "a", "metric": "loss", "value": 0.25, "step": 2},
@@ -117,9 +117,14 @@ def test_last_value_of_each_metric_of_deciding_task() -> None:
 
 def test_task_with_most_metrics_is_used_if_no_deciding_task_prints() -> None:
     run = replace(
-        ONE, tasks={"ps:0": rows({"x": 1}), "worker:1": rows({"x": 2}, {"x": 3}), "worker:2": []}
+        ONE,
+        tasks={
+            "ps:0": make_samples({"x": 1}),
+            "worker:1": make_samples({"x": 2}, {"x": 3}),
+            "worker:2": [],
+        },
     )
     assert (
         run.samples == run.tasks["worker:1"]
-        and replace(ONE, tasks={"worker:0": rows({})}).samples == []
+        and replace(ONE, tasks={"worker:0": make_samples({})}).samples == []
     )

@@ -24,7 +24,7 @@ def place_in_folders(staging: Path, destination: Path, *args: Any, **kwargs: Any
         return place_below(source, target, *args, **kwargs)
 
 
-def staged(root: Path, **texts: str) -> Path:
+def make_staging(root: Path, **texts: str) -> Path:
     for path, text in texts.items():
         file = root / path.replace("__", "/")
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -36,7 +36,7 @@ def staged(root: Path, **texts: str) -> Path:
 def test_files_keep_their_times_and_checkpoint_record_is_moved_last(
     tmp_path: Path,
 ) -> None:
-    staging = staged(tmp_path / "s", a__checkpoint="r", a__model="m", b__checkpoint="q")
+    staging = make_staging(tmp_path / "s", a__checkpoint="r", a__model="m", b__checkpoint="q")
     placed = place_in_folders(
         staging, tmp_path / "d", ["a/checkpoint", "a/model", "b/checkpoint"], (), {"a/other"}
     )
@@ -56,7 +56,7 @@ def test_files_keep_their_times_and_checkpoint_record_is_moved_last(
 def test_newer_local_file_is_not_overwritten(
     tmp_path: Path, age: int, text: str, kept: bool
 ) -> None:
-    staging = staged(tmp_path / "s", x="new")
+    staging = make_staging(tmp_path / "s", x="new")
     target = tmp_path / "d" / "x"
     target.parent.mkdir()
     target.write_text(text)
@@ -71,7 +71,7 @@ def test_newer_local_file_is_not_overwritten(
 
 @pytest.mark.parametrize("way", ["folder", "root", "name"])
 def test_nothing_is_written_through_link(tmp_path: Path, way: str) -> None:
-    staging, outside = staged(tmp_path / "s", a__x="new"), tmp_path / "outside"
+    staging, outside = make_staging(tmp_path / "s", a__x="new"), tmp_path / "outside"
     (outside / "a").mkdir(parents=True)
     (outside / "a" / "x").write_text("mine")
     destination = tmp_path / "d"
@@ -95,7 +95,7 @@ def test_nothing_is_written_through_link(tmp_path: Path, way: str) -> None:
 def test_folder_in_place_of_file_is_reported(tmp_path: Path) -> None:
     (tmp_path / "d" / "x").mkdir(parents=True)
     with pytest.raises(Refused, match="folder is in the way"):
-        place_in_folders(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], (), ())
+        place_in_folders(make_staging(tmp_path / "s", x="new"), tmp_path / "d", ["x"], (), ())
 
 
 def test_links_inside_are_created_and_others_named(tmp_path: Path) -> None:
@@ -104,7 +104,9 @@ def test_links_inside_are_created_and_others_named(tmp_path: Path) -> None:
         FoundFile("out", 0, 0, "/etc"),
         FoundFile("up", 0, 0, "../y"),
     )
-    placed = place_in_folders(staged(tmp_path / "s", x="new"), tmp_path / "d", ["x"], links, ())
+    placed = place_in_folders(
+        make_staging(tmp_path / "s", x="new"), tmp_path / "d", ["x"], links, ()
+    )
     assert placed.left_there == ["out", "up"]
     assert (tmp_path / "d/a/near").read_text() == "new"
     assert place_in_folders(tmp_path / "s", tmp_path / "d", [], links, ()).files == 0

@@ -32,7 +32,7 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
+def name_withheld(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
     """Return the files that must not be sent, as {path below the home folder: description}."""
     job = Job(
         name="j",
@@ -48,7 +48,7 @@ def named(home: Path, *hosts: Host, **sources: SecretSource) -> dict[str, str]:
     }
 
 
-def put(home: Path, path: str, text: str = KEY) -> str:
+def write_file(home: Path, path: str, text: str = KEY) -> str:
     place = home / path
     place.parent.mkdir(parents=True, exist_ok=True)
     place.write_text(text)
@@ -62,7 +62,7 @@ def test_files_of_secrets_and_of_every_host_are_withheld(home: Path) -> None:
         "TOKEN": SecretSource(file=str(home / "token.txt")),
         "OTHER": SecretSource(variable="OTHER"),
     }
-    withheld = named(home, Host(name="n1", **host), other, **sources)
+    withheld = name_withheld(home, Host(name="n1", **host), other, **sources)
     assert withheld["token.txt"] == "the secret TOKEN"
     assert withheld["keys/id"] == "a private key of the inventory"
     assert withheld["keys/hosts"] == withheld[".ssh/known_hosts"] == "a known_hosts file"
@@ -78,12 +78,12 @@ def test_ssh_keys_and_known_hosts_are_found_without_running_ssh(home: Path) -> N
         "keys/quoted",
         "kh",
     ):
-        put(home, path)
-    put(home, ".ssh/id_ed25519.pub", "ssh-ed25519 AAAA")
-    put(home, "keys/host-notes", "no key")
-    put(home, ".ssh/more", f"Host x\n  IdentityFile={home}/keys/included\n")
-    put(home, ".ssh/loop", "Include loop\n")
-    put(
+        write_file(home, path)
+    write_file(home, ".ssh/id_ed25519.pub", "ssh-ed25519 AAAA")
+    write_file(home, "keys/host-notes", "no key")
+    write_file(home, ".ssh/more", f"Host x\n  IdentityFile={home}/keys/included\n")
+    write_file(home, ".ssh/loop", "Include loop\n")
+    write_file(
         home,
         ".ssh/config",
         "Include more\nInclude loop\nHost n*\n  identityfile ~/keys/host-%h\n  "
@@ -91,7 +91,7 @@ def test_ssh_keys_and_known_hosts_are_found_without_running_ssh(home: Path) -> N
         '  IdentityFile ~/keys/of n1\n  IdentityFile "%d/keys/quoted"\n',
     )
     key = "a private key of ssh"
-    assert named(home) == {
+    assert name_withheld(home) == {
         ".ssh/id_ed25519": key,
         "keys/of n1": key,
         "keys/host-n7": key,

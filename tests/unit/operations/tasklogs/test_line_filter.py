@@ -33,7 +33,7 @@ def line(text: bytes, **fields: Any) -> LogLine:
     )
 
 
-def kept(batches: list[list[LogLine]], **query: Any) -> list[bytes]:
+def kept_lines(batches: list[list[LogLine]], **query: Any) -> list[bytes]:
     return [
         log_line.line
         for batch in filter_batches(LogQuery(tasks=("w:0",), **query), "w:0", iter(batches))
@@ -55,22 +55,24 @@ def test_empty_query_passes_batches_unchanged() -> None:
 
 def test_filter_by_time_attempt_and_stream() -> None:
     batches = [[line(b"%d" % time, time=float(time))] for time in range(6)]
-    assert kept(batches, since=2.0, until=4.0) == [b"2", b"3", b"4"]
+    assert kept_lines(batches, since=2.0, until=4.0) == [b"2", b"3", b"4"]
     batches = [[line(b"%d" % attempt, attempt=attempt)] for attempt in (1, 2, 3)]
-    assert kept(batches, attempts={"w:0": 2}) == [b"2"]
-    assert kept([[line(b"out")], [line(b"err", stream="err")]], stream="err") == [b"err"]
+    assert kept_lines(batches, attempts={"w:0": 2}) == [b"2"]
+    assert kept_lines([[line(b"out")], [line(b"err", stream="err")]], stream="err") == [b"err"]
 
 
 def test_line_matches_any_expression_and_no_excluded_one() -> None:
     batch = [[line(text) for text in (b"step 1", b"loss 2", b"step 2", b"\xff odd", b"other")]]
-    assert kept(batch, grep=any_of(b"step", b"loss"), exclude=any_of(b"2$", b"x")) == [b"step 1"]
-    assert kept(batch, exclude=any_of(b"step", b"loss")) == [b"\xff odd", b"other"]
-    assert kept(batch, grep=any_of(b"\xff")) == [b"\xff odd"]
+    assert kept_lines(batch, grep=any_of(b"step", b"loss"), exclude=any_of(b"2$", b"x")) == [
+        b"step 1"
+    ]
+    assert kept_lines(batch, exclude=any_of(b"step", b"loss")) == [b"\xff odd", b"other"]
+    assert kept_lines(batch, grep=any_of(b"\xff")) == [b"\xff odd"]
 
 
 def test_context_lines_match_those_of_grep() -> None:
     batches = [[line(b"%d" % number)] for number in range(20)]
-    matching = kept(batches, grep=any_of(b"^(3|5|12)$"), context=2, gaps=True)
+    matching = kept_lines(batches, grep=any_of(b"^(3|5|12)$"), context=2, gaps=True)
     assert matching == [
         *(b"%d" % number for number in range(1, 8)),
         GAP,
@@ -101,7 +103,7 @@ def test_context_has_all_lines_within_distance(texts: list[bytes], count: int, s
 
 def test_lines_held_for_later_match_are_bounded_in_bytes() -> None:
     lines = [[line(b"%d" % number + b"x" * (1 << 20))] for number in range(50)]
-    matching = kept([*lines, [line(b"hit")]], grep=any_of(b"^hit"), context=1000)
+    matching = kept_lines([*lines, [line(b"hit")]], grep=any_of(b"^hit"), context=1000)
     assert 5 < len(matching) < 10 and matching[-1] == b"hit"
 
 

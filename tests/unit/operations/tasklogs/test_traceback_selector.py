@@ -40,7 +40,7 @@ def log_line(text: str, time: float, stream: str = "err", attempt: int = 1) -> L
     )
 
 
-def selected(texts: list[str], **query: Any) -> list[str]:
+def select_lines(texts: list[str], **query: Any) -> list[str]:
     """Return the selected lines. The lines arrive one by one, each in its own second."""
     lines = [log_line(text, float(second)) for second, text in enumerate(texts)]
     select = LineFilter(LogQuery(tasks=("worker:0",), **query), "worker:0")
@@ -53,12 +53,12 @@ def any_of(*texts: str) -> tuple[re.Pattern[bytes], ...]:
 
 @pytest.mark.parametrize("traceback", [FIRST, CHAINED], ids=["one", "chain"])
 def test_errors_selects_whole_tracebacks(traceback: list[str]) -> None:
-    assert selected(["step 1", *traceback, "step 2", "", "step 3"], errors=True) == traceback
+    assert select_lines(["step 1", *traceback, "step 2", "", "step 3"], errors=True) == traceback
 
 
 def test_traceback_with_prefix_of_logger() -> None:
     lines = [f"[rank0]: {text}" for text in CHAINED]
-    assert selected(["[rank0]: step 1", *lines, "[rank0]: step 2"], errors=True) == lines
+    assert select_lines(["[rank0]: step 1", *lines, "[rank0]: step 2"], errors=True) == lines
 
 
 def test_syntax_error_of_main_file() -> None:
@@ -68,7 +68,7 @@ def test_syntax_error_of_main_file() -> None:
         "    ^",
         "SyntaxError: Missing parentheses",
     ]
-    assert selected(["loading", *lines, "bye"], errors=True) == lines
+    assert select_lines(["loading", *lines, "bye"], errors=True) == lines
 
 
 @pytest.mark.parametrize(
@@ -85,39 +85,39 @@ def test_syntax_error_of_main_file() -> None:
     ],
 )
 def test_lines_that_report_an_error(text: str) -> None:
-    assert selected(["step 1, error=0.1", text, "loss 2"], errors=True) == [text]
+    assert select_lines(["step 1, error=0.1", text, "loss 2"], errors=True) == [text]
 
 
 @pytest.mark.parametrize(
     "text", ["mean squared error: 0.5", "W tensorflow/a.cc:1] slow", "0 errors"]
 )
 def test_lines_that_report_no_error(text: str) -> None:
-    assert selected([text], errors=True) == []
+    assert select_lines([text], errors=True) == []
 
 
 @pytest.mark.parametrize("pattern", ["Traceback", "main", "ValueError"])
 def test_matching_expression_selects_whole_traceback(pattern: str) -> None:
     lines = ["step 1", *FIRST, "step 2"]
-    assert selected(lines, grep=any_of(pattern)) == FIRST
-    assert selected(lines, grep=any_of(pattern, "step 2")) == [*FIRST, "step 2"]
-    assert selected(lines, grep=any_of("step")) == ["step 1", "step 2"]
+    assert select_lines(lines, grep=any_of(pattern)) == FIRST
+    assert select_lines(lines, grep=any_of(pattern, "step 2")) == [*FIRST, "step 2"]
+    assert select_lines(lines, grep=any_of("step")) == ["step 1", "step 2"]
 
 
 def test_excluded_expression_drops_whole_traceback() -> None:
     lines = ["ERROR one", *FIRST, "ERROR two"]
-    assert selected(lines, errors=True, exclude=any_of("no data", "two")) == ["ERROR one"]
-    assert selected(lines, grep=any_of("File"), exclude=any_of("main")) == []
-    assert selected(lines, errors=True, grep=any_of("no data")) == FIRST
+    assert select_lines(lines, errors=True, exclude=any_of("no data", "two")) == ["ERROR one"]
+    assert select_lines(lines, grep=any_of("File"), exclude=any_of("main")) == []
+    assert select_lines(lines, errors=True, grep=any_of("no data")) == FIRST
 
 
 def test_context_lines_around_errors() -> None:
     lines = [*map(str, range(5)), *FIRST, "5", "6"]
-    assert selected(lines, errors=True, context=1) == ["4", *FIRST, "5"]
+    assert select_lines(lines, errors=True, context=1) == ["4", *FIRST, "5"]
 
 
 def test_heading_names_attempt_and_time() -> None:
     lines = ["step", *FIRST, "step", "ERROR", "ERROR", *FIRST]
-    assert selected(lines, errors=True, gaps=True) == [
+    assert select_lines(lines, errors=True, gaps=True) == [
         "-- attempt 1, 1970-01-01T00:00:01Z",
         *FIRST,
         "-- attempt 1, 1970-01-01T00:00:06Z",
@@ -131,9 +131,9 @@ def test_heading_names_attempt_and_time() -> None:
 def test_lines_of_other_stream_do_not_end_traceback() -> None:
     wanted = LineFilter(LogQuery(tasks=("worker:0",), errors=True), "worker:0")
     shown = []
-    for at, text in enumerate(FIRST):
-        shown += wanted([log_line(text, float(at))])
-        shown += wanted([log_line("step", float(at), stream="out")])
+    for second, text in enumerate(FIRST):
+        shown += wanted([log_line(text, float(second))])
+        shown += wanted([log_line("step", float(second), stream="out")])
     assert [chosen.line.decode() for chosen in shown] == FIRST
 
 
@@ -154,5 +154,5 @@ def test_traceback_of_next_attempt_is_separate() -> None:
 
 def test_endless_traceback_is_not_held_back_endlessly() -> None:
     lines = [FIRST[0], *(f"  {number}" for number in range(3000))]
-    assert selected(lines, grep=any_of("absent")) == []
-    assert selected([*lines, "hit"], grep=any_of("hit"), context=1)[-1] == "hit"
+    assert select_lines(lines, grep=any_of("absent")) == []
+    assert select_lines([*lines, "hit"], grep=any_of("hit"), context=1)[-1] == "hit"

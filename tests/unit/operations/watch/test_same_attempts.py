@@ -71,7 +71,7 @@ def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
     return board
 
 
-def drawn(board: Dashboard) -> tuple[Row, list[str]]:
+def draw_timeline(board: Dashboard) -> tuple[Row, list[str]]:
     """Return the row of the task in the timeline, and the texts about its deaths."""
     marked = marks(board.progress, now=NOW)
     board.scene.unicode = True
@@ -110,8 +110,8 @@ def test_killed_attempt_is_red_in_every_view(watcher: str) -> None:
         "killed: 9",
         "",
     ]
-    row, deaths = drawn(board)
-    assert (row, deaths) == drawn(first) and deaths == ["worker:1@n3 killed by signal 9"]
+    row, deaths = draw_timeline(board)
+    assert (row, deaths) == draw_timeline(first) and deaths == ["worker:1@n3 killed by signal 9"]
     assert [span.style for span in row[1:] if span.text.strip()] == ["red", "bold red", "green"], (
         row
     )

@@ -12,50 +12,77 @@ from tfdeploy.planning.broadcast.first_plan import first_plan, stripes_for
 TOTAL = 1 << 30
 
 
-def lacking(name: str, site: str = "", serves: bool = True) -> Member:
+def incomplete_member(name: str, site: str = "", serves: bool = True) -> Member:
     return Member(name=name, site=site, serves=serves, wanted_bytes=TOTAL)
 
 
-def complete(name: str, site: str = "", serves: bool = True) -> Member:
+def complete_member(name: str, site: str = "", serves: bool = True) -> Member:
     return Member(name=name, site=site, serves=serves, have_bytes=TOTAL, wanted_bytes=TOTAL)
 
 
-def arrows(plan: FeedPlan, stripe: int = 0) -> str:
+def feeds_as_text(plan: FeedPlan, stripe: int = 0) -> str:
     return " ".join(f"{feed.parent}>{feed.child}" for feed in plan.feeds if feed.stripe == stripe)
 
 
 CASES = {
-    "one host": ([lacking("a")], ">a"),
-    "a chain in the order of the members": ([lacking(name) for name in "abcd"], ">a a>b b>c c>d"),
+    "one host": ([incomplete_member("a")], ">a"),
+    "a chain in the order of the members": (
+        [incomplete_member(name) for name in "abcd"],
+        ">a a>b b>c c>d",
+    ),
     "each site is entered once": (
-        [lacking(name, site) for name, site in zip("axby", "1212", strict=True)],
+        [incomplete_member(name, site) for name, site in zip("axby", "1212", strict=True)],
         ">a a>b b>x x>y",
     ),
-    "a complete host is the source": ([lacking("a"), complete("b"), lacking("c")], "b>a a>c"),
+    "a complete host is the source": (
+        [incomplete_member("a"), complete_member("b"), incomplete_member("c")],
+        "b>a a>c",
+    ),
     "in a chain each of two": (
-        [complete("a"), complete("b"), *(lacking(name) for name in "cdef")],
+        [complete_member("a"), complete_member("b"), *(incomplete_member(name) for name in "cdef")],
         "a>c b>d c>e d>f",
     ),
-    "its site comes first": ([lacking("a", "1"), complete("x", "2"), lacking("y", "2")], "x>y y>a"),
+    "its site comes first": (
+        [incomplete_member("a", "1"), complete_member("x", "2"), incomplete_member("y", "2")],
+        "x>y y>a",
+    ),
     "two sites with a source each": (
-        [complete("a", "1"), lacking("b", "1"), complete("x", "2"), lacking("y", "2")],
+        [
+            complete_member("a", "1"),
+            incomplete_member("b", "1"),
+            complete_member("x", "2"),
+            incomplete_member("y", "2"),
+        ],
         "a>b x>y",
     ),
-    "complete, and nobody reaches it": ([complete("a", serves=False), lacking("b")], ">b"),
+    "complete, and nobody reaches it": (
+        [complete_member("a", serves=False), incomplete_member("b")],
+        ">b",
+    ),
     "a host that nobody reaches is a leaf": (
-        [lacking("a", serves=False), lacking("b"), lacking("c")],
+        [incomplete_member("a", serves=False), incomplete_member("b"), incomplete_member("c")],
         ">b b>c c>a",
     ),
     "three of them": (
-        [*(lacking(name) for name in "abc"), *(lacking(name, serves=False) for name in "xyz")],
+        [
+            *(incomplete_member(name) for name in "abc"),
+            *(incomplete_member(name, serves=False) for name in "xyz"),
+        ],
         ">a a>b b>c c>x c>y b>z",
     ),
-    "nobody reaches anybody": ([lacking(name, serves=False) for name in "abc"], ">a >b >c"),
+    "nobody reaches anybody": (
+        [incomplete_member(name, serves=False) for name in "abc"],
+        ">a >b >c",
+    ),
     "nobody reaches a whole site": (
-        [lacking("a", "1"), lacking("x", "2", False), lacking("y", "2", False)],
+        [
+            incomplete_member("a", "1"),
+            incomplete_member("x", "2", False),
+            incomplete_member("y", "2", False),
+        ],
         ">a a>x a>y",
     ),
-    "all complete": ([complete("a"), complete("b")], ""),
+    "all complete": ([complete_member("a"), complete_member("b")], ""),
     "nobody": ([], ""),
 }
 
@@ -65,7 +92,7 @@ def test_first_plan_of_members(case: str) -> None:
     members, expected = CASES[case]
     plan = first_plan(members, TOTAL)
     assert plan.stripes == 1
-    assert arrows(plan) == expected
+    assert feeds_as_text(plan) == expected
 
 
 CHAINS = [(4, 1), (8, 64 << 20), (16, 512 << 20)]
@@ -79,7 +106,7 @@ def test_few_hosts_with_much_data_form_chain(hosts: int, total: int) -> None:
 
 @pytest.mark.parametrize("hosts", [17, 40, 64, 1001])
 def test_each_host_sends_in_one_tree_and_within_its_uplink(hosts: int) -> None:
-    plan = first_plan([lacking(f"n{number}") for number in range(hosts)], 1 << 20)
+    plan = first_plan([incomplete_member(f"n{number}") for number in range(hosts)], 1 << 20)
     assert plan.stripes == 2
     feeding = [
         {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {CONTROL_MACHINE}
@@ -103,7 +130,7 @@ def depth(plan: FeedPlan, stripe: int) -> int:
 
 
 def test_each_site_is_entered_once_in_each_stripe() -> None:
-    members = [lacking(f"n{number}", site=f"s{number % 5}") for number in range(60)]
+    members = [incomplete_member(f"n{number}", site=f"s{number % 5}") for number in range(60)]
     sites = {member.name: member.site for member in members}
     plan = first_plan(members, 1 << 20)
     entered = Counter(
@@ -116,15 +143,17 @@ def test_each_site_is_entered_once_in_each_stripe() -> None:
 
 
 def test_one_source_feeds_both_stripes_and_two_sources_share_them() -> None:
-    incomplete = [lacking(f"n{number}") for number in range(20)]
-    plan_with_one_source = first_plan([complete("s"), *incomplete], 1 << 20)
+    incomplete = [incomplete_member(f"n{number}") for number in range(20)]
+    plan_with_one_source = first_plan([complete_member("s"), *incomplete], 1 << 20)
     assert [
         feed for feed in plan_with_one_source.feeds if feed.parent in (CONTROL_MACHINE, "s")
     ] == [
         Feed("s", "n0", 0),
         Feed("s", "n1", 1),
     ]
-    plan_with_two_sources = first_plan([complete("s"), complete("t"), *incomplete], 1 << 20)
+    plan_with_two_sources = first_plan(
+        [complete_member("s"), complete_member("t"), *incomplete], 1 << 20
+    )
     assert {
         (feed.parent, feed.stripe)
         for feed in plan_with_two_sources.feeds

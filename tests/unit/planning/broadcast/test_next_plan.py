@@ -47,10 +47,10 @@ class Broadcast:
         self.plan = next_plan(
             self.plan, self.members.values(), shut=frozenset(shut), out=frozenset(out)
         )
-        return arrows(self.plan)
+        return feeds_as_text(self.plan)
 
 
-def arrows(plan: FeedPlan, stripe: int = 0) -> str:
+def feeds_as_text(plan: FeedPlan, stripe: int = 0) -> str:
     feeds = sorted(
         (feed for feed in plan.feeds if feed.stripe == stripe), key=lambda feed: feed.child
     )
@@ -248,10 +248,10 @@ def test_leaves_of_one_parent_move_to_complete_hosts() -> None:
         *(Member(name=name, wanted_bytes=TOTAL, serves=False) for name in "xyz"),
     ]
     plan = first_plan(members, TOTAL)
-    assert arrows(plan) == ">a a>x a>y a>z"
+    assert feeds_as_text(plan) == ">a a>x a>y a>z"
     members[0] = replace(members[0], have_bytes=TOTAL)
     members.append(Member(name="b", have_bytes=TOTAL, wanted_bytes=TOTAL))
-    assert arrows(next_plan(plan, members)) == "b>x a>y a>z"
+    assert feeds_as_text(next_plan(plan, members)) == "b>x a>y a>z"
 
 
 def test_two_moved_leaves_do_not_feed_each_other() -> None:
@@ -269,7 +269,7 @@ def test_two_moved_leaves_do_not_feed_each_other() -> None:
             assert above == CONTROL_MACHINE
 
 
-def trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
+def plan_of_trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
     intake = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
     members = {
         f"n{number}": Member(
@@ -285,7 +285,7 @@ def trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
 
 
 def test_slow_stripe_is_detected_beside_fast_one() -> None:
-    plan, members = trees()
+    plan, members = plan_of_trees()
     good = Intake(have_bytes=400 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
     bad = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 20)
     fed_by_n2 = [feed.child for feed in plan.feeds if feed.parent == "n2"]
@@ -300,7 +300,7 @@ def test_slow_stripe_is_detected_beside_fast_one() -> None:
 
 
 def test_death_in_tree_moves_each_child_once() -> None:
-    plan, members = trees()
+    plan, members = plan_of_trees()
     orphans = {(feed.child, feed.stripe) for feed in plan.feeds if feed.parent == "n0"}
     after = next_plan(plan, members.values(), out=frozenset({"n0"}))
     assert {(feed.child, feed.stripe) for feed in set(after.feeds) - set(plan.feeds)} == orphans

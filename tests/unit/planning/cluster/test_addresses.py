@@ -36,7 +36,7 @@ def test_advertised_address(
     assert advertised_address(host, facts_of(host, ssh_server_address=sshd)).address == expected
 
 
-def checked(
+def check_facts(
     facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]
 ) -> tuple[str, ...]:
     advertised = {
@@ -65,7 +65,7 @@ def checked(
     ],
 )
 def test_accepted_addresses(addresses: tuple[str, ...], facts_of: Any) -> None:
-    assert checked(facts_of, *addresses) == ()
+    assert check_facts(facts_of, *addresses) == ()
 
 
 @pytest.mark.parametrize(
@@ -81,22 +81,22 @@ def test_accepted_addresses(addresses: tuple[str, ...], facts_of: Any) -> None:
 )
 def test_refused_addresses(addresses: tuple[str, ...], words: str, facts_of: Any) -> None:
     with pytest.raises(Refused, match=words):
-        checked(facts_of, *addresses)
+        check_facts(facts_of, *addresses)
 
 
 def test_public_address_with_consent_gives_note(facts_of: Any) -> None:
-    (note,) = checked(facts_of, "10.0.0.1", "8.8.8.8", allow_public=True)
+    (note,) = check_facts(facts_of, "10.0.0.1", "8.8.8.8", allow_public=True)
     assert "n2" in note and "8.8.8.8" in note
 
 
 def test_name_that_is_loopback_on_host_of_run_is_refused(facts_of: Any) -> None:
     with pytest.raises(Refused, match=r"calls n2 pc-02, and on n2 .*127\.0\.1\.1") as refused:
-        checked(facts_of, "10.0.0.1", "pc-02", n2=("pc-02",))
+        check_facts(facts_of, "10.0.0.1", "pc-02", n2=("pc-02",))
     assert "advertise" in (refused.value.next or "")
-    assert checked(facts_of, "10.0.0.1", "10.0.0.2", n2=("pc-02",)) == ()
+    assert check_facts(facts_of, "10.0.0.1", "10.0.0.2", n2=("pc-02",)) == ()
 
 
-def named(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
+def facts_resolving(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
     """Return the facts of hosts that resolve the name pub.lan to these addresses.
 
     None means that the host does not report what the name resolves to.
@@ -127,9 +127,9 @@ def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[st
         Refused,
         match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]",
     ) as error:
-        check_addresses(by_name, named(facts_of, **seen), allow_public=False)
+        check_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=False)
     assert "--allow-public" in str(error.value.next)
-    (note, *_) = check_addresses(by_name, named(facts_of, **seen), allow_public=True)
+    (note, *_) = check_addresses(by_name, facts_resolving(facts_of, **seen), allow_public=True)
     assert note.startswith("n1 stands in the cluster at pub.lan, which is the public address")
 
 
@@ -139,14 +139,16 @@ def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
         "n2": Advertised("10.0.0.2", ""),
         "n3": Advertised("10.0.0.3", ""),
     }
-    facts = named(facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=())
+    facts = facts_resolving(
+        facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=()
+    )
     assert check_addresses(by_name, facts, allow_public=False) == (
         "pub.lan (n1) is not the same on all hosts: 10.0.0.1, 10.9.0.1 on n[1-2]; no address on n3",
     )
     assert (
         check_addresses(
             by_name,
-            named(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None),
+            facts_resolving(facts_of, n1=("10.0.0.1",), n2=("10.0.0.1",), n3=None),
             allow_public=False,
         )
         == ()
@@ -154,7 +156,7 @@ def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
 
 
 def test_address_resolved_by_most_hosts_is_used(facts_of: Any) -> None:
-    facts = named(
+    facts = facts_resolving(
         facts_of, n1=("10.0.0.1",), n2=("10.0.0.1", "10.0.0.4"), n3=("10.6.6.6",), n4=None
     )
     assert resolved_addresses("pub.lan", facts) == ("10.0.0.1",)

@@ -66,7 +66,7 @@ TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str,
 ]  # fmt: skip
 
 
-def seats(
+def place_as_text(
     roles: Any,
     gpus: Any,
     role_rules: Any,
@@ -92,7 +92,7 @@ def seats(
 def test_placed_tasks(
     roles: Any, gpus: Any, rules: Any, options: Any, expected: str, inventory: Any, facts_of: Any
 ) -> None:
-    assert seats(roles, gpus, rules, options, inventory, facts_of) == expected
+    assert place_as_text(roles, gpus, rules, options, inventory, facts_of) == expected
 
 
 @pytest.mark.parametrize(
@@ -139,7 +139,7 @@ def test_slots_are_workers_of_host(
         plain, hosts=tuple(replace(host, slots=slots.get(host.name)) for host in plain.hosts)
     )
     try:
-        placed = seats({}, gpus, {"worker": rule}, {}, lambda: named, facts_of, mode=mode)
+        placed = place_as_text({}, gpus, {"worker": rule}, {}, lambda: named, facts_of, mode=mode)
     except TfdeployError as error:
         placed = f"{error.what}; {error.next}"
     assert expected in placed
@@ -147,7 +147,7 @@ def test_slots_are_workers_of_host(
 
 def test_first_host_can_be_chosen(inventory: Any, facts_of: Any) -> None:
     roles = {"ps": "n1", "worker": "n2 n3 n4"}
-    placed = seats(roles, {}, {}, {"workers": 2}, inventory, facts_of, {"worker": "n4"})
+    placed = place_as_text(roles, {}, {}, {"workers": 2}, inventory, facts_of, {"worker": "n4"})
     assert placed == "p0@n1 w0@n4 w1@n2"
 
 
@@ -168,6 +168,6 @@ def test_refused_placement(
     roles: Any, gpus: Any, rules: Any, options: Any, words: list[str], inventory: Any, facts_of: Any
 ) -> None:
     with pytest.raises(TfdeployError) as refused:
-        seats(roles, gpus, rules, options, inventory, facts_of)
+        place_as_text(roles, gpus, rules, options, inventory, facts_of)
     assert [word for word in words if word not in refused.value.what] == []
     assert refused.value.next

@@ -14,7 +14,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.planning.cluster.ports import assign_ports, port_space
 
 
-def ports(
+def assigned_ports(
     hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **changed_facts: Any
 ) -> dict[str, tuple[int, ...]]:
     """Return the ports that each host gets.
@@ -33,13 +33,13 @@ def ports(
 
 
 def test_first_free_ports_of_range(facts_of: Any) -> None:
-    assert ports({"n1": ("10.0.0.1", 5, 9, 3)}, facts_of, free_ports=(1, 2, 9, 7, 6, 12)) == {
-        "n1": (6, 7, 9)
-    }
+    assert assigned_ports(
+        {"n1": ("10.0.0.1", 5, 9, 3)}, facts_of, free_ports=(1, 2, 9, 7, 6, 12)
+    ) == {"n1": (6, 7, 9)}
 
 
 def test_separate_hosts_may_use_same_ports(facts_of: Any) -> None:
-    assert ports({"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.2", 5, 9, 2)}, facts_of) == {
+    assert assigned_ports({"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.2", 5, 9, 2)}, facts_of) == {
         "n1": (5, 6),
         "n2": (5, 6),
     }
@@ -47,12 +47,12 @@ def test_separate_hosts_may_use_same_ports(facts_of: Any) -> None:
 
 def test_hosts_with_same_address_share_ports(facts_of: Any) -> None:
     hosts = {"n1": ("10.0.0.1", 5, 9, 2), "n2": ("10.0.0.1", 5, 9, 3)}
-    assert ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8, 9)}
+    assert assigned_ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8, 9)}
 
 
 def test_all_loopback_addresses_share_ports(facts_of: Any) -> None:
     hosts = {"n1": ("127.0.0.1", 5, 9, 2), "n2": ("127.0.0.2", 5, 9, 2), "n3": ("::1", 9, 9, 1)}
-    assert ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8), "n3": (9,)}
+    assert assigned_ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8), "n3": (9,)}
     assert (
         port_space("localhost")
         == port_space("127.3.2.1")
@@ -63,12 +63,12 @@ def test_all_loopback_addresses_share_ports(facts_of: Any) -> None:
 
 def test_host_with_narrow_range_chooses_first(facts_of: Any) -> None:
     hosts = {"wide": ("127.0.0.1", 5, 20, 4), "zz-narrow": ("127.0.0.1", 5, 6, 2)}
-    assert ports(hosts, facts_of) == {"wide": (7, 8, 9, 10), "zz-narrow": (5, 6)}
+    assert assigned_ports(hosts, facts_of) == {"wide": (7, 8, 9, 10), "zz-narrow": (5, 6)}
 
 
 def test_error_for_too_few_ports_names_host_range_ports_and_owners(facts_of: Any) -> None:
     with pytest.raises(Refused) as refused:
-        ports(
+        assigned_ports(
             {"n1": ("10.0.0.1", 5, 7, 3)},
             facts_of,
             free_ports=(5, 6),
@@ -82,4 +82,4 @@ def test_error_for_too_few_ports_names_host_range_ports_and_owners(facts_of: Any
 
 def test_error_names_other_host_that_uses_ports(facts_of: Any) -> None:
     with pytest.raises(Refused, match="5 for n1, 6 for n1"):
-        ports({"n1": ("127.0.0.1", 5, 7, 2), "n2": ("127.0.0.1", 5, 7, 2)}, facts_of)
+        assigned_ports({"n1": ("127.0.0.1", 5, 7, 2), "n2": ("127.0.0.1", 5, 7, 2)}, facts_of)

@@ -33,7 +33,7 @@ CLUSTER = (
 )
 
 
-def added(
+def choose_flags(
     job: Job, text: str, mode: Mode = "async", given_words: tuple[str, ...] = (), **others: str
 ) -> appended_flags.Appended:
     job = replace(job, mode=mode, command=("python", "train.py", *given_words))
@@ -48,11 +48,11 @@ def added(
     return appended
 
 
-def added_arguments(
+def chosen_arguments(
     job: Job, text: str, given: dict[str, str] = GIVEN, **others: str
 ) -> tuple[str, ...]:
     return tuple(
-        word for flag in added(job, text, **others).flags for word in flag.arguments(given)
+        word for flag in choose_flags(job, text, **others).flags for word in flag.arguments(given)
     )
 
 
@@ -192,7 +192,7 @@ IDENTITY = {
 
 @pytest.mark.parametrize(("text", "expected"), IDENTITY.values(), ids=IDENTITY)
 def test_identity_of_task(job: Job, text: str, expected: tuple[str, ...]) -> None:
-    assert added_arguments(job, text) == expected
+    assert chosen_arguments(job, text) == expected
 
 
 def addresses(definitions: str, cluster: str) -> str:
@@ -273,12 +273,12 @@ ADDRESSES = {
 def test_addresses_of_other_tasks(job: Job, text: str, expected: tuple[str, ...]) -> None:
     assert tuple(
         word
-        for word in added_arguments(job, text)
+        for word in chosen_arguments(job, text)
         if "task_index" not in word and word != "--job_name=worker"
     ) == tuple(word for word in expected if word != "--job_name=worker")
 
 
-def gathered(definition: str, test: str) -> str:
+def gathering_program(definition: str, test: str) -> str:
     return (
         f"{ARGS}{definition}\np.add_argument('--job_name')\np.add_argument('--task_index', "
         "type=int)\n"
@@ -290,57 +290,57 @@ def gathered(definition: str, test: str) -> str:
 
 
 SYNC = {
-    "store_true": (gathered(
+    "store_true": (gathering_program(
         "p.add_argument('--is_sync', "
         "action='store_true')", "FLAGS.is_sync"), (), ("--is_sync",)),
-    "a number": (gathered("p.add_argument('--synchronous', type=int)", "FLAGS.synchronous == 1"),
+    "a number": (gathering_program("p.add_argument('--synchronous', type=int)", "FLAGS.synchronous == 1"),
         ("--synchronous=0",), ("--synchronous=1",)),
-    "type=bool": (gathered(
+    "type=bool": (gathering_program(
         "p.add_argument('--sync', "
         "type=bool)", "FLAGS.sync"), ("--sync=",), ("--sync=1",)),
     "a text that says true": (
-        gathered("p.add_argument('--sync', default='false')", "FLAGS.sync.lower() == 'true'"),
+        gathering_program("p.add_argument('--sync', default='false')", "FLAGS.sync.lower() == 'true'"),
         ("--sync=false",), ("--sync=true",),
     ),
     "a text that is compared with True": (
-        gathered("p.add_argument('--use_sync')",
+        gathering_program("p.add_argument('--use_sync')",
             "FLAGS.use_sync == "
             "'True'"), ("--use_sync=False",), ("--use_sync=True",),
     ),
-    "a text that is empty or not": (gathered("p.add_argument('--sync_mode')", "FLAGS.sync_mode"),
+    "a text that is empty or not": (gathering_program("p.add_argument('--sync_mode')", "FLAGS.sync_mode"),
         ("--sync_mode=",), ("--sync_mode=1",)),
     "str2bool": (
-        gathered(
+        gathering_program(
             "def flag(v):\n  return v.lower() in ('yes', 'true')\np.add_argument('--sync', "
             "type=flag)", "FLAGS.sync"),
         ("--sync=False",), ("--sync=True",),
     ),
     "str2bool that knows 1": (
-        gathered(
+        gathering_program(
             "def flag(v):\n  return v.lower() in ('1', 'true')\np.add_argument('--sync', "
             "type=flag)", "FLAGS.sync"),
         ("--sync=0",), ("--sync=1",),
     ),
     "a registered bool": (
-        gathered("p.register('type', 'bool', lambda v: v.lower() == 'true')\n"
+        gathering_program("p.register('type', 'bool', lambda v: v.lower() == 'true')\n"
                  "p.add_argument('--issync', type='bool')", "FLAGS.issync"),
         ("--issync=False",), ("--issync=True",),
     ),
     "a word": (
-        gathered("p.add_argument('--update', choices=['async', 'sync'])", "FLAGS.update == 'sync'"),
+        gathering_program("p.add_argument('--update', choices=['async', 'sync'])", "FLAGS.update == 'sync'"),
         ("--update=async",), ("--update=sync",),
     ),
-    "the other way round": (gathered(
+    "the other way round": (gathering_program(
         "p.add_argument('--is_async', "
         "type=int)", "not FLAGS.is_async"),
         ("--is_async=1",), ("--is_async=0",)),
     "beside another test": (
-        gathered(
+        gathering_program(
             "p.add_argument('--sync', "
             "action='store_true')", "FLAGS.sync and FLAGS.job_name == 'worker'"), (), ("--sync",),
     ),
     "through a name": (
-        gathered(
+        gathering_program(
             "p.add_argument('--update', "
             "default='async')\nsync = p.parse_args().update == 'sync'", "sync"),
         ("--update=async",), ("--update=sync",),
@@ -351,10 +351,10 @@ SYNC = {
         + "opt = tf.train.SyncReplicasOptimizer if FLAGS.use_sync else None",
         ("--use_sync=0",), ("--use_sync=1",),
     ),
-    "another flag around it": (gathered(
+    "another flag around it": (gathering_program(
         "p.add_argument('--gpu', "
         "type=int)", "FLAGS.gpu == 1"), (), ()),
-    "another word around it": (gathered(
+    "another word around it": (gathering_program(
         "p.add_argument('--what', "
         "default='eval')", "FLAGS.what == 'train'"), (), ()),
 }  # fmt: skip
@@ -365,8 +365,8 @@ def test_flags_for_gathering_gradients(
     job: Job, text: str, off: tuple[str, ...], on: tuple[str, ...]
 ) -> None:
     names = ("--job_name=worker", "--task_index=1")
-    assert tuple(word for word in added_arguments(job, text, ASYNC) if word not in names) == off
-    assert tuple(word for word in added_arguments(job, text, GIVEN) if word not in names) == on
+    assert tuple(word for word in chosen_arguments(job, text, ASYNC) if word not in names) == off
+    assert tuple(word for word in chosen_arguments(job, text, GIVEN) if word not in names) == on
 
 
 NOTHING = {
@@ -395,7 +395,7 @@ NOTHING = {
 
 @pytest.mark.parametrize("text", NOTHING.values(), ids=NOTHING)
 def test_ambiguous_flag_gets_no_value(job: Job, text: str) -> None:
-    assert added_arguments(job, text) == ()
+    assert chosen_arguments(job, text) == ()
 
 
 def test_use_of_flag_takes_precedence_over_name(job: Job) -> None:
@@ -407,7 +407,7 @@ def test_use_of_flag_takes_precedence_over_name(job: Job) -> None:
         + "p.add_argument('--job_name', type=int)\np.add_argument('--role')\na = p.parse_args()\n"
         + CLUSTER
     )
-    assert added_arguments(job, text + "s = tf.train.Server(cluster, job_name=a.role)") == (
+    assert chosen_arguments(job, text + "s = tf.train.Server(cluster, job_name=a.role)") == (
         "--role=worker",
     )
 
@@ -416,13 +416,13 @@ def test_flag_for_number_of_workers(job: Job) -> None:
     """Test the flag for the number of workers. The flag --num_workers belongs to a data loader, so
     it gets no value.
     """
-    text = gathered(
+    text = gathering_program(
         "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
     )
     text = text.replace("Optimizer(opt)", "Optimizer(opt, 1, total_num_replicas=FLAGS.replicas)")
-    assert [word for word in added_arguments(job, text) if "replicas" in word or "num" in word] == [
-        "--replicas=2"
-    ]
+    assert [
+        word for word in chosen_arguments(job, text) if "replicas" in word or "num" in word
+    ] == ["--replicas=2"]
     program = source.read_program(job.command, {"train.py": HEAD + text})
     with_chief = appended_flags.choose_flags(job, program, ("ps", "chief", "worker")).flags
     assert "num_workers" not in [flag.name for flag in with_chief]
@@ -441,12 +441,12 @@ def test_flags_of_other_library_get_no_value(job: Job) -> None:
         "a.machines.split(',')})\n"
         "s = tf.train.Server(cluster, job_name=FLAGS.job_name)"
     )
-    assert added_arguments(job, text) == ("--job_name=worker",)
+    assert chosen_arguments(job, text) == ("--job_name=worker",)
 
 
 def test_use_of_flag_may_be_in_another_file(job: Job) -> None:
     text = "import nodes\n" + ARGS + "p.add_argument('--who')\nnodes.serve(p.parse_args().who)"
-    assert added_arguments(
+    assert chosen_arguments(
         job, text, nodes=CLUSTER + "def serve(name):\n  tf.train.Server(cluster, job_name=name)"
     ) == ("--who=worker",)
 
@@ -455,22 +455,24 @@ def test_plan_gives_reason(job: Job) -> None:
     text = IDENTITY["a role and an index of one's own"][0]
     assert (
         "--who as {job_name} (train.py:8) --number as {task_index} (train.py:8)"
-        in added(job, text).note
+        in choose_flags(job, text).note
     )
-    assert "sys.argv[1] as {job_name}" in added(job, IDENTITY["words by hand"][0]).note
-    assert "--job as {job_name}:{task_index}" in added(job, IDENTITY["--job=worker:1"][0]).note
+    assert "sys.argv[1] as {job_name}" in choose_flags(job, IDENTITY["words by hand"][0]).note
+    assert (
+        "--job as {job_name}:{task_index}" in choose_flags(job, IDENTITY["--job=worker:1"][0]).note
+    )
 
 
 def test_flags_in_command_are_kept(job: Job) -> None:
     text = IDENTITY["words by hand"][0]
-    assert added(job, text, given_words=("worker", "0")).flags == ()
+    assert choose_flags(job, text, given_words=("worker", "0")).flags == ()
     text = IDENTITY["positional arguments"][0] + "\np.add_argument('--steps')"
-    assert added(job, text, given_words=("ps", "0")).flags == ()
-    assert len(added(job, text, given_words=("--steps", "7")).flags) == 2
+    assert choose_flags(job, text, given_words=("ps", "0")).flags == ()
+    assert len(choose_flags(job, text, given_words=("--steps", "7")).flags) == 2
 
 
 def test_unknown_positional_argument_is_named(job: Job) -> None:
-    note = added(job, NOTHING["a word of unknown meaning first"]).note
+    note = choose_flags(job, NOTHING["a word of unknown meaning first"]).note
     assert (
         "it also needs sys.argv[1], which is not known" in note
         and "{job_name} {task_index}" in note

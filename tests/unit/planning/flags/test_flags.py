@@ -20,12 +20,12 @@ ALL = ("ps_hosts", "worker_hosts", "job_name", "task_index", "issync")
 CLASSIC = ALL[:4]
 
 
-def defined(text: str, **others: str) -> tuple[Flag, ...]:
+def find_flags(text: str, **others: str) -> tuple[Flag, ...]:
     sources = {"train.py": text, **{f"{name}.py": body for name, body in others.items()}}
     return flags.cluster_flags(source.read_program(("python", "train.py"), sources)).flags
 
 
-def defined_arguments(text: str, *, sync: bool = False) -> tuple[str, ...]:
+def chosen_arguments(text: str, *, sync: bool = False) -> tuple[str, ...]:
     given = {
         "ps_hosts": "a:1,b:2",
         "worker_hosts": "c:3",
@@ -33,7 +33,7 @@ def defined_arguments(text: str, *, sync: bool = False) -> tuple[str, ...]:
         "task_index": "0",
         "issync": str(int(sync)),
     }
-    return tuple(word for flag in defined(text) for word in flag.arguments(given))
+    return tuple(word for flag in find_flags(text) for word in flag.arguments(given))
 
 
 PROGRAMS = {
@@ -124,7 +124,7 @@ if __name__ == "__main__":
 
 @pytest.mark.parametrize(("text", "names"), PROGRAMS.values(), ids=PROGRAMS)
 def test_names_of_flags(text: str, names: tuple[str, ...]) -> None:
-    assert tuple(flag.name for flag in defined(text)) == names
+    assert tuple(flag.name for flag in find_flags(text)) == names
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_names_of_flags(text: str, names: tuple[str, ...]) -> None:
     ],
 )
 def test_spelling_and_form(definition: str, off: tuple[str, ...], on: tuple[str, ...]) -> None:
-    assert defined_arguments(definition) == off
-    assert defined_arguments(definition, sync=True) == on
+    assert chosen_arguments(definition) == off
+    assert chosen_arguments(definition, sync=True) == on
 
 
 ARGPARSE_FORMS = [
@@ -179,7 +179,7 @@ def test_argparse_reads_appended_flags(definition: str, sync: bool, tmp_path: Pa
     script = tmp_path / "train.py"
     script.write_text(text)
     done = subprocess.run(
-        [sys.executable, str(script), *defined_arguments(text, sync=sync)],
+        [sys.executable, str(script), *chosen_arguments(text, sync=sync)],
         capture_output=True,
         text=True,
         check=True,
@@ -190,17 +190,17 @@ def test_argparse_reads_appended_flags(definition: str, sync: bool, tmp_path: Pa
 def test_flags_of_imported_modules_are_found() -> None:
     assert [
         flag.name
-        for flag in defined("import options", options="flags.DEFINE_string('job_name', '', '')")
+        for flag in find_flags("import options", options="flags.DEFINE_string('job_name', '', '')")
     ] == ["job_name"]
 
 
 def test_flags_in_main_block_of_imported_module_are_ignored() -> None:
     other = "if __name__ == '__main__':\n    p.add_argument('--job_name')"
-    assert defined("import other", other=other) == ()
+    assert find_flags("import other", other=other) == ()
 
 
 def test_flags_of_modules_that_are_not_imported_are_ignored() -> None:
-    assert defined("import os", options="flags.DEFINE_string('job_name', '', '')") == ()
+    assert find_flags("import os", options="flags.DEFINE_string('job_name', '', '')") == ()
 
 
 TASK_ID = (
@@ -239,7 +239,7 @@ def test_index_flag_with_another_name(text: str, expected: tuple[str, ...]) -> N
 
     Without --job_name, the flag --task_id may mean something else, such as a learning task.
     """
-    assert defined_arguments(text, sync=True) == expected
+    assert chosen_arguments(text, sync=True) == expected
 
 
 def test_role_without_index_gives_note() -> None:

@@ -24,7 +24,7 @@ KEEP: dict[str, Any] = {"keep": ("train",)}
 DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 
 
-def supplied(job: Job, text: str, *words: str, **fields: Any) -> required_flags.Supplied:
+def supply_flags(job: Job, text: str, *words: str, **fields: Any) -> required_flags.Supplied:
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread
@@ -77,20 +77,20 @@ WRITTEN = {
 
 @pytest.mark.parametrize("text", WRITTEN.values(), ids=WRITTEN)
 def test_required_folder_flag(job: Job, text: str) -> None:
-    flags = supplied(job, text, **KEEP)
+    flags = supply_flags(job, text, **KEEP)
     assert [(flag.spelling, flag.template) for flag in flags.flags] == [
         ("--train_dir", "{keep.train}")
     ]
     assert "--train_dir={keep.train}" in flags.notes[0] and "train.py:" in flags.notes[0]
     with pytest.raises(Refused, match="ends at once without --train_dir") as refused:
-        supplied(job, text)
+        supply_flags(job, text)
     assert "`keep: [train]`" in str(refused.value.next) and "--train_dir={keep.train}" in str(
         refused.value.next
     )
     assert str(refused.value.where)
     for words in (("--train_dir=/x",), ("--train_dir", "/x"), ("--train=/x",)):
-        assert supplied(job, text, *words) == required_flags.Supplied()
-    assert supplied(job, text, flags="none") == required_flags.Supplied()
+        assert supply_flags(job, text, *words) == required_flags.Supplied()
+    assert supply_flags(job, text, flags="none") == required_flags.Supplied()
 
 
 @pytest.mark.parametrize(
@@ -104,7 +104,7 @@ def test_required_folder_flag(job: Job, text: str) -> None:
 )
 def test_meaning_by_name_of_flag(job: Job, spelling: str, template: str) -> None:
     text = ARGS + f"p.add_argument('{spelling}', required=True)\np.parse_args()"
-    assert supplied(job, text, **KEEP, **DATA).flags[0].template == template
+    assert supply_flags(job, text, **KEEP, **DATA).flags[0].template == template
 
 
 def test_flag_for_training_images_gets_data(job: Job) -> None:
@@ -112,7 +112,7 @@ def test_flag_for_training_images_gets_data(job: Job) -> None:
         ARGS + "p.add_argument('--train_dir', required=True, help='folder of training "
         "images')\np.parse_args()"
     )
-    assert supplied(job, text, **KEEP, **DATA).flags[0].template == "{data.images}"
+    assert supply_flags(job, text, **KEEP, **DATA).flags[0].template == "{data.images}"
 
 
 @pytest.mark.parametrize(
@@ -145,7 +145,7 @@ def test_unknown_required_flag_is_refused_with_suggestion(
     job: Job, text: str, fields: Any, recipe: str
 ) -> None:
     with pytest.raises(Refused) as refused:
-        supplied(job, text, **fields)
+        supply_flags(job, text, **fields)
     assert recipe in str(refused.value.next)
 
 
@@ -179,7 +179,7 @@ NOT_SURE = {
 
 @pytest.mark.parametrize("text", NOT_SURE.values(), ids=NOT_SURE)
 def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
-    assert supplied(job, text) == required_flags.Supplied()
+    assert supply_flags(job, text) == required_flags.Supplied()
 
 
 def test_required_index_flag_gets_value(job: Job) -> None:
@@ -191,6 +191,6 @@ def test_required_index_flag_gets_value(job: Job) -> None:
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "
         "required=True)\np.parse_args()"
     )
-    flags = supplied(job, text, mode="mirrored")
+    flags = supply_flags(job, text, mode="mirrored")
     assert flags.flags[0].arguments({"task_index": "2"}) == ("--task_index=2",)
-    assert supplied(job, text, mode="async").flags == ()
+    assert supply_flags(job, text, mode="async").flags == ()

@@ -551,7 +551,9 @@ IMPORTS = (
 )
 
 
-def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> list[Check]:
+def failed_package_checks(
+    facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any
+) -> list[Check]:
     """Return the checks that fail for n2, if these Python modules are missing there."""
     asked = {
         module_import.module: module_import.module not in modules for module_import in needs.imports
@@ -562,7 +564,9 @@ def lacking(facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any) -> lis
 
 
 def test_missing_packages_are_reported_with_lines_that_install_them(facts_of: FactsOf) -> None:
-    sure, unsure = lacking(facts_of, Needs(imports=IMPORTS, tensorflow=True), "cv2", "gym")
+    sure, unsure = failed_package_checks(
+        facts_of, Needs(imports=IMPORTS, tensorflow=True), "cv2", "gym"
+    )
     assert (sure.level, unsure.level) == ("error", "warning")
     assert sure.detail == "the program imports cv2 (train.py:2), and /usr/bin/python3 lacks it"
     assert unsure.detail == "the program may import gym (env.py:9), and /usr/bin/python3 lacks it"
@@ -572,7 +576,7 @@ def test_missing_packages_are_reported_with_lines_that_install_them(facts_of: Fa
         "file, then `tfdeploy setup`; or: `tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
         "install opencv-python-headless`"
     )
-    [failure] = lacking(
+    [failure] = failed_package_checks(
         facts_of,
         Needs(imports=IMPORTS, requirements_found="../needs/requirements.txt"),
         "cv2",
@@ -598,7 +602,7 @@ def test_fix_names_python_of_other_hosts_that_has_package(
 
 def test_misspelt_import_of_own_module_is_recognised(facts_of: FactsOf) -> None:
     imports = (Import("helper", "train.py:2", sure=True),)
-    [failure] = lacking(
+    [failure] = failed_package_checks(
         facts_of, Needs(imports=imports, own_modules={"helpers", "train"}), "helper"
     )
     assert failure.fix == "did you mean helpers, which is in the code?"
@@ -606,7 +610,7 @@ def test_misspelt_import_of_own_module_is_recognised(facts_of: FactsOf) -> None:
 
 def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
     needs = Needs(imports=IMPORTS, requirements="requirements.txt")
-    [failure] = lacking(
+    [failure] = failed_package_checks(
         facts_of,
         needs,
         "cv2",
@@ -635,7 +639,7 @@ def test_module_without_known_package(
     facts_of: FactsOf, module: str, left_out: tuple[str, ...], fix: str
 ) -> None:
     needs = Needs(imports=(Import(module, "train.py:3", sure=True),), left_out=left_out)
-    [failure] = lacking(facts_of, needs, module)
+    [failure] = failed_package_checks(facts_of, needs, module)
     assert (failure.level, (failure.fix or "")[: len(fix)]) == ("error", fix)
 
 
@@ -656,9 +660,9 @@ def test_host_with_only_servers_needs_no_package(
         operator="o",
         options=Options(allow_open=True),
     )
-    assert lacking(facts_of, Needs(imports=IMPORTS, plan=plan), "cv2") == []
-    assert len(lacking(facts_of, Needs(imports=IMPORTS), "cv2")) == 1
-    assert lacking(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
+    assert failed_package_checks(facts_of, Needs(imports=IMPORTS, plan=plan), "cv2") == []
+    assert len(failed_package_checks(facts_of, Needs(imports=IMPORTS), "cv2")) == 1
+    assert failed_package_checks(facts_of, Needs(imports=IMPORTS, hosts=("n1", "n3")), "cv2") == []
 
 
 def test_refused_plan_is_reported_unless_another_error_explains_it(

@@ -45,7 +45,7 @@ TASKS = {
 CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\n"
 
 
-def added(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
+def choose_flags(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
     """Return the flags that a program with this text gets. Raise Refused if its own flags
     conflict.
     """
@@ -133,18 +133,18 @@ TAKEN_ELSEWHERE = {
 )
 def test_flag_that_cannot_hold_cluster_value_is_refused(job: Job, text: str, message: str) -> None:
     with pytest.raises(Refused) as refused:
-        added(job, text)
+        choose_flags(job, text)
     assert message in refused.value.what
     assert str(refused.value.where).startswith("train.py:")
     assert "`flags: none`" in str(refused.value.next)
-    assert added(job, text, flags="none").flags == ()
+    assert choose_flags(job, text, flags="none").flags == ()
 
 
 @pytest.mark.parametrize(
     "text", {**TAKEN, **TAKEN_ELSEWHERE}.values(), ids=[*TAKEN, *TAKEN_ELSEWHERE]
 )
 def test_flag_that_can_hold_cluster_value_gets_it(job: Job, text: str) -> None:
-    assert added(job, text).flags
+    assert choose_flags(job, text).flags
 
 
 @pytest.mark.parametrize("name", [name for name in (*REFUSED, *TAKEN) if name not in QUIETLY])
@@ -170,9 +170,14 @@ def test_argparse_agrees(job: Job, name: str, tmp_path: Path) -> None:
 
 
 def test_default_that_is_no_role_gives_note(job: Job) -> None:
-    (note,) = flag_conflicts.notes(added(job, "p.add_argument('--job_name', default='resnet')"))
+    (note,) = flag_conflicts.notes(
+        choose_flags(job, "p.add_argument('--job_name', default='resnet')")
+    )
     assert "--job_name (train.py:1)" in note and "'resnet'" in note and "`flags: none`" in note
-    assert flag_conflicts.notes(added(job, "flags.DEFINE_string('job_name', 'worker', '')")) == ()
+    assert (
+        flag_conflicts.notes(choose_flags(job, "flags.DEFINE_string('job_name', 'worker', '')"))
+        == ()
+    )
 
 
 CLASSIC = (
@@ -193,20 +198,20 @@ def test_classic_flags_are_not_abbreviations_of_longer_flags(
     job: Job, other_definition: str, refused: bool
 ) -> None:
     if not refused:
-        assert len(added(job, CLASSIC + other_definition, flags="classic").flags) == 4
+        assert len(choose_flags(job, CLASSIC + other_definition, flags="classic").flags) == 4
         return
     with pytest.raises(
         Refused, match="has no --worker_hosts, and would take it for its --worker_hosts_file"
     ):
-        added(job, CLASSIC + other_definition, flags="classic")
+        choose_flags(job, CLASSIC + other_definition, flags="classic")
     assert "worker_hosts" not in [
-        flag.name for flag in added(job, CLASSIC + other_definition).flags
+        flag.name for flag in choose_flags(job, CLASSIC + other_definition).flags
     ]
 
 
 def test_classic_flags_are_checked_against_definitions(job: Job) -> None:
     with pytest.raises(Refused, match="takes a whole number"):
-        added(job, "p.add_argument('--job_name', type=int)", flags="classic")
+        choose_flags(job, "p.add_argument('--job_name', type=int)", flags="classic")
 
 
 @pytest.mark.parametrize(
@@ -216,13 +221,13 @@ def test_same_identity_for_all_tasks_in_command_is_refused(
     job: Job, words: tuple[str, ...]
 ) -> None:
     with pytest.raises(Refused, match="to every task, ps:0 too") as refused:
-        added(job, CLASSIC, *words)
+        choose_flags(job, CLASSIC, *words)
     assert "leave" in str(refused.value.next)
-    assert added(job, CLASSIC, *words, flags="none").flags == ()
+    assert choose_flags(job, CLASSIC, *words, flags="none").flags == ()
 
 
 def test_other_flags_in_command_are_kept(job: Job) -> None:
-    appended = added(job, CLASSIC, "--ps_hosts=x:1")
+    appended = choose_flags(job, CLASSIC, "--ps_hosts=x:1")
     assert [flag.name for flag in appended.flags] == ["job_name", "task_index"]
     assert "the command gives --ps_hosts itself" in appended.note
 
@@ -242,7 +247,7 @@ def test_flags_are_inserted_before_double_dash_of_program(command: str, end: int
 
 
 def test_words_after_double_dash_are_no_flags(job: Job) -> None:
-    assert [flag.name for flag in added(job, CLASSIC, "--", "--task_index=1").flags] == [
+    assert [flag.name for flag in choose_flags(job, CLASSIC, "--", "--task_index=1").flags] == [
         "ps_hosts",
         "job_name",
         "task_index",

@@ -63,7 +63,7 @@ def read(text: str, **files: str) -> Program:
     return source.read_program(("python", "train.py"), sources)
 
 
-def launched(text: str, mode: Mode, *, force: bool = False, **job: Any) -> str | None:
+def check_launch(text: str, mode: Mode, *, force: bool = False, **job: Any) -> str | None:
     command = job.pop("command", ("python", "train.py"))
     launched_job = Job(name="j", mode=mode, command=command, code="/code", **job)
     return check(launched_job, read(text), force=force)
@@ -108,9 +108,9 @@ def test_mode_is_found_in_imported_module() -> None:
 )  # fmt: skip
 def test_other_mode_is_refused(text: str, mode: Mode, message: str, next: str) -> None:
     with pytest.raises(Refused, match=message) as refused:
-        launched(text, mode)
+        check_launch(text, mode)
     assert next in str(refused.value.next) and refused.value.exit_code == 3
-    assert message in str(launched(text, mode, force=True))
+    assert message in str(check_launch(text, mode, force=True))
 
 
 @pytest.mark.parametrize(
@@ -127,26 +127,26 @@ def test_other_mode_is_refused(text: str, mode: Mode, message: str, next: str) -
     ],
 )
 def test_suitable_mode_is_accepted_silently(text: str, mode: Mode) -> None:
-    assert launched(text, mode) is None
+    assert check_launch(text, mode) is None
 
 
 def test_construct_in_branch_gives_only_note() -> None:
-    note = launched(EITHER, "async")
+    note = check_launch(EITHER, "async")
     assert note and note.startswith("train.py:6 uses tf.distribute.MultiWorkerMirroredStrategy")
 
 
 def test_command_that_passes_cluster_gives_only_note() -> None:
     words = ("python", "train.py", "--hosts={worker_hosts}")
-    assert "defines --ps_hosts" in str(launched(FLAGS, "plain", command=words))
-    assert "defines --ps_hosts" in str(launched(FLAGS, "plain", flags="none"))
+    assert "defines --ps_hosts" in str(check_launch(FLAGS, "plain", command=words))
+    assert "defines --ps_hosts" in str(check_launch(FLAGS, "plain", flags="none"))
 
 
 def test_required_variable_is_refused_and_optional_one_gives_note() -> None:
     needed = "import os\nrank = int(os.environ['RANK'])\n"
     with pytest.raises(Refused, match=r"train\.py:2 reads the variable RANK") as refused:
-        launched(needed, "async")
+        check_launch(needed, "async")
     assert "`tfdeploy launch --mode plain`" in str(refused.value.next)
     optional = "import os\nrank = int(os.environ.get('RANK', 0))\n"
-    assert "reads the variable RANK" in str(launched(optional, "async"))
+    assert "reads the variable RANK" in str(check_launch(optional, "async"))
     other = "import json\nrank = json.load(open('cluster.json'))['RANK']\n"
-    assert "reads the variable RANK" in str(launched(other, "async"))
+    assert "reads the variable RANK" in str(check_launch(other, "async"))

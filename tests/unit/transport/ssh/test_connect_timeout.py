@@ -19,7 +19,7 @@ from tfdeploy.transport.ssh import connect_timeout
 from tfdeploy.transport.ssh.connect_timeout import Slots, Wait, time_limit
 
 
-class Talk:
+class FakeLink:
     received = 0
     closed = False
 
@@ -29,7 +29,7 @@ class Talk:
 
 def test_silent_host_is_given_up_before_one_that_sends_data() -> None:
     silent, talking = Wait(1.0), Wait(1.0)
-    silent.link, talking.link = Talk(), Talk()
+    silent.link, talking.link = FakeLink(), FakeLink()
     ticks = 0
     while not talking.over:
         talking.link.received += 1
@@ -42,7 +42,7 @@ def test_silent_host_is_given_up_before_one_that_sends_data() -> None:
 
 def test_abandoned_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
-    link = Talk()
+    link = FakeLink()
     with time_limit(0.1) as wait:
         wait.link = link
         wait_for(lambda: link.closed, 10, "the silent link is closed")
@@ -53,7 +53,7 @@ def test_waiting_for_slot_does_not_count(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr(connect_timeout, "TICK_S", 0.01)
     slots, timeouts = Slots(1), []
     with time_limit(60.0) as first, slots.slot(first):
-        first.link = Talk()
+        first.link = FakeLink()
 
         def second() -> None:
             with time_limit(0.2) as wait, slots.slot(wait):

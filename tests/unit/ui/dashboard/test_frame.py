@@ -46,7 +46,7 @@ def dashboard_of(*parts: Iterable[Event], plan: Plan | None = None) -> Dashboard
     return dashboard
 
 
-def drawn(dashboard: Dashboard, width: int, height: int) -> list[str]:
+def draw_rows(dashboard: Dashboard, width: int, height: int) -> list[str]:
     rows = compose(dashboard.scene, width, height, (dashboard.progress.latest or 0) + 1)
     texts = [row_text(row) for row in rows]
     assert len(texts) == height
@@ -59,7 +59,7 @@ def squeeze_spaces(row: str) -> str:
 
 
 def test_frame_of_sync() -> None:
-    rows = drawn(dashboard_of(syncing()), 110, 20)
+    rows = draw_rows(dashboard_of(syncing()), 110, 20)
     assert rows[0].startswith(
         "starting 4 s  digits  async  digits-20261121-101500-3fa1  0/8 running  8/8 hosts up"
     )
@@ -76,12 +76,12 @@ def test_table_has_hosts_before_plan() -> None:
     dashboard = dashboard_of(
         [event("host", 1000.0, "n1", state="unreachable", text="no answer in 10 s")]
     )
-    rows = drawn(dashboard, 80, 12)
+    rows = draw_rows(dashboard, 80, 12)
     assert "- unreachable n1 no answer in 10 s" in map(squeeze_spaces, rows)
 
 
 def test_frame_of_training() -> None:
-    rows = drawn(dashboard_of(syncing(), training()), 110, 24)
+    rows = draw_rows(dashboard_of(syncing(), training()), 110, 24)
     assert rows[0].startswith("running 33 s  digits  async")
     # The tasks share one step, so only the title has the rate.
     assert rows[0].endswith("8/8 running  8/8 hosts up  70 steps/s in all")
@@ -96,19 +96,19 @@ def test_frame_of_training() -> None:
 
 
 def test_death_is_shown_at_top_with_last_line_and_command() -> None:
-    rows = drawn(dashboard_of(syncing(), training(), dying()), 110, 24)
+    rows = draw_rows(dashboard_of(syncing(), training(), dying()), 110, 24)
     assert rows[0].startswith("failing ")
     assert rows[1] == "worker:1 on n3 failed with exit code 1  ValueError: bad shard digits-003"
     assert rows[2] == "look: `tfdeploy logs digits-20261121-101500-3fa1 --task worker:1 -n 50`"
     red = compose(dashboard_of(syncing(), training(), dying()).scene, 110, 24, 1040.0)[1][0]
     assert red.style == "bold red"
-    assert drawn(dashboard_of(syncing(), training(), dying(), ended()), 110, 24)[0].startswith(
+    assert draw_rows(dashboard_of(syncing(), training(), dying(), ended()), 110, 24)[0].startswith(
         "failed 34 s"
     )
 
 
 def test_smallest_screen_shows_cause() -> None:
-    assert drawn(dashboard_of(syncing(), training(), dying()), 20, 6) == [
+    assert draw_rows(dashboard_of(syncing(), training(), dying()), 20, 6) == [
         "failing 35 s  digits",
         "worker:1 on n3 faile",
         "worker:1 failed: 1",
@@ -128,14 +128,14 @@ DASHBOARDS = [
 
 @given(st.sampled_from(DASHBOARDS), st.integers(1, 250), st.integers(1, 80))
 def test_rows_fit_any_size(dashboard: Dashboard, width: int, height: int) -> None:
-    drawn(dashboard, width, height)
+    draw_rows(dashboard, width, height)
 
 
 @given(st.text(st.characters(categories=None), max_size=60), st.integers(5, 120))
 @example("\ud800", 5)
 def test_rows_fit_with_foreign_text(text: str, width: int) -> None:
     cause = event("run", 1002.0, state="failed", cause=text)
-    drawn(
+    draw_rows(
         dashboard_of(training(), [line(1040.0, "worker:0", text), line(1041.0, text, text), cause]),
         width,
         20,
@@ -147,18 +147,18 @@ def test_table_scrolls_to_chosen_task() -> None:
     for next_event in training(plan_of(255)):
         replay_to_view(dashboard, next_event)
     dashboard.apply_events()
-    rows = drawn(dashboard, 80, 24)
+    rows = draw_rows(dashboard, 80, 24)
     assert squeeze_spaces(rows[3]).startswith("worker:[0-254] running 255 hosts")
     dashboard.view.key("e")
-    rows = drawn(dashboard, 80, 24)
+    rows = draw_rows(dashboard, 80, 24)
     assert sum(" running" in row for row in rows[2:12]) >= 8
     assert "+247 more" in rows
     for _ in range(200):
         dashboard.view.key("down")
-    assert any(row.startswith("worker:198") for row in drawn(dashboard, 80, 24))
+    assert any(row.startswith("worker:198") for row in draw_rows(dashboard, 80, 24))
     for _ in range(300):
         dashboard.view.key("up")
-    assert any(row.startswith("ps:0") for row in drawn(dashboard, 80, 24))
+    assert any(row.startswith("ps:0") for row in draw_rows(dashboard, 80, 24))
 
 
 @pytest.mark.fault("47 very many tasks: the dead one is in sight")
@@ -180,7 +180,7 @@ def test_dead_task_among_many_is_visible() -> None:
     dashboard.apply_events()
     assert any(
         squeeze_spaces(row).startswith("worker:149 killed: 9 n151")
-        for row in drawn(dashboard, 100, 16)
+        for row in draw_rows(dashboard, 100, 16)
     )
 
 
@@ -193,7 +193,7 @@ def test_task_with_much_output_does_not_displace_quiet_one() -> None:
         if not number % 10_000:
             dashboard.apply_events()
     dashboard.apply_events()
-    rows = drawn(dashboard, 100, 24)
+    rows = draw_rows(dashboard, 100, 24)
     assert "worker:5@n7 | I am quiet" in rows
     assert rows[-2] == "worker:0@n2 | step 49999"
     assert any("older lines not kept here" in row for row in rows)
@@ -203,10 +203,10 @@ def test_silence_of_running_task_is_shown() -> None:
     alone = replace(PLAN, mode="sync")
     dashboard = dashboard_of(training(alone), plan=alone)
     dashboard.scene.quiet["worker:0"] = 185.0
-    row = next(row for row in drawn(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
+    row = next(row for row in draw_rows(dashboard, 120, 24) if "(quiet 3:05) step 1393" in row)
     before = next(
         row
-        for row in drawn(dashboard_of(training(alone), plan=alone), 120, 24)
+        for row in draw_rows(dashboard_of(training(alone), plan=alone), 120, 24)
         if row.startswith("worker:0 ")
     )
     assert row.split()[:6] == before.split()[:6]
@@ -218,14 +218,14 @@ def test_single_shown_worker_of_many_has_no_own_rate() -> None:
     part = replace(
         PLAN, tasks=PLAN.tasks[1:2], cluster={"ps": ("n1:2222",), "worker": ("n2:2222", "n3:2222")}
     )
-    rows = drawn(dashboard_of(training(part), plan=part), 120, 24)
+    rows = draw_rows(dashboard_of(training(part), plan=part), 120, 24)
     assert rows[0].endswith("70 steps/s in all") and "steps/s" not in rows[1]
 
 
 def test_silent_run_has_no_step_rate() -> None:
     dashboard = dashboard_of(syncing(), training())
     dashboard.scene.quiet.update(dict.fromkeys(dashboard.progress.tasks, 185.0))
-    assert "  0 steps/s in all" in drawn(dashboard, 120, 24)[0]
+    assert "  0 steps/s in all" in draw_rows(dashboard, 120, 24)[0]
 
 
 @pytest.mark.parametrize(
@@ -247,7 +247,7 @@ def test_worker_that_prints_own_step_has_own_rate(text: str) -> None:
         for second in range(2)
     ]
     running.append(event("run", 1012.0, state="running"))
-    rows = drawn(dashboard_of(running, lines, plan=plan_of(2)), 140, 24)
+    rows = draw_rows(dashboard_of(running, lines, plan=plan_of(2)), 140, 24)
     assert rows[0].endswith("30 steps/s in all")
     assert squeeze_spaces(rows[1]).startswith("task state host gpu step steps/s")
     paces = [row.split()[6] for row in rows[3:5]]
@@ -261,11 +261,11 @@ def test_metrics_of_job_are_shown() -> None:
     )
     lines = [line(1040.0, "worker:0", "step 7 accuracy=0.91 lr=1e-3")]
     dashboard = dashboard_of(training(plan), lines, plan=plan)
-    rows = drawn(dashboard, 150, 24)
+    rows = draw_rows(dashboard, 150, 24)
     assert "loss trend metrics" in squeeze_spaces(rows[1])
     assert "accuracy 0.91, lr 0.001" in next(row for row in rows if row.startswith("worker:0 "))
     # On a narrow screen, the other columns need the space.
-    assert "metrics" not in drawn(dashboard, 60, 24)[1]
+    assert "metrics" not in draw_rows(dashboard, 60, 24)[1]
     out = io.StringIO()
     dashboard.progress.apply(event("run", 1041.0, state="succeeded"))
     show_summary(
@@ -284,7 +284,7 @@ def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
         data = {"host": {"time": time}, "tasks": {"worker:0": row}}
         dashboard.progress.apply(Event(kind="sample", time=time, host="n2", data=data))
         dashboard.scene.trends.update(dashboard.progress, time)
-    rows = drawn(dashboard, 200, 24)
+    rows = draw_rows(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
     assert squeeze_spaces(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
     # The rate is shown in its own column, so it is not in the column of metrics.
@@ -315,7 +315,8 @@ def test_filter_without_match_is_reported() -> None:
     for key in ("/", *"nowhere", "enter"):
         dashboard.scene.view.key(key)
     assert any(
-        "lines kept here has 'nowhere'; Esc shows them" in row for row in drawn(dashboard, 120, 24)
+        "lines kept here has 'nowhere'; Esc shows them" in row
+        for row in draw_rows(dashboard, 120, 24)
     )
 
 
@@ -332,7 +333,7 @@ def test_blocked_terminal_uses_bounded_memory() -> None:
 
 def test_use_of_resources_is_shown_if_it_fits() -> None:
     dashboard = dashboard_of(syncing(), training(), sampled())
-    rows = drawn(dashboard, 150, 24)
+    rows = draw_rows(dashboard, 150, 24)
     head = next(row for row in rows if row.startswith("task"))
     assert squeeze_spaces(head).startswith("task state host gpu cpu memory step")
     assert "89% 12 GB 125% 2.1 GB" in squeeze_spaces(
@@ -340,5 +341,5 @@ def test_use_of_resources_is_shown_if_it_fits() -> None:
     )
     assert "25% 1.1 GB" in squeeze_spaces(next(row for row in rows if row.startswith("ps:0")))
     assert "cpu" not in squeeze_spaces(
-        next(row for row in drawn(dashboard, 60, 24) if row.startswith("task"))
+        next(row for row in draw_rows(dashboard, 60, 24) if row.startswith("task"))
     )

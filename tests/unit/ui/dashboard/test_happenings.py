@@ -7,7 +7,7 @@ from support.screens import waiting
 from tfdeploy.ui.dashboard.happenings import KEPT, Happenings
 
 
-def after(*events: object) -> Happenings:
+def happenings_after(*events: object) -> Happenings:
     happenings = Happenings()
     for part in events:
         for next_event in part:  # type: ignore[attr-defined]
@@ -17,7 +17,7 @@ def after(*events: object) -> Happenings:
 
 
 def test_equal_events_of_several_tasks_are_one() -> None:
-    words = [happening.folded_text for happening in after(syncing(), training()).all]
+    words = [happening.folded_text for happening in happenings_after(syncing(), training()).all]
     assert words == [
         "n[1-5] code 60 MB sent",
         "ps:0,worker:[0-6] running",
@@ -26,13 +26,13 @@ def test_equal_events_of_several_tasks_are_one() -> None:
 
 
 def test_stalls_with_different_reasons_are_separate() -> None:
-    words = [happening.folded_text for happening in after(waiting()).all]
+    words = [happening.folded_text for happening in happenings_after(waiting()).all]
     assert "worker:[0-1,3] stalled: waits for worker:2 on n4" in words
     assert any(text.startswith("worker:2@n4 stalled: frozen") for text in words)
 
 
 def test_first_death_is_cause_until_run_continues() -> None:
-    happenings = after(training(), dying())
+    happenings = happenings_after(training(), dying())
     assert (
         happenings.cause is not None
         and happenings.cause.text == "worker:1@n3 failed with exit code 1"
@@ -44,8 +44,8 @@ def test_first_death_is_cause_until_run_continues() -> None:
 
 def test_repeated_event_is_listed_once_and_list_is_bounded() -> None:
     unreachable_event = event("host", 1.0, "n1", state="unreachable", text="no answer")
-    assert len(after([unreachable_event, unreachable_event]).all) == 1
+    assert len(happenings_after([unreachable_event, unreachable_event]).all) == 1
     many = (
         event("note", float(time), level="info", text=f"note {time}") for time in range(3 * KEPT)
     )
-    assert len(after(many).all) == KEPT
+    assert len(happenings_after(many).all) == KEPT

@@ -114,7 +114,7 @@ def filter_by(ring: LogBuffer, text: str) -> None:
     ring.filter(text, parse(text, RunProgress()).finds, None)
 
 
-def shown(view: ViewState, rows: int = 4) -> list[str]:
+def shown_lines(view: ViewState, rows: int = 4) -> list[str]:
     filter_by(view.ring, view.filter)
     return [line.text for line in view.visible(rows)]
 
@@ -125,40 +125,40 @@ def press(view: ViewState, *keys: str) -> None:
 
 
 def test_live_view_shows_newest_lines() -> None:
-    assert shown(view_of()) == ["line 96", "line 97", "line 98", "line 99"]
-    assert shown(view_of(), 0) == []
+    assert shown_lines(view_of()) == ["line 96", "line 97", "line 98", "line 99"]
+    assert shown_lines(view_of(), 0) == []
 
 
 def test_paused_view_is_constant_and_counts_new_lines() -> None:
     view = view_of()
     press(view, " ")
     view.ring.add("worker:0", "n1", "new")
-    assert shown(view)[-1] == "line 99"
+    assert shown_lines(view)[-1] == "line 99"
     assert view.unseen == 1
     press(view, " ")
-    assert shown(view)[-1] == "new"
+    assert shown_lines(view)[-1] == "new"
 
 
 def test_scrolling_back_and_returning_to_live_view() -> None:
     view = view_of()
-    shown(view)
+    shown_lines(view)
     press(view, "pgup", "pgup")
-    assert shown(view) == ["line 88", "line 89", "line 90", "line 91"]
+    assert shown_lines(view) == ["line 88", "line 89", "line 90", "line 91"]
     view.ring.add("worker:0", "n1", "new")
-    assert shown(view)[-1] == "line 91"
+    assert shown_lines(view)[-1] == "line 91"
     press(view, "home", "pgup")
-    assert shown(view) == ["line 0", "line 1", "line 2", "line 3"]
+    assert shown_lines(view) == ["line 0", "line 1", "line 2", "line 3"]
     press(view, "end")
-    assert shown(view)[-1] == "new"
+    assert shown_lines(view)[-1] == "new"
 
 
 def test_following_one_task_and_choosing_another() -> None:
     view = view_of()
     press(view, "f")
     assert view.followed == "worker:0"
-    assert shown(view) == ["line 92", "line 94", "line 96", "line 98"]
+    assert shown_lines(view) == ["line 92", "line 94", "line 96", "line 98"]
     press(view, "down")
-    assert shown(view) == ["line 93", "line 95", "line 97", "line 99"]
+    assert shown_lines(view) == ["line 93", "line 95", "line 97", "line 99"]
     press(view, "f")
     assert view.followed is None
 
@@ -197,24 +197,24 @@ def test_filter_applies_while_typing() -> None:
     view = view_of()
     press(view, "/", *'"LINE 9', "backspace", "5")
     assert view.filter == '"LINE 5'
-    assert shown(view) == ["line 56", "line 57", "line 58", "line 59"]
+    assert shown_lines(view) == ["line 56", "line 57", "line 58", "line 59"]
     press(view, "enter", "q")
     assert view.quit
     view.ring.add("worker:0", "n1", "no match")
     view.ring.add("worker:0", "n1", "Line 5 again")
-    assert shown(view)[-1] == "Line 5 again"
+    assert shown_lines(view)[-1] == "Line 5 again"
     press(view, "esc")
     assert view.filter == ""
-    assert shown(view)[-2:] == ["no match", "Line 5 again"]
+    assert shown_lines(view)[-2:] == ["no match", "Line 5 again"]
 
 
 def test_q_is_a_letter_while_typing() -> None:
     view = view_of()
     press(view, "/", "q")
     assert not view.quit
-    assert shown(view) == []
+    assert shown_lines(view) == []
     press(view, "esc")
-    assert len(shown(view)) == 4
+    assert len(shown_lines(view)) == 4
 
 
 def test_buffer_is_bounded_and_counts_dropped_lines() -> None:

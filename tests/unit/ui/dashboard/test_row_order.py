@@ -9,7 +9,7 @@ from tfdeploy.model.progress.trouble import DEAD, Mark, marks
 from tfdeploy.ui.dashboard.row_order import Item, items
 
 
-def ordered(
+def ordered_rows(
     events: object,
     rows: int,
     *,
@@ -25,8 +25,12 @@ def ordered(
 
 
 def test_problems_first_then_order_of_plan() -> None:
-    assert [item.name for item in ordered(cut_host, 20)][:3] == ["worker:3", "ps:0", "worker:0"]
-    assert [item.name for item in ordered(cut_host, 20, sort="task")][:3] == [
+    assert [item.name for item in ordered_rows(cut_host, 20)][:3] == [
+        "worker:3",
+        "ps:0",
+        "worker:0",
+    ]
+    assert [item.name for item in ordered_rows(cut_host, 20, sort="task")][:3] == [
         "ps:0",
         "worker:0",
         "worker:1",
@@ -34,24 +38,24 @@ def test_problems_first_then_order_of_plan() -> None:
 
 
 def test_task_that_others_wait_for_is_first() -> None:
-    assert [item.name for item in ordered(waiting, 20)][:2] == ["worker:2", "worker:0"]
+    assert [item.name for item in ordered_rows(waiting, 20)][:2] == ["worker:2", "worker:0"]
 
 
 def test_slowest_first() -> None:
-    assert next(item.name for item in ordered(straggler, 20, sort="pace")) == "worker:11"
+    assert next(item.name for item in ordered_rows(straggler, 20, sort="pace")) == "worker:11"
 
 
 def test_similar_tasks_are_folded_if_space_is_short() -> None:
-    rows_shown = ordered(many, 8)
+    rows_shown = ordered_rows(many, 8)
     assert [(item.name, len(item.tasks)) for item in rows_shown] == [
         ("worker:150", 1),
         ("worker:76", 1),
         ("ps:0", 1),
         ("worker x253", 253),
     ]
-    assert len(ordered(many, 8, fold=False)) == 256
-    assert len(ordered(many, 8, open_="worker")) == 256
-    assert len(ordered(cut_host, 3)) == 3
+    assert len(ordered_rows(many, 8, fold=False)) == 256
+    assert len(ordered_rows(many, 8, open_="worker")) == 256
+    assert len(ordered_rows(cut_host, 3)) == 3
 
 
 def test_task_with_problem_is_never_hidden() -> None:

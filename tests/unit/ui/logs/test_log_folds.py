@@ -85,9 +85,9 @@ def test_unfolded_lines_of_each_task_are_in_order(
     assert not folds.holding
     for worker in range(4):
         lines_of_worker = [
-            each.line
-            for each in shown
-            for part in split_list(each.task)
+            log_line.line
+            for log_line in shown
+            for part in split_list(log_line.task)
             if f"worker:{worker}" in unfold(part)
         ]
         assert lines_of_worker == [

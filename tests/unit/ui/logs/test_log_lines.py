@@ -47,7 +47,9 @@ def one_by_one(lines: Iterable[LogLine]) -> Iterator[Batch]:
     return ([line] for line in lines)
 
 
-def written(lines: Any, output: Any = "text", *, batches: bool = False, **options: Any) -> bytes:
+def print_lines(
+    lines: Any, output: Any = "text", *, batches: bool = False, **options: Any
+) -> bytes:
     reader, writer = os.pipe()
     parts: list[bytes] = []
 
@@ -69,23 +71,23 @@ def written(lines: Any, output: Any = "text", *, batches: bool = False, **option
 
 def test_text_is_aligned_and_sanitised() -> None:
     expected = "worker:0@n2 | step 1\nps:0@n1     | odd \ufffd [/foo]\nworker:0@n2 | 2/2\n"
-    assert written(LINES, labels=["worker:0@n2", "ps:0@n1"]).decode() == expected
+    assert print_lines(LINES, labels=["worker:0@n2", "ps:0@n1"]).decode() == expected
 
 
 def test_wider_label_shifts_later_lines() -> None:
     assert (
-        written(reversed(LINES[:2])).decode()
+        print_lines(reversed(LINES[:2])).decode()
         == "ps:0@n1 | odd \ufffd [/foo]\nworker:0@n2 | step 1\n"
     )
 
 
 def test_timestamps_and_colours() -> None:
-    text = written(LINES[:1], timestamps=True, color=True).decode()
+    text = print_lines(LINES[:1], timestamps=True, color=True).decode()
     assert text.startswith("1970-01-01T00:00:00.500Z \x1b[36mworker:0@n2\x1b[0m | step 1")
 
 
 def test_json_is_the_contract_and_plain_ascii() -> None:
-    text = written(LINES, "json", run="digits-1")
+    text = print_lines(LINES, "json", run="digits-1")
     assert text.isascii()
     assert b"\x1b" not in text
     rows = [json.loads(line) for line in text.splitlines()]
@@ -106,11 +108,11 @@ def test_raw_adds_no_newline() -> None:
     splitter = LineSplitter("worker:0", "n1")
     lines = list(splitter.feed(0, [(0, 1.0, 0, 1)], written_there[:1000]))
     lines += [*splitter.feed(1000, [(0, 2.0, 0, 1)], written_there[1000:]), *splitter.rest()]
-    assert written(lines, "raw", batches=True) == written_there
+    assert print_lines(lines, "raw", batches=True) == written_there
 
 
 def test_raw_output_is_unchanged() -> None:
-    assert written(LINES, "raw") == b"step 1\nodd \xff\x1b[2J\x00 [/foo]\n1/2\r2/2\r\n"
+    assert print_lines(LINES, "raw") == b"step 1\nodd \xff\x1b[2J\x00 [/foo]\n1/2\r2/2\r\n"
 
 
 def test_closed_pipe_ends_output_silently() -> None:
@@ -186,7 +188,7 @@ def test_printing_a_line_costs_less_than_twelve_plain_formattings() -> None:
     assert printing_s < 12 * (time.process_time() - began)
 
 
-def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
+def long_line_pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
     """Return one long line in the form in which the splitter passes it on: `count` pieces, and a
     last piece.
     """
@@ -209,9 +211,9 @@ def pieces(count: int, last: bytes, **fields: Any) -> list[LogLine]:
 def test_too_long_line_is_cut_with_count_of_remaining_bytes(
     highlight: tuple[str, ...],
 ) -> None:
-    lines = [*pieces(3, b"end"), LINES[0]._replace(offset=MAX_LINE_BYTES * 3 + 4)]
+    lines = [*long_line_pieces(3, b"end"), LINES[0]._replace(offset=MAX_LINE_BYTES * 3 + 4)]
     text = (
-        written(
+        print_lines(
             lines, color=bool(highlight), highlight=[re.compile(pattern) for pattern in highlight]
         )
         .decode()
@@ -219,17 +221,23 @@ def test_too_long_line_is_cut_with_count_of_remaining_bytes(
     )
     assert len(text) == 3 and "x" * 1000 in text[0] and text[2].endswith("step 1")
     assert text[1].endswith(" | ... (2,097,155 more bytes)")
-    assert written(lines, "raw") == b"x" * (3 * MAX_LINE_BYTES) + b"end\nstep 1\n"
+    assert print_lines(lines, "raw") == b"x" * (3 * MAX_LINE_BYTES) + b"end\nstep 1\n"
 
 
 def test_line_of_several_pieces_is_cut_with_count_also_without_end() -> None:
     long = LINES[0]._replace(line=b"y" * (MAX_LINE_BYTES + 12345))
-    assert written([long]).decode().endswith("yyy... (12,345 more bytes)\n")
-    assert written(pieces(3, b"")[:3]).decode().endswith(" | ... (2,097,152 more bytes)\n")
+    assert print_lines([long]).decode().endswith("yyy... (12,345 more bytes)\n")
+    assert (
+        print_lines(long_line_pieces(3, b"")[:3])
+        .decode()
+        .endswith(" | ... (2,097,152 more bytes)\n")
+    )
 
 
 def test_pieces_with_gap_are_not_one_line() -> None:
-    shown = written([*pieces(1, b"")[:1], LINES[0]._replace(offset=99 << 20)]).decode()
+    shown = print_lines(
+        [*long_line_pieces(1, b"")[:1], LINES[0]._replace(offset=99 << 20)]
+    ).decode()
     assert "more bytes" not in shown and shown.endswith("step 1\n")
 
 
@@ -239,8 +247,8 @@ def test_highlighting_adds_only_colour() -> None:
         for text in (b"loss 3.5 \x1b[2J step 1", b"\xff\xfe caf\xc3\xa9 loss 4", b"none", b"")
     ]
     patterns = [re.compile("loss [0-9.]+"), re.compile("3|1$"), re.compile("x*"), re.compile("é")]
-    plain = written(lines, color=True).decode()
-    shown = written(lines, color=True, highlight=patterns).decode()
+    plain = print_lines(lines, color=True).decode()
+    shown = print_lines(lines, color=True, highlight=patterns).decode()
     assert re.sub(
         "\x1b\\[(1;31)?m", "", shown.replace("\x1b[1;31m", "").replace("\x1b[0m", "")
     ) == plain.replace("\x1b[0m", "")
@@ -249,8 +257,8 @@ def test_highlighting_adds_only_colour() -> None:
         and "caf\x1b[1;31mé\x1b[0m" in shown
     )
     # Without colour, nothing is highlighted.
-    assert written(lines, highlight=patterns) == written(lines)
-    assert written(lines, "json", highlight=patterns, color=True) == written(lines, "json")
+    assert print_lines(lines, highlight=patterns) == print_lines(lines)
+    assert print_lines(lines, "json", highlight=patterns, color=True) == print_lines(lines, "json")
 
 
 HEAD = b"Traceback (most recent call last):"
@@ -263,11 +271,11 @@ def test_traceback_is_not_split() -> None:
         LINES[0]._replace(line=b"  File"),
         LINES[0]._replace(line=b"E: x"),
     ]
-    assert [row.split(" | ")[0].strip() for row in written(torn).decode().splitlines()] == [
+    assert [row.split(" | ")[0].strip() for row in print_lines(torn).decode().splitlines()] == [
         "ps:0@n1",
         *["worker:0@n2"] * 3,
     ]
-    assert [json.loads(row)["task"] for row in written(torn, "json").splitlines()] == [
+    assert [json.loads(row)["task"] for row in print_lines(torn, "json").splitlines()] == [
         log_line.task for log_line in torn
     ]
 
@@ -278,8 +286,8 @@ def test_equal_lines_are_folded_on_request() -> None:
         for number in range(3)
     ]
     labels = [f"{log_line.task}@{log_line.host}" for log_line in lines]
-    assert written(lines, labels=labels, fold=True) == b"worker:[0-2]@n[0-2] | epoch 1\n"
-    assert len(written(lines, labels=labels).splitlines()) == 3
+    assert print_lines(lines, labels=labels, fold=True) == b"worker:[0-2]@n[0-2] | epoch 1\n"
+    assert len(print_lines(lines, labels=labels).splitlines()) == 3
 
 
 def test_held_back_lines_are_printed_within_one_second() -> None:
@@ -347,7 +355,7 @@ def test_blocks_are_written_like_single_lines(
         batches += tasks[task].feed(100 * number, [(0, float(number // 3), stream, 1)], chunk)
     batches += [batch for task in tasks for batch in task.rest()]
     lines = [line for batch in batches for line in lines_of(batch)]
-    assert written(batches, batches=True, **options) == written(lines, **options)
+    assert print_lines(batches, batches=True, **options) == print_lines(lines, **options)
 
 
 def test_closed_pipe_ends_batches_silently() -> None:
