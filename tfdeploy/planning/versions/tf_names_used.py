@@ -155,7 +155,9 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
     others = _bound(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
-        root, chain = ("", "") if id(expression) in covered else _rooted(expression, names)
+        if id(expression) in covered:
+            continue
+        root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
             # If tfdeploy has a stand-in for the name, attributes such as __name__ exist too.
             name, _, dunder = f"{names[root]}.{chain}".strip(".").partition(".__")
@@ -199,8 +201,9 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
     The result is ("common.tf", "layers.dense") if `names` contains "common.tf".
     """
     dotted = dotted_name(node)
-    heads = (dotted[:end] for end, letter in enumerate(dotted) if letter == ".")
-    head = next((each for each in heads if each in names), dotted.partition(".")[0])
+    parts = dotted.split(".")
+    heads = (".".join(parts[:end]) for end in range(1, len(parts)))
+    head = next((each for each in heads if each in names), parts[0])
     return head, dotted[len(head) + 1 :]
 
 
