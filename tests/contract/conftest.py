@@ -59,7 +59,7 @@ def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path
 
 
 @dataclass
-class Yard:
+class SshHosts:
     """Starts sshds on loopback.
 
     Every sshd accepts the private key `key`, and the host key of each sshd is added to the
@@ -126,33 +126,33 @@ class Yard:
             sshd.process.wait(120)
 
 
-def _yard(root: Path) -> Iterator[Yard]:
+def _serve_ssh_hosts(root: Path) -> Iterator[SshHosts]:
     if not Path(SSHD).exists():
         pytest.skip("needs sshd: apt install openssh-server")
     _keygen(root / "key")
-    yard = Yard(root, root / "key", root / "known_hosts", [])
-    yard.known.touch()
+    ssh_hosts = SshHosts(root, root / "key", root / "known_hosts", [])
+    ssh_hosts.known.touch()
     try:
-        yield yard
+        yield ssh_hosts
     finally:
-        yard.end()
+        ssh_hosts.end()
 
 
 @pytest.fixture
-def yard(tmp_path: Path) -> Iterator[Yard]:
-    yield from _yard(tmp_path)
+def ssh_hosts(tmp_path: Path) -> Iterator[SshHosts]:
+    yield from _serve_ssh_hosts(tmp_path)
 
 
 @pytest.fixture(scope="module")
-def shared_yard(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Yard]:
+def shared_ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHosts]:
     """Provide sshds that all tests of a module share. These tests must not change the files of the
     hosts.
     """
-    yield from _yard(tmp_path_factory.mktemp("yard"))
+    yield from _serve_ssh_hosts(tmp_path_factory.mktemp("sshd"))
 
 
 @pytest.fixture(params=["a new ssh", "the open session"])
-def way(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
+def connect_to(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
     """Return a function that takes a host and returns the keyword arguments with which `push` and
     `pull` connect to the host: through a new ssh, or through an open session.
     """

@@ -33,8 +33,8 @@ def fleet() -> Iterator[SshFleet]:
         yield opened
 
 
-def test_agent_is_uploaded_once_and_answers(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1", "MaxSessions 1")
+def test_agent_is_uploaded_once_and_answers(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1", "MaxSessions 1")
     agent = fleet.session(sshd.host).agent()
     assert agent.hello.workdir == str(sshd.home / "tfdeploy")
     folder = sshd.home / "tfdeploy/.agent" / agent_name()
@@ -51,17 +51,17 @@ def test_agent_is_uploaded_once_and_answers(yard: Any, fleet: SshFleet) -> None:
 
 @pytest.mark.parametrize("trap", ["hashlib", "json", "zipfile"])
 def test_agent_does_not_import_users_module_with_library_name(
-    yard: Any, tmp_path: Path, trap: str
+    ssh_hosts: Any, tmp_path: Path, trap: str
 ) -> None:
     (tmp_path / f"{trap}.py").write_text("raise SystemExit('trapped')")
-    sshd = yard.host("n1", f'ForceCommand cd {tmp_path}; eval "$SSH_ORIGINAL_COMMAND"')
+    sshd = ssh_hosts.host("n1", f'ForceCommand cd {tmp_path}; eval "$SSH_ORIGINAL_COMMAND"')
     for _ in ("put there", "found there"):
         with SshFleet() as fleet:
             assert fleet.session(sshd.host).agent().call(PING).clock
 
 
-def test_refusal_by_agent_raises_agent_error_with_code(yard: Any, fleet: SshFleet) -> None:
-    agent = fleet.session(yard.host("n1").host).agent()
+def test_refusal_by_agent_raises_agent_error_with_code(ssh_hosts: Any, fleet: SshFleet) -> None:
+    agent = fleet.session(ssh_hosts.host("n1").host).agent()
     with pytest.raises(AgentError) as caught:
         agent.call(RUN_STATUS, {"job": "../x", "run": "r"})
     assert caught.value.code
@@ -70,8 +70,8 @@ def test_refusal_by_agent_raises_agent_error_with_code(yard: Any, fleet: SshFlee
         agent.call(Verb("no.such.verb", Nothing))
 
 
-def test_each_thread_gets_answer_to_its_call(yard: Any, fleet: SshFleet) -> None:
-    agent = fleet.session(yard.host("n1").host).agent()
+def test_each_thread_gets_answer_to_its_call(ssh_hosts: Any, fleet: SshFleet) -> None:
+    agent = fleet.session(ssh_hosts.host("n1").host).agent()
     clocks: list[float] = []
     threads = [
         threading.Thread(
@@ -86,8 +86,8 @@ def test_each_thread_gets_answer_to_its_call(yard: Any, fleet: SshFleet) -> None
     assert len(clocks) == 160
 
 
-def test_sending_keeps_to_rate_limit_of_host(yard: Any) -> None:
-    took, host = [], yard.host("n1").host
+def test_sending_keeps_to_rate_limit_of_host(ssh_hosts: Any) -> None:
+    took, host = [], ssh_hosts.host("n1").host
     for rate in (None, 1 << 20):
         with SshFleet(bwlimit=rate) as fleet:
             agent = fleet.session(host).agent()
@@ -101,8 +101,8 @@ def test_sending_keeps_to_rate_limit_of_host(yard: Any) -> None:
 @pytest.mark.parametrize(
     "noise", ["echo hello; printf 'no newline'", "printf '\\033[31m%s\\n' red; echo oops >&2"]
 )
-def test_output_of_login_shell_is_ignored(yard: Any, fleet: SshFleet, noise: str) -> None:
-    sshd = yard.host(
+def test_output_of_login_shell_is_ignored(ssh_hosts: Any, fleet: SshFleet, noise: str) -> None:
+    sshd = ssh_hosts.host(
         "n1",
         f"ForceCommand {noise}; eval $SSH_ORIGINAL_COMMAND".replace("eval $", 'eval "$').replace(
             "COMMAND", 'COMMAND"'
@@ -121,9 +121,9 @@ def test_output_of_login_shell_is_ignored(yard: Any, fleet: SshFleet, noise: str
     ],
 )
 def test_error_names_shell_that_does_not_run_agent(
-    yard: Any, fleet: SshFleet, command: str, kind: type, words: str
+    ssh_hosts: Any, fleet: SshFleet, command: str, kind: type, words: str
 ) -> None:
-    sshd = yard.host("n1", f"ForceCommand {command}")
+    sshd = ssh_hosts.host("n1", f"ForceCommand {command}")
     with pytest.raises(kind, match=words) as caught:
         fleet.session(sshd.host).agent()
     assert caught.value.where == "n1"
@@ -136,10 +136,10 @@ def python_stub(folder: Path, name: str, text: str) -> None:
     (folder / name).chmod(0o755)
 
 
-def test_first_python_that_is_new_enough_is_used(yard: Any, fleet: SshFleet) -> None:
-    stubs = yard.root / "stubs"
+def test_first_python_that_is_new_enough_is_used(ssh_hosts: Any, fleet: SshFleet) -> None:
+    stubs = ssh_hosts.root / "stubs"
     python_stub(stubs, "python", "#!/bin/sh\nexit 99\n")
-    sshd = yard.host("n1", f'ForceCommand PATH={stubs}:/bin; eval "$SSH_ORIGINAL_COMMAND"')
+    sshd = ssh_hosts.host("n1", f'ForceCommand PATH={stubs}:/bin; eval "$SSH_ORIGINAL_COMMAND"')
     python_stub(stubs, "python3", "#!/bin/sh\nexit 99\n")
     with pytest.raises(Refused, match=r"older than 3\.8"):
         fleet.session(sshd.host).agent()
@@ -157,9 +157,9 @@ def test_first_python_that_is_new_enough_is_used(yard: Any, fleet: SshFleet) -> 
     ],
 )
 def test_error_names_failing_wrapper_not_login_shell(
-    yard: Any, fleet: SshFleet, text: str, words: tuple[str, ...]
+    ssh_hosts: Any, fleet: SshFleet, text: str, words: tuple[str, ...]
 ) -> None:
-    sshd = yard.host("n1")
+    sshd = ssh_hosts.host("n1")
     python_stub(sshd.home, "wrapper", f"#!/bin/sh\n{text}\n")
     with pytest.raises(Refused) as caught:
         fleet.session(replace(sshd.host, python="~/wrapper")).agent()
@@ -171,16 +171,16 @@ def test_error_names_failing_wrapper_not_login_shell(
     assert caught.value.next and "`python: PATH`" in caught.value.next
 
 
-def test_wrapper_may_print(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
+def test_wrapper_may_print(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1")
     python_stub(
         sshd.home, "wrapper", f'#!/bin/sh\nprintf "loading module"; exec {sys.executable} "$@"'
     )
     assert fleet.session(replace(sshd.host, python="~/wrapper")).agent().call(PING)
 
 
-def test_error_names_workdir_that_cannot_be_created(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
+def test_error_names_workdir_that_cannot_be_created(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1")
     (sshd.home / "file").write_text("")
     with pytest.raises(Refused, match=r"home/file.*Not a directory"):
         fleet.session(replace(sshd.host, workdir="~/file/tfdeploy")).agent()
@@ -188,9 +188,9 @@ def test_error_names_workdir_that_cannot_be_created(yard: Any, fleet: SshFleet) 
 
 @pytest.mark.fault("60 a workdir that others may write to")
 def test_workdir_writable_by_others_is_refused_with_chmod_command(
-    yard: Any, fleet: SshFleet
+    ssh_hosts: Any, fleet: SshFleet
 ) -> None:
-    sshd = yard.host("n1")
+    sshd = ssh_hosts.host("n1")
     workdir = sshd.home / "tfdeploy"
     workdir.mkdir()
     workdir.chmod(0o775)
@@ -212,9 +212,9 @@ def test_workdir_writable_by_others_is_refused_with_chmod_command(
 
 
 def test_death_of_agent_fails_waiting_calls_and_new_agent_starts(
-    yard: Any, fleet: SshFleet
+    ssh_hosts: Any, fleet: SshFleet
 ) -> None:
-    session = fleet.session(yard.host("n1").host)
+    session = fleet.session(ssh_hosts.host("n1").host)
     agent = session.agent()
     os.kill(agent.hello.pid, signal.SIGKILL)
     with pytest.raises(HostUnreachable):
@@ -226,12 +226,12 @@ def test_death_of_agent_fails_waiting_calls_and_new_agent_starts(
 
 @pytest.mark.parametrize("hurried", [False, True])
 def test_heartbeat_detects_frozen_agent(
-    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
+    ssh_hosts: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch, hurried: bool
 ) -> None:
     monkeypatch.setattr(
         *((channel, "HURRIED_PING_S") if hurried else (channel.frames, "HEARTBEAT_S")), 0.2
     )
-    agent = fleet.session(yard.host("n1").host).agent()
+    agent = fleet.session(ssh_hosts.host("n1").host).agent()
     if hurried:
         agent.shorten_timeouts()
     agent.call(PING)
@@ -245,9 +245,9 @@ def test_heartbeat_detects_frozen_agent(
 
 
 def test_agent_that_freezes_during_large_transfer_is_detected(
-    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = fleet.session(yard.host("n1").host).agent()
+    agent = fleet.session(ssh_hosts.host("n1").host).agent()
     monkeypatch.setattr(channel, "DEAD_AFTER_S", 0.6)
     os.kill(agent.hello.pid, signal.SIGSTOP)
     try:
@@ -258,18 +258,18 @@ def test_agent_that_freezes_during_large_transfer_is_detected(
 
 
 def test_malformed_answer_ends_waiting_call(
-    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    agent = fleet.session(yard.host("n1").host).agent()
+    agent = fleet.session(ssh_hosts.host("n1").host).agent()
     # Parsing this JSON raises RecursionError.
     monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))
     with pytest.raises(HostUnreachable, match="not our agent's"):
         agent.call(PING, timeout_s=20)
 
 
-def test_closing_fleet_ends_waiting_calls(yard: Any) -> None:
+def test_closing_fleet_ends_waiting_calls(ssh_hosts: Any) -> None:
     fleet = SshFleet()
-    agent = fleet.session(yard.host("n1").host).agent()
+    agent = fleet.session(ssh_hosts.host("n1").host).agent()
     os.kill(agent.hello.pid, signal.SIGSTOP)
     failed: list[BaseException] = []
 

@@ -45,11 +45,12 @@ def fleet(reported: list[tuple[str, str]]) -> Iterator[SshFleet]:
 
 
 @pytest.fixture
-def wrong_key(yard: Any) -> str:
+def wrong_key(ssh_hosts: Any) -> str:
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "wrong")], check=True
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh_hosts.root / "wrong")],
+        check=True,
     )
-    return str(yard.root / "wrong")
+    return str(ssh_hosts.root / "wrong")
 
 
 def await_reaped(sshd: Any, sign: str, count: int) -> None:
@@ -62,9 +63,9 @@ def await_reaped(sshd: Any, sign: str, count: int) -> None:
 
 @penalises
 def test_retry_succeeds_after_penalty_and_operator_is_informed(
-    yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
+    ssh_hosts: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    sshd = yard.host("n1", DEBUG, HELD_OFF)
+    sshd = ssh_hosts.host("n1", DEBUG, HELD_OFF)
     assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
     await_reaped(sshd, FAILED, 1)
     began = time.monotonic()
@@ -80,11 +81,11 @@ def test_retry_succeeds_after_penalty_and_operator_is_informed(
 
 @penalises
 def test_long_penalty_fails_with_cause_and_setting(
-    yard: Any, fleet: SshFleet, wrong_key: str, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, wrong_key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closings, "HELD_OFF", short := replace(closings.HELD_OFF, patience_s=2.0))
     monkeypatch.setattr(closings, "_WITH_SENTENCE", (short,))
-    sshd = yard.host("n1", DEBUG, "PerSourcePenalties authfail:60 min:2")
+    sshd = ssh_hosts.host("n1", DEBUG, "PerSourcePenalties authfail:60 min:2")
     refused(fleet, replace(sshd.host, identity_file=wrong_key))
     await_reaped(sshd, FAILED, 1)
     error = refused(fleet, sshd.host)
@@ -95,11 +96,11 @@ def test_long_penalty_fails_with_cause_and_setting(
 
 @penalises
 def test_penalty_at_jump_host_is_retried_once_and_reported(
-    yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
+    ssh_hosts: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    jump = yard.host("jump", DEBUG, HELD_OFF)
+    jump = ssh_hosts.host("jump", DEBUG, HELD_OFF)
     hosts = tuple(
-        replace(yard.host(f"n{number}").host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
+        replace(ssh_hosts.host(f"n{number}").host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
         for number in (1, 2)
     )
     refused(fleet, replace(jump.host, identity_file=wrong_key))
@@ -114,14 +115,14 @@ def test_penalty_at_jump_host_is_retried_once_and_reported(
 
 @penalises
 def test_right_key_after_wrong_key_with_default_limits(
-    yard: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
+    ssh_hosts: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
     """Test that a wrong key counts as one failed login, even if the operator tries the key eight
     times.
 
     With its default limits, sshd rejects an address after five failed logins.
     """
-    sshd = yard.host("n1", DEBUG)
+    sshd = ssh_hosts.host("n1", DEBUG)
     for _ in range(8):
         assert "refused the key" in refused(fleet, replace(sshd.host, identity_file=wrong_key)).what
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
@@ -132,8 +133,8 @@ def test_right_key_after_wrong_key_with_default_limits(
 @pytest.mark.skipif(
     not sshd_knows("RefuseConnection no"), reason="this sshd has no RefuseConnection (OpenSSH 9.9)"
 )
-def test_refused_connection_is_not_retried_and_is_named(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1", DEBUG)
+def test_refused_connection_is_not_retried_and_is_named(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1", DEBUG)
     sshd.config.write_text(f"{sshd.config.read_text()}Match User nobody\nRefuseConnection yes\n")
     # SIGHUP makes sshd read its configuration again.
     sshd.process.send_signal(1)
@@ -153,8 +154,8 @@ def test_refused_connection_is_not_retried_and_is_named(yard: Any, fleet: SshFle
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
 
 
-def test_64_connections_at_once_with_default_limits(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1", DEBUG)
+def test_64_connections_at_once_with_default_limits(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1", DEBUG)
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(64))
     outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
     assert set(outcomes.values()) == {0}, outcomes
@@ -162,13 +163,13 @@ def test_64_connections_at_once_with_default_limits(yard: Any, fleet: SshFleet) 
 
 
 def test_error_names_limit_of_full_sshd(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     short = tuple(
         replace(closing, patience_s=0.2) for closing in (closings.HELD_OFF, closings.CROWDED)
     )
     monkeypatch.setattr(closings, "_WITH_SENTENCE", short)
-    sshd = yard.host("n1", "MaxStartups 1:100:1")
+    sshd = ssh_hosts.host("n1", "MaxStartups 1:100:1")
     with socket.create_connection(("127.0.0.1", sshd.port)) as first:
         assert first.recv(4) == b"SSH-"
         error = refused(fleet, sshd.host)
@@ -180,8 +181,10 @@ def test_error_names_limit_of_full_sshd(
     not sshd_knows("UnusedConnectionTimeout 0"),
     reason="this sshd has no UnusedConnectionTimeout (9.2)",
 )
-def test_connection_returns_after_unused_connection_timeout(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1", "UnusedConnectionTimeout 1")
+def test_connection_returns_after_unused_connection_timeout(
+    ssh_hosts: Any, fleet: SshFleet
+) -> None:
+    sshd = ssh_hosts.host("n1", "UnusedConnectionTimeout 1")
     session = fleet.session(sshd.host)
     assert session.run(("sleep 2; echo still here",)).stdout == b"still here\n"
     wait_for(
@@ -192,7 +195,7 @@ def test_connection_returns_after_unused_connection_timeout(yard: Any, fleet: Ss
 
 
 def test_server_that_closes_silently_is_retried_and_named(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(closings, "SILENT", replace(closings.SILENT, patience_s=0.5))
     closed: list[float] = []
@@ -201,16 +204,16 @@ def test_server_that_closes_silently_is_retried_and_named(
         closed.append(time.monotonic())
         sock.close()
 
-    error = refused(fleet, replace(yard.host("n1").host, port=listener(close)))
+    error = refused(fleet, replace(ssh_hosts.host("n1").host, port=listener(close)))
     assert "closes connections before the handshake" in error.what and len(closed) > 1
 
 
 @penalises
-def test_trust_opens_one_connection_per_machine_without_login(yard: Any) -> None:
-    jump = yard.host("jump", DEBUG, known=False)
-    way = f"{jump.host.user}@127.0.0.1:{jump.port}"
-    behind = [yard.host(f"n{number}", DEBUG, known=False) for number in range(3)]
-    hosts = (jump.host, *(replace(sshd.host, jump=way) for sshd in behind))
+def test_trust_opens_one_connection_per_machine_without_login(ssh_hosts: Any) -> None:
+    jump = ssh_hosts.host("jump", DEBUG, known=False)
+    jump_target = f"{jump.host.user}@127.0.0.1:{jump.port}"
+    behind = [ssh_hosts.host(f"n{number}", DEBUG, known=False) for number in range(3)]
+    hosts = (jump.host, *(replace(sshd.host, jump=jump_target) for sshd in behind))
     first = trust.scan(hosts)
     assert [scanned.state for scanned in first] == ["new", "new", *["unreachable"] * 3]
     assert all(

@@ -26,7 +26,7 @@ README_WORDS = 900
 # At most one in ten sentences of the README has more words than this.
 SENTENCE_WORDS = 25
 
-# Tables, code, and lines that are one long word may be longer than this.
+# Lines of tables and code, and lines that are one long word, may be longer than this.
 LINE_COLUMNS = 100
 # The limit for a cell of a table. A code span counts as one word.
 CELL_WORDS = 30

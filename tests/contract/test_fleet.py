@@ -29,10 +29,10 @@ from tfdeploy.transport.ssh import connect
 
 
 def test_every_outcome_is_collected_and_sessions_are_kept(
-    shared_yard: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    shared_ssh_hosts: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 5.0)
-    good = [shared_yard.host(f"a{number}").host for number in range(3)]
+    good = [shared_ssh_hosts.host(f"a{number}").host for number in range(3)]
     down = replace(good[0], name="down", port=1)
     mute = replace(good[0], name="mute", port=listener(lambda sock: None))
     seen: list[str] = []
@@ -62,8 +62,8 @@ def test_host_missing_from_inventory_is_unreachable() -> None:
     )
 
 
-def test_bug_is_raised_and_error_of_host_stops_no_other_host(shared_yard: Any) -> None:
-    host = shared_yard.host("b0").host
+def test_bug_is_raised_and_error_of_host_stops_no_other_host(shared_ssh_hosts: Any) -> None:
+    host = shared_ssh_hosts.host("b0").host
 
     def fail(session: Any) -> None:
         raise HostFailed("no", where=session.host.name)
@@ -74,8 +74,8 @@ def test_bug_is_raised_and_error_of_host_stops_no_other_host(shared_yard: Any) -
             fleet.each((host,), lambda session: 1 // 0)
 
 
-def test_parallel_limits_simultaneous_calls(shared_yard: Any) -> None:
-    sshd = shared_yard.host("c0", "MaxStartups 100")
+def test_parallel_limits_simultaneous_calls(shared_ssh_hosts: Any) -> None:
+    sshd = shared_ssh_hosts.host("c0", "MaxStartups 100")
     hosts = tuple(replace(sshd.host, name=f"c{number}") for number in range(8))
     now, most, lock = 0, 0, threading.Lock()
 
@@ -93,11 +93,11 @@ def test_parallel_limits_simultaneous_calls(shared_yard: Any) -> None:
     assert 1 < most <= 3
 
 
-def test_waiting_calls_run_on_all_hosts_at_once(shared_yard: Any) -> None:
+def test_waiting_calls_run_on_all_hosts_at_once(shared_ssh_hosts: Any) -> None:
     """Test that `waits=True` runs the call on all hosts at once, even if the limit `parallel` is
     lower.
     """
-    sshd = shared_yard.host("w0", "MaxStartups 100")
+    sshd = shared_ssh_hosts.host("w0", "MaxStartups 100")
     hosts = tuple(replace(sshd.host, name=f"w{number}") for number in range(8))
     together = threading.Barrier(len(hosts))
     with SshFleet(parallel=1) as fleet:
@@ -105,8 +105,8 @@ def test_waiting_calls_run_on_all_hosts_at_once(shared_yard: Any) -> None:
 
 
 @pytest.mark.fault("54 64 sessions with 256 descriptors")
-def test_sixty_four_hosts_and_256_descriptors(shared_yard: Any) -> None:
-    sshd = shared_yard.host("d0", "MaxStartups 200")
+def test_sixty_four_hosts_and_256_descriptors(shared_ssh_hosts: Any) -> None:
+    sshd = shared_ssh_hosts.host("d0", "MaxStartups 200")
     hosts = tuple(replace(sshd.host, name=f"d{number}") for number in range(64))
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, hard))
@@ -121,10 +121,10 @@ def test_sixty_four_hosts_and_256_descriptors(shared_yard: Any) -> None:
 
 
 def test_silent_hosts_do_not_delay_others(
-    shared_yard: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    shared_ssh_hosts: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 6.0)
-    good = shared_yard.host("s0").host
+    good = shared_ssh_hosts.host("s0").host
     port = listener(lambda sock: None)
     mute = tuple(replace(good, name=f"mute{number}", port=port) for number in range(7))
     seen: list[str] = []
@@ -144,11 +144,13 @@ def test_silent_hosts_do_not_delay_others(
 
 
 def test_retry_connects_to_silent_host_again(
-    shared_yard: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    shared_ssh_hosts: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 4.0)
     dialled: list[socket.socket] = []
-    mute = replace(shared_yard.host("retried").host, name="mute", port=listener(dialled.append))
+    mute = replace(
+        shared_ssh_hosts.host("retried").host, name="mute", port=listener(dialled.append)
+    )
     with SshFleet() as fleet:
         for _ in range(2):
             fleet.each((mute,), lambda session: session.run(("true",)), waits=True)
@@ -179,13 +181,15 @@ def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
 
 
 def test_slow_host_is_not_given_up(
-    shared_yard: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    shared_ssh_hosts: Any, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(connect, "CONNECT_S", 3.0)
-    sshd = shared_yard.host("slow")
+    sshd = shared_ssh_hosts.host("slow")
     port = listener(slowed(sshd.port, 0.9))
-    line = shared_yard.known.read_text().splitlines()[-1].replace(f":{sshd.port} ", f":{port} ")
-    with shared_yard.known.open("a") as known:
+    line = (
+        shared_ssh_hosts.known.read_text().splitlines()[-1].replace(f":{sshd.port} ", f":{port} ")
+    )
+    with shared_ssh_hosts.known.open("a") as known:
         known.write(line + "\n")
     began = time.monotonic()
     with SshFleet() as fleet:
@@ -217,13 +221,13 @@ with SshFleet() as fleet:
 
 @pytest.mark.fault("54 64 hosts with 72 descriptors")
 @pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), 4096])
-def test_sixty_four_hosts_and_72_descriptors(shared_yard: Any, most: int) -> None:
+def test_sixty_four_hosts_and_72_descriptors(shared_ssh_hosts: Any, most: int) -> None:
     """Test that tfdeploy raises its limit of open files, to connect to 64 hosts.
 
     If the limit cannot be raised, tfdeploy connects to a few hosts at a time. An operation that
     needs all connections at once is refused.
     """
-    host = shared_yard.host(f"f{most}", "MaxStartups 200").host
+    host = shared_ssh_hosts.host(f"f{most}", "MaxStartups 200").host
     words = [
         str(host.port),
         str(host.user),
@@ -261,8 +265,8 @@ with SshFleet() as fleet:
 """
 
 
-def test_ctrl_c_ends_waiting(shared_yard: Any) -> None:
-    host = shared_yard.host("f0").host
+def test_ctrl_c_ends_waiting(shared_ssh_hosts: Any) -> None:
+    host = shared_ssh_hosts.host("f0").host
     words = [str(host.port), str(host.user), str(host.identity_file), str(host.known_hosts)]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -276,8 +280,8 @@ def test_ctrl_c_ends_waiting(shared_yard: Any) -> None:
     assert watch.seconds < 3
 
 
-def test_bug_in_call_to_one_host_does_not_stop_others(shared_yard: Any) -> None:
-    host = shared_yard.host("h0").host
+def test_bug_in_call_to_one_host_does_not_stop_others(shared_ssh_hosts: Any) -> None:
+    host = shared_ssh_hosts.host("h0").host
     hosts = tuple(replace(host, name=f"h{number}") for number in range(4))
     served: list[str] = []
 

@@ -67,8 +67,8 @@ def _key(folder: Path, name: str, kind: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def shown(shared_yard: Any) -> Shown:
-    folder = shared_yard.root
+def shown(shared_ssh_hosts: Any) -> Shown:
+    folder = shared_ssh_hosts.root
     names = {
         **{kind: kind for kind in KINDS},
         **{f"wrong_{kind}": kind for kind in KINDS},
@@ -90,14 +90,16 @@ def shown(shared_yard: Any) -> Shown:
     # The tests refuse host keys about a hundred times, and sshd must not punish that.
     often = without_penalties()
     hosts = {
-        "all": shared_yard.host("of-all-kinds", *often, *options),
-        "older": shared_yard.host(
+        "all": shared_ssh_hosts.host("of-all-kinds", *often, *options),
+        "older": shared_ssh_hosts.host(
             "older", *often, *options, "HostKeyAlgorithms ecdsa-sha2-nistp256,rsa-sha2-512"
         ),
-        "certified": shared_yard.host(
+        "certified": shared_ssh_hosts.host(
             "certified", *often, *options, f"HostCertificate {folder / 'ed25519-cert.pub'}"
         ),
-        "rsa": shared_yard.host("of-rsa", *often, options[2], "HostKeyAlgorithms rsa-sha2-512"),
+        "rsa": shared_ssh_hosts.host(
+            "of-rsa", *often, options[2], "HostKeyAlgorithms rsa-sha2-512"
+        ),
     }
     return Shown(hosts, keys, folder)
 

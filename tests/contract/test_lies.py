@@ -520,7 +520,7 @@ def test_false_lock_holder_does_not_stop_other_hosts(
 
 def test_host_cannot_report_runs_of_another_host() -> None:
     """Test that the answer of one host cannot change what another host has reported about itself,
-    even if it arrives later.
+    even if the answer arrives later.
     """
     lie = honest_answer("runs", OTHER, {}).value[0]
     first = honest_answer("run.status", LIAR, {}).value

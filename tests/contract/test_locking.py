@@ -32,8 +32,8 @@ ANNA, BERT = (
 
 
 @pytest.fixture
-def fleets(yard: Any) -> Iterator[Any]:
-    hosts = {name: yard.host(name).host for name in ALL}
+def fleets(ssh_hosts: Any) -> Iterator[Any]:
+    hosts = {name: ssh_hosts.host(name).host for name in ALL}
     opened = [SshFleet(), SshFleet(), SshFleet()]
     yield hosts, *opened
     for fleet in opened:

@@ -31,21 +31,21 @@ def fleet() -> Iterator[SshFleet]:
         yield opened
 
 
-def test_wrong_user_or_key_gives_one_cause(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
+def test_wrong_user_or_key_gives_one_cause(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1")
     assert "user nobody-here" in refused(fleet, replace(sshd.host, user="nobody-here")).what
     closed = replace(sshd.host, name="n2", port=9)
     assert (refused(fleet, closed).next or "").endswith("; to go on without it: --exclude n2")
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "other")], check=True
+        ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(ssh_hosts.root / "other")], check=True
     )
-    error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "other")))
+    error = refused(fleet, replace(sshd.host, identity_file=str(ssh_hosts.root / "other")))
     assert "refused the key" in error.what
-    assert str(yard.root / "other") in error.what
+    assert str(ssh_hosts.root / "other") in error.what
 
 
-def test_suggested_command_names_refused_key_and_setting(yard: Any, fleet: SshFleet) -> None:
-    sshd, key = yard.host("n1"), yard.root / "own key"
+def test_suggested_command_names_refused_key_and_setting(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd, key = ssh_hosts.host("n1"), ssh_hosts.root / "own key"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     host = replace(
         sshd.host,
@@ -62,7 +62,7 @@ def test_suggested_command_names_refused_key_and_setting(yard: Any, fleet: SshFl
     with SshFleet() as second_fleet:
         suggestion = refused(second_fleet, replace(host, name="n2")).next or ""
     assert suggestion.startswith(f"`ssh-copy-id {login}`, or {known};")
-    missing = replace(host, name="n3", identity_file=str(yard.root / "none"))
+    missing = replace(host, name="n3", identity_file=str(ssh_hosts.root / "none"))
     cure = "or load a key into an agent with `ssh-add`"
     assert (
         refused(fleet, missing).next == f"correct or remove `identity_file:` (lab.yaml:3), {cure}"
@@ -71,17 +71,17 @@ def test_suggested_command_names_refused_key_and_setting(yard: Any, fleet: SshFl
     assert refused(fleet, unnamed).next == f"set `identity_file:` (lab.yaml), {cure}"
 
 
-def test_unusable_key_files_are_named(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
-    missing = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "none")))
-    assert f"{yard.root / 'none'} cannot be read" in missing.what
+def test_unusable_key_files_are_named(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1")
+    missing = refused(fleet, replace(sshd.host, identity_file=str(ssh_hosts.root / "none")))
+    assert f"{ssh_hosts.root / 'none'} cannot be read" in missing.what
     for kind, form in (("ed25519", ()), ("rsa", ("-m", "PEM"))):
-        locked = yard.root / f"locked-{kind}"
+        locked = ssh_hosts.root / f"locked-{kind}"
         subprocess.run(
             ["ssh-keygen", "-q", "-t", kind, *form, "-N", "secret", "-f", str(locked)], check=True
         )
         assert "encrypted" in refused(fleet, replace(sshd.host, identity_file=str(locked))).what
-    garbage = yard.root / "garbage"
+    garbage = ssh_hosts.root / "garbage"
     garbage.write_bytes(b"\xff\x00nothing")
     assert (
         "not a private key" in refused(fleet, replace(sshd.host, identity_file=str(garbage))).what
@@ -136,37 +136,45 @@ def pushes(target: Any, folder: Path) -> int:
 
 
 def test_session_and_rsync_use_identity_agent(
-    yard: Any, fleet: SshFleet, ssh_agent: None, tmp_path: Path, configured: Callable[[str], None]
+    ssh_hosts: Any,
+    fleet: SshFleet,
+    ssh_agent: None,
+    tmp_path: Path,
+    configured: Callable[[str], None],
 ) -> None:
-    host = replace(yard.host("n1").host, identity_file=None)
+    host = replace(ssh_hosts.host("n1").host, identity_file=None)
     with agent_on(tmp_path / "other agent") as env:
         subprocess.run(
-            ["ssh-add", "-q", str(yard.key)], check=True, env=env, stderr=subprocess.DEVNULL
+            ["ssh-add", "-q", str(ssh_hosts.key)], check=True, env=env, stderr=subprocess.DEVNULL
         )
         configured(f'Host *\n  IdentityAgent "{tmp_path}/other agent"\n')
         session = fleet.session(host)
         assert session.run(("true",)).exit_code == 0
         assert pushes(session.target, tmp_path) == 0
         # The default agent has the key too, but with IdentityAgent none it must not be asked.
-        subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+        subprocess.run(["ssh-add", "-q", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL)
         configured("Host *\n  IdentityAgent none\n")
         assert "no key to log in with" in refused(fleet, replace(host, name="n2")).what
         assert pushes(resolve(host), tmp_path) == 255
 
 
 def test_configured_certificate_is_sent_for_key_files_and_agent(
-    yard: Any, fleet: SshFleet, ssh_agent: None, tmp_path: Path, configured: Callable[[str], None]
+    ssh_hosts: Any,
+    fleet: SshFleet,
+    ssh_agent: None,
+    tmp_path: Path,
+    configured: Callable[[str], None],
 ) -> None:
-    keys = [yard.root / name for name in ("ca", "own")]
+    keys = [ssh_hosts.root / name for name in ("ca", "own")]
     for key in keys:
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
     ca, user_key = keys
-    user = yard.host("any").host.user
+    user = ssh_hosts.host("any").host.user
     subprocess.run(
         ["ssh-keygen", "-q", "-s", str(ca), "-I", "me", "-n", user, f"{user_key}.pub"], check=True
     )
-    (yard.root / "own-cert.pub").rename(tmp_path / "shown")
-    host = yard.host("n1", f"TrustedUserCAKeys {ca}.pub", "AuthorizedKeysFile none").host
+    (ssh_hosts.root / "own-cert.pub").rename(tmp_path / "shown")
+    host = ssh_hosts.host("n1", f"TrustedUserCAKeys {ca}.pub", "AuthorizedKeysFile none").host
     configured(f"Host *\n  CertificateFile {tmp_path}/shown\n")
     session = fleet.session(replace(host, identity_file=str(user_key)))
     assert pushes(session.target, tmp_path) == 0
@@ -181,68 +189,70 @@ def test_configured_certificate_is_sent_for_key_files_and_agent(
 
 
 def test_expired_certificate_is_named_and_not_sent(
-    yard: Any, fleet: SshFleet, tmp_path: Path, configured: Callable[[str], None]
+    ssh_hosts: Any, fleet: SshFleet, tmp_path: Path, configured: Callable[[str], None]
 ) -> None:
-    sshd = yard.host("n1", "LogLevel VERBOSE")
+    sshd = ssh_hosts.host("n1", "LogLevel VERBOSE")
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh_hosts.root / "ca")],
+        check=True,
     )
     sign = [
         "ssh-keygen",
         "-q",
         "-s",
-        str(yard.root / "ca"),
+        str(ssh_hosts.root / "ca"),
         "-I",
         "me",
         "-V",
         "20200101:20210101",
-        f"{yard.key}.pub",
+        f"{ssh_hosts.key}.pub",
     ]
     subprocess.run(sign, check=True)
-    expired = yard.root / "key-cert.pub"
+    expired = ssh_hosts.root / "key-cert.pub"
     configured(f"Host *\n  CertificateFile {expired}\n")
     assert fleet.session(sshd.host).alive
     assert "Failed publickey" not in sshd.trace() and "ED25519-CERT" not in sshd.trace()
-    other = yard.host("n2", "AuthorizedKeysFile none")
+    other = ssh_hosts.host("n2", "AuthorizedKeysFile none")
     assert f"certificate {expired} has expired" in refused(fleet, other.host).what
 
 
 def test_key_is_sent_alone_if_certificate_is_unusable(
-    yard: Any, fleet: SshFleet, configured: Callable[[str], None]
+    ssh_hosts: Any, fleet: SshFleet, configured: Callable[[str], None]
 ) -> None:
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(yard.root / "ca")], check=True
+        ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(ssh_hosts.root / "ca")],
+        check=True,
     )
     subprocess.run(
         [
             "ssh-keygen",
             "-q",
             "-s",
-            str(yard.root / "ca"),
+            str(ssh_hosts.root / "ca"),
             "-I",
             "me",
             "-n",
             "other",
-            f"{yard.key}.pub",
+            f"{ssh_hosts.key}.pub",
         ],
         check=True,
     )
-    configured(f"Host *\n  CertificateFile {yard.root / 'key-cert.pub'}\n")
-    assert fleet.session(yard.host("n1").host).alive
+    configured(f"Host *\n  CertificateFile {ssh_hosts.root / 'key-cert.pub'}\n")
+    assert fleet.session(ssh_hosts.host("n1").host).alive
 
 
 def test_keys_of_rejected_kinds_are_not_offered(
-    yard: Any, fleet: SshFleet, ssh_agent: None
+    ssh_hosts: Any, fleet: SshFleet, ssh_agent: None
 ) -> None:
     for kind in ("rsa", "ecdsa"):
         subprocess.run(
-            ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(yard.root / kind)], check=True
+            ["ssh-keygen", "-q", "-t", kind, "-N", "", "-f", str(ssh_hosts.root / kind)], check=True
         )
         subprocess.run(
-            ["ssh-add", "-q", str(yard.root / kind)], check=True, stderr=subprocess.DEVNULL
+            ["ssh-add", "-q", str(ssh_hosts.root / kind)], check=True, stderr=subprocess.DEVNULL
         )
-    subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
-    sshd = yard.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
+    subprocess.run(["ssh-add", "-q", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL)
+    sshd = ssh_hosts.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
     assert fleet.session(replace(sshd.host, identity_file=None)).alive
     assert "Failed publickey" not in sshd.trace()
 
@@ -251,32 +261,34 @@ def test_keys_of_rejected_kinds_are_not_offered(
     not sshd_knows("RefuseConnection no"),
     reason="this sshd does not report the kinds of key that it accepts",
 )
-def test_key_of_rejected_kind_is_named_and_not_offered(yard: Any, fleet: SshFleet) -> None:
+def test_key_of_rejected_kind_is_named_and_not_offered(ssh_hosts: Any, fleet: SshFleet) -> None:
     subprocess.run(
-        ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(yard.root / "rsa")], check=True
+        ["ssh-keygen", "-q", "-t", "rsa", "-N", "", "-f", str(ssh_hosts.root / "rsa")], check=True
     )
-    sshd = yard.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
-    error = refused(fleet, replace(sshd.host, identity_file=str(yard.root / "rsa")))
+    sshd = ssh_hosts.host("n1", "LogLevel VERBOSE", "PubkeyAcceptedAlgorithms ssh-ed25519")
+    error = refused(fleet, replace(sshd.host, identity_file=str(ssh_hosts.root / "rsa")))
     assert "takes no ssh-rsa keys (PubkeyAcceptedAlgorithms)" in error.what
 
 
 def test_agent_that_refuses_to_sign_is_named(
-    yard: Any, fleet: SshFleet, ssh_agent: None, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, ssh_agent: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = replace(yard.host("n1").host, identity_file=f"{yard.key}.pub")
+    host = replace(ssh_hosts.host("n1").host, identity_file=f"{ssh_hosts.key}.pub")
     monkeypatch.setenv("SSH_ASKPASS", "/bin/false")
     # With ssh-add -c, the agent asks the user before each use of the key.
-    subprocess.run(["ssh-add", "-q", "-c", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(
+        ["ssh-add", "-q", "-c", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL
+    )
     assert "refused to sign" in refused(fleet, host).what
 
 
 @pytest.mark.fault("11 a second factor")
 @pytest.mark.parametrize("second", ["keyboard-interactive", "password"])
 def test_required_second_factor_is_named_immediately(
-    yard: Any, fleet: SshFleet, second: str
+    ssh_hosts: Any, fleet: SshFleet, second: str
 ) -> None:
     allowed = ("KbdInteractiveAuthentication yes", "PasswordAuthentication yes")
-    host = yard.host("n1", f"AuthenticationMethods publickey,{second}", *allowed).host
+    host = ssh_hosts.host("n1", f"AuthenticationMethods publickey,{second}", *allowed).host
     watch = Stopwatch()
     error = refused(fleet, host)
     assert f"took the key and wants a second factor ({second})" in error.what
@@ -285,40 +297,42 @@ def test_required_second_factor_is_named_immediately(
 
 
 def test_two_keys_do_not_count_as_second_factor(
-    yard: Any, fleet: SshFleet, ssh_agent: None
+    ssh_hosts: Any, fleet: SshFleet, ssh_agent: None
 ) -> None:
-    other = yard.root / "other"
+    other = ssh_hosts.root / "other"
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
-    both_keys = yard.root / "both"
+    both_keys = ssh_hosts.root / "both"
     both_keys.write_text(
-        (yard.root / "key.pub").read_text() + (yard.root / "other.pub").read_text()
+        (ssh_hosts.root / "key.pub").read_text() + (ssh_hosts.root / "other.pub").read_text()
     )
-    host = yard.host(
+    host = ssh_hosts.host(
         "n1", "AuthenticationMethods publickey,publickey", f"AuthorizedKeysFile {both_keys}"
     ).host
     assert "wants a second factor (publickey)" in refused(fleet, host).what
-    for key in (yard.key, other):
+    for key in (ssh_hosts.key, other):
         subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
     assert fleet.session(replace(host, name="n2", identity_file=None)).alive
 
 
 def test_key_of_locked_file_is_used_among_many_agent_keys(
-    yard: Any, fleet: SshFleet, ssh_agent: None
+    ssh_hosts: Any, fleet: SshFleet, ssh_agent: None
 ) -> None:
-    sshd = yard.host("n1")
+    sshd = ssh_hosts.host("n1")
     for number in range(9):
-        key = yard.root / f"many-{number}"
+        key = ssh_hosts.root / f"many-{number}"
         subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(key)], check=True)
         subprocess.run(["ssh-add", "-q", str(key)], check=True, stderr=subprocess.DEVNULL)
-    subprocess.run(["ssh-add", "-q", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+    subprocess.run(["ssh-add", "-q", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL)
     subprocess.run(
-        ["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(yard.key)],
+        ["ssh-keygen", "-q", "-p", "-N", "secret", "-f", str(ssh_hosts.key)],
         check=True,
         stdout=subprocess.DEVNULL,
     )
     assert fleet.session(sshd.host).run(("true",)).exit_code == 0
-    other = yard.root / "many-0"
-    subprocess.run(["ssh-add", "-q", "-d", str(yard.key)], check=True, stderr=subprocess.DEVNULL)
+    other = ssh_hosts.root / "many-0"
+    subprocess.run(
+        ["ssh-add", "-q", "-d", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL
+    )
     assert (
         "refused the key"
         in refused(fleet, replace(sshd.host, name="n2", identity_file=str(other))).what

@@ -35,17 +35,20 @@ class Output:
 
 @pytest.fixture
 def run(
-    yard: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    ssh_hosts: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
 ) -> Any:
     """Return a function that runs a tfdeploy command.
 
     The home folders of the operator and of the host have names that are not valid UTF-8.
     """
-    port = yard.host("host\udcff").port
+    port = ssh_hosts.host("host\udcff").port
     home, folder = tmp_path / "operator\udcfe", tmp_path / "work"
     (home / ".ssh").mkdir(parents=True)
-    yard.key.rename(home / ".ssh/id_ed25519")
-    yard.known.rename(home / ".ssh/known_hosts")
+    ssh_hosts.key.rename(home / ".ssh/id_ed25519")
+    ssh_hosts.known.rename(home / ".ssh/known_hosts")
     for name, text in (
         ("code/train.py", "print('trained')"),
         ("data/d.bin", "x" * 2_000_000),

@@ -62,10 +62,10 @@ def contents(root: Path) -> dict[bytes, bytes]:
 
 
 def test_pulled_tree_is_identical_and_second_pull_copies_nothing(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    host = yard.host("n1").host
-    target, connection = resolve(host), way(host)
+    host = ssh_hosts.host("n1").host
+    target, connection = resolve(host), connect_to(host)
     os.utime(remote_tree / "plain", (1_000_000_000, 1_000_000_000))
     first = pull(target, str(remote_tree), str(local_folder), **connection)
     assert contents(local_folder) == contents(remote_tree)
@@ -75,9 +75,9 @@ def test_pulled_tree_is_identical_and_second_pull_copies_nothing(
 
 
 def test_only_requested_names_are_pulled_and_missing_one_is_no_error(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    host = yard.host("n1").host
+    host = ssh_hosts.host("n1").host
     seen: list[int] = []
     names = [name for name in ODD_NAMES if name != b"plain"]
     pull(
@@ -86,7 +86,7 @@ def test_only_requested_names_are_pulled_and_missing_one_is_no_error(
         str(local_folder),
         names=[*names, b"rotated/away"],
         on_progress=lambda done, _: seen.append(done),
-        **way(host),
+        **connect_to(host),
     )
     assert sorted(contents(local_folder)) == sorted(names)
     assert seen
@@ -96,16 +96,16 @@ def test_only_requested_names_are_pulled_and_missing_one_is_no_error(
     "name", [b"../x", b"/etc/passwd", b"a/../../x", b"", b"a//b", b".", b"a\0b"]
 )
 def test_name_outside_folder_is_refused_before_any_request(
-    yard: Any, remote_tree: Path, local_folder: Path, name: bytes
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, name: bytes
 ) -> None:
-    sshd = yard.host("n1")
+    sshd = ssh_hosts.host("n1")
     with pytest.raises(Refused, match="leads out"):
         pull(resolve(sshd.host), str(remote_tree), str(local_folder), names=[b"plain", name])
     assert "Accepted" not in sshd.trace()
 
 
 def test_target_of_link_is_not_written(
-    yard: Any, remote_tree: Path, local_folder: Path, tmp_path: Path
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, tmp_path: Path
 ) -> None:
     """Test that tfdeploy copies no symbolic link from a host, and writes nothing to the target of a
     link.
@@ -115,14 +115,14 @@ def test_target_of_link_is_not_written(
     (remote_tree / "out").symlink_to(outside)
     (remote_tree / "up").symlink_to("../outside")
     (remote_tree / "near").symlink_to("plain")
-    pull(resolve(yard.host("n1").host), str(remote_tree), str(local_folder))
+    pull(resolve(ssh_hosts.host("n1").host), str(remote_tree), str(local_folder))
     assert contents(local_folder).keys() == set(ODD_NAMES)
     assert not list(outside.iterdir())
 
 
-def lying(yard: Any, root: Path) -> Any:
+def lying(ssh_hosts: Any, root: Path) -> Any:
     """Return a host that sends all of `root`, whatever files are requested."""
-    return yard.host(
+    return ssh_hosts.host(
         "liar",
         "ForceCommand cat /dev/null; exec rsync --server --sender -rpt . "
         f"{shlex.quote(str(root))}/",
@@ -130,12 +130,18 @@ def lying(yard: Any, root: Path) -> Any:
 
 
 def test_host_that_sends_other_files_writes_only_to_destination(
-    yard: Any, remote_tree: Path, local_folder: Path, tmp_path: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, tmp_path: Path, connect_to: Any
 ) -> None:
     before = sorted(tmp_path.iterdir())
-    liar = lying(yard, remote_tree).host
+    liar = lying(ssh_hosts, remote_tree).host
     with pytest.raises((HostFailed, HostUnreachable, Refused)):
-        pull(resolve(liar), str(remote_tree), str(local_folder), names=[b"wanted"], **way(liar))
+        pull(
+            resolve(liar),
+            str(remote_tree),
+            str(local_folder),
+            names=[b"wanted"],
+            **connect_to(liar),
+        )
     assert set(contents(local_folder)) <= set(ODD_NAMES)
     assert sorted(
         path
@@ -144,16 +150,18 @@ def test_host_that_sends_other_files_writes_only_to_destination(
     ) == [path for path in before if path.name not in ("key", "key.pub", "known_hosts")]
 
 
-def slow(yard: Any) -> Any:
+def slow(ssh_hosts: Any) -> Any:
     """Return a host whose rsync sends at most 20 MB/s."""
     limit = 'sed "s/--server/--server --bwlimit=20000/"'
-    return yard.host("slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"')
+    return ssh_hosts.host(
+        "slow", f'ForceCommand eval "$(printf %s "$SSH_ORIGINAL_COMMAND" | {limit})"'
+    )
 
 
 def test_more_bytes_than_announced_are_refused(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    host = slow(yard).host
+    host = slow(ssh_hosts).host
     (remote_tree / "big").write_bytes(os.urandom(64 << 20))
     with pytest.raises(HostFailed, match="more than"):
         pull(
@@ -162,16 +170,16 @@ def test_more_bytes_than_announced_are_refused(
             str(local_folder),
             names=[b"big"],
             max_bytes=1 << 20,
-            **way(host),
+            **connect_to(host),
         )
     assert not (local_folder / "big").exists()
 
 
 def test_host_that_sends_too_slowly_is_given_up(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
     (remote_tree / "big").write_bytes(os.urandom(64 << 20))
-    host = slow(yard).host
+    host = slow(ssh_hosts).host
     with pytest.raises(HostFailed, match="too slowly"):
         pull(
             resolve(host),
@@ -179,17 +187,17 @@ def test_host_that_sends_too_slowly_is_given_up(
             str(local_folder),
             names=[b"big"],
             max_s=0.8,
-            **way(host),
+            **connect_to(host),
         )
     assert not (local_folder / "big").exists()
 
 
 @pytest.mark.skipif(not confinement.can_confine(), reason="needs Landlock")
 def test_local_rsync_is_confined_and_its_ssh_is_not(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    host = slow(yard).host
-    connection = way(host)
+    host = slow(ssh_hosts).host
+    connection = connect_to(host)
     (remote_tree / "big").write_bytes(os.urandom(40 << 20))
     seen: set[tuple[str, bool]] = set()
 
@@ -214,10 +222,10 @@ def test_local_rsync_is_confined_and_its_ssh_is_not(
 
 
 def test_interrupted_pull_is_resumed(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    host = slow(yard).host
-    target, connection = resolve(host), way(host)
+    host = slow(ssh_hosts).host
+    target, connection = resolve(host), connect_to(host)
     (remote_tree / "big").write_bytes(os.urandom(40 << 20))
     started = threading.Event()
 
@@ -244,19 +252,21 @@ def test_interrupted_pull_is_resumed(
 
 
 def test_missing_source_and_full_local_disk_are_named(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    host = yard.host("n1").host
+    host = ssh_hosts.host("n1").host
     with pytest.raises(HostFailed, match="gone") as caught:
-        pull(resolve(host), str(remote_tree / "nothing"), str(local_folder), **way(host))
+        pull(resolve(host), str(remote_tree / "nothing"), str(local_folder), **connect_to(host))
     assert caught.value.where == f"n1: {remote_tree / 'nothing'}"
 
 
 def test_pull_through_noisy_login_shell_and_jump_host(
-    yard: Any, remote_tree: Path, local_folder: Path, way: Any
+    ssh_hosts: Any, remote_tree: Path, local_folder: Path, connect_to: Any
 ) -> None:
-    jump = yard.host("jump")
-    noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
+    jump = ssh_hosts.host("jump")
+    noisy = ssh_hosts.host(
+        "n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND"
+    )
     host = replace(noisy.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
-    pull(resolve(host), str(remote_tree), str(local_folder), **way(host))
+    pull(resolve(host), str(remote_tree), str(local_folder), **connect_to(host))
     assert contents(local_folder) == contents(remote_tree)

@@ -57,10 +57,12 @@ def contents(root: Path) -> dict[bytes, bytes | str]:
     return files
 
 
-def test_tree_with_unusual_names_arrives_identical(yard: Any, tree: Path, way: Any) -> None:
-    host = yard.host("n1").host
-    target, connection = resolve(host), way(host)
-    destination = yard.root / "the re's"
+def test_tree_with_unusual_names_arrives_identical(
+    ssh_hosts: Any, tree: Path, connect_to: Any
+) -> None:
+    host = ssh_hosts.host("n1").host
+    target, connection = resolve(host), connect_to(host)
+    destination = ssh_hosts.root / "the re's"
     destination.mkdir()
     assert push(target, str(tree), None, str(destination), delete=True, **connection) > 0
     assert contents(destination) == contents(tree)
@@ -72,11 +74,11 @@ def test_tree_with_unusual_names_arrives_identical(yard: Any, tree: Path, way: A
 
 
 def test_only_requested_names_are_sent_whatever_their_times(
-    yard: Any, tree: Path, way: Any
+    ssh_hosts: Any, tree: Path, connect_to: Any
 ) -> None:
-    host = yard.host("n1").host
-    target, connection = resolve(host), way(host)
-    destination = yard.root / "there"
+    host = ssh_hosts.host("n1").host
+    target, connection = resolve(host), connect_to(host)
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
     seen: list[int] = []
     push(
@@ -97,68 +99,92 @@ def test_only_requested_names_are_sent_whatever_their_times(
     assert contents(destination) == contents(tree)
 
 
-def test_push_through_noisy_login_shell(yard: Any, tree: Path, way: Any) -> None:
-    sshd = yard.host("n1")
+def test_push_through_noisy_login_shell(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
+    sshd = ssh_hosts.host("n1")
     (sshd.home / ".bashrc").write_text("echo welcome to n1; printf 'no newline'\n")
-    noisy = yard.host("n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND")
-    destination = yard.root / "there"
+    noisy = ssh_hosts.host(
+        "n2", "ForceCommand echo hello; printf noise; eval $SSH_ORIGINAL_COMMAND"
+    )
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
-    push(resolve(noisy.host), str(tree), None, str(destination), delete=True, **way(noisy.host))
+    push(
+        resolve(noisy.host),
+        str(tree),
+        None,
+        str(destination),
+        delete=True,
+        **connect_to(noisy.host),
+    )
     assert contents(destination) == contents(tree)
 
 
-def test_push_through_jump_host(yard: Any, tree: Path, way: Any) -> None:
-    jump, inner = yard.host("jump"), yard.host("inner")
+def test_push_through_jump_host(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
+    jump, inner = ssh_hosts.host("jump"), ssh_hosts.host("inner")
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
-    destination = yard.root / "there"
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
-    push(resolve(host), str(tree), None, str(destination), delete=True, **way(host))
+    push(resolve(host), str(tree), None, str(destination), delete=True, **connect_to(host))
     assert contents(destination) == contents(tree)
     assert "Accepted publickey" in jump.trace()
 
 
-def test_empty_source_deletes_nothing(yard: Any, tmp_path: Path) -> None:
+def test_empty_source_deletes_nothing(ssh_hosts: Any, tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
     with pytest.raises(Refused, match="empty"):
-        push(resolve(yard.host("n1").host), str(empty), None, str(tmp_path), delete=True)
+        push(resolve(ssh_hosts.host("n1").host), str(empty), None, str(tmp_path), delete=True)
 
 
-def test_rsync_missing_on_host_is_named(yard: Any, tree: Path, way: Any) -> None:
-    bare = yard.host("n1", "ForceCommand PATH=/nowhere; eval $SSH_ORIGINAL_COMMAND")
+def test_rsync_missing_on_host_is_named(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
+    bare = ssh_hosts.host("n1", "ForceCommand PATH=/nowhere; eval $SSH_ORIGINAL_COMMAND")
     with pytest.raises(Refused, match="rsync is missing") as caught:
-        push(resolve(bare.host), str(tree), None, str(tree), delete=False, **way(bare.host))
+        push(resolve(bare.host), str(tree), None, str(tree), delete=False, **connect_to(bare.host))
     assert caught.value.where == "n1"
 
 
-def test_full_disk_on_host_is_named(yard: Any, tree: Path, way: Any) -> None:
-    full = yard.host("n1", "ForceCommand ulimit -f 1; trap '' XFSZ; eval $SSH_ORIGINAL_COMMAND")
+def test_full_disk_on_host_is_named(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
+    full = ssh_hosts.host(
+        "n1", "ForceCommand ulimit -f 1; trap '' XFSZ; eval $SSH_ORIGINAL_COMMAND"
+    )
     (tree / "big").write_bytes(os.urandom(1 << 20))
-    destination = yard.root / "there"
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
     with pytest.raises(HostFailed) as caught:
-        push(resolve(full.host), str(tree), None, str(destination), delete=False, **way(full.host))
+        push(
+            resolve(full.host),
+            str(tree),
+            None,
+            str(destination),
+            delete=False,
+            **connect_to(full.host),
+        )
     assert caught.value.where == "n1"
 
 
-def test_rsync_refuses_unknown_host_key(yard: Any, tree: Path) -> None:
+def test_rsync_refuses_unknown_host_key(ssh_hosts: Any, tree: Path) -> None:
     with pytest.raises(HostUnreachable, match="host key"):
-        push(resolve(yard.host("n1", known=False).host), str(tree), None, str(tree), delete=False)
+        push(
+            resolve(ssh_hosts.host("n1", known=False).host),
+            str(tree),
+            None,
+            str(tree),
+            delete=False,
+        )
 
 
-def test_host_without_listener_is_unreachable(yard: Any, tree: Path) -> None:
-    sshd = yard.host("n1")
+def test_host_without_listener_is_unreachable(ssh_hosts: Any, tree: Path) -> None:
+    sshd = ssh_hosts.host("n1")
     sshd.process.terminate()
     sshd.process.wait(120)
     with pytest.raises(HostUnreachable):
         push(resolve(sshd.host), str(tree), None, str(tree), delete=False)
 
 
-def test_interrupted_push_is_resumed(yard: Any, tree: Path, way: Any) -> None:
-    host = yard.host("n1").host
-    target, connection = resolve(host), way(host)
+def test_interrupted_push_is_resumed(ssh_hosts: Any, tree: Path, connect_to: Any) -> None:
+    host = ssh_hosts.host("n1").host
+    target, connection = resolve(host), connect_to(host)
     (tree / "big").write_bytes(os.urandom(64 << 20))
-    destination = yard.root / "there"
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
     started = threading.Event()
 
@@ -186,10 +212,10 @@ def test_interrupted_push_is_resumed(yard: Any, tree: Path, way: Any) -> None:
     assert contents(destination) == contents(tree)
 
 
-def test_session_that_ends_during_push_is_named(yard: Any, tree: Path) -> None:
-    host = yard.host("n1").host
+def test_session_that_ends_during_push_is_named(ssh_hosts: Any, tree: Path) -> None:
+    host = ssh_hosts.host("n1").host
     (tree / "big").write_bytes(os.urandom(64 << 20))
-    destination = yard.root / "there"
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
     session = open_session(host, Connector())
 
@@ -208,9 +234,9 @@ def test_session_that_ends_during_push_is_named(yard: Any, tree: Path) -> None:
         )
 
 
-def test_push_starts_new_ssh_if_sshd_allows_no_further_channel(yard: Any, tree: Path) -> None:
-    host = yard.host("n1", "MaxSessions 1").host
-    destination = yard.root / "there"
+def test_push_starts_new_ssh_if_sshd_allows_no_further_channel(ssh_hosts: Any, tree: Path) -> None:
+    host = ssh_hosts.host("n1", "MaxSessions 1").host
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
     session = open_session(host, Connector())
     open_channel = session.start("sleep 60")
@@ -220,9 +246,9 @@ def test_push_starts_new_ssh_if_sshd_allows_no_further_channel(yard: Any, tree: 
     session.close()
 
 
-def test_push_of_many_bytes_starts_new_ssh(yard: Any, tree: Path) -> None:
-    host = yard.host("n1").host
-    destination = yard.root / "there"
+def test_push_of_many_bytes_starts_new_ssh(ssh_hosts: Any, tree: Path) -> None:
+    host = ssh_hosts.host("n1").host
+    destination = ssh_hosts.root / "there"
     destination.mkdir()
     push(
         resolve(host),

@@ -31,8 +31,8 @@ def fleet() -> Iterator[SshFleet]:
         yield opened
 
 
-def test_single_word_is_script_and_several_words_are_argv(yard: Any, fleet: SshFleet) -> None:
-    session = fleet.session(yard.host("n1").host)
+def test_single_word_is_script_and_several_words_are_argv(ssh_hosts: Any, fleet: SshFleet) -> None:
+    session = fleet.session(ssh_hosts.host("n1").host)
     done = session.run(("echo $((6*7)); echo oops >&2; exit 3",))
     assert (done.exit_code, done.stdout, done.stderr) == (3, b"42\n", b"oops\n")
     odd = (
@@ -55,9 +55,9 @@ def test_single_word_is_script_and_several_words_are_argv(yard: Any, fleet: SshF
 
 
 def test_output_larger_than_every_window(
-    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    session = fleet.session(yard.host("n1").host)
+    session = fleet.session(ssh_hosts.host("n1").host)
     done = session.run(("seq 900000; head -c 5000000 /dev/zero >&2",))
     assert done.stdout == b"".join(b"%d\n" % n for n in range(1, 900001))
     assert len(done.stderr) == 5_000_000
@@ -67,15 +67,15 @@ def test_output_larger_than_every_window(
         session.run(("cat /dev/zero",))
 
 
-def test_signal_is_not_exit_code_and_time_limit_is_kept(yard: Any, fleet: SshFleet) -> None:
-    session = fleet.session(yard.host("n1").host)
+def test_signal_is_not_exit_code_and_time_limit_is_kept(ssh_hosts: Any, fleet: SshFleet) -> None:
+    session = fleet.session(ssh_hosts.host("n1").host)
     assert session.run(("kill -9 $$",)).exit_code is None
     with pytest.raises(HostFailed, match=r"0\.2 s"):
         session.run(("sleep 20",), timeout_s=0.2)
 
 
-def test_unknown_host_key_is_refused_with_fingerprint(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1", known=False)
+def test_unknown_host_key_is_refused_with_fingerprint(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1", known=False)
     public = str(sshd.config.parent / "hostkey.pub")
     shown = subprocess.run(
         ["ssh-keygen", "-lf", public], capture_output=True, text=True, check=True
@@ -86,18 +86,20 @@ def test_unknown_host_key_is_refused_with_fingerprint(yard: Any, fleet: SshFleet
     assert "Accepted" not in sshd.trace()
 
 
-def test_changed_host_key_is_refused_with_both_keys_and_line(yard: Any, fleet: SshFleet) -> None:
-    sshd, other = yard.host("n1", known=False), yard.host("n2")
+def test_changed_host_key_is_refused_with_both_keys_and_line(
+    ssh_hosts: Any, fleet: SshFleet
+) -> None:
+    sshd, other = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2")
     old = (other.config.parent / "hostkey.pub").read_text().split()[1]
-    yard.known.write_text(f"# one\n[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
+    ssh_hosts.known.write_text(f"# one\n[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
     error = refused(fleet, sshd.host)
     assert error.what.count("SHA256:") == 2
-    assert f"{yard.known}:2" in error.what
+    assert f"{ssh_hosts.known}:2" in error.what
     assert error.next and "tfdeploy trust --renew n1" in error.next
 
 
-def test_closed_port_and_unknown_name_are_named(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
+def test_closed_port_and_unknown_name_are_named(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1")
     sshd.process.terminate()
     sshd.process.wait(120)
     assert "refuses connections" in refused(fleet, sshd.host).what
@@ -112,9 +114,9 @@ def test_closed_port_and_unknown_name_are_named(yard: Any, fleet: SshFleet) -> N
 
 
 def test_silent_garbage_and_endless_servers_are_given_up(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    host = yard.host("n1").host
+    host = ssh_hosts.host("n1").host
     monkeypatch.setattr(connect, "CONNECT_S", 1.0)
     watch = Stopwatch()
     assert (
@@ -154,44 +156,46 @@ def suppressed(action: Callable[[], None]) -> None:
         pass
 
 
-def test_burst_beyond_max_startups_connects(yard: Any) -> None:
-    sshd = yard.host("n1", "MaxStartups 2:50:4")
+def test_burst_beyond_max_startups_connects(ssh_hosts: Any) -> None:
+    sshd = ssh_hosts.host("n1", "MaxStartups 2:50:4")
     hosts = tuple(replace(sshd.host, name=f"n{number}") for number in range(16))
     with SshFleet() as fleet:
         outcomes = fleet.each(hosts, lambda session: session.run(("true",)).exit_code)
     assert set(outcomes.values()) == {0}, outcomes
 
 
-def test_jump_hosts_are_shared_and_checked_and_named(yard: Any, fleet: SshFleet) -> None:
-    jump, inner, other = yard.host("jump"), yard.host("inner"), yard.host("other")
-    way = f"{jump.host.user}@127.0.0.1:{jump.port}"
+def test_jump_hosts_are_shared_and_checked_and_named(ssh_hosts: Any, fleet: SshFleet) -> None:
+    jump, inner, other = ssh_hosts.host("jump"), ssh_hosts.host("inner"), ssh_hosts.host("other")
+    jump_target = f"{jump.host.user}@127.0.0.1:{jump.port}"
     for sshd in (inner, other):
         assert (
-            fleet.session(replace(sshd.host, jump=way)).run(("echo $SSH_CONNECTION",)).exit_code
+            fleet.session(replace(sshd.host, jump=jump_target))
+            .run(("echo $SSH_CONNECTION",))
+            .exit_code
             == 0
         )
     assert jump.trace().count("Accepted publickey") == 1
-    third = yard.host("third")
-    twice = f"{way},{inner.host.user}@127.0.0.1:{inner.port}"
+    third = ssh_hosts.host("third")
+    twice = f"{jump_target},{inner.host.user}@127.0.0.1:{inner.port}"
     assert fleet.session(replace(third.host, jump=twice)).run(("true",)).exit_code == 0
-    dead = replace(third.host, name="dead", port=1, jump=way)
+    dead = replace(third.host, name="dead", port=1, jump=jump_target)
     assert "cannot reach" in refused(fleet, dead).what
-    stranger = yard.host("stranger", known=False)
+    stranger = ssh_hosts.host("stranger", known=False)
     assert (
         "not known"
         in refused(fleet, replace(third.host, name="s1", jump=f"x@127.0.0.1:{stranger.port}")).what
     )
-    assert "not known" in refused(fleet, replace(stranger.host, jump=way)).what
+    assert "not known" in refused(fleet, replace(stranger.host, jump=jump_target)).what
 
 
 @pytest.mark.fault("10 a dead jump host")
 def test_error_names_dead_jump_host_not_host_behind_it(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    jump, inner = yard.host("jump"), yard.host("inner")
+    jump, inner = ssh_hosts.host("jump"), ssh_hosts.host("inner")
     user = jump.host.user
-    way = f"{user}@127.0.0.1:{jump.port}"
-    assert fleet.session(replace(inner.host, jump=way)).alive
+    jump_target = f"{user}@127.0.0.1:{jump.port}"
+    assert fleet.session(replace(inner.host, jump=jump_target)).alive
     sshd = inner.host
     mute = listener(lambda sock: None)
     for port, reason in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
@@ -207,12 +211,14 @@ def test_error_names_dead_jump_host_not_host_behind_it(
             and reason in message
         )
         assert message.count("jump host") == 1
-    message = refused(fleet, replace(sshd, name="second", jump=f"{way},{user}@127.0.0.1:1")).what
-    assert message == f"the jump host {way} cannot reach 127.0.0.1:1: Connect failed"
+    message = refused(
+        fleet, replace(sshd, name="second", jump=f"{jump_target},{user}@127.0.0.1:1")
+    ).what
+    assert message == f"the jump host {jump_target} cannot reach 127.0.0.1:1: Connect failed"
 
 
-def test_lost_connection_is_unreachable_and_reconnects(yard: Any, fleet: SshFleet) -> None:
-    sshd = yard.host("n1")
+def test_lost_connection_is_unreachable_and_reconnects(ssh_hosts: Any, fleet: SshFleet) -> None:
+    sshd = ssh_hosts.host("n1")
     session = fleet.session(sshd.host)
     with pytest.raises(HostUnreachable):
         session.run(("kill -9 $PPID; sleep 20",), timeout_s=20)
@@ -221,11 +227,11 @@ def test_lost_connection_is_unreachable_and_reconnects(yard: Any, fleet: SshFlee
 
 @pytest.mark.fault("10 a server that freezes")
 def test_keepalive_detects_frozen_server(
-    yard: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(keepalive, "EVERY_S", 0.1)
     monkeypatch.setattr(keepalive, "_thread", None)
-    session = fleet.session(yard.host("n1").host)
+    session = fleet.session(ssh_hosts.host("n1").host)
     server = int(session.run(("echo $PPID",)).stdout)
     monkeypatch.setattr(keepalive, "DEAD_AFTER_S", 1.4)
     watch = Stopwatch()
@@ -295,10 +301,10 @@ class Welcome(paramiko.ServerInterface):
 
 @pytest.mark.fault("59 an sshd that lets us in and never starts a command")
 def test_sshd_that_answers_no_request_is_given_up(
-    yard: Any, listener: Callable[..., int], fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, listener: Callable[..., int], fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(command, "START_S", 0.5)
-    good = yard.host("n1")
+    good = ssh_hosts.host("n1")
     key = paramiko.Ed25519Key(filename=str(good.config.parent / "hostkey"))
     servers: list[paramiko.Transport] = []
 
@@ -308,7 +314,7 @@ def test_sshd_that_answers_no_request_is_given_up(
         servers[-1].start_server(event=threading.Event(), server=Welcome())
 
     port = listener(serve)
-    with yard.known.open("a") as lines:
+    with ssh_hosts.known.open("a") as lines:
         lines.write(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
     session = fleet.session(replace(good.host, port=port))
     try:

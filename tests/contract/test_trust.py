@@ -20,8 +20,8 @@ from tfdeploy.operations import trust
 from tfdeploy.transport.fleet import SshFleet
 
 
-def test_new_keys_are_recorded_once_and_then_known(yard: Any) -> None:
-    new, known = yard.host("n1", known=False), yard.host("n2")
+def test_new_keys_are_recorded_once_and_then_known(ssh_hosts: Any) -> None:
+    new, known = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2")
     down = replace(known.host, name="down", port=1)
     scanned = trust.scan((new.host, known.host, down))
     assert [(scanned_host.host, scanned_host.state) for scanned_host in scanned] == [
@@ -39,23 +39,23 @@ def test_new_keys_are_recorded_once_and_then_known(yard: Any) -> None:
     with SshFleet() as fleet:
         assert fleet.session(new.host).run(("true",)).exit_code == 0
     assert subprocess.run(
-        ["ssh-keygen", "-F", f"[127.0.0.1]:{new.port}", "-f", str(yard.known)],
+        ["ssh-keygen", "-F", f"[127.0.0.1]:{new.port}", "-f", str(ssh_hosts.known)],
         capture_output=True,
         check=True,
     )
 
 
-def test_changed_key_is_shown_and_not_recorded(yard: Any) -> None:
-    sshd, other = yard.host("n1", known=False), yard.host("n2")
+def test_changed_key_is_shown_and_not_recorded(ssh_hosts: Any) -> None:
+    sshd, other = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2")
     old = (other.config.parent / "hostkey.pub").read_text().split()[1]
-    yard.known.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
+    ssh_hosts.known.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {old}\n")
     scanned = trust.scan((sshd.host,))
     assert scanned[0].state == "changed"
     assert trust.record_new_keys(scanned) == []
 
 
-def test_unknown_jump_host_is_recorded_before_hosts_behind_it(yard: Any) -> None:
-    jump, inner = yard.host("jump", known=False), yard.host("inner", known=False)
+def test_unknown_jump_host_is_recorded_before_hosts_behind_it(ssh_hosts: Any) -> None:
+    jump, inner = ssh_hosts.host("jump", known=False), ssh_hosts.host("inner", known=False)
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     first = trust.scan((host,))
     assert [scanned_host.state for scanned_host in first] == ["new", "unreachable"]
@@ -110,9 +110,9 @@ def _copy(source: socket.socket, sink: socket.socket) -> None:
 
 
 def test_scanned_key_is_recorded_and_later_key_is_refused(
-    yard: Any, start_proxy: Callable[..., int]
+    ssh_hosts: Any, start_proxy: Callable[..., int]
 ) -> None:
-    real, stranger = yard.host("n1", known=False), yard.host("n2", known=False)
+    real, stranger = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2", known=False)
     host = replace(real.host, port=start_proxy(real.port, stranger.port, real.port))
     seen = trust.scan((host,))
     trust.record_new_keys(seen)
@@ -125,16 +125,18 @@ def test_scanned_key_is_recorded_and_later_key_is_refused(
 
 
 def test_key_that_user_saw_is_recorded_if_host_changes_keys(
-    yard: Any, start_proxy: Callable[..., int]
+    ssh_hosts: Any, start_proxy: Callable[..., int]
 ) -> None:
-    sshds = [yard.host(f"n{i}", known=False) for i in range(3)]
+    sshds = [ssh_hosts.host(f"n{i}", known=False) for i in range(3)]
     host = replace(sshds[0].host, port=start_proxy(*(sshd.port for sshd in sshds)))
     trust.record_new_keys(trust.scan((host,)))
     changed = trust.find_machine((host,), "n0")
     assert changed is not None and changed.state == "changed"
     trust.replace_key(changed)
-    assert (sshds[1].config.parent / "hostkey.pub").read_text().split()[1] in yard.known.read_text()
-    assert len(yard.known.read_text().splitlines()) == 1
+    assert (sshds[1].config.parent / "hostkey.pub").read_text().split()[
+        1
+    ] in ssh_hosts.known.read_text()
+    assert len(ssh_hosts.known.read_text().splitlines()) == 1
     with SshFleet() as fleet:
         assert changed.outcome.fingerprint in refused(fleet, host).what
     with pytest.raises(HostFailed, match="meanwhile"):
@@ -142,10 +144,10 @@ def test_key_that_user_saw_is_recorded_if_host_changes_keys(
         trust.replace_key(changed)
 
 
-def test_jump_host_key_is_renewed_by_name(yard: Any) -> None:
-    jump, inner = yard.host("jump", known=False), yard.host("inner")
+def test_jump_host_key_is_renewed_by_name(ssh_hosts: Any) -> None:
+    jump, inner = ssh_hosts.host("jump", known=False), ssh_hosts.host("inner")
     wrong = (inner.config.parent / "hostkey.pub").read_text().split()[1]
-    with yard.known.open("a") as lines:
+    with ssh_hosts.known.open("a") as lines:
         lines.write(f"[127.0.0.1]:{jump.port} ssh-ed25519 {wrong}\n")
     host = replace(inner.host, jump=f"{jump.host.user}@127.0.0.1:{jump.port}")
     with SshFleet() as fleet:
@@ -160,23 +162,23 @@ def test_jump_host_key_is_renewed_by_name(yard: Any) -> None:
 
 
 def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
-    yard: Any, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first, second = yard.host("n1", known=False), yard.host("n2", known=False)
+    first, second = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2", known=False)
     # The configuration of some systems sets HashKnownHosts. In this test it is not set.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
     trust.record_new_keys(trust.scan((first.host,)))
-    assert f"[127.0.0.1]:{first.port} " in yard.known.read_text()
+    assert f"[127.0.0.1]:{first.port} " in ssh_hosts.known.read_text()
     subprocess.run(
-        ["ssh-keygen", "-q", "-H", "-f", str(yard.known)], check=True, capture_output=True
+        ["ssh-keygen", "-q", "-H", "-f", str(ssh_hosts.known)], check=True, capture_output=True
     )
     trust.record_new_keys(trust.scan((second.host,)))
-    assert str(second.port) not in yard.known.read_text()
-    yard.known.write_text("")
+    assert str(second.port) not in ssh_hosts.known.read_text()
+    ssh_hosts.known.write_text("")
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: True)
     trust.record_new_keys(trust.scan((first.host, second.host)))
-    assert "127.0.0.1" not in yard.known.read_text()
+    assert "127.0.0.1" not in ssh_hosts.known.read_text()
     assert [scanned.state for scanned in trust.scan((first.host, second.host))] == [
         "known",
         "known",
@@ -184,9 +186,9 @@ def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
 
 
 def test_old_key_in_system_file_is_named(
-    yard: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+    ssh_hosts: Any, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sshd, other = yard.host("n1", known=False), yard.host("n2")
+    sshd, other = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2")
     wrong = (other.config.parent / "hostkey.pub").read_text().split()[1]
     system = tmp_path / "system"
     system.write_text(f"[127.0.0.1]:{sshd.port} ssh-ed25519 {wrong}\n")

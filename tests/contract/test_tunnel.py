@@ -49,9 +49,9 @@ def ask(port: int, data: bytes) -> bytes:
 
 
 def test_many_connections_transfer_data_both_ways(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
-    tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
+    tunnel = fleet.session(ssh_hosts.host("n1").host).tunnel(listener(echo))
     data = [os.urandom(1 << 20) for _ in range(8)]
     got: dict[int, bytes] = {}
     askers = [
@@ -66,9 +66,9 @@ def test_many_connections_transfer_data_both_ways(
 
 
 def test_tunnel_ends_when_it_or_its_session_is_closed(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
-    session = fleet.session(yard.host("n1").host)
+    session = fleet.session(ssh_hosts.host("n1").host)
     first = session.tunnel(listener(echo))
     with socket.create_connection(("127.0.0.1", first.port), WITHIN_S) as waiting:
         waiting.settimeout(WITHIN_S)
@@ -91,9 +91,9 @@ def test_tunnel_ends_when_it_or_its_session_is_closed(
 
 
 def test_silent_connections_give_way_to_new_ones(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
-    tunnel = fleet.session(yard.host("n1").host).tunnel(listener(echo))
+    tunnel = fleet.session(ssh_hosts.host("n1").host).tunnel(listener(echo))
     with contextlib.ExitStack() as silent:
         for _ in range(MOST_CONNECTIONS):
             silent.enter_context(socket.create_connection(("127.0.0.1", tunnel.port), WITHIN_S))
@@ -101,14 +101,14 @@ def test_silent_connections_give_way_to_new_ones(
 
 
 def test_impossible_tunnels_fail_immediately(
-    yard: Any, fleet: SshFleet, listener: Callable[..., int]
+    ssh_hosts: Any, fleet: SshFleet, listener: Callable[..., int]
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed_port = server.getsockname()[1]
-    session = fleet.session(yard.host("n1").host)
+    session = fleet.session(ssh_hosts.host("n1").host)
     with pytest.raises(HostFailed, match="nothing answers"):
         session.tunnel(closed_port)
-    closed = fleet.session(yard.host("n2", "AllowTcpForwarding no").host)
+    closed = fleet.session(ssh_hosts.host("n2", "AllowTcpForwarding no").host)
     with pytest.raises(HostFailed, match="forwards no connections") as caught:
         closed.tunnel(listener(echo))
     assert "AllowTcpForwarding" in str(caught.value.next)

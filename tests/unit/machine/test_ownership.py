@@ -1,6 +1,6 @@
 """Test whether other users can change a file.
 
-The file itself counts, and each folder and link on the way to it.
+The checks cover the file itself, and each folder and link on the path to it.
 """
 
 from __future__ import annotations

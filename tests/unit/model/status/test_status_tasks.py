@@ -42,7 +42,7 @@ def test_task_without_minder_on_unreachable_host_is_lost() -> None:
         "running",
         "worker:1 on n3 lost: nobody minds it, the other hosts say",
     )
-    # The host of worker:1 now reports the task as running, which counts more than what others said.
+    # The host of worker:1 now reports the task as running. The reports of other hosts count less.
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
 
 
