@@ -46,7 +46,7 @@ def _read_flags(argv: list[str]) -> CommonFlags | None:
     before_dashes, after = _split_at_dashes(argv)
     args, unknown = parser.parse_known_args(before_dashes)
     if unknown:
-        verbs.choices.get(verb, parser).refuse_unknown(unknown, after)
+        verbs.choices.get(verb, parser).refuse_unknown(unknown, before_dashes, after)
     if getattr(args, "read", None):
         flags: CommonFlags = args.read(args, after)
         return flags

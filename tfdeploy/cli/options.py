@@ -24,6 +24,17 @@ _MIN_SIMILARITY = 0.75
 _CONSENT_FLAGS = re.compile(
     r"--(everything|force|fresh|ignore-keep|now|overwrite|renew|yes|allow-.*)\Z|-y\Z"
 )
+# Flags that users of other tools type, and ours.
+_FLAGS_OF_OTHERS = {
+    "--background": "--detach",
+    "--from-scratch": "--fresh",
+    "--hostfile": "-i",
+    "--np": "--workers",
+    "--num-workers": "--workers",
+    "--restart": "--fresh",
+    "-d": "--detach",
+    "-np": "--workers",
+}
 _VERBS_WITH_COMMAND = ("exec", "launch")
 
 
@@ -54,21 +65,25 @@ class Parser(argparse.ArgumentParser):
         )
 
     def refuse_unknown(
-        self, unknown_args: list[str], after_dashes: list[str] | None = None
+        self, unknown_args: list[str], before_dashes: list[str], after_dashes: list[str] | None
     ) -> NoReturn:
         """Raise UsageError for arguments that argparse did not recognise.
 
-        The error names the most similar flag. `after_dashes`: the arguments after `--`.
+        The error names the most similar flag. `before_dashes`, `after_dashes`: all arguments before
+        and after `--`.
         """
         verb, listed = self.prog.split()[-1], " ".join(unknown_args)
         if verb in _VERBS_WITH_COMMAND and not listed.startswith("-"):
-            command_line = f"`{self.prog} -- {shlex.join(unknown_args)}`"
+            known_args = [word for word in before_dashes[1:] if word not in unknown_args]
+            command_line = f"`{self.prog} {shlex.join([*known_args, '--', *unknown_args])}`"
             raise UsageError(
                 f"a command must follow --: {listed}", where=self.prog, next=command_line
             )
         flags = (flag for action in self._actions for flag in action.option_strings)
         suggested = [flag for flag in flags if not _CONSENT_FLAGS.match(flag)]
-        near_flag = closest_name(unknown_args[0].split("=")[0], suggested)
+        flag = unknown_args[0].split("=")[0]
+        other_name = _FLAGS_OF_OTHERS.get(flag)
+        near_flag = other_name if other_name in suggested else closest_name(flag, suggested)
         help_command = f"`{self.prog} --help`"
         hints = [f"did you mean {near_flag}? {help_command} lists them"] if near_flag else []
         if verb == "init" and not listed.startswith("-"):

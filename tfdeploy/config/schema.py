@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from tfdeploy.config.node import Node, nearest
+from tfdeploy.model.cluster import ROLES
 
 Schema = dict[str, Any]  # a JSON Schema, draft 7, whose `type` is always a list
 R = TypeVar("R", bound=Callable[[Node], Any])
@@ -79,7 +80,10 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     for name, value in node.mapping().items():
         if name not in known:
             shown = name if len(name) <= 60 else f"{name[:60]}..."
-            raise value.error(f"unknown key {shown!r}", nearest(name, known, "the keys here are"))
+            hint = nearest(name, known, "the keys here are")
+            if name in ROLES and "roles" in known:
+                hint = "indent it below `roles:`"
+            raise value.error(f"unknown key {shown!r}", hint)
         key = known[name]
         if value.kind != "nothing" and key.read is not None:
             given[key.field or name] = Given(key.read(value), value)

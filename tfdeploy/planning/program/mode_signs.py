@@ -35,7 +35,12 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
 }
 # The end of a function's name in other frameworks; all of them need mode plain.
 _OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
-_RANK_VARIABLES = ("RANK", "WORLD_SIZE")
+# Variables that a task gets, and the modes that set them.
+_VARIABLES: dict[str, tuple[Mode, ...]] = {
+    "RANK": ("plain",),
+    "WORLD_SIZE": ("plain",),
+    "TF_CONFIG": ("mirrored", "coordinator"),
+}
 
 
 @dataclass(frozen=True)
@@ -138,12 +143,18 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
     needed = {
         id(read.slice)
         for _, read in program.find(ast.Subscript)
-        if dotted_name(read.value).endswith("environ") and id(read) in certain
+        if isinstance(read.ctx, ast.Load)
+        and dotted_name(read.value).endswith("environ")
+        and id(read) in certain
     }
     for path, node in program.find(ast.Constant):
-        if node.value in _RANK_VARIABLES:
-            action = f"reads the variable {node.value}"
-            yield Sign(("plain",), action, f"{path}:{node.lineno}", certain=id(node) in needed)
+        is_needed = id(node) in needed
+        # Programs of all kinds mention TF_CONFIG, so only a certain need is a sign.
+        variable = node.value if isinstance(node.value, str) else ""
+        modes = _VARIABLES.get(variable, ()) if is_needed or variable != "TF_CONFIG" else ()
+        if modes:
+            action = f"reads the variable {variable}"
+            yield Sign(modes, action, f"{path}:{node.lineno}", certain=is_needed)
 
 
 def _client_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:

@@ -150,3 +150,12 @@ def test_required_variable_is_refused_and_optional_one_gives_note() -> None:
     assert "reads the variable RANK" in str(check_launch(optional, "async"))
     other = "import json\nrank = json.load(open('cluster.json'))['RANK']\n"
     assert "reads the variable RANK" in str(check_launch(other, "async"))
+
+
+def test_a_program_that_needs_the_cluster_as_json_is_refused_where_a_mode_does_not_set_it() -> None:
+    needed = "import json, os\ncluster = json.loads(os.environ['TF_CONFIG'])\n"
+    with pytest.raises(Refused, match=r"train\.py:2 reads the variable TF_CONFIG") as refused:
+        check_launch(needed, "plain")
+    assert "`tfdeploy launch --mode mirrored`" in str(refused.value.next)
+    assert check_launch("import os\nos.environ['TF_CONFIG'] = '{}'\n", "plain") is None
+    assert check_launch("import os\nprint(os.environ.get('TF_CONFIG'))\n", "plain") is None
