@@ -75,9 +75,9 @@ class Parser(argparse.ArgumentParser):
         verb, listed = self.prog.split()[-1], " ".join(unknown_args)
         if verb in _VERBS_WITH_COMMAND and not listed.startswith("-"):
             known_args = [word for word in before_dashes[1:] if word not in unknown_args]
-            command_line = f"`{self.prog} {shlex.join([*known_args, '--', *unknown_args])}`"
+            command_line = shlex.join([*self.prog.split(), *known_args, "--", *unknown_args])
             raise UsageError(
-                f"a command must follow --: {listed}", where=self.prog, next=command_line
+                f"a command must follow --: {listed}", where=self.prog, next=f"`{command_line}`"
             )
         flags = (flag for action in self._actions for flag in action.option_strings)
         suggested = [flag for flag in flags if not _CONSENT_FLAGS.match(flag)]
