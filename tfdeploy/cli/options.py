@@ -79,11 +79,11 @@ class Parser(argparse.ArgumentParser):
             raise UsageError(
                 f"a command must follow --: {listed}", where=self.prog, next=f"`{command_line}`"
             )
-        flags = (flag for action in self._actions for flag in action.option_strings)
+        flags = [flag for action in self._actions for flag in action.option_strings]
         suggested = [flag for flag in flags if not _CONSENT_FLAGS.match(flag)]
         flag = unknown_args[0].split("=")[0]
         other_name = _FLAGS_OF_OTHERS.get(flag)
-        near_flag = other_name if other_name in suggested else closest_name(flag, suggested)
+        near_flag = other_name if other_name in flags else closest_name(flag, suggested)
         help_command = f"`{self.prog} --help`"
         hints = [f"did you mean {near_flag}? {help_command} lists them"] if near_flag else []
         if verb == "init" and not listed.startswith("-"):
