@@ -1,4 +1,4 @@
-"""Let a program that looks up its own host in its lists of hosts find the entry of this task.
+"""Make a program find this task when it looks up its own host name in a hard-coded list of hosts.
 
 A program that calls `worker_hosts.index(socket.gethostname())` contains the names or addresses of
 its author's machines. The plan assigns one of these names or addresses to each task

@@ -1,4 +1,4 @@
-"""Replace a cluster that is written in the program by the cluster of the plan.
+"""Replace a cluster that is hard-coded in the program with the cluster from the plan.
 
 Tutorials contain `{"ps": ["localhost:2222"], "worker": [...]}`. Servers, resolvers and strategies
 all create a ClusterSpec, so every ClusterSpec is checked. If the cluster has an address that is not
@@ -6,10 +6,10 @@ in the plan, it was written for other machines and is replaced. A cluster whose 
 0, or whose jobs are all unknown to the plan, is not changed. Each change writes one line to
 standard error.
 
-A program may contain its index, or read it from a file, so that every task starts the same server:
-`Server(cluster, "worker", 0)`. This call succeeds in every task, because servers listen on all
-addresses, but the tasks then wait for tasks that nobody runs. So `choose_index` gives each server the
-index of this task.
+A program may have a hard-coded task index, or read the index from a file. Then every task starts
+the same server: `Server(cluster, "worker", 0)`. This call succeeds in every task, because servers
+listen on all addresses, but the servers then wait for peers that no task runs. So `choose_index`
+gives each server the index of this task.
 """
 
 from __future__ import annotations
@@ -80,8 +80,8 @@ def addresses_of(cluster: Cluster) -> Set[str]:
 
 
 def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
-    """Return the cluster that replaces `written`; None if the program's cluster stays. Report each
-    replacement on standard error."""
+    """Return the cluster that replaces `written`, the program's cluster. Return None if `written`
+    must not be replaced. Report each replacement on standard error."""
     addresses = addresses_of(written)
     if addresses <= addresses_of(plan) or all(address.endswith(":0") for address in addresses):
         return None
@@ -105,12 +105,12 @@ def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
 
 
 def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
-    """Return the index of the server to start: this task's own index if this task is in `job`, else
-    `index`.
+    """Return the index of the server to start: this task's own index if this task is in `job`,
+    otherwise the program's `index`.
 
-    The task is found by its address, because the program may use other names for jobs. `index` is
-    also returned unchanged for a second server of this process (a program that starts its whole
-    cluster) and for a task without an address."""
+    This task is looked up in `cluster` by its address, because the program may use other names for
+    jobs. `index` is also returned unchanged for a second server in this process (such a program
+    starts its whole cluster) and for a task without an address."""
     role, at = task.planned_task()
     own_address = plan.get(role, [])[at : at + 1]
     tasks = cluster.get(job, [])
@@ -151,8 +151,8 @@ def job_of_role(role: str) -> str:
 def _choose_server_index(
     spec: Any, server_cluster: Any, plan: Cluster, job: Any, index: Any
 ) -> Any:
-    """Return the index to use for a server of the cluster `server_cluster`. Also record the name that this
-    cluster has for each role of the plan."""
+    """Return the index to use for a server of the cluster `server_cluster`. Also record, for each
+    role of the plan, the name of its job in this cluster."""
     # A ServerDef already contains the job and the index, so the index is not changed.
     if (
         not isinstance(job, str)

@@ -1,5 +1,5 @@
-"""Let a session whose target is written in the program (`tf.Session("grpc://localhost:2222")`)
-connect to the cluster of the plan."""
+"""Connect a session to the cluster of the plan, even if its target is hard-coded in the program
+(`tf.Session("grpc://localhost:2222")`)."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Replace a TF_CONFIG that the program sets itself (`os.environ["TF_CONFIG"] = json.dumps(...)`) by
-the TF_CONFIG of the plan."""
+"""Use the TF_CONFIG of the plan, even if the program sets a TF_CONFIG of its own
+(`os.environ["TF_CONFIG"] = json.dumps(...)`)."""
 
 from __future__ import annotations
 

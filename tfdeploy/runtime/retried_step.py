@@ -65,8 +65,8 @@ def _retrying(
 ) -> Callable[..., Any]:
     """Return a function that calls `run` and repeats the call if a task rejects it as a duplicate.
 
-    `errors`: the exception classes whose message may contain MESSAGE. `retry_args`: returns the
-    arguments of a retry for the arguments of the first call."""
+    `errors`: the exception classes whose message may contain MESSAGE. `retry_args`: a function that
+    converts the arguments of the first call into those of a retry."""
 
     @functools.wraps(run)
     def run_retrying(*args: Any, **kwargs: Any) -> Any:

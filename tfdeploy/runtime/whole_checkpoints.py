@@ -1,4 +1,4 @@
-"""Let the task that saves write the whole checkpoint itself, so that no shared disk is needed.
+"""Make one process write the whole of each checkpoint, so that no shared disk is needed.
 
 The problem: a sharded Saver places its save operations on the parameter servers. So each parameter
 server writes its shard to its own disk, into a folder that exists only on the chief:

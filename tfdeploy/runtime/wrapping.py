@@ -31,11 +31,11 @@ def wrap_function(owner: Any, name: str) -> Callable[[Callable[..., Any]], None]
 
 @contextlib.contextmanager
 def report_errors(patch: str) -> Iterator[None]:
-    """End a `with` block at an error, and report the error as that of the patch. The program
-    continues."""
+    """Catch an error in the `with` block, and report that the patch named `patch` has failed. The
+    program continues after the block."""
     try:
         yield
-    except Exception as error:  # noqa: BLE001 the program continues as without the patch
+    except Exception as error:  # noqa: BLE001 the program continues without the patch
         task.print_failure(patch, error)
 
 

@@ -1,1 +1,2 @@
-"""Stores data about runs on the control machine, as a cache: the hosts hold the same data."""
+"""Cache data about runs on the control machine (where tfdeploy is called). The hosts hold the same
+data."""

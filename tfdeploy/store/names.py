@@ -1,7 +1,8 @@
-"""Remembers names of hosts, roles, tasks and runs, which shells offer when they complete a command.
+"""Remember names of hosts, roles, tasks and runs, which shells offer when they complete a command.
 
-Each file has the names of one kind that verbs last read in one folder, one name per line. Its name
-is the kind and the path of the folder with `%` for `/`. Scripts in cli/completion read the files.
+Each file has names of one kind, one per line: those that a tfdeploy command last read when it ran
+in one folder. The file's name is the kind, followed by the path of that folder with `%` instead of
+`/`. The scripts in cli/completion read these files.
 """
 
 from __future__ import annotations
@@ -24,12 +25,13 @@ MAX_FILES = 100
 def remember_names(
     root: Path, folder: Path, kind: Kind, names: Iterable[str], *, add: bool = False
 ) -> None:
-    """Store the names that were read in `folder` below the state folder `root`.
+    """Store names that a command has read while it ran in `folder`.
 
-    `add`: keep the names that are stored, after `names`. Names that could harm a terminal or look
-    like a flag are left out. A failed write is ignored.
+    `root`: the state folder, below which they are stored. `add`: True to keep the stored names of
+    this kind, after `names`. Names that could harm a terminal or look like a flag are left out. A
+    failed write is ignored.
     """
-    # Imported only here, so that verbs that remember nothing do not load it.
+    # Imported only here, so that commands that store no names do not load the module.
     from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
     path = root / FOLDER / f"{kind}{str(folder).replace('/', '%')}"
@@ -48,7 +50,7 @@ def _is_plain(name: str) -> bool:
 
 
 def _remove_oldest(folder: Path) -> None:
-    """Remove files beyond the MAX_FILES that were written last."""
+    """Remove all files except the MAX_FILES newest ones."""
     by_age = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in by_age[MAX_FILES:]:
         path.unlink()

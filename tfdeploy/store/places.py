@@ -1,7 +1,4 @@
-"""Finds and checks the folder of tfdeploy's state on the control machine.
-
-It is $XDG_STATE_HOME/tfdeploy.
-"""
+"""Find and check $XDG_STATE_HOME/tfdeploy, tfdeploy's state folder on the control machine."""
 
 from __future__ import annotations
 
@@ -35,7 +32,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
 def check_state_root(root: Path) -> None:
     """Raise Refused if another user can change the state folder.
 
-    With changed plans, that user could start other programs on other hosts.
+    By changing the stored plans, that user could make tfdeploy start other programs on the hosts.
     """
     exposure = find_folder_exposure(root)
     if exposure is None:

@@ -1,4 +1,4 @@
-"""Stores what is known of each run in a folder: its plan, its events and a list of its code files.
+"""Store each run's plan, its events and the list of its code files, in one folder for each run.
 
 A failed write returns False and raises no error, because launch and stop must also work if the home
 folder is full or read-only. A corrupt file counts as missing.
@@ -37,7 +37,7 @@ class RunStore:
 
         The list is stored only if `manifest` belongs to the code of this plan.
         """
-        # Imported only here, so that verbs that store nothing do not load it.
+        # Imported only here, so that commands that store nothing do not load the module.
         from tfdeploy.machine.private_files import make_private_folder, write_private_file
 
         folder = self.root / plan.run
@@ -52,10 +52,10 @@ class RunStore:
         return True
 
     def plan(self, run: str, job: str | None = None) -> Plan | None:
-        """Return the stored plan of the run, or None.
+        """Return the stored plan of the run, or None if there is none.
 
-        `job`: the plan must be of this job. Two jobs may use the same run id; then only the later
-        plan is stored.
+        `job`: if given, the plan must belong to this job. Two jobs may use the same run id; then
+        only the later plan is stored.
         """
         try:
             plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
@@ -72,14 +72,14 @@ class RunStore:
         return plan if job in (None, plan.job) else None
 
     def files(self, run: str) -> dict[str, CodeFile] | None:
-        """Return path -> code file of the run; None if this machine does not have the list."""
+        """Return the run's code files by path, or None if this machine does not have the list."""
         try:
             return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
     def last_code(self) -> str | None:
-        """Return the code folder of the last launched run whose folder is known, else None."""
+        """Return the code folder of the newest run for which it is known, or None."""
         for run in self.runs():
             with contextlib.suppress(OSError, ValueError):
                 return (self._folder(run) / "code").read_text()
@@ -127,7 +127,7 @@ class RunStore:
                 yield event_from_json(line)
 
     def has_ended(self, run: str) -> bool:
-        """Return whether, by the recorded events, the run has ended or its launch was undone."""
+        """Return True if a recorded event says that the run has ended or its launch was undone."""
         ended = False
         for event in self.events(run):
             if event.kind == "run":
@@ -174,7 +174,7 @@ class RunStore:
 def _own_content(path: Path) -> bytes:
     """Return the file's content. Raises PermissionError if another user owns the file.
 
-    With a plan of their own, other users could start programs on the hosts.
+    With a forged plan, another user could make tfdeploy start programs on the hosts.
     """
     with path.open("rb") as file:
         if os.fstat(file.fileno()).st_uid not in (0, os.geteuid(), path.parents[2].stat().st_uid):
@@ -185,8 +185,8 @@ def _own_content(path: Path) -> bytes:
 class Recorder:
     """Appends the events of one run to the file events.jsonl in its folder.
 
-    Samples are left out, because the hosts hold them, and so is the plan, because it has its own
-    file.
+    Samples (measurements) are not recorded, because the hosts hold them. The plan is not recorded,
+    because it has its own file.
     """
 
     def __init__(self, path: Path) -> None:

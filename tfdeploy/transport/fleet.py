@@ -30,8 +30,10 @@ PARALLEL = 32  # by default, this many hosts are served at the same time
 # All sessions stay open after use if there are enough file descriptors for them and for this many
 # threads that dial further hosts.
 ENOUGH_WORKERS = 8
-SLOW_FACTOR = 8  # with `waits`, at most SLOW_FACTOR * `parallel` hosts are served at once
-SLOW_AFTER_S = 2.0  # with `waits`, a host releases its slot after this many seconds
+# The next two apply to calls of `each` with `waits`: at most SLOW_FACTOR * `parallel` hosts are
+# served at once, and a host releases its slot after SLOW_AFTER_S seconds.
+SLOW_FACTOR = 8
+SLOW_AFTER_S = 2.0
 # Seconds. A connection attempt that failed after this time or later counts as timed out.
 TIMEOUT_S = 3.0
 # Seconds. A host that timed out is not dialled again if the next `each` begins within this time.
@@ -57,10 +59,10 @@ class SshFleet:
         """Store the settings and raise the limit of file descriptors.
 
         `operator`: user@machine, for the audit logs of the hosts.
-        `bwlimit`: bytes per second for each host. None: the inventory's `bwlimit` of the host
+        `bwlimit`: bytes per second for each host. If None, the host's `bwlimit` in the inventory
         applies.
         `on_notice`: called with (host, text), in any thread, while tfdeploy retries a host whose
-        sshd refuses connections from this machine for some time.
+        sshd temporarily refuses connections from this machine.
         """
         self.on_notice = on_notice
         self._bwlimit = bwlimit
@@ -70,7 +72,7 @@ class SshFleet:
         self._connector = Connector(self._parallel, lambda host, text: self.on_notice(host, text))
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
-        self._targets: list[Target] = []  # those of all sessions, of lost ones too
+        self._targets: list[Target] = []  # of all sessions, including lost ones
         self._last_each = (0.0, float("-inf"))  # start and end of the last `each` (monotonic)
         self._closed = False
 
@@ -89,6 +91,7 @@ class SshFleet:
         """Run `action` on every host and return the results in the order of `hosts`.
 
         `on_done` is called in the caller's thread as soon as the action on a host has ended.
+        `waits`: True if the action mostly waits for its host, so that more hosts can be served.
         `keep`: keep all sessions open afterwards, even if there are few file descriptors.
         """
         began, waiting = time.monotonic(), deque(hosts)
@@ -132,8 +135,8 @@ class SshFleet:
     def _known_timeout(self, entry: _HostEntry) -> HostUnreachable | None:
         """Return the time-out error of the host if the error is recent, else None.
 
-        The error is recent if it came in an `each` that has just ended. A verb that calls `each`
-        twice therefore waits only once for a host that does not answer.
+        The error is recent if it came in a call of `each` that has just ended. A command that calls
+        `each` twice therefore waits only once for a host that does not answer.
         """
         began, ended = self._last_each
         error, when = entry.timeout or (None, 0.0)
@@ -266,7 +269,8 @@ class _WorkSlots:
     """Limits how many hosts are served at once.
 
     A host holds a slot while the action runs on it, but not while it is dialled. `slow_after_s`: a
-    host releases its slot at the latest after this many seconds. None: at the end of the action.
+    host releases its slot at the latest after this many seconds. If None, it releases the slot only
+    at the end of the action.
     """
 
     def __init__(self, count: int, slow_after_s: float | None) -> None:

@@ -41,7 +41,7 @@ class Completed:
 
 
 class Stream(Protocol[Item_co, V]):
-    """The running answer to one verb. Iterate over it to get (item, blob) pairs.
+    """The answer to one verb, while it arrives. Iterate over it to get (item, blob) pairs.
 
     The iteration ends when the verb returns. `close` cancels the verb on the host.
     """
@@ -56,7 +56,7 @@ class Stream(Protocol[Item_co, V]):
 
 
 class AgentChannel(Protocol):
-    """The channel through which frames go to and from the agent of one host. Thread-safe."""
+    """The channel to the agent of one host. A request calls one verb of the agent. Thread-safe."""
 
     hello: Hello
     clock_skew_s: float
@@ -102,7 +102,7 @@ class RemoteCommand(Protocol):
     def join(self, pipes: Pipes, mark: bytes = b"") -> int:
         """Copy bytes between the command and the local descriptors `pipes` until the command ends.
 
-        Return the exit code. 255: the connection was lost. Output of the command up to and
+        Return the exit code, or 255 if the connection was lost. Output of the command up to and
         including `mark` is dropped.
         """
 

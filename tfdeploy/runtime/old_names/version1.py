@@ -28,7 +28,7 @@ _ABSL_FLAGS = (
     "pdb",
     "profile_file",
 )
-# Modules of TensorFlow whose names or orders of arguments were different in TensorFlow 0.x.
+# Modules of TensorFlow in which function names or the order of arguments differed in version 0.x.
 _PARTS_OF_VERSION0 = ("image", "nn", "train")
 _LEGACY = "TF_USE_LEGACY_KERAS"
 

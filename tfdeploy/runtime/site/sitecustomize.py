@@ -45,7 +45,7 @@ def _hand_on(site_folder):
 _HERE = os.path.dirname(os.path.realpath(__file__))
 try:
     _start_runtime(_HERE)
-except Exception as _error:  # noqa: BLE001 whatever it is, the user's program must start
+except Exception as _error:  # noqa: BLE001 the user's program must start after any error
     sys.stderr.write(
         "tfdeploy: the runtime is not in effect: %s: %s\n" % (type(_error).__name__, _error)
     )

@@ -75,7 +75,7 @@ class Started(NamedTuple):
     """An agent that has been started.
 
     `reader`: reads the agent's output. `unread`: the bytes that came after the agent's greeting.
-    `noise`: what the login shell printed before.
+    `noise`: what the login shell printed before the greeting.
     """
 
     reader: ChannelReader
@@ -155,7 +155,7 @@ class _Startup:
             self.noise = (self.noise + line + b" ")[:1024].lstrip()
 
     def _receive(self) -> None:
-        """Read bytes from the host. Raises an error if it is too late or the shell has ended."""
+        """Read bytes from the host. Raises if the deadline has passed or the shell has ended."""
         remaining_s = self._deadline - time.monotonic()
         received = self.reader.read(max(0.0, remaining_s))
         late = time.monotonic() >= self._deadline
@@ -224,7 +224,7 @@ _REASONS = {
 def _failure_error(text: bytes, host: str) -> TfdeployError:
     """Return the error for a line in which PROGRAM or the shell command reports a failure.
 
-    `next` of the error is always a text of tfdeploy, never a text of the host.
+    The error's `next` (the advice to the operator) comes from tfdeploy, never from the host.
     """
     reason, _, detail = text.decode("ascii", "replace").partition(" ")
     if reason in _REASONS:

@@ -56,7 +56,7 @@ class FramedChannel:
 
         `fences`: {job: number of the lock that this machine has acquired for the job on the host}.
         `by`: the operator and the command, for the host's audit log.
-        `rate`: the number of bytes per second that are sent to the host at most. 0: no limit.
+        `rate`: at most this many bytes per second are sent to the host. If 0, there is no limit.
         """
         self.hello: Hello
         self.clock_skew_s = 0.0
@@ -67,8 +67,8 @@ class FramedChannel:
         self._sending = threading.Lock()
         self._ids = itertools.count(1)
         self._answers: dict[int, Reply] = {}
-        # Number of calls that wait for an answer. While it is not 0, a slow stream must not stop
-        # the reader.
+        # Number of calls that wait for an answer. While any call waits, a slow stream must not stop
+        # the reader thread.
         self._calls = 0
         self._lost: TfdeployError | None = None
         self._locked = False
@@ -150,7 +150,7 @@ class FramedChannel:
         self._reader.wake()
 
     def _with_common_args(self, args: Args | None) -> Args:
-        """Return `args` with the operator and with the number of the job's lock, if it is held.
+        """Add to `args` the operator and, if this machine holds the job's lock, the lock's number.
 
         The host knows which verbs need these two arguments.
         """
@@ -197,9 +197,9 @@ class FramedChannel:
     def _slices(self, parts: tuple[bytes, bytes]) -> Iterator[bytes]:
         """Cut the data into slices of at most SLICE_BYTES, or fewer if the rate is limited.
 
-        A slice is at most what the rate allows in BURST_S seconds. The host therefore receives
-        something long before SILENCE_S, after which a silent agent ends itself. Slices are small
-        because paramiko copies the rest of a slice for each packet that it sends.
+        An agent that receives nothing for SILENCE_S seconds ends its session. To prevent this, a
+        slice is at most what the rate allows in BURST_S seconds, which is much less. SLICE_BYTES is
+        small because paramiko copies the rest of a slice for each packet that it sends.
         """
         step = min(SLICE_BYTES, int(self._rate * BURST_S) or SLICE_BYTES)
         return (data[start : start + step] for data in parts for start in range(0, len(data), step))

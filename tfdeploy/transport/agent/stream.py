@@ -208,8 +208,8 @@ def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
 def agent_error(failure: Failure, host: str) -> AgentError:
     """Return the AgentError for a failure that the agent reported.
 
-    The agent's text is quoted after the host's name. `next` of the error is a text of tfdeploy
-    (model/advice.py), never a text of the host.
+    The agent's text is quoted after the host's name. The error's `next` (the advice to the
+    operator) comes from tfdeploy (model/advice.py), never from the host.
     """
     where = " ".join((failure.where or "").split())
     return AgentError(

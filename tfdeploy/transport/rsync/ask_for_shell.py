@@ -1,9 +1,9 @@
-"""Ask tfdeploy to run the remote command of an rsync, which runs this file as its remote shell.
+"""Ask tfdeploy to run rsync's command on the host. rsync runs this file as its remote shell (`-e`).
 
     python -S -E ask_for_shell.py DESCRIPTOR host remote command
 
-This program sends rsync's pipes to tfdeploy over the socket DESCRIPTOR. Therefore it need not copy
-the bytes of the transfer itself.
+This program sends rsync's pipes to tfdeploy over the socket DESCRIPTOR. Therefore the program need
+not copy the bytes of the transfer itself.
 """
 
 import socket

@@ -1,4 +1,4 @@
-"""Run a program that may write only below one folder, and read only there and the system's files.
+"""Run a program so that it can write only below one folder, and read only this and system files.
 
 This file is a program of its own, which imports only the standard library:
 
@@ -69,9 +69,9 @@ _CALLS = {
 
 
 def version() -> int:
-    """Return the kernel's version of Landlock. 0: Landlock is missing or switched off."""
+    """Return the kernel's version of Landlock, or 0 if Landlock is missing or switched off."""
     if sys.platform != "linux":
-        return 0  # the numbers of system calls are those of Linux
+        return 0  # the numbers of system calls in this file are valid only on Linux
     return max(
         0,
         int(_libc().syscall(_CREATE_RULESET, None, ctypes.c_size_t(0), ctypes.c_uint32(_VERSION))),

@@ -26,7 +26,7 @@ def remote_shell_command(fd: int) -> tuple[str, ...]:
 
 
 def confining_command(folder: str) -> list[str]:
-    """Return the words that, put before a command, allow the command to write only to `folder`."""
+    """Return the words to put before a command so that it can write only below `folder`."""
     programs = (sys.executable, shutil.which("rsync") or "rsync", ask_for_shell.__file__)
     readable = {
         os.path.dirname(os.__file__),
@@ -37,7 +37,7 @@ def confining_command(folder: str) -> list[str]:
 
 
 def rsync_environment() -> dict[str, str]:
-    """Return the environment for rsync: PATH and few other variables.
+    """Return the environment for rsync: PATH and a few other variables.
 
     The user's other variables may contain secrets, and the addresses of agents such as ssh-agent.
     """
@@ -67,7 +67,8 @@ def describe_gap() -> str | None:
 def can_confine() -> bool:
     """True if Python and rsync can run confined on this machine.
 
-    Programs that are installed in unusual places may be unable to read their own files.
+    A program that is installed in an unusual place may be unable to read its own files if it runs
+    confined.
     """
     if not confined.version():
         return False

@@ -10,11 +10,11 @@ from pathlib import Path
 
 # Checked on 2026-11-24: this is the first version without the known vulnerabilities.
 MENDED = (3, 5, 0)
-# Through this vulnerability, a host writes to the memory of this machine.
+# Through this vulnerability, a host can write to the memory of rsync on this machine.
 _NAMED = b"CVE-2026-70458"
 _CHANGELOGS = ("changelog.Debian.gz", "changelog.gz")
 _DOCS = Path("/usr/share/doc/rsync")
-_QUERY_S = 10.0  # seconds after which a program that is run here is killed
+_QUERY_S = 10.0  # seconds after which a program that this module runs is killed
 
 
 @lru_cache(maxsize=1)

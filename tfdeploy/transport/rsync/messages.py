@@ -63,8 +63,8 @@ def explain(
 ) -> TfdeployError:
     """Return the error that describes a failed rsync.
 
-    `root`: the source folder. `into`: the local destination of a pull; None: the transfer is a
-    push.
+    `root`: the source folder. `into`: the local destination of a pull. If `into` is None, the
+    transfer is a push.
     """
     host = target.name or target.where
     line = printable_line((_error_lines(stderr) or [stderr])[0])

@@ -106,7 +106,7 @@ class RsyncProcess:
         return SshCommand(ssh_argv(self.target), _environment(), line)
 
     def _start(self, shell: RemoteShell) -> subprocess.Popen[bytes]:
-        """Start rsync. If possible, it is confined to the folder `only_into` of the call."""
+        """Start rsync. If `only_into` is set and the kernel can confine rsync, confine it."""
         folder = self.only_into
         program, *options = self.argv
         # rsync expects the limit in KiB per second.
@@ -135,7 +135,10 @@ class RsyncProcess:
     def _communicate(
         self, process: subprocess.Popen[bytes], until_connected: contextlib.ExitStack
     ) -> None:
-        """Read all output. At the first output, ssh is connected, so the slot is released."""
+        """Read all output. At the first output, ssh is connected, so close `until_connected`.
+
+        This releases the slot that limits how many ssh connections are opened at once.
+        """
         threads = [start_thread(work, process) for work in (self._send_names, self._read_stderr)]
         assert process.stdout is not None
         unfinished = b""
@@ -203,7 +206,7 @@ def transfer(settings: RsyncProcess) -> RsyncProcess:
     """Run rsync with these settings, with retries. Return the last run. Raises Interrupted.
 
     The transfer is retried while sshd closes the connection before login. If output of the login
-    shell disturbed rsync, the transfer is retried once, and then this output is dropped.
+    shell disturbed rsync, the transfer is retried once, and the retry drops this output.
     """
     drops_noise = False
     # ssh does not show why sshd closed the connection, so the retries are those of HELD_OFF in

@@ -34,7 +34,7 @@ class RemoteShell:
         """Create the sockets.
 
         `start`: a function that starts a command line on the host. `mark`: what that command prints
-        after everything that the login shell prints. b"": the command prints no mark.
+        first, after any output of the login shell. If b"", the command prints no mark.
         """
         self._start, self._mark = start, mark
         self._ours, self.theirs = socket.socketpair()
@@ -55,7 +55,7 @@ class RemoteShell:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End the remote command. rsync must have ended before."""
+        """End the remote command. rsync must already have ended."""
         with self._lock:
             self._closed = True
             command = self._command
@@ -76,7 +76,7 @@ class RemoteShell:
             for pipe in pipes:
                 # rsync makes its pipes non-blocking, also for this process.
                 os.set_blocking(pipe, True)
-            # rsync starts its server on the host `target`.
+            # A valid request starts rsync's server. `target` is the host name that rsync was given.
             if command[0] == "target" and "--server" in command and len(pipes) == PIPES:
                 self._run(" ".join(command[1:]), (pipes[0], pipes[1], pipes[2]))
             else:

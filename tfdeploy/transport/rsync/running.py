@@ -37,7 +37,8 @@ def remove(process: subprocess.Popen[bytes]) -> bool:
 def end_transfers(targets: Collection[Target]) -> None:
     """End the rsync processes of these targets, with their child processes.
 
-    An equal target may belong to another fleet of this process, whose transfers go on.
+    Targets are compared by identity. An equal target may belong to another fleet of this process,
+    whose transfers must continue.
     """
     target_ids = {id(target) for target in targets}
     with _lock:

@@ -43,8 +43,8 @@ def push(
     """Send a tree, or some of its files, to the host. Return the bytes sent over the network.
 
     `names`: relative paths of files and links below `source_root`. These are sent even if the
-    host's files have the same size and time. None: the whole tree, compared by size and time, or by
-    content if `anew`.
+    host's files have the same size and time. If `names` is None, all files of the tree are sent
+    that differ from the host's in size or time (with `anew`: in content).
     `on_progress(bytes done, total or None)`: called while bytes are sent.
     `session`: carries the bytes if `total_bytes` is less than SESSION_BYTES. Otherwise a new ssh
     carries them.
@@ -84,12 +84,12 @@ def pull(
     `max_bytes`, `max_s`: most bytes and most seconds; a transfer that exceeds one of them is ended.
     `session`, `total_bytes`, `on_progress`: see `push`.
 
-    Links are not copied, because later files could leave the folder through them. Modes and times
-    are set as in `push`. A file that this machine has with the same size and time is not sent
-    again. An interrupted file is kept and resumed by the next transfer. A name that no longer
-    exists is no error, because the caller checks the result. Raises Refused (a name that leads out
-    of the folder, no rsync), HostFailed (too much, too slow, unreadable, local disk full),
-    HostUnreachable, Interrupted.
+    Links are not copied, because rsync could write a later file through a link to a place outside
+    the folder. Modes and times are set as in `push`. A file that this machine has with the same
+    size and time is not sent again. An interrupted file is kept and resumed by the next transfer. A
+    name that no longer exists is no error, because the caller checks the result. Raises Refused (a
+    name that leads out of the folder, no rsync), HostFailed (too much, too slow, unreadable, local
+    disk full), HostUnreachable, Interrupted.
     """
     _check_local()
     for name in names or ():
@@ -124,7 +124,7 @@ def pull(
 
 
 def _start(session: Session | None, total_bytes: int) -> Start | None:
-    """Return a function that starts a command over the session. None: a new ssh is to start it."""
+    """Return a function that starts a command over the session, or None to start it with ssh."""
     return session.start if session is not None and total_bytes < SESSION_BYTES else None
 
 

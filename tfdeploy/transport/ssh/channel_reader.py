@@ -12,7 +12,7 @@ BROKEN = (paramiko.SSHException, OSError, EOFError)
 
 
 class _Wake:
-    """The event that the pipes of stdout and stderr in paramiko both set.
+    """An event that paramiko sets when its pipe of stdout or its pipe of stderr gets data.
 
     A pipe also calls `clear` when it is empty. This call does nothing here, because the other pipe
     may hold data.
@@ -40,8 +40,8 @@ class ChannelReader:
     def read(self, timeout_s: float | None) -> tuple[bytes, bytes] | None:
         """Return the new bytes of (stdout, stderr), or None if both streams have ended.
 
-        If no byte came within `timeout_s` seconds, both values are empty. `timeout_s` None: no
-        time-out.
+        If no byte came within `timeout_s` seconds, both values are empty. If `timeout_s` is None,
+        there is no time-out.
         """
         out, err, ended = self._receive()
         if not out and not err and not ended:

@@ -53,7 +53,7 @@ SILENT = Closing(
     cause="{place} closes connections before the handshake (MaxStartups, or its address rules)",
     remedy="`ssh -v {login}`",
 )
-# The server may also have closed a connection behind the ProxyCommand, so this is retried too.
+# sshd may have closed the connection that the ProxyCommand opened, so this case is retried too.
 PROXY_FAILED = Closing(
     patience_s=8.0,
     cause="the ProxyCommand for {place} {failure}",
@@ -86,7 +86,7 @@ _WITH_SENTENCE = (HELD_OFF, CROWDED)
 def before_login(greeting: bytes) -> Closing | None:
     """Return how sshd closed a connection before the key exchange was complete.
 
-    `greeting`: the first bytes received. The result is None if they do not come from an SSH server.
+    `greeting`: the first bytes received. Returns None if these are not from an SSH server.
     """
     for closing in _WITH_SENTENCE:
         if closing.sentence in greeting:

@@ -52,7 +52,7 @@ def no_notice(host: str, text: str) -> None:
 
 
 class _Packetizer(paramiko.packet.Packetizer):
-    """A packetizer without a timer thread for the handshake, which connect_timeout.py covers."""
+    """A packetizer that starts no timer thread: connect_timeout.py limits the handshake instead."""
 
     def start_handshake(self, timeout: float) -> None:
         pass
@@ -61,7 +61,7 @@ class _Packetizer(paramiko.packet.Packetizer):
 class _Transport(paramiko.Transport):
     """paramiko's transport with the settings of tfdeploy."""
 
-    login_key = ""  # fingerprint of the accepted key
+    login_key = ""  # fingerprint of the user's key that the server accepted
     disconnect_text = ""  # text of the message with which the server disconnected
     # Seconds between two checks of a waiting thread. By default, paramiko checks 10 times a second.
     # When a Link is closed, the thread that reads from it wakes up, so rare checks suffice.
@@ -80,10 +80,11 @@ class _Transport(paramiko.Transport):
 
 
 class Connector:
-    """Opens the connections of one fleet, which share jump hosts. Limits the handshakes at once.
+    """Opens the connections of one fleet. Limits how many handshakes run at the same time.
 
-    Thread-safe. `on_notice`: called with (host, text), in any thread, while tfdeploy retries a host
-    whose sshd refuses connections from this machine for some time.
+    The connections share the connections to jump hosts. Thread-safe. `on_notice`: called with
+    (host, text), in any thread, while tfdeploy retries a host whose sshd temporarily refuses
+    connections from this machine.
     """
 
     def __init__(self, handshakes: int = HANDSHAKES, on_notice: OnNotice = no_notice) -> None:
