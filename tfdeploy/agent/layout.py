@@ -123,8 +123,8 @@ def host_dir(workdir: str, job: str, run: str, host: str) -> str:
 
 def parts_dir(workdir: str, job: str, run: str, host: str, name: str) -> str:
     """Return the folder that contains the parts of a data set with `split`. For each part that a
-    task of this host reads, it has an entry with the part's number as its name. For tasks that read
-    no part, it has the entry NO_PART."""
+    task of this host reads, the folder has an entry with the part's number as its name. For tasks
+    that read no part, the folder has the entry NO_PART."""
     return os.path.join(host_dir(workdir, job, run, host), "parts", name)
 
 

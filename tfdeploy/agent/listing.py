@@ -41,7 +41,7 @@ class Row(NamedTuple):
     size: int  # size of a file in bytes; 0 for links and folders
     mtime_ns: int
     mode: int  # permission bits
-    target: bytes = b""  # of a link
+    target: bytes = b""  # the path to which a link points
     # index of an earlier row that is the same file (a hard link), or NOT_LINKED
     same_as: int = NOT_LINKED
     # how many bytes the content occupies on the disk; not more than `size`
@@ -129,10 +129,10 @@ class Listing:
             self.total_bytes += row.size if row.same_as == NOT_LINKED else 0
 
     def select_files(self, file_bitmap: "bytes | bytearray") -> "Tuple[Listing, array[int]]":
-        """Return (a listing of the files in the bitmap `file_bitmap`, the indices that its rows
-        have in this listing). The new listing also contains the hard links to these files, and all
-        links and folders. All folders are needed in a part of a data set, because programs take the
-        names of classes from them."""
+        """Return (new listing, indices). The new listing contains the files that are marked in
+        `file_bitmap`, the hard links to these files, and all links and folders. `indices`: for each
+        row of the new listing, its index in this listing. Each part of a data set needs all
+        folders, because programs take the names of classes from the folders."""
         chosen, rows, new_indices = Listing(), array("Q"), {}
         linked = set(self._same.values())
         for index, row in enumerate(self):
@@ -282,9 +282,10 @@ def _parse_targets(kinds: bytearray, body: bytes) -> Dict[int, bytes]:
 
 
 def _check_rows(listing: Listing) -> None:
-    """Check all rows, and compute the totals of the listing. Raises BadListing if a path leads out
-    of the folder or is not sorted after the path before it, so that no path occurs twice."""
-    # The path of the row before; a folder's path ends with "/".
+    """Check all rows, and compute the totals of the listing. Raises BadListing, for example if a
+    path leads out of the folder. Each path must be sorted after the previous path, so no path can
+    occur twice."""
+    # The path of the previous row, with "/" at its end if that row is a folder.
     before = b""
     for index, row in enumerate(listing):
         if row.kind not in (FILE, LINK, FOLDER) or row.size > 1 << 62:
@@ -303,7 +304,7 @@ def _check_rows(listing: Listing) -> None:
             raise BadListing("row %d leads out of the folder" % index)
         if before and sort_key(row.path) <= sort_key(before):
             raise BadListing("row %d is not sorted after the row before" % index)
-        # In this order, the row before is in the same folder or is the folder itself.
+        # In this order, the previous row is the folder that contains this row, or is inside it.
         parent, slash, _ = row.path.rpartition(b"/")
         if not before.startswith(parent + slash):
             raise BadListing("row %d is in no folder of the listing" % index)

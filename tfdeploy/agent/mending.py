@@ -58,7 +58,7 @@ def _choose_advice(
         # After the user has removed this folder, the next session installs the agent again.
         agent = "/".join([workdir] + within)
         return ("remove_agent", {"agent": agent}) if is_own else _advise_set_aside(agent)
-    # Others need a folder such as /tmp, which has the sticky bit, as it is.
+    # A folder with the sticky bit, such as /tmp, must keep its mode, because other users need it.
     if stat.S_ISDIR(about.st_mode) and is_own and not about.st_mode & stat.S_ISVTX:
         return "close_folder", {"path": path}
     if is_above:

@@ -1,5 +1,5 @@
-"""Read metrics from the output of a program, by the regular expressions of the job and in the forms
-that Keras prints. Pure. The hosts and the control machine use the same code.
+"""Read metrics from the output of a program. Metrics are found by the regular expressions of the
+job, and in the forms that Keras prints. Pure. The hosts and the control machine use the same code.
 
 Messages of TensorFlow's C++ code are recognised by their prefix and ignored, because a line such as
 "Step 65783289095256262 cancelled" contains a random id. Messages of Python's logging belong to the
@@ -73,7 +73,8 @@ def strip_cpp_message(line: str) -> str:
 
 
 def last_bar_state(line: str) -> str:
-    """If a program redraws a progress bar with carriage returns, return its last state."""
+    """Return the last state of a progress bar that a program redraws with carriage returns. Return
+    any other line unchanged."""
     if "\r" not in line:
         return line
     line = line.rstrip("\r\x08")
@@ -99,8 +100,8 @@ def _parse_number_or_nan(text: Optional[str]) -> Optional[float]:
 
 
 def texts_to_match(lines: Iterable[str]) -> List[str]:
-    """Return the text of each line in which metrics are searched: what the program itself has
-    printed, at most MATCHED_CHARS characters. If a number crosses this limit, it is left out."""
+    """Return, for each line, the part in which metrics are searched: what the program itself has
+    printed, at most MATCHED_CHARS characters. A number that crosses this limit is left out."""
     return [strip_cpp_message(_shortened(last_bar_state(line))) for line in lines]
 
 
@@ -117,9 +118,9 @@ def find_metric(
     is_possible: Callable[[str, float], bool],
     metrics: Found,
 ) -> None:
-    """Add the newest number that the pattern finds to `metrics`. If Keras has printed this metric
-    in the same line or in an older one, its number is replaced. `is_possible(metric, number)`
-    returns False if the number cannot be a value of the metric."""
+    """Add the newest number that the pattern finds to `metrics`. `texts`: the newest line first. A
+    number that Keras has printed for this metric is replaced, unless it is in a newer line.
+    `is_possible(metric, number)` returns False if the number cannot be a value of the metric."""
     for line, text in enumerate(texts):
         value = _parse_number_or_nan(search(pattern, text)) if text else None
         if value is not None and is_possible(name, value):

@@ -21,7 +21,7 @@ def write_bytes(path: str, content: bytes, *, durable: bool = False) -> None:
     is raised.
 
     `durable`: call fsync before the rename. Without it, a file may have its new name but no content
-    after a power cut (XFS). A caller that must not wait for the disk cannot use it.
+    after a power cut (XFS). A caller that must not wait for the disk must not set `durable`.
     """
     folder, name = os.path.split(path)
     temporary = os.path.join(folder, ".%s.%s.tmp" % (name[:200], os.urandom(6).hex()))
@@ -94,8 +94,8 @@ def read_json(path: str) -> Optional[Unchecked]:
 
 def append_line(path: str, obj: Any, *, after_torn_line: bool = False) -> None:
     """Append `obj` as one line of JSON. The line is appended completely or not at all. Each file
-    has only one writer. `after_torn_line`: True if the file ends with an incomplete line, which is
-    ended first. Raises OSError."""
+    has only one writer. `after_torn_line`: True if the file ends with an incomplete line; a newline
+    is then written first. Raises OSError."""
     line = b"\n" * after_torn_line + json_text.encode(obj) + b"\n"
     fd = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     try:

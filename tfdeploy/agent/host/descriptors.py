@@ -1,5 +1,6 @@
-"""Pass sockets from one process of the agent to the next. These sockets keep the ports of a run
-closed to strangers. The environment variable VARIABLE lists them as "PORT=FD,..."."""
+"""Pass sockets from one process of the agent to the next. With these sockets, the agent closes the
+ports of a run to everything outside the run (host/network/guarded_ports.py). The environment
+variable VARIABLE lists the sockets as "PORT=FD,..."."""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ VARIABLE = "TFDEPLOY_DESCRIPTORS"
 
 def pass_to_child(listening: Mapping[int, int]) -> Dict[str, Any]:
     """Return the arguments of Popen that pass the sockets to a child process. `listening`: port ->
-    descriptor of the socket. The child reads the descriptors with `inherited_descriptors`. If there
-    are no sockets, there are no arguments."""
+    descriptor of the socket. The child reads the descriptors with `inherited_descriptors`. Return
+    {} if there are no sockets."""
     if not listening:
         return {}
     value = ",".join("%d=%d" % pair for pair in listening.items())
@@ -21,8 +22,8 @@ def pass_to_child(listening: Mapping[int, int]) -> Dict[str, Any]:
 
 
 def inherited_descriptors() -> Dict[int, int]:
-    """Return port -> descriptor, for the inherited sockets that are open. From now on, child
-    processes inherit these sockets only if `pass_to_child` passes them."""
+    """Return port -> descriptor, for the sockets that this process has inherited and that are open.
+    From now on, child processes inherit them only if `pass_to_child` passes them."""
     descriptors = {}
     for each in os.environ.pop(VARIABLE, "").split(","):
         port, _, descriptor = each.partition("=")

@@ -14,8 +14,8 @@ MOST_FREE = (1 << 63) - 1
 
 
 class FreeSpace(NamedTuple):
-    """The space left on a disk. The details of errors contain it too. `free_inodes`: None if the
-    file system has no fixed number of inodes."""
+    """The space left on a disk. The details of a `disk` error contain the same fields.
+    `free_inodes` is None if the file system has no fixed number of inodes."""
 
     free_bytes: int
     free_inodes: Optional[int]
@@ -37,8 +37,8 @@ def free_space(path: str) -> FreeSpace:
 def require_space(
     folder: str, purpose: str, needed_bytes: int, *, needed_inodes: int = 0, reserve: int = 0
 ) -> None:
-    """Raise VerbError with the code `disk` if the disk has no space for `purpose`. `reserve`: how
-    many bytes must stay free."""
+    """Raise VerbError with the code `disk` if the disk of `folder` has too little space. `purpose`:
+    what the space is needed for, in words. `reserve`: how many bytes must stay free."""
     free = free_space(folder)
     free = free._replace(free_bytes=max(0, free.free_bytes - reserve))
     for unit, advice, needed, available in (

@@ -40,8 +40,8 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
 
 
 def flush_path(path: str) -> None:
-    """Flush one file, or a folder itself, so that names that were created, changed or removed in it
-    are on the disk. Does nothing if it does not exist. Raises OSError."""
+    """Flush one file or one folder. Flushing a folder writes to the disk which names were created,
+    changed or removed in it. Does nothing if `path` does not exist. Raises OSError."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
     except FileNotFoundError:
@@ -53,8 +53,8 @@ def flush_path(path: str) -> None:
 
 
 def _flush_file_system(root: str) -> bool:
-    """Flush the whole file system that contains `root`. Return False if this system has no such
-    call, or if the call fails."""
+    """Flush the whole file system that contains `root`. Return False if the C library has no
+    `syncfs`, or if the call fails."""
     import ctypes
 
     folder = os.open(root, os.O_RDONLY)

@@ -35,8 +35,8 @@ class Watcher:
 
     def wait(self, cancelled: threading.Event) -> None:
         """Wait until something has changed since the last return, but at most SLICE_S seconds. The
-        first call begins to watch the folders and returns at once, so that the caller reads the
-        files once after that."""
+        first call begins to watch the folders and returns at once. The caller then reads the files
+        once, to see the changes from the time before."""
         if self._poll is None:
             self._poll, self._descriptor = select.poll(), _open_watch(self._folders, self._mask)
             if self._descriptor is not None:

@@ -1,7 +1,7 @@
 """Start the programs that tell what is installed on a host: the user's Python interpreter,
 nvidia-smi and rsync. They run at the same time, and their answers are read later.
 
-The time and the size of an answer are limited. No form of an answer causes an error.
+The time and the size of an answer are limited. An unexpected answer raises no exception.
 """
 
 from __future__ import annotations
@@ -152,8 +152,8 @@ def start_rsync() -> StartedProgram:
 
 
 def find_uv() -> Optional[str]:
-    """Return the path of uv, or None. The folders into which its installer writes are searched too,
-    because they may not be on PATH in a session that reads no profile."""
+    """Return the path of uv, or None. The folders into which uv's installer writes are searched
+    too, because they may not be on PATH in a session that reads no profile."""
     return next(filter(None, map(find_program, UV_PATHS)), None)
 
 

@@ -91,6 +91,6 @@ def folder_space(path: str) -> Optional[Answer]:
 
 
 def temporary_folder() -> str:
-    """Return the folder in which programs of this user create temporary files. Nothing guarantees
-    that they can use it."""
+    """Return the folder in which programs of this user create temporary files. The folder may be
+    missing or not writable."""
     return next(filter(None, map(os.environ.get, ("TMPDIR", "TEMP", "TMP"))), "/tmp")

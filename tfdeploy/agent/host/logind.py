@@ -61,7 +61,7 @@ def _is_killing_user(user: str, settings: Dict[str, str]) -> bool:
 
 def _is_in_session() -> bool:
     """Return True if this process is in the scope of a logind session. With `UsePAM no` in
-    sshd_config, it is in none."""
+    sshd_config, an SSH session is in no such scope."""
     try:
         with open("/proc/self/cgroup") as groups:
             return any("/session-" in line for line in groups)

@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _KTHREADD = 2
 _TICKS_S = float(os.sysconf("SC_CLK_TCK"))
 _PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
-# Limits the wait for the environment of a process in the middle of exec, which on a busy host may
-# wait long for a CPU.
+# Limits the wait for the environment of a process that is in the middle of exec. On a busy host,
+# such a process may wait long for a CPU.
 _EXEC_TIMEOUT_S = 0.2
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -127,8 +127,8 @@ def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     """Return the pids of this user's living processes whose environment contains all variables in
     `markers`. Raises ValueError if `markers` is empty.
 
-    Processes of other users are not returned, even if this user is root and could read them. If a
-    process of a task has changed its user, it is found as a descendant of its supervisor instead.
+    Processes of other users are not returned, even if this user is root and could read them. So a
+    task's process that has changed its user must be found as a descendant of the task's supervisor.
     """
     if not markers:
         raise ValueError("no markers: that would be everyone")
@@ -150,8 +150,8 @@ def _is_own(pid: int) -> bool:
 
 
 def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
-    """Return the process's environment as soon as /proc shows it. Return an empty one if the
-    process has none, or if /proc does not show it before the deadline.
+    """Return the process's environment as soon as /proc shows it. Return {} if the process has an
+    empty environment, or if /proc does not show the environment before the deadline.
 
     In the middle of exec, /proc shows neither the environment nor the command line of a process for
     a moment. The command line may be read before an exec, and the environment during it. So an
@@ -172,8 +172,8 @@ def _await_environment(process: Entry, deadline: float) -> Dict[str, str]:
 
 
 def await_command_line(process: Entry) -> Optional[bytes]:
-    """Return the process's command line as soon as /proc shows it. Return an empty one if /proc
-    shows none within _EXEC_TIMEOUT_S, and None if the process has ended."""
+    """Return the process's command line as soon as /proc shows it. Return b"" if /proc shows none
+    within _EXEC_TIMEOUT_S, and None if the process has ended."""
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     while True:
         shown, now = read_command_line(process.pid), read_entry(process.pid)
@@ -227,14 +227,14 @@ def send_signals(pids: Iterable[int], table: Dict[int, Entry], signum: int) -> N
 
 
 def become_subreaper(wanted: bool = True) -> None:
-    """From now on, orphans among this process's descendants become its children, even if they have
-    their own session. `wanted` False: turn this off."""
+    """Make orphans among this process's descendants become its children, even if they have their
+    own session. If `wanted` is False, turn this off again."""
     _libc.prctl(_PR_SET_CHILD_SUBREAPER, int(wanted), 0, 0, 0)
 
 
 def die_with_parent(parent: int) -> None:
-    """From now on, the kernel sends SIGKILL to this process when its parent dies. Called in a child
-    between fork and exec. `parent`: the pid of the parent."""
+    """Make the kernel send SIGKILL to this process when its parent dies. Called in a child between
+    fork and exec. `parent`: the pid of the parent."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
         os.kill(os.getpid(), signal.SIGKILL)

@@ -73,9 +73,9 @@ def _list_children(folder: str, about: os.stat_result) -> List[Tuple[str, os.sta
 
 
 def set_aside(path: str, folder: str = "") -> Optional[str]:
-    """Rename `path` to a hidden name, in the same folder or in `folder`. If its removal is
-    interrupted later, nothing is left that looks complete. Return the new path. Return None if
-    `path` no longer exists, for example because another host that shares the workdir has removed
+    """Rename `path` to a hidden name, in the same folder or in `folder`. After that, an interrupted
+    removal cannot leave an incomplete folder under the old name. Return the new path. Return None
+    if `path` no longer exists, for example because another host that shares the workdir has removed
     it. Raises OSError."""
     name = "%s%s-%s" % (GONE, os.path.basename(path).lstrip(".")[:100], os.urandom(6).hex())
     aside = os.path.join(folder or os.path.dirname(path), name)

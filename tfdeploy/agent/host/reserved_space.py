@@ -49,7 +49,7 @@ def write_json(path: str, obj: Any, *, durable: bool = False) -> None:
 
 def append_line(path: str, obj: Any, *, after_torn_line: bool = False) -> None:
     """Append a line as atomic.append_line does. If the disk is full, the reserve of the journal is
-    removed, which helps only once. Raises OSError."""
+    removed to make space; this is possible only once. Raises OSError."""
     try:
         atomic.append_line(path, obj, after_torn_line=after_torn_line)
     except OSError as error:
@@ -101,8 +101,8 @@ def _open_reserve(path: str) -> Optional[int]:
 
 
 def _swap_names(path: str, size: int) -> None:
-    """Swap the names of the two files by renaming each. Then fill the new reserve with blanks, as
-    far as it needs no new block for that."""
+    """Swap the names of the file and its reserve by renaming both. Then fill the new reserve with
+    blanks up to `size`, but only as far as its last block has space, because no block is free."""
     try:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)

@@ -62,7 +62,8 @@ class LogWriter:
         self._fds: Optional[Tuple[int, int]] = None
         self._log_bytes = self._index_bytes = 0
         self._last: Optional[Record] = None
-        self._checked_at = 0.0  # when the log's file was last looked for, in UTC seconds
+        # When the writer last checked that its files still exist, in UTC seconds.
+        self._checked_at = 0.0
         try:
             self._resume_segment()
         except OSError:

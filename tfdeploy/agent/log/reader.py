@@ -50,8 +50,8 @@ class Segment:
         return Record(*RECORD.unpack(os.pread(self.index, RECORD.size, position * RECORD.size)))
 
     def count_records(self, is_before: Callable[[Record], bool]) -> int:
-        """Return how many records at the beginning of the index are `is_before`. No record after
-        them may be `is_before`."""
+        """Return for how many records at the beginning of the index `is_before` is true. It must be
+        false for all later records, because the search is binary."""
         low, high = 0, self.count
         while low < high:
             middle = (low + high) // 2
@@ -117,8 +117,8 @@ class LogReader:
         """Return the next piece, of up to `limit` bytes, or None if there is nothing to read
         now."""
         piece = self._next_piece(limit)
-        # If the log was rotated, this segment no longer grows. Its rest is read first, and then the
-        # next segment.
+        # If the log was rotated, this segment no longer grows. The rest of this segment is read
+        # first, and then the next segment.
         if piece is None and self._is_superseded():
             piece = self._next_piece(limit)
             if piece is None and self._open_segment_at_offset():
@@ -188,7 +188,7 @@ class LogReader:
         return piece
 
     def _records_until(self, segment: Segment, end: int, known_end: int) -> List[List[float]]:
-        """Return the records of the bytes from `self.offset` to `end`, in the form of
+        """Return the records that describe the bytes from `self.offset` to `end`, in the form of
         Piece.records. `known_end`: as in _read_index."""
         described: List[List[float]] = []
         while True:
@@ -206,8 +206,9 @@ class LogReader:
                 return described
 
     def _read_index(self, segment: Segment, known_end: int) -> bool:
-        """Read more records from the index. Return False if there are none. A record at or after
-        `known_end` has no bytes yet and may still be replaced, so a later call reads it."""
+        """Read more records from the index. Return False if there are none. `known_end`: the offset
+        at which the log ended before the index was read. A record at or after `known_end` may have
+        no bytes yet and may still be replaced, so it is left for a later call."""
         block = os.pread(segment.index, _BLOCK_BYTES, self._position * RECORD.size)
         records = unpack_records(block)
         while records and records[-1].offset >= known_end:

@@ -1,10 +1,12 @@
 """Mask the values of a run's secrets in the output of its program, before the output is written to
 the log.
 
-A secret may arrive in pieces. Therefore bytes that could be the beginning of a secret are held back
+A program may print a secret in several forms, such as base64 (secret_forms.py). All forms are
+searched for, both in the raw bytes and in the text that a terminal would show (unseen.py).
+
+A secret may arrive in pieces. Therefore bytes that could be the beginning of a form are held back
 until the next piece arrives or the stream ends. At most MOST_HELD bytes are held back, or the
-length of the longest form of a secret if that is larger. secret_forms.py lists the forms. They are
-searched both in the raw bytes and in the text that a terminal would show (unseen.py).
+length of the longest form if that is larger.
 """
 
 from __future__ import annotations
@@ -53,16 +55,17 @@ class SecretMask:
         return self._mask_until(stream, text, masked, self._find_incomplete(text, visible), visible)
 
     def mask_rest(self, stream: int) -> bytes:
-        """At the end of the stream, return the bytes that were held back, with secrets masked."""
+        """Return the bytes that were held back, with secrets masked. Called at the end of the
+        stream."""
         held, masked = self._held.pop(stream, (b"", 0))
         return self._mask_until(stream, held, masked, len(held), unseen.find_visible_text(held))
 
     def _mask_until(
         self, stream: int, text: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
-        """Return `text` up to `cut`, masked, and hold back the rest. `masked`: how many bytes at
-        the beginning of `text` belong to a secret whose mask is already written. `visible`: None
-        if all of `text` is visible."""
+        """Return `text` up to the position `cut`, with secrets masked, and hold back the rest.
+        `masked`: how many bytes at the beginning of `text` belong to a secret whose mask is already
+        written. `visible` is None if all of `text` is visible."""
         spans = self._find_secrets(text, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
@@ -92,7 +95,7 @@ class SecretMask:
         return joined
 
     def _find_forms(self, text: bytes) -> List[Span]:
-        """Return (begin, end) of each occurrence in the text of a form of a secret.
+        """Return (begin, end) of each place in `text` at which a form of a secret occurs.
 
         Overlapping occurrences of the same form count as one: in a long row of `a`, the form `aaaa`
         begins at almost every `a`.
@@ -120,8 +123,8 @@ class SecretMask:
         return max(cut, len(text) - max(MOST_HELD, self._longest))
 
     def _find_incomplete_form(self, text: bytes) -> int:
-        """Return the first position in `text` such that all bytes from there to the end are the
-        beginning of a form. Return the length of `text` if there is no such position."""
+        """Return the first position at which the rest of `text` is the beginning of a form of a
+        secret. Return the length of `text` if there is no such position."""
         size = len(text)
         cuts = range(max(0, size - _BEGINNING + 1), size)
         cut = next((cut for cut in cuts if text[cut:] in self._endings), size)

@@ -2,8 +2,8 @@
 program. Reads one file.
 
 A frozen worker does not die. The other tasks that train with it die seconds later, because the
-coordination service of TensorFlow (2.21) misses its heartbeats. Their exit codes alone would lead
-an operator to the wrong host.
+coordination service of TensorFlow (2.21) misses the worker's heartbeats. The exit codes of those
+tasks alone would lead an operator to the wrong host.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Distinguish a task's own output from TensorFlow's repeated messages about waiting for other
 tasks.
 
-Reads only what was added to the log since the last call, and nothing if that is more than
-READ_BYTES.
+Reads only what was added to the log since the last call. If more than READ_BYTES were added, they
+are not read and count as the task's own output.
 """
 
 from __future__ import annotations

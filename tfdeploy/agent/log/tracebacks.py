@@ -20,7 +20,7 @@ _MESSAGE_LINES = 300
 _TRACEBACK_HEAD = "Traceback (most recent call last):"
 _LINKS = ("During handling of the above exception", "The above exception was the direct cause")
 _FRAME = re.compile(r'[\s|]*File "([^"]+)", line (\d+)')
-# The traceback of a syntax error in the main file begins without _HEAD.
+# The traceback of a syntax error in the main file begins without _TRACEBACK_HEAD.
 _SYNTAX_ERROR = re.compile(r'  File "([^"]+)", line (\d+)$')
 _EXCEPTION = re.compile(r"[\s|]*([A-Za-z_][\w.<>]*)(?::(?: (.*))?)?$")
 _LEVELS = ("DEBUG", "INFO", "WARNING", "WARN", "ERROR", "CRITICAL", "FATAL")

@@ -67,7 +67,8 @@ class VisibleText:
         return position + self._shift_at(position) if position < len(self.text) else self._size
 
     def end_in_whole(self, end: int) -> int:
-        """For a slice of `text` that ends at `end` > 0, return where the slice ends in `whole`."""
+        """Return the position in `whole` directly after the byte `text[end - 1]`. `end` must be
+        greater than 0."""
         return end + self._shift_at(end - 1)
 
     def _shift_at(self, position: int) -> int:

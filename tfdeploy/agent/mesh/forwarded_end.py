@@ -1,7 +1,9 @@
-"""Receive from the control machine why the run is over, and pass this to the minder of this host.
-The control machine does this if the other minders cannot reach this host.
+"""Receive from the control machine why the run is over, and pass this to the minder (the agent's
+daemon on each host of the run). The control machine sends it if the minders of the other hosts
+cannot reach this host.
 
-The reason is checked like a message of the mesh, and then joined to the shared state.
+The minder checks the received state like a message from another minder, and then joins it to the
+shared state.
 """
 
 from __future__ import annotations

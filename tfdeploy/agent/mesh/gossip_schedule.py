@@ -1,4 +1,6 @@
-"""Decide to which peer (the minder of another host) this host's minder connects next, and when.
+"""Decide to which peer this host's minder connects next, and when. A minder is the agent's daemon on
+one host of the run; a peer is the minder of another host.
+
 Pure: the caller passes the time (monotonic seconds), and no connection is opened here.
 
 After a change of the shared state, a minder sends its state to its peers immediately, and tries
@@ -43,8 +45,9 @@ class MeshPeer:
         self.not_before = 0.0
         self.busy = False
         self.tried = 0.0
-        # The peer's host has refused all connections since this time (the first refusal). None: it
-        # did not refuse the last connection. `refused_until`: the time of the last refusal.
+        # The peer's host has refused all connections since this time (the first refusal). The value
+        # is None if the host did not refuse the last connection. `refused_until`: the time of the
+        # last refusal.
         self.refused: Optional[float] = None
         self.refused_until = 0.0
 

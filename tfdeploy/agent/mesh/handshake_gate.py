@@ -1,5 +1,6 @@
-"""Decide whether a connection to the mesh's port may begin a TLS handshake. The decision needs only
-the first bytes of the connection, and a handshake costs a thousand times more than it.
+"""Decide whether a connection to the mesh's port may begin a TLS handshake. The mesh connects the
+minders (the agent's daemons) of all hosts of a run. The decision needs only the first bytes of the
+connection, and costs about a thousandth of a handshake.
 
 A member of the run puts a token into the server name (SNI) of its first TLS message. Only members
 can compute the token, and a separate limit applies to their connections. Of all other clients, only

@@ -28,8 +28,8 @@ class MeshListener:
     """Serves the mesh's port. `listener`: a bound socket; `close` closes it.
 
     For each connection of a host in `members`, `answer(host, channel)` is called on a new thread.
-    It may raise OSError and ValueError. `wanted` is the token of the members; for it and for
-    `is_known`, see handshake_gate.py.
+    It may raise OSError and ValueError. `token` and `is_known` are passed to
+    handshake_gate.HandshakeGate.
     """
 
     def __init__(
@@ -57,8 +57,8 @@ class MeshListener:
         self._gate.close()
 
     def _accept(self, plain: socket.socket) -> None:
-        """Start the TLS handshake on a new thread. If there is no descriptor or thread for it,
-        close the connection; a member will try again."""
+        """Start the TLS handshake on a new thread. If no descriptor or thread is available, close
+        the connection; a member will try again."""
         number = None
         try:
             number = self._register(plain)

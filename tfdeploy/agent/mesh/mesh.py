@@ -1,12 +1,12 @@
-"""Share the state of this host's minder with the minders of all other hosts of the run. Connections
-use mutual TLS, and each host has one port for them. There is one kind of message, and it may safely
-be received twice.
+"""Share the state of this host's minder (the agent's daemon for the run) with its peers, the minders
+of all other hosts of the run. Connections use mutual TLS, and each host has one port for them.
+There is one kind of message, and it may safely be received twice.
 
 A message is one JSON line that contains the whole state of its sender; the answer contains the
-state of the receiver. A change is sent to all peers with running tasks, again with growing pauses
-until they acknowledge it, and each receiver passes it on. In addition, a minder exchanges states
-with one random peer every ten seconds. Peers without a certificate of this run are rejected. This
-module decides nothing.
+state of the receiver. A change is sent to all peers with running tasks. It is sent again, with
+growing pauses, until they acknowledge it, and each receiver passes it on. In addition, a minder
+exchanges states with one random peer every ten seconds. Peers without a certificate of this run are
+rejected. This module makes no decisions about the run.
 """
 
 from __future__ import annotations
@@ -116,8 +116,8 @@ class Mesh:
             return True
 
     def do_all_peers_know(self) -> bool:
-        """True if all peers with running tasks have the same state as this minder. Peers whose
-        minder has ended do not count."""
+        """Return True if all peers with running tasks have the same state as this minder. Peers
+        that have ended do not count."""
         with self._lock:
             return all(
                 peer.digest == self._digest or self._has_minder_ended(peer)
@@ -125,8 +125,8 @@ class Mesh:
             )
 
     def _has_minder_ended(self, peer: MeshPeer) -> bool:
-        """True if the minder of the peer has ended. If the run is not committed yet, a peer that
-        has never sent a message counts as late, not as ended."""
+        """Return True if the peer has ended. As long as the run is not committed, a peer that has
+        never sent a message counts as late, not as ended."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - NO_MINDER_AFTER_S
         return refused and (peer.last_message is not None or self._known.committed)
 
@@ -139,8 +139,8 @@ class Mesh:
             )
 
     def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
-        """Return host -> how many seconds it has been silent. A silence is counted from the last
-        message, but not from before `since` or before the start of this minder."""
+        """Return host -> how many seconds the host has been silent. A silence begins with the
+        host's last message, but at the earliest at `since` and at the start of this minder."""
         with self._lock:
             # A minder that replaces a dead one has received no messages yet, so the silence is
             # counted from its start.
@@ -151,8 +151,8 @@ class Mesh:
             }
 
     def refused_s(self) -> Dict[str, float]:
-        """Return host -> seconds from the first to the last of the connections that it has refused
-        in a row. Hosts that accepted the last connection are missing."""
+        """Return host -> seconds from the first to the last of the connections that the host has
+        refused in a row. Hosts that accepted the last connection are missing."""
         with self._lock:
             return {
                 host: peer.refused_until - peer.refused
@@ -174,8 +174,9 @@ class Mesh:
 
     def send_last_update(self) -> None:
         """Send the state once more to some of the peers that have a different state, even if they
-        have no running tasks. These peers may wait for this host's end, and this minder will end
-        now. A peer that does not get the message will find this host's port closed."""
+        have no running tasks. Called when this minder is about to end, because these peers may
+        still wait to learn how this host's tasks ended. A peer that does not get the message will
+        find this host's port closed."""
         # Imported only here, because it is needed only at the end.
         from tfdeploy.agent.host.parallel import call_for_each
 

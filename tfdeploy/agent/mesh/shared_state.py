@@ -1,6 +1,6 @@
-"""Define the state that all minders of a run share: whether the run is committed, how tasks have
-ended, the round (the number of starts of the gang), and why the run was aborted. This module only
-computes values.
+"""Define the state that all minders (the agent's daemons, one per host) of a run share: whether the
+run is committed, how tasks have ended, the round (how often the gang, the tasks that restart
+together, has started), and why the run was aborted. This module only computes values.
 
 To join two states is idempotent, commutative and monotone, so the order and the number of messages
 do not matter.
@@ -45,9 +45,9 @@ class Knowledge(NamedTuple):
     `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
     `final`. `round`: the last restart of the gang, or None before the first one. `stands`: host ->
     (round, stage that the host has reached in the restart to this round). `decided`: when all
-    deciding tasks had succeeded (UTC seconds); a later round does not change this. `unminded`: host
-    -> (n, since); an odd n means that the host has had no minder since `since` (UTC seconds), an
-    even n that it has one again.
+    deciding tasks, on whose success the success of the run depends, had succeeded (UTC seconds); a
+    later round does not change this. `unminded`: host -> (n, since); an odd n means that the host
+    has had no minder since `since` (UTC seconds), an even n that it has one again.
     """
 
     committed: bool = False
@@ -59,13 +59,14 @@ class Knowledge(NamedTuple):
     unminded: Dict[str, Absence] = {}
 
     def join(self, other: Knowledge) -> Knowledge:
-        """Return the state that contains everything in both states. Of two values for the same
-        thing, the one with the lowest key counts."""
+        """Return the state that contains everything in both states. If the states have different
+        values for the same thing, the value with the lower sort key is kept."""
         return Knowledge(
             self.committed or other.committed,
             _choose(self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))),
             _join_tables(self.ended, other.ended, _attempt_key),
-            # The later restart. Of two with the same number, the one that an earlier death caused.
+            # Keep the later restart. Of two restarts with the same number, keep the one that was
+            # caused by the earlier death of a task.
             _choose(
                 self.round,
                 other.round,
@@ -82,7 +83,8 @@ class Knowledge(NamedTuple):
 
     @property
     def is_over(self) -> bool:
-        """True if it does not matter to other hosts how the remaining tasks end."""
+        """True if the run was aborted or its success is decided. How the remaining tasks end then
+        does not matter to other hosts."""
         return self.abort is not None or self.decided is not None
 
     def as_json(self) -> SharedState:
@@ -123,8 +125,8 @@ def _join_tables(
 
 
 def _attempt_key(ending: Ending) -> Any:
-    """Return a key by which the ending of a later attempt is lower. Of two endings of the same
-    attempt, the final one is lower, or else the earlier one."""
+    """Return the sort key of an ending. The ending of a later attempt has a lower key. Of two
+    endings of the same attempt, the final one has the lower key, or else the earlier one."""
     return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
 
 
@@ -210,8 +212,8 @@ def next_attempt(known: Knowledge, task: str) -> int:
 
 def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = False) -> Ending:
     """Return the ending of an attempt, in the form of the shared state. `is_final`: False if the
-    task restarts. `again`: True if the task would restart, but the run was over before; then its
-    death does not make the run fail."""
+    task restarts. `again`: True if the task would have restarted, but the run ended first; the
+    task's death then does not make the run fail."""
     ending: Ending = {
         "attempt": min(max(1, status.attempt), MAX_ROUND),
         "round": status.round,
@@ -253,8 +255,8 @@ def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
 
 
 def select_run_end(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
-    """Return only the fields of `known` that say why the run is over. They are enough for another
-    host to end its tasks."""
+    """Return only the fields of `known` that say why the run is over. Another host needs only these
+    fields to end its tasks."""
     death = first_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
@@ -284,7 +286,7 @@ def make_death(ending: Ending, task: str, host: str) -> Death:
 
 
 def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
-    """True if the ending belongs to an earlier round of the gang, so that it no longer counts."""
+    """Return True if the ending belongs to an earlier round of the gang and so no longer counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 
 
@@ -297,8 +299,8 @@ def is_death(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def is_too_early(peer: wire.Peer, ending: Ending) -> bool:
-    """True if the task exited with code 0, but this counts as a failure. A server must not end by
-    itself, and any other task must have been up before it ends."""
+    """Return True if the task exited with code 0, but this counts as a failure. A server must not
+    end by itself, and any other task must have been up before it ends."""
     return ending["outcome"] == "succeeded" and (is_server(peer) or not ending.get("up"))
 
 

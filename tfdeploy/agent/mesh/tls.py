@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 
 class WrongPeer(ValueError):
-    """Another host answers at the address of a host. The text names it."""
+    """At the address of one host, a different host answers. The text names the host that
+    answers."""
 
 
 def make_contexts(certs: Certificates) -> Tuple[ssl.SSLContext, ssl.SSLContext]:
@@ -75,8 +76,9 @@ def peer_name(channel: ssl.SSLSocket) -> Optional[str]:
 def connect(
     context: ssl.SSLContext, address: str, port: int, token: str, host: str, timeout_s: float
 ) -> ssl.SSLSocket:
-    """Open a connection to the member `host` of the run. `token`: its handshake_gate.
-    server_name_token. Raises OSError, and WrongPeer if a different host answers."""
+    """Open a connection to the member `host` of the run. `token`: the server name that
+    handshake_gate.server_name_token returns for this host. Raises OSError, and WrongPeer if a
+    different host answers."""
     plain = socket.create_connection((address, port), timeout=timeout_s)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -97,8 +99,9 @@ def read_line(
     """Read one line within `within_s` seconds. Raises OSError, and ValueError if the line is longer
     than `most_bytes`.
 
-    One call of recv reads up to `block_bytes` bytes. If this is more than 1, the other side must
-    not send anything after the line before it has got an answer.
+    One call of recv reads up to `block_bytes` bytes. If `block_bytes` is more than 1, the call may
+    also read bytes after the line. So the other side must wait for an answer to the line before it
+    sends more.
     """
     patience_s, deadline = channel.gettimeout(), time.monotonic() + within_s
     text = bytearray()

@@ -1,9 +1,11 @@
-"""Close the ports of a run's tasks to strangers. A socket of the agent listens on each port; it
-receives all connections that are not admitted, and closes them.
+"""Close the ports of a run's tasks to strangers: to all who do not connect from a host of the run.
+On each port, a socket of the agent listens beside the task's socket. A filter in the kernel sends
+all connections that are not admitted to the agent's socket, and the agent closes them.
 
 The kernel keeps the sockets that listen on one port in a group. The agent's socket keeps its index
 in the group as long as any process has its descriptor. Supervisors and tasks inherit the
-descriptor, so while no minder runs, connections of strangers stay in the queue of this socket. A
+descriptor. So if the minder (the agent's daemon on each host of the run) is not running,
+connections of strangers stay in the queue of the agent's socket. A
 host of the run may connect before the task's server listens; the agent then closes the connection
 normally. A stranger's connection is reset, so the caller can distinguish the two cases.
 """
@@ -39,8 +41,8 @@ _FIRST_IN_GROUP = (0, 1)
 class GuardedPorts:
     """Guards the ports of the tasks on this host. `addresses`: the addresses of all hosts in the
     plan. `learned`: address that was admitted later -> the host that stated it as its own ("" if
-    unknown). `turned_away`: host -> the first address from which it connected but that it did not
-    state as its own."""
+    unknown). `turned_away`: host -> the first address from which the host connected although it had
+    not stated this address as its own."""
 
     # The kernel keeps the sockets that listen on one port in an array. When one of them closes, the
     # kernel moves the last socket of the array to the free index.
@@ -59,8 +61,8 @@ class GuardedPorts:
         self._admitted = set(map(peer_filter.parse_address, (*self._planned, *self.learned)))
         self.turned_away = dict(turned_away)
         self._held: Dict[int, socket.socket] = {}
-        # port -> (index of the agent's socket, index of the task's socket). None: the filter of the
-        # group is attached to another socket.
+        # port -> (index of the agent's socket, index of the task's socket). The value is None if
+        # the filter of the group is attached to another socket.
         self._order: Dict[int, Optional[Tuple[int, int]]] = {}
         self._closed = False
         self._thread: Optional[threading.Thread] = None
@@ -125,8 +127,8 @@ class GuardedPorts:
         return {port: held.fileno() for port, held in self._held.items() if _is_listening(held)}
 
     def find_open_to_all(self) -> Dict[int, str]:
-        """Return port -> address, for programs that listen on a port outside the group that the
-        filter covers."""
+        """Return port -> address, for sockets that listen on a guarded port but are not in the
+        port's group, so that the filter does not apply to them."""
         return tcp_diag.find_open_to_all(self._held, set(map(_socket_inode, self._held.values())))
 
     def is_admitted(self, address: str) -> bool:
@@ -203,7 +205,8 @@ class GuardedPorts:
         self._closed = True
         if self._thread is not None:
             self._end.close()
-            # First wait until the thread has ended, because a socket that it polls would stay open.
+            # First wait until the thread has ended, because a socket that the thread polls would
+            # stay open.
             self._thread.join(_END_WITHIN_S)
             self._end_seen.close()
         for held in self._held.values():

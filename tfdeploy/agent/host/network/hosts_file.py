@@ -1,5 +1,5 @@
-"""Find names of the cluster that resolve to a loopback address on this machine. A line such as
-Debian's `127.0.1.1 hostname` breaks a cluster in this way.
+"""Find host names of the cluster that resolve to a loopback address on this machine. Such a name
+breaks the cluster. An example is Debian's line `127.0.1.1 hostname`.
 
 Only the file /etc/hosts is read. No name server is asked, because one that does not answer would
 delay the probe.

@@ -49,8 +49,8 @@ def listener_inodes(port: int) -> Set[int]:
 
 
 def has_listener(pids: Iterable[int], port: int, except_inode: Optional[int] = None) -> bool:
-    """True if one of these processes listens on `port`. The socket `except_inode` does not
-    count."""
+    """Return True if one of these processes listens on `port`. The socket whose inode is
+    `except_inode` does not count."""
     wanted = listener_inodes(port) - {except_inode}
     return bool(wanted) and any(wanted & socket_inodes(pid) for pid in pids)
 

@@ -33,8 +33,8 @@ class ClosedPorts(NamedTuple):
 
 
 def table_name(host_dir: str, run: str) -> str:
-    """Return the prefix that the names of all tables of this run on this host have. Tables of other
-    runs have other prefixes."""
+    """Return the common prefix of the names of this run's tables on this host. Tables of other runs
+    have other prefixes."""
     readable = re.sub(r"[^A-Za-z0-9]", "_", run)[:64]
     digest = hashlib.sha256(host_dir.encode("utf-8", "surrogateescape")).hexdigest()
     return "tfdeploy_%s_%s" % (readable, digest[:12])
@@ -61,8 +61,8 @@ def build_table(closed: ClosedPorts) -> str:
 
 
 def _for_each_version(rule: str) -> List[str]:
-    """Return the rule for each IP version. It contains %s for the name of the header and %d for the
-    version, in this order."""
+    """Return the rule once for each IP version. `rule` contains %s for the name of the header and
+    %d for the version, in this order."""
     return [rule % (header, version) for version, header, _ in _VERSIONS]
 
 
@@ -101,7 +101,7 @@ def _forward_chain(closed: ClosedPorts) -> List[str]:
 
 
 def _format_chain(closed: ClosedPorts, hook: str, rules: Iterable[str]) -> List[str]:
-    """Return the chain of a hook, which has the name of the hook, with its rules."""
+    """Return the commands that add a chain and its rules. The chain has the name of its hook."""
     chain = "add chain inet %s %s { type filter hook %s priority filter - 5; policy accept; }"
     return [chain % (closed.name, hook, hook), *_format_rules(closed, hook, rules)]
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.host.network import nft
 # How often nft is started again after a crash. nft 1.0.6 crashes (SIGSEGV) if another program
 # removes a table while nft reads all tables.
 _TRIES_AFTER_CRASH = 5
-# The folders are often missing on an ordinary user's PATH.
+# These folders are often missing from an ordinary user's PATH.
 _PATHS = ("nft", "/usr/sbin/nft", "/sbin/nft", "/usr/local/sbin/nft")
 _ERROR = re.compile(r"Error: ([^\n]{1,300})")
 _TRIED = nft.build_table(
@@ -41,7 +41,8 @@ def command_lines() -> List[List[str]]:
 
 
 def start_checks() -> List[Tuple[List[str], StartedProgram]]:
-    """Start one check for each command line of `command_lines`: can it create a table?"""
+    """Start one check for each command line of `command_lines`. The check shows whether the command
+    line can create a table."""
     return [(command, _start_check(command)) for command in command_lines()]
 
 

@@ -2,8 +2,8 @@
 on which ports sockets listen.
 
 Bytes that were sent count only after the other side has acknowledged them. So keepalives, and data
-sent into a dead network, do not count. No privileges are needed. Without sock_diag in the kernel,
-the answer is None.
+sent into a dead network, do not count. No privileges are needed. If the kernel has no sock_diag,
+the functions that read sockets return None.
 """
 
 from __future__ import annotations
