@@ -25,7 +25,8 @@ from tfdeploy.lab.syscalls import (
     switch_root,
 )
 
-# (folder, mode): in place of these folders of the root file system, a host has an empty tmpfs.
+# (folder, mode) of the folders that a host does not share with the root file system. Each is an
+# empty tmpfs on the host.
 HIDDEN = (("tmp", "1777"), ("run", "755"), ("root", "755"), ("home", "755"), ("var/tmp", "1777"))
 DEVICES = ("null", "zero", "full", "random", "urandom", "tty")
 

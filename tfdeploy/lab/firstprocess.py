@@ -1,4 +1,4 @@
-"""Run the first process of a host: start its sshd, reap orphaned processes, and end with the host.
+"""Run the first process of a lab host: start its sshd, reap orphans, and exit when the host ends.
 
 In an isolated lab, this process is PID 1 of the host's PID namespace. In a loopback lab, it is a
 subreaper, so that every process of the host stays its descendant.

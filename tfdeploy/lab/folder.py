@@ -29,8 +29,8 @@ IDENTITY = "id_ed25519"
 # While a lab's folder is being removed, its name is this prefix and the pid of the removing
 # process. No lab can have such a name.
 ASIDE = ".gone-"
-# The hosts' layers are on this tmpfs if the lab's own file system is an overlay, because an overlay
-# cannot hold them.
+# If the lab's folder is on an overlay, the hosts' layers are below this tmpfs, because an overlay
+# cannot hold the layers of another overlay.
 SPARE = "/dev/shm"
 LAYERS = "layers"
 
@@ -146,8 +146,8 @@ def write_inventory(root: Path, state: LabState, user: str, workdir: str | None)
 def make_layers(root: Path, hosts: Iterable[str], *, spare: bool) -> None:
     """Create the folders `layer` and `work` of each host, which an overlay mount needs.
 
-    `spare`: True to create them below SPARE, with links to them. A reboot of this machine empties
-    SPARE.
+    If `spare` is True, the folders are created below SPARE, and `layer` and `work` are links to
+    them. A reboot of this machine empties SPARE.
     """
     layers = root / LAYERS
     if spare and not layers.exists():
@@ -178,7 +178,7 @@ def put_aside(root: Path) -> Path:
 
 
 def remove(aside: Path) -> None:
-    """Delete the folder `aside`, and renamed lab folders whose removing process has ended.
+    """Delete the folder `aside`, and renamed lab folders that an interrupted `remove` has left.
 
     The caller need not hold the lock: it takes minutes to delete the disks of many hosts, and other
     labs must not wait for that.

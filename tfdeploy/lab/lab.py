@@ -78,7 +78,7 @@ class Lab(ABC):
         return self._console_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:
-        """Power the host off at once: no packet tells its peers. The host's disk is kept."""
+        """Power the host off at once, without a packet that tells its peers. Keep its disk."""
         with self.changing(host) as host_state:
             self._power_off(host_state)
             host_state.process = None

@@ -168,7 +168,7 @@ class LoopbackLab(Lab):
         )
 
     def _is_up(self, host: HostState) -> bool:
-        """True if the host's sshd runs, and therefore listens: `_start` has waited for that.
+        """True if the host's sshd runs. A running sshd listens, because `_start` waits until then.
 
         This function does not connect to sshd, because sshd penalises connections without a login.
         """
@@ -180,8 +180,8 @@ class LoopbackLab(Lab):
     def _end(self, hosts: list[HostState]) -> None:
         """End all processes of these hosts.
 
-        A process of a host has the host's mark in its environment, or descends from the host's
-        first process. The first processes end last, because they reap the others.
+        A process belongs to a host if its environment has the host's mark (TFDEPLOY_LAB), or if it
+        descends from the host's first process. First processes end last, because they reap others.
         """
         first = {
             host.process.pid for host in hosts if host.process and processes.is_alive(host.process)

@@ -30,7 +30,7 @@ class NetworkOrder(TypedDict, total=False):
 
 
 class DiskOrder(TypedDict):
-    """The root file system of one host: a layer over `rootfs`. Paths are those of this machine."""
+    """The root file system of one host: a layer over `rootfs`. All paths are on this machine."""
 
     rootfs: str
     folder: str

@@ -86,7 +86,7 @@ def make_privilege_folder() -> None:
 def read_pid(pid_file: Path) -> int | None:
     """Return the pid in the file that sshd writes when it begins to listen.
 
-    None: sshd does not listen yet, or has ended normally.
+    Return None if sshd does not listen yet, or has ended normally.
     """
     try:
         return int(pid_file.read_text())

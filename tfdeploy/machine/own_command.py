@@ -14,13 +14,13 @@ def own_command(arguments: Sequence[str], module: str = "tfdeploy") -> list[str]
     """Return the command that runs `module` of this tfdeploy with the arguments `arguments`.
 
     The new process has the sys.path of this process without the current folder. `python -m` is not
-    used, because it would add the current folder and import a `queue.py` in it. With -I, Python
-    ignores the current folder and PYTHONPATH, in which an empty entry also means the current
-    folder.
+    used, because it would add the current folder, in which a `queue.py` would hide Python's module
+    of that name. With -I, Python ignores the current folder and PYTHONPATH, in which an empty entry
+    also means the current folder.
     """
     package_parent = str(Path(tfdeploy.__file__).resolve().parents[1])
-    # Another tfdeploy may be in an earlier folder of sys.path. So this one is imported before
-    # sys.path is set.
+    # An earlier folder of sys.path may contain another tfdeploy. So this tfdeploy is imported
+    # before sys.path is set.
     program = (
         f"import runpy, sys; sys.path.insert(0, {package_parent!r}); import tfdeploy; "
         f"sys.path[:] = {_absolute_sys_path()!r}; "

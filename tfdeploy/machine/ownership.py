@@ -46,10 +46,10 @@ def find_exposure(path: Path) -> Exposure | None:
 
 
 def find_folder_exposure(folder: Path) -> Exposure | None:
-    """Return the exposure of a private folder, of its path, or of a folder directly in it, or None.
+    """Return what other users can change: a private folder, its path or a folder directly in it.
 
-    Other users must not even be able to add a file to a private folder, which the sticky bit would
-    not prevent.
+    Return None if there is no such exposure. Other users must not even be able to add a file to a
+    private folder, which the sticky bit would not prevent.
     """
     exposure = find_exposure(folder)
     if exposure is not None:
@@ -167,7 +167,7 @@ def _is_private(gid: int) -> bool:
 def _has_acl(path: str) -> bool:
     """True if the file has an access control list, which may grant rights to further users.
 
-    In the mode, such rights show up as rights of the group.
+    In the file's mode, such rights appear as rights of the group.
     """
     try:
         return bool(os.getxattr(path, _ACL))

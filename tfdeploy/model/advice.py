@@ -76,7 +76,7 @@ def _is_path(text: str) -> bool:
 _CHECKS: dict[str, Callable[[str], object]] = {
     "host": bool,
     "run": is_run,
-    # pid 1 is the init process.
+    # Pid 1 is refused, because it is the init process.
     "pid": re.compile(r"(?!1\Z)[1-9][0-9]{0,9}\Z", re.ASCII).match,
     "path": _is_path,
     "path_aside": _is_path,
@@ -89,8 +89,8 @@ _FIELD = re.compile(r"\{(\w+)\}")
 
 
 def next_of(host: str, advice: str | None, details: Mapping[str, object]) -> str | None:
-    """Return the line that a host's error names. None: the error names no known line, or a detail
-    fails its check."""
+    """Return the line of advice that a host's error names. Return None if the error names no known
+    line, or if a detail fails its check."""
     line = LINES.get(advice or "")
     if line is None:
         return None

@@ -13,9 +13,9 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 @dataclass(frozen=True)
 class Rules:
-    """What is kept: the `newest` ended runs of each job, and the runs that ended less than
-    `older_s` seconds ago. `named`: data sets that are kept; None: all. `secret_paths`: job ->
-    secret files that must not be kept, as `secret_paths` returns them."""
+    """The rules of what is kept: the `newest` ended runs of each job, and the runs that ended less
+    than `older_s` seconds ago. `named`: the data sets that are kept; if None, all are kept.
+    `secret_paths`: job -> secret files that must not be kept, as `secret_paths` returns them."""
 
     newest: int = 0
     older_s: float = 0.0
@@ -75,7 +75,7 @@ def must_be_removed(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
 
 
 def run_of_partial_file(name: str) -> str | None:
-    """Return the run in whose folder a partial file lies, from the file's name such as
-    "runs/RUN/..."; None if the file is in no run's folder."""
+    """Return the run to which a partial file belongs, from the file's name such as "runs/RUN/...".
+    Return None if the file is in no run's folder."""
     steps = name.split("/")
     return steps[1] if len(steps) == 3 and steps[0] == "runs" else None

@@ -69,8 +69,9 @@ class SlowestLink(TypedDict):
 
 
 class BroadcastFields(_BroadcastFields, total=False):
-    """The fields of a broadcast's event. The fields of this class itself are set only in the event
-    of its end. `total_bytes`: the bytes that were sent to the host that received most."""
+    """The fields of a broadcast's event. The fields that this class adds to _BroadcastFields are
+    set only in the broadcast's last event. `total_bytes`: the bytes that were sent to the host that
+    received most."""
 
     hosts: int
     total_bytes: int

@@ -1,9 +1,9 @@
-"""Convert between a plan and the plan on a host: choose what is sent, and check what is read back.
+"""Check a run's plan that a host sends back, and add the SSH settings, which only this machine has.
 Pure.
 
-A host may be hostile. So only names, advertised addresses, ports and figures are taken from its
-plan, and each is checked here. The SSH settings, the interpreter and the metrics' regular
-expressions come from this machine alone.
+A host may be hostile. So only names, advertised addresses, ports and figures are taken from the
+host's copy of the plan, and each is checked here. The SSH settings, the interpreter and the
+metrics' regular expressions come from this machine alone.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ DEFAULT_WORKDIR = "~/tfdeploy"
 
 @dataclass(frozen=True)
 class Host:
-    """One machine. A field that is None is left out of the inventory: ~/.ssh/config, then OpenSSH's
-    own defaults, decide."""
+    """One machine. If a field is None, the inventory does not set it, and ~/.ssh/config or else the
+    default of OpenSSH applies."""
 
     name: str
     address: str  # "": not known to this machine
@@ -41,11 +41,11 @@ class Host:
     places: Mapping[str, str] = field(default_factory=dict, compare=False)  # setting -> file:line
 
     def setting(self, key: str) -> str:
-        """Return `key:` with its file and line, for messages; with the file alone if the setting is
-        left out.
+        """Return `key:` with the file and line that set it, for messages. Return `key:` with only
+        the file if the inventory does not set it.
 
-        A setting of `defaults:` has one place for all hosts, because equal texts of many hosts are
-        shown once.
+        All hosts have the same place for a setting of `defaults:`, so that their messages are equal
+        and can be shown once.
         """
         location = self.places.get(key) or self.source.rpartition(":")[0]
         return f"`{key}:` ({location})" if location else f"`{key}:`"

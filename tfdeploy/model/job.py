@@ -23,8 +23,8 @@ WHEELS = "setup-wheels"  # the name of `setup`'s wheels among a job's data sets
 
 @dataclass(frozen=True)
 class RoleRule:
-    """What the job says about a role: its tasks, its name, its program. If a count is None, the
-    mode decides."""
+    """What the job says about a role: the number of its tasks, its name and its program. If a count
+    is None, the mode decides."""
 
     count: int | None = None
     per_host: int | None = None
@@ -104,12 +104,12 @@ class Job:
     data: dict[str, DataSource] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
     cwd: str = ""  # the folder inside the code in which the command starts; "": the code's top
-    # None: like "auto" in the modes async and sync, like "none" in the other modes
+    # None means "auto" in the modes async and sync, and "none" in the other modes.
     flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)
     env: dict[str, str] = field(default_factory=dict)
     compat: Compat = "auto"  # run TensorFlow 1 programs on TensorFlow 2
-    # the ClusterSpec that is used if the program has one written into its code
+    # the ClusterSpec that replaces one written into the program's code
     cluster: Written = "planned"
     setup_requirements: str | None = None
     setup_wheels: str | None = None

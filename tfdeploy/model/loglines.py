@@ -9,7 +9,7 @@ from operator import add
 from typing import NamedTuple
 
 HEAD = b"Traceback (most recent call last):"
-# The maximum number of lines and bytes of a traceback that are held back.
+# The maximum number of lines and bytes of a traceback that are held back before they are shown.
 MOST_LINES = 1000
 MOST_BYTES = 256 << 10
 # The beginnings of the lines that connect two tracebacks.
@@ -79,7 +79,7 @@ def with_time(batch: Batch, time: float) -> Batch:
 
 
 class Traceback:
-    """A traceback and the tracebacks of its chain, which are read line by line.
+    """Recognises, line by line, the lines of a traceback and of the tracebacks chained to it.
 
     `raised`: True once the line that names the exception has arrived.
     """

@@ -134,8 +134,9 @@ class Measures:
         """Return steps per second over the last 30 s of output; 0.0 if no step was printed for 30 s
         before `until`.
 
-        None: the rate is not known. If only event files have steps, None is also returned instead
-        of 0.0, because programs write these files late. `name`: "step", or one of OTHER_STEPS.
+        Return None if the rate is not known. If only event files have steps, None is also returned
+        instead of 0.0, because programs write these files late. `name`: "step", or one of
+        OTHER_STEPS.
         """
         samples = self._samples[name]
         if len(samples) < 2:

@@ -27,9 +27,10 @@ Trait = Literal[
 
 @dataclass(frozen=True)
 class Rules:
-    """The rules of one mode. `program`: the programs that it is for. `takes`: the roles that it can
-    use; other roles of the inventory stay idle. `needs`: the roles that it requires. `on_death`:
-    what happens after a death, as text. `serves`: the roles whose tasks never end by themselves."""
+    """The rules of one mode. `program`: the kind of program for which the mode is meant, as text.
+    `takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`: the
+    roles that the mode requires. `on_death`: what happens after the death of a task, as text.
+    `serves`: the roles whose tasks never end by themselves."""
 
     program: str
     takes: tuple[str, ...]
@@ -49,11 +50,11 @@ class Rules:
     takes_flags: bool = False  # `flags` is auto if the job file leaves it out
     takes_slots: bool = False  # `slots` in the inventory is the number of workers on a host
     gang: tuple[str, ...] = ()  # the roles whose tasks restart together
-    # if a task of one of these roles dies, all tasks of the roles in `gang` restart; any other task
-    # restarts alone
+    # the roles in which the death of a task makes all tasks of the roles in `gang` restart; a task
+    # of any other role restarts alone
     breaks: tuple[str, ...] = ()
-    # before tasks restart together, the chief's checkpoints (`keep`) are copied to the disk of each
-    # of these tasks
+    # True if the chief's checkpoints (`keep`) are copied to the disks of all tasks that restart
+    # together, before these tasks restart
     supplied: bool = False
     # the tasks get TF_CONFIG and tfdeploy's runtime, which works around defects of TensorFlow
     tensorflow: bool = True
@@ -174,6 +175,6 @@ RULES: dict[Mode, Rules] = {
 
 
 def rules(mode: Mode | None) -> Rules:
-    """Return the rules of the mode. None: a job without a mode, which is refused elsewhere, gets
-    the rules of async."""
+    """Return the rules of the mode. If `mode` is None, return the rules of async; a job without a
+    mode is refused elsewhere."""
     return RULES[mode or "async"]

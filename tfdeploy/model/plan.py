@@ -35,9 +35,11 @@ class TaskPlan:
     env: dict[str, str]  # environment variables, without secrets
     deciding: bool
     why: str  # why planning chose this host and these GPUs
-    # a server that never ends by itself; it is stopped when the deciding tasks have succeeded
+    # a server that never ends by itself; it is stopped when the deciding tasks (those whose success
+    # ends the run) have succeeded
     serves: bool = False
-    # after its death the task restarts "alone" or with all tasks of the "gang"; "": the run fails
+    # After its death, the task restarts "alone" or with all tasks of the "gang"; "" means that the
+    # run fails.
     on_death: str = ""
     gang: bool = False  # True if the task is one of the tasks that restart together (the gang)
 
@@ -116,7 +118,8 @@ class Plan:
     restart: str = "never (restart.max is 0)"  # the restart policy, as text
     restart_max: int = 0
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    # if no minder of the run is alive on a host for this time, the host's tasks are lost for good
+    # If no minder of the run (the process that supervises a host's tasks) is alive on a host for
+    # this time, the host's tasks are lost for good.
     restart_wait_s: float = 3600.0
     # True: a task that fails twice with the same error before its first step is not restarted
     same_error_ends: bool = False
@@ -131,8 +134,8 @@ class Plan:
 
     @property
     def digest(self) -> str:
-        """Return 16 hex digits over the content that hosts receive of this plan. Two launches with
-        the same run and digest are the same launch."""
+        """Return 16 hex digits of a hash over the content of this plan that hosts receive. Two
+        launches with the same run and digest are the same launch."""
         return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
 
     @property

@@ -1,9 +1,10 @@
-"""Convert a plan to and from the form in which files and hosts hold it. Texts of the cluster are
-stored once, and the tasks refer to them. Pure.
+"""Convert a plan to and from its form in files and on hosts, in which the long texts that describe
+the cluster are stored only once. Pure.
 
-Each task's command and environment repeat the cluster, so a plan would grow with the square of its
-hosts. In this form such an argument or value is a list of texts and numbers. A number is an index
-into the plan's `texts`: see agent/wire.resolve_word.
+The command and environment of each task contain the addresses of the cluster, so the size of a
+complete plan would grow with the square of the number of hosts. In this form, an argument or value
+that contains such a long text is a list of texts and numbers. A number is an index into the plan's
+`texts`: see agent/wire.resolve_word.
 """
 
 from __future__ import annotations
@@ -23,7 +24,8 @@ _LEAST_CHARS = 64  # a shorter text is not replaced by a reference
 
 
 def texts_of(plan: Plan) -> tuple[str, ...]:
-    """Return the texts of the cluster that several tasks repeat, the longest first."""
+    """Return the long texts that may be in the command or environment of every task: the cluster as
+    JSON, the addresses of each role, and the addresses of all hosts. The longest text is first."""
     alone = cluster_json(plan.cluster)
     joined = [",".join(endpoints) for endpoints in plan.cluster.values()]
     around = ",".join(dict.fromkeys(host.address for host in plan.hosts))
@@ -32,8 +34,8 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
 
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """Return an argument or value with each repeated text replaced by its index in `texts`.
-    wire.resolve_word reverses this."""
+    """Return an argument or a value of a variable in which each of `texts` is replaced by its
+    index. wire.resolve_word reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))

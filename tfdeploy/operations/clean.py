@@ -35,7 +35,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 MOST_ITEMS = 1_000_000  # limit for the items of one host
 SILENCE_S = 600.0  # limit for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
-# An item that stays for one of these reasons is no failure: it is gone, or is in use again.
+# If an item was not removed for one of these reasons, that is no failure.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
 Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 

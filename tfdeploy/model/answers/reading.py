@@ -60,13 +60,14 @@ def _bad_shape(error: Exception) -> BadShape:
 
 
 def weight_bytes(text: bytes) -> int:
-    """Return an estimate of the bytes that the JSON takes as Python values. A small value takes
-    much more than its text. The number of values is estimated by commas and opening brackets."""
+    """Estimate how much memory the JSON needs as Python values, in bytes. A small value needs much
+    more memory than its text. Commas and opening brackets are counted to estimate the number of
+    values."""
     return len(text) + _VALUE_BYTES * (1 + text.count(b",") + text.count(b"[") + text.count(b"{"))
 
 
 def _values_of(text: bytes) -> Any:
-    """Return JSON in ASCII as plain Python values. Raises BadShape."""
+    """Parse ASCII-encoded JSON and return plain Python values. Raises BadShape."""
     try:
         return _DECODER.decode(text.decode("ascii"))
     except (ValueError, RecursionError) as error:
@@ -81,7 +82,7 @@ _DECODER = json.JSONDecoder(parse_constant=_refuse)
 
 
 def _record(cls: type[Any], fields: Any) -> Any:
-    """Return the record of agent/wire.py whose fields are in `fields`. msgspec calls this as its
-    decoding hook."""
+    """Return an instance of `cls`, a record of agent/wire.py, with these fields. msgspec calls this
+    as its decoding hook."""
     msgspec.convert(fields, shape_of(cls))  # type: ignore[arg-type]
     return wire.from_wire(cls, fields)

@@ -30,8 +30,8 @@ class Check(NamedTuple):
 
 @dataclass(frozen=True)
 class Link:
-    """A link from a host to a port of another host. `ok` with a `why`: the link works, but is
-    slow."""
+    """A link from a host to a port of another host. If `ok` is true and there is a `why`, the link
+    works but is slow."""
 
     from_host: str
     to_host: str

@@ -1,4 +1,4 @@
-"""Define what each verb prints with --json as a whole, and its JSON Schema. Keys and allowed texts
+"""Define the complete output of each verb with --json, and its JSON Schema. Keys and allowed texts
 are only added, never removed.
 
 The rows of hosts are in rows.py, the row of a task is in status/task_status.py. docs/json has the

@@ -13,8 +13,8 @@ _GOAL = re.compile(
 
 
 def goal_of(argv: Sequence[str]) -> int | None:
-    """Return the number of training steps that a command requests. None: it requests none, or two
-    different numbers."""
+    """Return the number of training steps that a command requests. Return None if the command
+    requests none, or two different numbers."""
     goals = set()
     for word, following in zip_longest(argv, argv[1:], fillvalue=""):
         name, given, text = word.partition("=")

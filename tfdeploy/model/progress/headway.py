@@ -18,8 +18,8 @@ class Headway(NamedTuple):
 
 
 def headway(progress: RunProgress) -> Headway | None:
-    """Return how much of the run is done, by its highest step or by the epoch of its leading task.
-    None: the goal is not known."""
+    """Return how much of the run is done, by the epoch of its leading task or else by its highest
+    step. Return None if the goal is not known."""
     lead = progress.lead
     if lead is None:
         return None

@@ -125,8 +125,8 @@ class RunProgress:
         return task.rate_of("local_step") if self.shares_step else task.rate
 
     def shared_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Return steps per second of the shared step counter. None: there is no shared counter, or
-        no rate is known. `silent`: tasks that have written nothing for a long time."""
+        """Return steps per second of the shared step counter, or None if there is no shared counter
+        or no rate is known. `silent`: tasks that have written nothing for a long time."""
         if not self.shares_step:
             return None
         rates = (
@@ -138,14 +138,14 @@ class RunProgress:
 
     @property
     def lead(self) -> TaskProgress | None:
-        """Return the first deciding task, whose outcome decides how the run ends; None before there
-        is a plan."""
+        """Return the first deciding task, that is, the first task whose outcome decides how the run
+        ends. Return None before there is a plan."""
         return next((task for task in self.tasks.values() if task.deciding), None)
 
     @property
     def highest_step(self) -> int | None:
-        """Return the highest step of all tasks that train. If a task prints the shared counter and
-        its own steps, the shared counter is used. None: no step is known."""
+        """Return the highest step of all tasks that train, or None if no step is known. If a task
+        prints both the shared counter and its own steps, the shared counter is used."""
         trainers = (
             task.measures.values()
             for task in self.tasks.values()

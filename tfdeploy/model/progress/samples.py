@@ -23,8 +23,8 @@ def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | No
 
 @dataclass(frozen=True)
 class Samples:
-    """The samples of a run. `tasks`, `hosts`, `attempts`: by name, oldest first. `errors`: hosts
-    that did not answer."""
+    """The samples of a run. `tasks`, `hosts`, `attempts`: by the name of the task or host, oldest
+    first. `errors`: hosts that did not answer."""
 
     tasks: dict[str, list[TaskSample]] = field(default_factory=dict)
     hosts: dict[str, list[HostSample]] = field(default_factory=dict)

@@ -61,7 +61,8 @@ class TaskProgress:
 
     @property
     def rate(self) -> float | None:
-        """Return steps per second. None: the task has ended or is lost, or no rate is known."""
+        """Return steps per second. Return None if the task has ended or is lost, or if no rate is
+        known."""
         return self.rate_of("step")
 
     def rate_of(self, name: str) -> float | None:

@@ -44,8 +44,8 @@ class Transfer:
 
     @property
     def rate(self) -> float | None:
-        """Return bytes per second: over the last 5 s while the transfer runs, over its whole
-        duration once it has ended. None: not known yet."""
+        """Return bytes per second, or None if this is not known yet. While the transfer runs, the
+        rate is that of the last 5 s. Afterwards it is that of the whole transfer."""
         first, sent = self._samples[0] if self._samples else (0.0, 0)
         if not self.active and self.began is not None:
             first, sent = self.began, 0
@@ -54,8 +54,8 @@ class Transfer:
 
     @property
     def left_s(self) -> float | None:
-        """Return the remaining seconds at the present rate. None: the transfer does not run, or has
-        no rate yet."""
+        """Return the remaining seconds at the present rate, or None if the transfer does not run or
+        has no rate yet."""
         rate = self.rate
         if not self.active or not rate:
             return None

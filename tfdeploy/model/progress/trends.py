@@ -19,7 +19,7 @@ from tfdeploy.model.progress.samples import Samples, gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
 
 MOST = 256  # the most points of a series
-APART_S = 1.0  # the shortest time between two updates
+APART_S = 1.0  # the shortest time in seconds between two updates
 LINES = "lines"  # the name of the trend of the number of lines that a task has written so far
 PACE = "pace"  # the name of the trend of the task's own steps per second
 USES = ("cpu", "memory", "gpu", "gpu memory")

@@ -45,9 +45,9 @@ class Final(TypedDict):
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run. `files`: the files of its code; None: this machine does not know them. `contents`:
-    path -> content, for files that differ from those of the first run; None: no host has the run's
-    code any more."""
+    """One run. `files`: the files of its code, or None if this machine does not know them.
+    `contents`: path -> content, for files that differ from those of the first run, or None if no
+    host has the run's code any more."""
 
     plan: Plan
     started: float
@@ -59,7 +59,8 @@ class ComparedRun:
     def samples(self) -> list[TaskSample]:
         """Return the samples of one task, whose metrics represent the run.
 
-        This is a deciding task that printed metrics, or else the task that printed most.
+        This is a deciding task (one whose success ends the run) that printed metrics, or else the
+        task that printed most.
         """
         printed = {task: [row for row in rows if row.printed] for task, rows in self.tasks.items()}
         deciding = (printed[task] for task in self.plan.deciding if printed.get(task))
@@ -142,8 +143,8 @@ def _pieces(run: ComparedRun, name: str) -> Pieces:
 
 
 def _command(plan: Plan) -> dict[str, str]:
-    """Return flags by name, `--lr=0.1` as `--lr 0.1`; all positional arguments under the key
-    "command"."""
+    """Return the flags of the run's command by name. `--lr=0.1` and `--lr 0.1` are the same. All
+    positional arguments are under the key "command"."""
     flags: list[tuple[str, str]] = []
     positional: list[str] = []
     following = deque(plan.command)

@@ -13,7 +13,7 @@ from tfdeploy.model.text.words import iso_z
 # The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
 AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
-# seconds. A task's row gets the GPUs' figures only if their sample is not older than this.
+# In seconds. A task's row has the figures of its GPUs only if the GPUs' sample is not older.
 OLDEST_GPU_S = 600.0
 Cell = str | float | None
 

@@ -39,7 +39,7 @@ def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) 
 
 
 def label(name: str) -> str:
-    """Return the metric's name as tables show it: a rate without the folder of its event file,
+    """Return the metric's name as tables show it. A rate has no folder of its event file:
     `global_step/sec` for `train/global_step/sec`."""
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 

@@ -41,8 +41,8 @@ def first(deaths: Iterable[Death]) -> Death | None:
 
 
 def reported(states: Iterable[wire.HostRunState]) -> list[Death]:
-    """Return the deaths that the minders of these hosts report as the cause of the run's
-    failure."""
+    """Return the deaths that the minders (the processes that supervise the tasks) of these hosts
+    report as the cause of the run's failure."""
     reports = (state.first_death for state in states)
     return [_death(fields) for fields in reports if fields and fields.get("task")]
 

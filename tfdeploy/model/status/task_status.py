@@ -91,8 +91,8 @@ def task_view(
 
 
 def _reported_by_others(planned: TaskPlan, states: Iterable[HostRunState]) -> TaskStatus | None:
-    """Return the status of a task as other hosts learned it over the mesh, if its own host does not
-    report it; None if no host knows it."""
+    """Return the status of an ended task as other hosts report it. The minders of a run tell each
+    other the ends of tasks. Return None if no host knows the end of this task."""
     for state in states:
         reported = state.ended_tasks.get(planned.task)
         if reported:

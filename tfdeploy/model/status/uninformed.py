@@ -9,10 +9,10 @@ from tfdeploy.agent.wire import HostRunState
 
 
 def uninformed(states: Mapping[str, HostRunState | None]) -> tuple[str, tuple[str, ...]] | None:
-    """Return a host that knows that the run is over, and the hosts that do not know it and still
-    run it.
+    """Return a host that knows that the run is over, and the hosts that still run it because they
+    do not know.
 
-    None: no host knows that the run is over, or all hosts know.
+    Return None if no host knows that the run is over, or if all hosts know.
     """
     known = {host: state for host, state in sorted(states.items()) if state is not None}
     knowing = [host for host, state in known.items() if _says_over(state)]

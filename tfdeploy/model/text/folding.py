@@ -27,8 +27,8 @@ def fold_names(names: Iterable[str]) -> str:
         else:
             digits = len(match[2])
             zeros = digits > 1 and match[2].startswith("0")
-            # A number without a leading zero joins padded numbers of the same width: 10 joins 08
-            # and 09.
+            # A number without a leading zero joins numbers that have leading zeros and the same
+            # width: 10 joins 08 and 09.
             width = digits if zeros or (match[1], match[3], digits) in stems else 0
             stems.setdefault((match[1], match[3], width), []).append(match[2])
     folded = [_fold_stem(*stem, numbers) for stem, numbers in stems.items()]

@@ -15,7 +15,7 @@ _PLACE = re.compile(r"(?:-p \d+ )?[^\s`]+@[^\s`;]+")
 _BOUND = re.compile(
     r"(--(?:limit|exclude) |\bas root on )([A-Za-z0-9_][A-Za-z0-9_.-]*)(?![\w.,\[-])"
 )
-# Words that spelling alone would not lead to a known word.
+# Words that mean a known word, although their spelling is not similar to it.
 _MEANT = {
     **dict.fromkeys(("torch", "pytorch", "ddp", "torchrun", "horovod", "jax"), "plain"),
     **dict.fromkeys(("mwms", "multiworker", "allreduce"), "mirrored"),
@@ -27,9 +27,9 @@ MOST = 5  # the most lines; if there are more texts, the last line only names th
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:
-    """Return each line once, in order of appearance, with the names of all hosts to which it
-    applies. Of texts that differ only in the host's address, the first one is returned. `nexts`:
-    host -> what to type next for this host, or None."""
+    """Return what to type next, as lines without repetition, in order of appearance. Each line has
+    the names of all hosts to which it applies. Of texts that differ only in the host's address, the
+    first one is returned. `nexts`: host -> what to type next for this host, or None."""
     texts = {host: without_name(text, host) for host, text in nexts.items() if text}
     groups = [
         (fold_equal({name: texts[name] for name in alike}), alike)
@@ -56,8 +56,8 @@ def without_name(text: str, host: str, mark: str = _NAME) -> str:
 
 
 def with_names(text: str, hosts: Iterable[str], mark: str = _NAME) -> str:
-    """Return a text that `without_name` returned, in which `mark` is replaced by the hosts' names,
-    in commands quoted for a shell."""
+    """Return `text`, a result of `without_name`, with the names of these hosts instead of `mark`.
+    In commands, the names are quoted for a shell."""
     names = fold_names(hosts)
     return text.replace(f"root on {mark}", f"root on {names}").replace(mark, shlex.quote(names))
 
@@ -78,7 +78,8 @@ def similar(word: str, known: Iterable[str], cutoff: float = 0.6) -> str:
 
 
 def alias(word: str) -> str:
-    """Return what tfdeploy calls what other tools call `word`, such as "plain" for "ddp"."""
+    """Return tfdeploy's term for `word`, a term of other tools, such as "plain" for "ddp". Return
+    `word` if it is no such term."""
     return _MEANT.get(word.lower(), word)
 
 

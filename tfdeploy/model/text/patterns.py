@@ -11,8 +11,8 @@ from typing import AnyStr, TypeVar
 
 from tfdeploy.agent.metric_patterns import MOST_CHARS
 
-# Bytes or characters of a line for which a match may take long: a line of a megabyte may take a
-# minute.
+# In bytes or characters: searching a longer line may take long. For a line of a megabyte, it may
+# take a minute.
 LONG_LINE = 4096
 Found = TypeVar("Found")
 

@@ -45,8 +45,8 @@ def unfold(text: str) -> tuple[str, ...]:
 
 
 def _spans(inner: str, text: str) -> list[tuple[int, int, int]]:
-    """Return (first, last, width) of each range between commas. width 0: the numbers have no
-    leading zeros."""
+    """Return (first, last, width) of each range between commas. If the width is 0, the numbers have
+    no leading zeros."""
     spans = []
     for part in inner.split(","):
         match = _SPAN.match(part)

@@ -319,7 +319,8 @@ class Broadcast:
         if len(waited_for) < len(self.members):
             for member in waited_for:
                 member.hurry_if_silent()
-        # If no member receives anything, find out whether a host that lends files is unreachable.
+        # If no member receives anything, find out whether a member that lends its files (has them
+        # and only sends them) is unreachable.
         if waited_for and all(member.is_stuck for member in waited_for):
             for member in self._live_members():
                 if member.lends:
@@ -371,7 +372,8 @@ class Broadcast:
     def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
         """Put the files in place on each member as soon as the member has all of them.
 
-        Only a member whose files were compared just by size and time waits for all other members.
+        A member whose files were compared only by size and time, and not by hashes, must wait until
+        all other members have their files.
         """
         if self.source.error is not None:
             raise self.source.error

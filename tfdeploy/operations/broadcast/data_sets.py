@@ -347,7 +347,8 @@ class _Sending:
     ) -> dict[str, MemberSession]:
         """Return the members of the broadcast by host name.
 
-        If a host lends its files, it is the first member, so that hosts near it receive first.
+        A host that lends its files (has them and only sends them) is the first member, so that
+        hosts near it receive first.
         """
         total, sizes = delivery.total_bytes, self._data.listing.rows.sizes
         members: dict[str, MemberSession] = {}

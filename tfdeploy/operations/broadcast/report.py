@@ -105,7 +105,7 @@ def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink 
 
 
 def _depths(fed: Fed) -> dict[str, int]:
-    """Return {host: over how many other hosts its pieces come, on the shortest way}."""
+    """Return {host: how many other hosts its pieces pass through, on the shortest way}."""
     level = [host for host, parents in fed.items() if not parents or "" in parents.values()]
     children = group(
         (parent, child) for child, parents in fed.items() for parent in parents.values()

@@ -15,7 +15,7 @@ from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.operations.broadcast.member_session import MemberSession
 
 STALL_TIMEOUT_S = 120.0  # a host that gets no further piece for this time has failed
-MIN_PIECES = 8  # if `bwlimit` is low, the timeout is the time that so many pieces need
+MIN_PIECES = 8  # if `bwlimit` is low, the timeout is the time in which so many pieces arrive
 
 
 @dataclass

@@ -17,7 +17,7 @@ from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # part number of a row that is no file, because folders and links are in all parts
+NO_PART = 0xFFFF  # part number of a row that is a folder or a link, because these are in all parts
 
 
 @dataclass(frozen=True)
