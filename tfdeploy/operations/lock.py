@@ -1,7 +1,7 @@
 """Acquire, hold and release the lock of a job on several hosts.
 
-Locks are acquired in the order of host names. So of several launches at the same time, exactly one
-gets all locks.
+All operations acquire locks in the order of host names. So if several launches begin at the same
+time, exactly one of them gets all locks.
 """
 
 from __future__ import annotations
@@ -31,16 +31,17 @@ _SAFE_WORD = re.compile(r"[\w.@+-]{1,128}\Z")
 
 
 class JobLock:
-    """A job's lock on hosts that is held until the end of an operation.
+    """A job's lock on hosts, held until the end of an operation.
 
-    The methods of this class do nothing. HostLocks overrides them to release a host's lock early.
+    The methods of this class do nothing. HostLocks overrides them, to release the lock on a host
+    before the operation ends.
     """
 
     def release_host(self, session: Session) -> None:
         """Release the lock of a host that has received everything."""
 
     def reacquire(self) -> Errors:
-        """Acquire again the locks that were released early, and return the errors by host."""
+        """Acquire the locks again that were released early, and return the errors by host."""
         return {}
 
 
@@ -51,9 +52,9 @@ HELD_TO_THE_END = JobLock()
 class HostLocks(JobLock):
     """The job's lock on each of `hosts`, released host by host.
 
-    So a host is free for other operations as soon as this operation has finished there. Locks are
-    acquired in the order of host names, so two operators cannot deadlock. `soon` names the verbs
-    that are called next, so that the agents load them in advance.
+    So a host is free for other operations as soon as this operation has finished on that host.
+    Locks are acquired in the order of host names, so two operators cannot deadlock. `soon` names
+    the verbs that are called next, so that the agents can load their modules in advance.
     """
 
     fleet: Fleet
@@ -69,8 +70,8 @@ class HostLocks(JobLock):
     def held(self) -> Iterator[None]:
         """Hold the lock on all hosts while the context is open.
 
-        Raises one error for all hosts that cannot be locked. Waits until another operation, such as
-        a sync, releases the lock. Only a launch does not wait for another launch: it raises
+        Raises one error for all hosts that cannot be locked. If another operation, such as a sync,
+        holds a lock, waits for its release. A launch does not wait for another launch, but raises
         Refused. A host releases the lock when its SSH session ends, so nothing stays locked if
         tfdeploy is killed.
         """
@@ -85,8 +86,9 @@ class HostLocks(JobLock):
     def held_where_possible(self) -> Iterator[Errors]:
         """Hold the lock on as many hosts as possible while the context is open.
 
-        Used by verbs that can succeed on some of the hosts. Yields the errors of the other hosts.
-        Then `hosts` contains only the locked hosts.
+        For operations that can succeed on some hosts and fail on others. Yields the errors of the
+        hosts that could not be locked. While the context is open, the attribute `hosts` contains
+        only the locked hosts.
         """
         try:
             yield self.acquire()
@@ -100,7 +102,7 @@ class HostLocks(JobLock):
     def acquire(self) -> Errors:
         """Acquire as many locks as possible, and return the errors of the other hosts.
 
-        Afterwards `hosts` contains only the locked hosts.
+        Afterwards the attribute `hosts` contains only the locked hosts.
         """
         _, failed = split_outcomes(self.connect())
         ready = hosts_except(self.hosts, failed)
@@ -111,8 +113,8 @@ class HostLocks(JobLock):
     def acquire_all(self, hosts: Hosts, *, all_or_none: bool) -> dict[str, TfdeployError | None]:
         """Acquire the first lock, then all others at once. Return {host: its error, or None}.
 
-        If another operation holds one of the locks, that lock and the later ones (by host name) are
-        acquired one by one. `all_or_none`: stop at the first error.
+        If another operation holds one of the locks, that lock and the locks of all later hosts, in
+        the order of host names, are acquired one by one. `all_or_none`: stop at the first error.
         """
         hosts = tuple(sorted(hosts, key=lambda host: host.name))
         outcomes = self.fleet.each(hosts[:1], lambda session: self._acquire(session, 0.0))
@@ -158,7 +160,7 @@ class HostLocks(JobLock):
         self._release(hosts_except(self.hosts, self._released))
 
     def _release(self, hosts: Hosts) -> None:
-        """Release locks in open sessions. Ignore errors, because a lock ends with its session."""
+        """Release the locks of open sessions. Ignore errors: a lock also ends with its session."""
         self.fleet.each(self.fleet.connected(hosts), self._unlock)
 
     def _unlock(self, session: Session) -> None:
@@ -166,7 +168,7 @@ class HostLocks(JobLock):
         session.agent().call(UNLOCK, {"job": self.job}, timeout_s=UNLOCK_S)
 
     def _request(self, session: Session, wait_s: float) -> None:
-        """Request the lock from one host, which waits up to `wait_s` seconds until it is free."""
+        """Request the lock from one host, which waits up to `wait_s` seconds for its release."""
         args = {
             "job": self.job,
             "operation": self.operation,
@@ -179,8 +181,8 @@ class HostLocks(JobLock):
     def _acquire(self, session: Session, launch_wait_s: float) -> None:
         """Acquire the lock of one host. Raise Refused if it is not free within PATIENCE_S.
 
-        A launch waits only `launch_wait_s` for another launch. The wait is useful because the other
-        launch may fail to lock another host, and then releases this lock.
+        A launch waits only `launch_wait_s` for another launch. It waits at all because the other
+        launch may fail to lock one of the other hosts and then releases this lock.
         """
         host = session.host.name
         for wait_s in (launch_wait_s, PATIENCE_S):
@@ -202,7 +204,7 @@ class HostLocks(JobLock):
 
 
 def _describe_holder(holder: Mapping[str, object]) -> str:
-    """Return a text about the holder of a lock. Any field of `holder` may be missing or invalid."""
+    """Describe the holder of a lock in a text. Any field of `holder` may be missing or invalid."""
     try:
         since = time.strftime(
             " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(holder.get("time"), Seconds))

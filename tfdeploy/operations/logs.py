@@ -19,8 +19,11 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.follow_logs import Follower
 from tfdeploy.transport.protocols import Errors, Fleet
 
-QUEUE_BATCHES = 16  # batches of lines that wait for the reader; a full queue pauses the followers
-# With --until: if no line arrives for this time, all lines up to --until have arrived.
+# How many batches of lines may wait for the reader. While so many wait, the threads that follow the
+# logs pause.
+QUEUE_BATCHES = 16
+# With --until: once that time has passed and no line has arrived for QUIET_S seconds, all lines up
+# to that time have arrived.
 QUIET_S = 1.0
 
 
@@ -33,7 +36,8 @@ def follow_lines(
 ) -> Iterator[LogLine]:
     """Yield lines as they are written, until all tasks have ended or `query.until` has passed.
 
-    At the end, hosts without an answer are added to `lost`, and numbers of rotated bytes to `gone`.
+    At the end, hosts that do not answer are added to `lost`, with their errors. Logs that were
+    rotated are added to `gone`, with the number of bytes that could not be read.
     """
     filters = {task: LineFilter(query, task) for task in query.tasks}
     task_logs: dict[str, TaskLog] = {}
@@ -69,7 +73,7 @@ def follow_lines(
 def _wait_for_lines(
     follower: Follower, lines: Queue[list[LogLine] | None], until: float | None
 ) -> None:
-    """Wait for the end of all tasks, or until the lines written before `until` have arrived."""
+    """Wait until all tasks have ended, or until the lines written before `until` have arrived."""
     if until is None:
         follower.join()
         return
@@ -77,7 +81,7 @@ def _wait_for_lines(
     while not ended and (
         before != (now := (lines.unfinished_tasks, lines.qsize())) or lines.full()
     ):
-        before = now  # (batches received, batches waiting)
+        before = now  # (batches put into the queue so far, batches now waiting in it)
         ended = follower.join(QUIET_S)
 
 
@@ -88,10 +92,10 @@ def _read_last_stored(
     filters: Mapping[str, LineFilter],
     task_logs: dict[str, TaskLog],
 ) -> Iterator[LogLine]:
-    """Yield the last matching lines that are stored, merged by time.
+    """Yield the last lines that hosts have stored and that match the query, merged by time.
 
-    `task_logs` receives {task: its log}, so that the log can be followed from where these lines
-    end. Hosts without an answer are skipped, because the follower asks them again.
+    `task_logs` receives {task: its log}, so that the log can be followed from the end of these
+    lines. Hosts that do not answer are skipped, because the follower asks them again.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = fleet.connect(hosts_of(plan, {task.host for task in tasks}))

@@ -18,7 +18,7 @@ V = TypeVar("V")
 def split_outcomes(
     results: Mapping[str, V | TfdeployError],
 ) -> tuple[dict[str, V], Errors]:
-    """Return (values of hosts that succeeded, errors of hosts that failed), by host name."""
+    """Return ({host: its value} for hosts that succeeded, {host: its error} for the others)."""
     values: dict[str, V] = {}
     errors: Errors = {}
     for host, result in results.items():
@@ -32,7 +32,7 @@ def split_outcomes(
 def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Combine the errors of hosts into one, with the worst exit code and the text of each error.
 
-    `errors` is not empty. `total` is the number of hosts that the action was run on.
+    `errors` must not be empty. `total` is the number of hosts on which the action was run.
     """
     if len(errors) == 1:
         ((host, error),) = errors.items()

@@ -20,11 +20,11 @@ from tfdeploy.transport.protocols import Fleet, Session
 class ProbeQuestions:
     """The arguments of the probe that are the same for all hosts.
 
-    `names`: the name or address at which each host is reached by the others. `setup`: digest of the
+    `names`: for each host, the name or address at which the others reach it. `setup`: digest of the
     job's Python environment, if the job has one. `preflight`: also read the facts that only a
-    preflight needs. `firewall`: also test what nft can do, by a call that sudo logs. `resolve`:
-    those of `names` that each host must be able to resolve. `program`: the first word of the
-    command, if it must be on PATH. `modules`: Python modules that the program imports.
+    preflight needs. `firewall`: also test what nft can do; sudo logs this test. `resolve`: those of
+    `names` that each host must be able to resolve. `program`: the first word of the command, if it
+    must be on PATH. `modules`: Python modules that the program imports.
     """
 
     names: tuple[str, ...]
@@ -78,8 +78,8 @@ def probe(
 ) -> dict[str, HostFacts]:
     """Return each host's facts by name, or raise one error for all hosts that failed.
 
-    `unused` are hosts without tasks that may hold checkpoints (`keep`). If one of them does not
-    answer, only a warning is emitted.
+    `unused` are hosts that have no tasks but may hold checkpoints (`keep`). If an unused host does
+    not answer, only a warning is emitted.
     """
     results = fleet.each((*hosts, *unused), lambda session: probe_host(session, questions, emit))
     spare, silent = split_outcomes({host.name: results.pop(host.name) for host in unused})

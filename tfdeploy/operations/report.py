@@ -1,4 +1,4 @@
-"""Collect everything about one run, for `tfdeploy report`. Reads only."""
+"""Collect everything about one run, for `tfdeploy report`. Changes nothing."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Fleet
 
-LAST_LINES = 60  # number of log lines that are shown of the task that died first
+LAST_LINES = 60  # how many log lines of the task that died first are shown
 
 
 def report(
     fleet: Fleet, plan: Plan, store: RunStore, only: frozenset[str] | None = None
 ) -> tuple[RunReport, Status]:
-    """Return the report of a run, and the status that it contains.
+    """Return the report of a run, and the run's status, which the report contains too.
 
-    The status has the errors of hosts without an answer. `only`: ask only these hosts.
+    The status has the errors of hosts that do not answer. `only`: ask only these hosts.
     """
     run_status = status(fleet, plan, only)
     sampled = samples(fleet, plan, only)

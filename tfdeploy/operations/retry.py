@@ -26,8 +26,8 @@ def each_with_retries(
 ) -> Outcomes[V]:
     """Run an idempotent action on all hosts, and retry it on unreachable or too slow hosts.
 
-    Retries end once no host has answered for `patience_s` seconds. `on_retry` is called before each
-    retry with the errors of the hosts concerned.
+    Retries end once no host has answered for `patience_s` seconds. Before each retry, `on_retry` is
+    called with the errors of the hosts that are tried again.
     """
     last_answer_at = time.monotonic()
 
@@ -58,7 +58,10 @@ def each_with_retries(
 
 
 def _retryable(outcomes: Outcomes[V], attempts: int) -> dict[str, HostUnreachable]:
-    """Return the errors of hosts on which the action may be retried, after `attempts` attempts."""
+    """Return the errors of the hosts on which a further attempt may help.
+
+    `attempts` is the number of attempts so far.
+    """
     return {
         name: error
         for name, error in outcomes.items()

@@ -1,7 +1,7 @@
 """List runs, for `tfdeploy runs`.
 
-The list has the runs that hosts report. If a host does not answer, its runs are listed from this
-machine's own records.
+The list contains the runs that hosts report. For a host that does not answer, it contains the runs
+of that host that this machine has recorded.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ def list_runs(
 
 
 def newest_first(rows: list[RunRow]) -> list[RunRow]:
-    """Return the rows sorted by `started`, newest first. Rows without it come last.
+    """Return the rows sorted by `started`, newest first. Rows without that time come last.
 
-    Times are compared without their final "Z". Otherwise a time without a fraction would sort after
-    the same second with a fraction.
+    Times are compared as texts, without their final "Z". With it, a time in whole seconds would
+    sort after a time in the same second that has a fraction.
     """
     return sorted(rows, key=lambda row: (row["started"] or "").rstrip("Z"), reverse=True)
 

@@ -1,6 +1,6 @@
 """Read the samples (measured CPU, memory, GPUs and so on) of a run's tasks and hosts.
 
-The metrics that the tasks printed are read too.
+The samples also contain the metrics that the tasks have printed.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Session
 
-MOST_BYTES = 4 << 20  # limit for one unpacked file of samples: twice what an agent sends
+MOST_BYTES = 4 << 20  # limit for one unpacked file of samples: twice the most that an agent sends
 SILENCE_S = 60.0  # a host that sends nothing for this time counts as unreachable
 S = TypeVar("S", TaskSample, HostSample)
 
 
 def samples(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Samples:
-    """Return the samples of all hosts of the run, or of `only` these hosts."""
+    """Return the samples of all hosts of the run. With `only`, return those of these hosts."""
     answers, errors = split_outcomes(
         fleet.each(hosts_of(plan, only), lambda session: _read_host_samples(session, plan))
     )
@@ -73,8 +73,8 @@ def _read_host_samples(
 def _decode_samples(content: bytes, kind: type[S]) -> Iterator[S]:
     """Yield the samples in the order of time.
 
-    Skips invalid lines, because a full disk may have cut a line. Skips samples that are earlier
-    than the sample before them.
+    Skips invalid lines, because a full disk may have cut a line. Skips a sample that has an earlier
+    time than the sample before it.
     """
     last = float("-inf")
     for line in content.splitlines():

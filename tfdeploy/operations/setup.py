@@ -1,8 +1,8 @@
 """Make the job's Python environment on every host, and compare the hosts (`tfdeploy setup`).
 
-A host that has the environment already (same digest) gets only one call. The other hosts make it at
-the same time. Hosts with the same Python version get the same package versions. So a host that is
-added later does not get newer packages.
+A host that has the environment already (same digest) gets only one call. The other hosts make the
+environment in parallel. Hosts with the same Python version get the same package versions, so a host
+that is added later does not get newer packages.
 """
 
 from __future__ import annotations
@@ -36,15 +36,15 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
 MAX_OUTPUT_BYTES = 64 << 20  # limit for the output of uv or pip on one host
-ITEM_BYTES = 100  # bytes that are counted for each line of output in addition to its content
+ITEM_BYTES = 100  # each line of output counts as so many bytes more than it has
 
 
 @dataclass(frozen=True)
 class Environment:
     """The environment of one host.
 
-    `made` is True if this setup has made the environment. `seconds` and `bytes_sent` are the time
-    and the data that this setup needed on the host.
+    `made` is True if this setup has made the environment. `seconds` is how long this setup took on
+    the host, and `bytes_sent` is how much it sent to the host.
     """
 
     folder: str
@@ -59,7 +59,7 @@ class Environment:
 def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
     """Return the recipe (files and digest) of the job's environment; None if the job has none.
 
-    `withhold` are files that must not be sent. Raises ConfigError, Refused.
+    `withhold` are files that must not be sent. Raises ConfigError and Refused.
     """
     if job.setup_requirements is None:
         return None
@@ -80,8 +80,8 @@ def setup_job(
 ) -> Outcomes[Environment]:
     """Make the job's environment on all hosts, and return every host's outcome.
 
-    `inventory_hosts` are all hosts of the inventory. Their private keys must not be sent. Raises
-    UsageError for a job without `setup`.
+    `inventory_hosts` are all hosts of the inventory. The private keys that log in to them must not
+    be sent. Raises UsageError for a job without `setup`.
     """
     recipe = recipe_of(job, cache, withheld_files(job, inventory_hosts or hosts))
     if recipe is None:
@@ -197,9 +197,10 @@ def _to_environment(state: EnvState, **more: Any) -> Environment:
 
 
 def common_versions(environments: Iterable[Environment]) -> dict[str, dict[str, str]]:
-    """Return {Python version: {package: version}} of packages with one version everywhere.
+    """Return {Python version: {package: version}} of the packages that have one version everywhere.
 
-    A package is left out if its version differs between environments of one Python version.
+    A package is left out if two environments with the same Python version have different versions
+    of it.
     """
     versions: dict[str, dict[str, str]] = {}
     for each in environments:
@@ -213,7 +214,7 @@ Differences = dict[str, dict[str, list[str]]]
 
 
 def find_differences(environments: Mapping[str, Environment]) -> Differences:
-    """Return what differs between hosts: first the version of Python, then packages by name."""
+    """Return what differs between hosts: the Python version first, then the packages by name."""
     versions_of = {
         host: {"Python": each.python_version, **each.packages}
         for host, each in environments.items()

@@ -19,29 +19,29 @@ from tfdeploy.operations.tasklogs.task_log import PIECE_S, LogQuery
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Errors, Fleet
 
-TAIL_LINES = 40  # log lines of a task that are searched for metrics
-SETTLE_S = 2.0  # seconds in which the hosts may tell each other that the run has ended
-DEATH_LINES = 8  # log lines that are shown of the task that died first
+TAIL_LINES = 40  # how many of a task's last log lines are searched for metrics
+SETTLE_S = 2.0  # seconds that hosts have for telling each other that the run has ended
+DEATH_LINES = 8  # how many log lines of the task that died first are shown
 
 
 @dataclass(frozen=True)
 class Status:
-    """The state of a run, and the errors of hosts without an answer."""
+    """The state of a run, and the errors of hosts that did not answer."""
 
     view: RunView
     errors: Errors
-    # Hosts on which the process that watches the run (the minder) is gone before the run has ended,
-    # for example after a reboot: see watch/resume.py.
+    # Hosts on which the minder (the process that watches the run there) is gone although the run
+    # has not ended, for example after a reboot: see watch/resume.py.
     abandoned: tuple[str, ...]
-    # (a host that knows that the run has ended, the hosts that do not know it); None if there are
-    # no such hosts: see watch/relay.py.
+    # (a host that knows that the run has ended, the hosts that do not know it). None if no host is
+    # uninformed: see watch/relay.py.
     unheard: tuple[str, tuple[str, ...]] | None
 
 
 def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Status:
-    """Return the state of the run, after one request to all its hosts or to `only` these.
+    """Ask the run's hosts once, and return the state of the run.
 
-    Hosts without an answer are in `errors`.
+    `only`: ask only these hosts. Hosts that do not answer are in `errors` of the result.
     """
     watch = Watch(fleet, plan, lambda event: None, only)
     watch.poll()
@@ -61,9 +61,9 @@ def status(fleet: Fleet, plan: Plan, only: frozenset[str] | None = None) -> Stat
 def lines_of_first_death(
     fleet: Fleet, plan: Plan, run_status: Status, fetched: FetchedLogs
 ) -> list[str]:
-    """Return the last lines of the task that died first, if the run failed because of it.
+    """Return the last lines of the task that died first, if the run failed because of that task.
 
-    The lines come from the task's host, or from the fetched logs if the host gives none.
+    The lines come from the task's host. If the host gives none, they come from the fetched logs.
     """
     view = run_status.view
     if view.first_death not in {task.task for task in view.tasks} or view.state not in (
@@ -75,9 +75,10 @@ def lines_of_first_death(
 
 
 def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return a host that knows that the run has ended, and the hosts that do not know it, if any.
+    """Return a host that knows that the run has ended, and the hosts that do not know it.
 
-    The hosts are compared twice, SETTLE_S apart, because they may be about to tell each other.
+    Returns None if there are no such hosts. The hosts are asked twice, SETTLE_S apart, because they
+    may be about to tell each other.
     """
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:
@@ -102,9 +103,9 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
-    """Return {task: all its metrics that its host knows}.
+    """Return {task: all metrics of the task that its host knows}.
 
-    For a run of tfdeploy 0.1.0, the last lines of the logs are searched too.
+    For a run that tfdeploy 0.1.0 launched, the last lines of the logs are searched too.
     """
     patterns = patterns_of(plan)
     measures = {task.task: Measures(patterns) for task in plan.tasks}
@@ -129,7 +130,7 @@ def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measur
 def _sorted_values(measures: Measures, first: Iterable[str]) -> dict[str, float]:
     """Return {metric: value}, beginning with the metrics in `first`.
 
-    Counters that are used only for rates are left out.
+    Counters that serve only to compute rates are left out.
     """
     values = measures.values()
     others = (name for name in values if name not in OTHER_STEPS)

@@ -1,4 +1,8 @@
-"""Stop a run on all hosts at once: TERM, grace, KILL, then verify (`tfdeploy stop`)."""
+"""Stop a run on all hosts at once (`tfdeploy stop`).
+
+A host sends SIGTERM to the tasks, waits for the grace period, sends SIGKILL, and then verifies that
+no process is left.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,7 @@ from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet, Session
 
 SLACK_S = 60.0  # seconds, after the grace period, in which a host must answer
-Outcome = RunEnded | TfdeployError | None  # None: the host does not know the run
+Outcome = RunEnded | TfdeployError | None  # None stands for a host that does not know the run
 
 
 def stop(
@@ -51,9 +55,9 @@ def stop(
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had ended before it was stopped.
+    """Return how the run had already ended before `stop` was called.
 
-    None if the run was alive, or if a host did not answer.
+    Returns None if the run was still alive, or if a host did not answer.
     """
     outcomes = [each for each in results.values() if each is not None]
     if not outcomes or not all(isinstance(each, RunEnded) and each.had_ended for each in outcomes):

@@ -1,7 +1,7 @@
 """Send code and data sets to all hosts at once (`tfdeploy sync`).
 
-On each host, the code becomes a release: a folder that is named by its content. Digests are
-compared first, so a host that has all code and data already receives nothing.
+On each host, the code is stored as a release: a folder whose name is a digest of its content.
+Digests are compared first, so a host that already has all code and data receives nothing.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ def sync(
 ) -> Outcomes[Synced]:
     """Send the shipment to all hosts, and return every host's outcome.
 
-    A host that fails does not stop the others. `lock` is released on each host that has received
-    everything.
+    If a host fails, the others still receive everything. On each host, `lock` is released once the
+    host has received everything.
     """
     results = send_code(fleet, hosts, shipment, emit, HELD_TO_THE_END if shipment.data else lock)
     if shipment.data:
-        # Many jobs have no data sets, and the modules for them take 50 ms to import.
+        # Imported only here, because many jobs have no data sets and the import takes 50 ms.
         from tfdeploy.operations.sending.send_data import send_data
 
         send_data(fleet, hosts, shipment, results, emit, lock)
@@ -69,10 +69,10 @@ def sync_job(
 ) -> Outcomes[Synced]:
     """Lock the hosts, read the code and data, and send them. Return every host's outcome.
 
-    If the code changes while it is sent, it is read again and sent again to the hosts concerned.
-    `inventory`: the whole inventory, needed for data that comes from hosts or is split among
-    workers. `connected`: the result of begin_connecting. `allow_secrets`: accept
-    private keys in the code.
+    If the code changes while it is sent, it is read again, and sent again to the hosts that have
+    not received it. `inventory`: the whole inventory, needed for data sets that are read from a
+    host or split among workers. `connected`: the result of begin_connecting. `allow_secrets`:
+    accept private keys in the code.
     """
     read = partial(whole_shipment, fleet, job, cache, inventory, allow_secrets=allow_secrets)
     shipment = read()
@@ -106,9 +106,10 @@ def sync_job(
 
 
 def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) -> Outcomes[Synced]:
-    """Return the outcomes of hosts that need no lock: they have all code already, or failed.
+    """Return the outcomes of the hosts that need no lock.
 
-    Returns {} if the shipment has data sets.
+    They are the hosts that already have all code, and the hosts that failed. Returns {} if the
+    shipment has data sets.
     """
     if shipment.data:
         return {}
@@ -127,9 +128,9 @@ def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) 
 def _refusals_by_host(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> Outcomes[Synced]:
-    """Return the result of `data_refusals`.
+    """Return {host: its error} if data sets must not be sent, as `data_refusals` does.
 
-    If the operator does not confirm a deletion, that is the error of every host.
+    If the operator does not confirm a deletion, every host gets the same error.
     """
     if not shipment.data:
         return {}

@@ -1,7 +1,7 @@
-"""Make a certificate authority for one run and a key pair for each of its hosts, in memory.
+"""Make a certificate authority for one run and a key pair for each host of the run, in memory.
 
-No other operation uses `cryptography`. Certificates are valid from 1970 to 9999, so that a host can
-join even if its clock is wrong, for example at zero.
+No other operation uses the package `cryptography`. Certificates are valid from 1970 to 9999, so
+that a host can join the run even if its clock is wrong (for example, reset to 1970).
 """
 
 from __future__ import annotations

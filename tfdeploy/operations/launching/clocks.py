@@ -1,6 +1,6 @@
-"""Measure how far each host's clock is ahead of the run's clock, the median of the hosts' clocks.
+"""Measure how far each host's clock is ahead of the run's clock.
 
-See agent/run/clock.py.
+The run's clock is the median of the clocks of the run's hosts: see agent/run/clock.py.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Reading(NamedTuple):
     """One reading of a host's clock.
 
     `ahead_s` is how far the clock is ahead of this machine's clock. `error_s` is the largest error
-    of `ahead_s`: half the round-trip time.
+    that `ahead_s` can have: half the round-trip time.
     """
 
     ahead_s: float
@@ -32,7 +32,7 @@ class Reading(NamedTuple):
 def compare_clocks(fleet: Fleet, plan: Plan) -> dict[str, float]:
     """Return {host: how many seconds its clock is ahead of the run's clock}.
 
-    Hosts without an answer are left out.
+    Hosts that do not answer are left out.
     """
     readings: Outcomes[Reading] = fleet.each(hosts_of(plan), read_clock)
     return ahead_of_median(split_outcomes(readings)[0])
@@ -56,9 +56,9 @@ def read_clock(session: Session, times: int = READINGS) -> Reading:
 def ahead_of_median(readings: Mapping[str, Reading]) -> dict[str, float]:
     """Return how many seconds each host's clock is ahead of the median of the hosts' clocks.
 
-    The median is the run's clock. This machine's clock may be wrong, so it does not count. The
-    value is 0.0 if the difference is within the measurement error, because NTP on the hosts is more
-    exact than this measurement.
+    The median is the run's clock. This machine's clock may be wrong, so it does not count. If a
+    difference is within the measurement error, 0.0 is returned instead, because NTP on the hosts is
+    more exact than this measurement.
     """
     if not readings:
         return {}

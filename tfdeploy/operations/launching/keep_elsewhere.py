@@ -1,7 +1,7 @@
-"""Set checkpoints (`keep`) aside on the hosts that a run does not use (`launch --fresh`).
+"""Rename the job's `keep` folders (checkpoints) on hosts that a run does not use.
 
-Otherwise a later launch could continue from these checkpoints. This is done after the run's commit,
-so a failed launch has nothing to undo on these hosts.
+`launch --fresh` does this, because a later launch could otherwise continue from these checkpoints.
+It is done after the run's commit, so a failed launch has nothing to undo on these hosts.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session
 def set_aside_elsewhere(
     fleet: Fleet, plan: Plan, hosts: Hosts, holder: LockHolder, emit: Emit
 ) -> Errors:
-    """Set the keep folders aside on those of `hosts` that are not in the plan.
+    """Rename the `keep` folders on those of `hosts` that are not in the plan.
 
-    Returns the errors by host, and emits a warning for each host that failed.
+    A run no longer uses the renamed folders. Returns the errors by host, and emits a warning for
+    each host that failed.
     """
     unused_hosts = hosts_except(hosts, plan.host_names)
     if not unused_hosts or not plan.keep:

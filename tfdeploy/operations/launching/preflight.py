@@ -1,6 +1,6 @@
-"""Check the facts that a launch has probed: the fast part of the checks before a launch.
+"""Run the fast checks of a preflight on the facts that a launch has read from its hosts.
 
-Problems that the planning itself refuses or notes are not checked again.
+Problems for which the planner already raises an error or adds a note are not checked again.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
 
-# The plan's own notes contain the warnings of these checks, so only errors are reported here.
+# The notes of the plan already contain the warnings of these checks. So only errors of these checks
+# are reported here.
 NOTED = ("inodes", "logout")
 FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --force"
 
@@ -26,9 +27,9 @@ FORCE = "correct it (`tfdeploy check` shows all problems), or ignore it with --f
 def preflight(
     needs: Needs, inventory: Inventory, facts: Mapping[str, HostFacts], *, force: bool, emit: Emit
 ) -> None:
-    """Check the hosts of the plan `needs.plan`, and emit a warning for each problem.
+    """Check the hosts of the plan `needs.plan`, and emit a warning for each minor problem.
 
-    Raises Refused for errors. With `force`, errors become warnings.
+    Raises Refused if there is a serious problem. With `force`, a serious problem is only a warning.
     """
     plan = needs.plan
     assert plan is not None

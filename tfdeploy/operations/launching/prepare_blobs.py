@@ -1,7 +1,7 @@
 """Make the bytes that are sent to each host with the verb `run.prepare`.
 
-These are the host's own part of the plan, the secrets, the host's certificate, and the plan that
-all hosts share.
+The bytes contain the host's own part of the plan, the secrets, the host's certificate, and the part
+of the plan that is the same for all hosts.
 """
 
 from __future__ import annotations

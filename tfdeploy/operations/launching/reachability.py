@@ -1,6 +1,7 @@
-"""Check between prepare and start that all hosts of the run reach each other.
+"""Check that all hosts of a run can connect to each other.
 
-Also return a note if this machine, which is no host of the run, reaches ports of the run.
+A launch does this after it has prepared the run and before it starts the tasks. It also adds a note
+if this machine can connect to the run's ports although it is none of the run's hosts.
 """
 
 from __future__ import annotations
@@ -26,8 +27,8 @@ WITHIN_S = 120.0  # timeout of the check on each host
 # Timeout of a connection from this machine. It is short, because a firewall that drops packets
 # delays every launch by this time.
 FROM_HERE_S = 0.5
-FROM_HERE = 16  # most hosts that this machine tries to reach; that is enough for a note
-MOST_LINES = 10  # pairs in one error message
+FROM_HERE = 16  # this machine tries to reach at most so many hosts: enough for a note
+MOST_LINES = 10  # limits the pairs of hosts that one error message lists
 _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as their `advertise:`"
 
@@ -35,7 +36,8 @@ _BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as t
 def check_links(fleet: Fleet, plan: Plan) -> None:
     """Check the connections between all hosts of the run.
 
-    Raises Refused with the pairs and ports that fail, or the errors of hosts without an answer.
+    Raises Refused with the pairs of hosts and the ports for which a connection fails. If hosts do
+    not answer, raises their errors.
     """
     if len(plan.hosts) < 2:
         return
@@ -52,7 +54,7 @@ def check_links(fleet: Fleet, plan: Plan) -> None:
 
 
 def open_ports_note(plan: Plan) -> str | None:
-    """Return a note if this machine, which is no host of the run, reaches the run's ports.
+    """Return a note if this machine can reach the run's ports but is not a host of the run.
 
     That is a risk, because TensorFlow's servers do not authenticate clients.
     """
@@ -75,9 +77,10 @@ def open_ports_note(plan: Plan) -> str | None:
 
 
 def _local_address(host: HostPlan) -> str | None:
-    """Connect to the host's mesh port (for other hosts), and return this machine's own address.
+    """Connect to a host, and return this machine's own address on that connection.
 
-    None if the connection fails.
+    The port is the host's mesh port, on which its agent listens for the other hosts. Returns None
+    if the connection fails.
     """
     try:
         with socket.create_connection(
@@ -94,15 +97,15 @@ def unreachable_error(
     """Return the error for hosts that do not reach each other.
 
     It has one line for each host that no other host reaches, and one line for each other pair of
-    hosts. `closed_ports`: the ports that each host does not reach. `tries`: how many hosts tried
-    each host.
+    hosts. `closed_ports`: host -> the ports that this host does not reach on others. `tries`:
+    host -> how many hosts tried to reach it.
     """
     pairs = group(
         ((seen_from, each.host), each)
         for seen_from, ports in closed_ports.items()
         for each in ports
     )
-    # The ports of a host that are closed for the first host that does not reach it.
+    # {host: its closed ports, as the first host reported them that could not reach it}
     ports_by_target = {to: ports for (_, to), ports in reversed(pairs.items())}
     hosts_by_name = {host.name: host for host in hosts}
     isolated = [

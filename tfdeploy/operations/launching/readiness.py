@@ -1,4 +1,4 @@
-"""Wait between start and commit until every task is up or one has failed."""
+"""Wait until every task of a started run is up, or one has failed. The run's commit comes after."""
 
 from __future__ import annotations
 
@@ -14,13 +14,16 @@ from tfdeploy.transport.protocols import Fleet
 
 POLL_S = 0.2
 SLACK_S = 30.0  # seconds to wait beyond ready.timeout, which the hosts themselves enforce
-SETTLE_S = 5.0  # seconds to wait after the first report of a death: an earlier death may follow
+# Seconds to wait after the first report of a task's death, because a report of an earlier death may
+# arrive later.
+SETTLE_S = 5.0
 
 
 def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Wait until all tasks are up or have ended successfully.
 
-    Raises RunFailed with the task's last lines, or the error of an unreachable host.
+    Raises RunFailed, with the last lines of the task that failed first, or the error of an
+    unreachable host.
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.ready_timeout_s + SLACK_S
@@ -63,8 +66,9 @@ def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 def _is_up(watch: Watch, task: str) -> bool:
     """Return whether the task counts as up.
 
-    A stopped task counts as up if the run has succeeded, that is, its deciding tasks have. If the
-    run has not succeeded, an abort of the run has stopped the task.
+    A stopped task counts as up if the run has succeeded. The run succeeds once its deciding tasks
+    (usually the chief) succeed, and then the other tasks are stopped. In a run that has not
+    succeeded, a task is stopped because the run was aborted.
     """
     status = watch.tasks.get(task)
     decided = any("decided" in state.marks for state in watch.known_states)

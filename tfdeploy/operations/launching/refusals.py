@@ -1,4 +1,4 @@
-"""Classify errors of `run.prepare`: a taken port (plan again), a refusal, or a failure."""
+"""Classify errors of `run.prepare`: a taken port (a new plan may help), a refusal or a failure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ REFUSED = ("live_run", "exists", "refused", "no_release", "no_program", "disk")
 def prepare_error(errors_by_host: Mapping[str, TfdeployError], total: int) -> TfdeployError:
     """Return one error for the hosts that could not prepare the run.
 
-    The error is PortTaken if all of them report a taken port, so that a new plan may help. It is
-    Refused if all other errors are refusals. Else it combines the errors of all hosts. `total` is
-    the number of hosts of the run.
+    If all of them report a taken port, the error is PortTaken: a new plan may help. If all errors
+    besides taken ports are refusals, the error is the first refusal. Otherwise it combines the
+    errors of all hosts. `total` is the number of hosts of the run.
     """
     errors = {host: _as_refused(host, error) for host, error in errors_by_host.items()}
     failures = [error for error in errors.values() if not isinstance(error, PortTaken)]

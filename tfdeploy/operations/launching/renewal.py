@@ -1,7 +1,7 @@
-"""Renew a prepared run on its hosts until the commit.
+"""Renew a prepared run on its hosts until the run is committed.
 
-A host ends an uncommitted run that was not renewed for a minute. Renewals have their own thread and
-call all hosts at once, so that a slow host does not delay the renewal of another.
+A host ends an uncommitted run that has not been renewed for a minute. A thread of its own renews
+the run on all hosts at once, so that a slow host does not delay the renewal on another.
 """
 
 from __future__ import annotations
@@ -56,21 +56,21 @@ def has_lapsed(error: TfdeployError) -> bool:
 
 
 def lapsed_error(ended: Mapping[str, TfdeployError], total: int) -> TfdeployError:
-    """Return one error for the hosts on which a prepared run has ended before its commit."""
+    """Return one error for all hosts on which a prepared run ended before its commit."""
     return combine_errors(
         "start", {host: _explain_unknown_run(error) for host, error in ended.items()}, total
     )
 
 
 def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
-    """Raise one error for the hosts that have ended the run or no longer know it, if any."""
+    """Raise one error if any hosts have ended the run or no longer know the run."""
     _, errors = split_outcomes(answers)
     if ended := {host: error for host, error in errors.items() if has_lapsed(error)}:
         raise lapsed_error(ended, len(answers))
 
 
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
-    """If the host no longer knows the run, return an error that says why; else return `error`."""
+    """Return an error that says why a host no longer knows the run, or `error` if it knows it."""
     if has_code(error, "unknown_run"):
         return HostFailed(
             "the prepared run has ended: this host received no renewal from the launch for a minute",

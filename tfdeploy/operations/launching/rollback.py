@@ -19,7 +19,8 @@ from tfdeploy.transport.protocols import Fleet
 class Prepared:
     """The prepared run of `plan`.
 
-    `step_begun` is the newest step that has begun. It decides what a rollback removes and reports.
+    `step_begun` is the step of the launch that was begun last. What a rollback removes and reports
+    depends on this step.
     """
 
     fleet: Fleet
@@ -30,8 +31,9 @@ class Prepared:
     def on_exit(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Roll the run back on all hosts if there is an error. An exit callback of an ExitStack.
 
-        Before the start, the run's folder is removed too. Emits a warning for each unreachable
-        host. There the run ends by itself within a minute, unless the commit arrived.
+        If no task has been started yet, the run's folder is removed too. Emits a warning for each
+        unreachable host. On such a host, the run ends by itself within a minute, unless the host
+        has received the commit.
         """
         if error is None:
             return

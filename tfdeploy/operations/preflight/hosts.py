@@ -1,6 +1,6 @@
-"""Probe every host for a preflight.
+"""Probe every host for a preflight, that is, a check of the hosts before a launch.
 
-If a host fails, its error is its outcome, and the other hosts are probed all the same.
+The error of a host that fails is returned as its outcome. The other hosts are still probed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from tfdeploy.operations.probe import ProbeQuestions, probe_host
 from tfdeploy.planning.preflight.judge import Seen
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
-# A clock is read again if its first reading has an error or an offset of more seconds than this.
+# If the first reading of a clock has a larger error or offset than this, the clock is read again.
 EXACT_S = 1.0
 
 

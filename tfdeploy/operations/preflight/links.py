@@ -1,4 +1,4 @@
-"""Test every connection between hosts: all hosts listen, and each connects to all others.
+"""Test the connections between hosts: all hosts listen, and each host connects to all others.
 
 The test needs no run.
 """
@@ -19,10 +19,10 @@ from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, explain_failure, mark_slow, pair_rounds
 from tfdeploy.transport.protocols import Errors, Fleet, Session
 
-LISTEN_S = 30.0  # a host that does not listen by then has failed
+LISTEN_S = 30.0  # a host that does not listen after this time has failed
 KNOCK_S = 120.0  # timeout for the connections of one host to all others
 MEASURE_S = 90.0  # timeout for the measurement of one pair
-# Hosts listen for STAY_S. With --deep they listen for STAY_PAIR_S more per listening host.
+# Hosts listen for STAY_S. With --deep, they listen longer: STAY_PAIR_S more for each of the hosts.
 STAY_S, STAY_PAIR_S = 180.0, 25.0
 
 
@@ -30,8 +30,8 @@ STAY_S, STAY_PAIR_S = 180.0, 25.0
 class Reached:
     """The results of a test of all connections.
 
-    `errors`: the errors of hosts that could not take part. `taken`: for each host, {port on which
-    the host could not listen: the reason}.
+    `errors`: the errors of hosts that could not take part. `taken`: {host: {a port on which this
+    host could not listen: the reason}}.
     """
 
     links: tuple[Link, ...] = ()
@@ -54,8 +54,8 @@ def try_links(
 ) -> Reached:
     """Test the connections from each of `hosts` to each other host of `host_ports`.
 
-    The error of a host that cannot listen or connect does not stop the others. `deep`: also measure
-    latency and bandwidth.
+    If a host cannot listen or connect, the test continues with the other hosts. `deep`: also
+    measure latency and bandwidth.
     """
     listeners = hosts_named(hosts, host_ports)
     if len(hosts) < 2 or not listeners:
@@ -102,7 +102,7 @@ def _listen(
 
 @dataclass(frozen=True)
 class _Trial:
-    """The hosts that connect, and the hosts that listen."""
+    """One test of connections: the hosts that connect, and the hosts that listen."""
 
     fleet: Fleet
     hosts: HostsByName

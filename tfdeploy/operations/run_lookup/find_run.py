@@ -1,6 +1,6 @@
-"""Find the run that a verb is called for: by id or unique prefix, or the newest of the job.
+"""Find the run that a command is about, by its id or a unique prefix, or the job's newest run.
 
-The hosts decide which runs exist. The store of this machine is only a cache.
+The hosts know which runs exist. The store of this machine is only a cache.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from tfdeploy.operations.run_lookup.host_plans import (
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
 
-CLOCK_TOLERANCE_S = 300.0  # a start that is further in the future than this counts as wrong
+CLOCK_TOLERANCE_S = 300.0  # a start time further in the future than this counts as wrong
 
 
 @dataclass
 class FoundRun:
     """One run as the hosts of the inventory report it.
 
-    `starts` is {host: when the run started according to that host, in UTC seconds}.
+    `starts` is {host: the time in UTC seconds at which the run started, as this host reports it}.
     """
 
     run: str
@@ -48,13 +48,13 @@ class FoundRun:
     holders: list[str] = field(default_factory=list)
     states: dict[str, wire.HostRunState | None] = field(default_factory=dict)
     tasks: dict[str, wire.TaskStatus] = field(default_factory=dict)
-    # {host: what is wrong with the files of the run there}
+    # {host: what is wrong with the files of the run on this host}
     damaged: dict[str, str] = field(default_factory=dict)
 
     def add(self, host: str, row: ListedRun) -> None:
         """Add a host's report of the run.
 
-        What a host reports about itself replaces what other hosts report about that host.
+        A host's report about itself replaces what other hosts report about it.
         """
         self.live = self.live or row.live
         self.committed = self.committed or row.committed
@@ -74,9 +74,9 @@ class FoundRun:
 
     @property
     def started(self) -> float | None:
-        """Return the median of `starts` (of two, the earlier one).
+        """Return the median of `starts`; of two times in the middle, the earlier one.
 
-        The median is false only if at least half of the hosts report a false start.
+        The median is false only if at least half of the hosts report a false start time.
         """
         return sorted(self.starts.values())[(len(self.starts) - 1) // 2] if self.starts else None
 
@@ -84,7 +84,7 @@ class FoundRun:
     def hosts_ahead(self) -> list[str]:
         """Return the hosts that report a start in the future, if the median is in the future.
 
-        Either their clocks are ahead, or they report a false start.
+        The clock of such a host is ahead, or the host reports a false start time.
         """
         latest = time.time() + CLOCK_TOLERANCE_S
         return (
@@ -95,7 +95,10 @@ class FoundRun:
 
 
 def find_runs(fleet: Fleet, hosts: Hosts, job: str | None) -> tuple[list[FoundRun], Errors]:
-    """Return all runs of the job (None: of all jobs), and the errors of hosts without an answer."""
+    """Return all runs of the job, and the errors of hosts that do not answer.
+
+    If `job` is None, return the runs of all jobs.
+    """
     answers, silent = split_outcomes(
         fleet.each(hosts, lambda session: session.agent().call(RUNS, {"job": job}))
     )
@@ -113,8 +116,8 @@ def find_runs(fleet: Fleet, hosts: Hosts, job: str | None) -> tuple[list[FoundRu
 def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
     """Sort runs by their start, newest first.
 
-    If this machine launched a run, its own record tells the start, else the hosts' reports do. Runs
-    that start in the future come last.
+    If this machine launched a run, the start is the one that this machine has recorded. Otherwise
+    it is the one that the hosts report. Runs that start in the future come last.
     """
     now = time.time()
 
@@ -152,14 +155,15 @@ def find_run(
     refused: Errors | None = None,
     warnings: list[str] | None = None,
 ) -> Plan:
-    """Return the plan of the wanted run (`wanted` None: the newest).
+    """Return the plan of the wanted run. If `wanted` is None, return the plan of the newest run.
 
-    `live_first`: prefer a live run (for stop), and add hosts without an answer to the plan.
-    `metrics` are those of this machine's job file, for a plan that is read from hosts. `refused`
-    receives {host: why its plan could not be used}. `warnings` receives a sentence for each run
-    whose start counts as wrong.
+    `live_first`: prefer a live run, and add hosts that do not answer to the plan; `stop` needs
+    this. `metrics`: the metrics in this machine's job file, used for a plan that is read from
+    hosts. `refused` receives {host: why its plan could not be used}. `warnings` receives a sentence
+    for each run whose start time counts as wrong.
 
-    Raises UsageError if the run is unknown or ambiguous, or the hosts' errors.
+    Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
+    found and hosts do not answer.
     """
     if wanted is not None and (local := store.plan(wanted, job)) is not None:
         return local
@@ -207,9 +211,9 @@ def find_run(
 
 
 def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, run: FoundRun) -> Plan | None:
-    """Return the plan of a run: from this machine's store, or else from hosts that hold the run.
+    """Return the plan of a run, from this machine's store or else from hosts that hold the run.
 
-    None if the plan is unreadable. Raises DifferentPlans.
+    Returns None if the plan is unreadable. Raises DifferentPlans if two hosts hold different plans.
     """
     try:
         return store.plan(run.run, run.job) or fetch_plan(fleet, _plan_request(hosts, run))[0]
@@ -220,7 +224,10 @@ def read_plan(fleet: Fleet, hosts: Hosts, store: RunStore, run: FoundRun) -> Pla
 
 
 def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRun | Plan | None:
-    """Return the run with that id or unique prefix, from hosts or the store; None if unknown."""
+    """Return the run that has the id or the unique prefix `wanted`; None if it is unknown.
+
+    The result is a run that hosts report, or a plan from this machine's store.
+    """
     runs_by_id = {each.run: each for each in runs}
     names = [name for name in {*runs_by_id, *store.runs()} if name.startswith(wanted)]
     if len(names) > 1 and wanted not in names:
@@ -245,7 +252,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
 def _choose_newest(
     runs: list[FoundRun], job: str | None, live_first: bool, store: RunStore
 ) -> FoundRun | None:
-    """Return the live run if `live_first`, else the newest run. `runs` are sorted, newest first."""
+    """Return the newest of `runs`, which are sorted. With `live_first`, prefer a live run."""
     jobs = sorted({run.job for run in runs})
     if job is None and len(jobs) > 1:
         raise UsageError(
@@ -261,7 +268,10 @@ def _choose_newest(
 
 
 def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterator[Plan]:
-    """Return this machine's plans of the job (None: any) that use one of `hosts`, newest first."""
+    """Yield the plans in this machine's store that use one of `hosts`, newest first.
+
+    They are the plans of `job`, or of any job if `job` is None.
+    """
     return (
         plan
         for plan in store.plans()
@@ -272,9 +282,10 @@ def plans_on(hosts: Collection[str], store: RunStore, job: str | None) -> Iterat
 def _choose_newer(
     reported: FoundRun | None, stored: Plan | None, store: RunStore
 ) -> FoundRun | Plan | None:
-    """Return the newer of both runs.
+    """Return the newer of two runs: one that hosts report, and one in this machine's store.
 
-    A run that only this machine remembers counts too, because a host without an answer may hold it.
+    The stored run counts although no host reports it, because a host that does not answer may hold
+    it.
     """
     if reported is None or stored is None:
         return reported or stored
@@ -295,7 +306,7 @@ def _plan_request(
 def hosts_of(plan: Plan, only: Collection[str] | None = None) -> Hosts:
     """Return the run's hosts as recorded in the plan, even if the inventory has changed since.
 
-    `only` are the names of the wanted hosts (None: all).
+    `only` are the names of the wanted hosts. If it is None, all hosts are returned.
     """
     return tuple(
         convert(host.ssh, Host) for host in plan.hosts if only is None or host.host in only

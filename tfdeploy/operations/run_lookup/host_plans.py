@@ -1,7 +1,7 @@
-"""Read the plan of a run from the hosts that hold it, if this machine's store lacks it.
+"""Read the plan of a run from the hosts that hold it, if this machine's store lacks the plan.
 
-Hosts are not trusted. Each plan is checked (model/hostplan.py), the connections come from the
-inventory and not from a plan, and different plans are an error.
+Hosts are not trusted. So each plan is checked (model/hostplan.py), this machine connects only to
+addresses from the inventory and never from a plan, and different plans are an error.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # hosts with the run that are asked one by one, before all others are asked at once
+FIRST = 3  # so many hosts are asked for the plan one by one, then all others at once
 # Plans are unpacked one at a time, because they may be large.
 _one_at_a_time = threading.Lock()
 
@@ -59,8 +59,8 @@ class HeldPlan:
 def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
     """Return the plan that the hosts of the run hold, and {host: why its plan could not be read}.
 
-    Raises DifferentPlans if two hosts hold different plans, and the hosts' errors if no plan can be
-    read.
+    Raises DifferentPlans if two hosts hold different plans. If no plan can be read, raises the
+    hosts' errors.
     """
     held_plans, errors = _read_plans(fleet, request)
     if not held_plans:
@@ -73,9 +73,9 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts) -> Plan:
     """Return a plan for stopping a run. It names every host that may hold the run.
 
-    These are the hosts that report the run, and the hosts that their plans name. The `silent` hosts
-    (without an answer) are added too, unless at least two hosts hold a readable plan and all these
-    plans are equal.
+    These are the hosts that report the run, and the hosts that the plans of these hosts name.
+    `silent` are the hosts that do not answer. They are added too, unless at least two hosts hold a
+    readable plan and all readable plans are equal.
     """
     groups = _group_equal(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
@@ -85,7 +85,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts) -> Plan:
 
 
 def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
-    """Return the plan, with those of `hosts` added that the plan does not name yet."""
+    """Return the plan, extended by those of `hosts` that it does not name yet."""
     named = {*plan.host_names}
     added = (
         HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
@@ -98,9 +98,9 @@ def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
 def _read_plans(fleet: Fleet, request: PlanRequest) -> tuple[dict[str, HeldPlan], Errors]:
     """Read the plans of the hosts that hold the run, and return them with the errors of hosts.
 
-    One host sends its plan, and this machine computes the plan's sha256. Each other host sends its
-    plan only if the sha256 of that plan differs. If none of the first FIRST hosts has a readable
-    plan, all others send theirs.
+    One host sends its plan, and this machine computes the sha256 of that plan. Each other host
+    sends its own plan only if this has a different sha256. If none of the first FIRST hosts has a
+    readable plan, all other hosts send their plans.
     """
     outcomes: Outcomes[HeldPlan] = {}
     first_plan = None

@@ -1,6 +1,6 @@
-"""Refuse the name of a new run if its hosts already have a run of that name.
+"""Refuse the name of a new run if a host already has a run of that name.
 
-The verb `run.prepare` would refuse the name too, but later.
+The verb `run.prepare` would refuse the name too, but only later in the launch.
 """
 
 from __future__ import annotations

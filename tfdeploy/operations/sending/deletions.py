@@ -1,6 +1,6 @@
-"""Ask the operator before a sync deletes most of a data set.
+"""Ask the operator before a sync deletes most files of a data set on a host.
 
-The source of the data set may be wrong or incomplete.
+If a sync would delete so many files, the source of the data set may be wrong or incomplete.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.text.folding import fold_equal, fold_names
 
 A_FEW = 5  # number of files that may be deleted without a question
-# Limit for the total length of a data set's file names. If they are longer, they are not compared
-# with a host's files, and the data set is sent without a question.
+# Limit for the total length of the file names in a data set. If the names are longer, they are not
+# compared with the files on a host, and the data set is sent without a question.
 MOST_NAMES_BYTES = 32 << 20
 
 Confirm = Callable[[str], bool]  # asks a question, and returns whether the answer is yes
@@ -26,7 +26,10 @@ def never_confirm(question: str) -> bool:
 
 
 def is_most(losing: int, files: int) -> bool:
-    """Return whether the operator must confirm that `losing` of `files` files are deleted."""
+    """Return whether the operator must confirm the deletion of `losing` files.
+
+    `files` is the number of files that the host has now.
+    """
     return losing > A_FEW and 2 * losing > files
 
 
@@ -48,7 +51,7 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
 
 
 def loss_notes(losing: Losses) -> list[str]:
-    """Return one line for each data set and each group of hosts with the same loss."""
+    """Return one line for each data set and each group of hosts that lose equally many files."""
     lines = []
     for name, hosts in losing.items():
         for same_hosts, (lost, total) in fold_equal(hosts):

@@ -1,6 +1,6 @@
-"""Predict what a sync would send to each host, and which host sends to which (`sync --dry-run`).
+"""Predict what a sync would send to each host, and which hosts would pass data on to which others.
 
-Locks nothing, and sends nothing but the agent.
+`sync --dry-run` uses this. It locks nothing, and sends hosts nothing but tfdeploy's agent.
 """
 
 from __future__ import annotations
@@ -30,15 +30,17 @@ from tfdeploy.operations.sending.whole_shipment import whole_shipment
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
-A_PORT = 1  # placeholder port: the planner needs members that listen, but no host listens yet
+# A placeholder: the planner of broadcasts needs the port on which each host listens, but no host
+# listens yet.
+A_PORT = 1
 
 
 @dataclass
 class Expected:
     """The data that one host would receive.
 
-    `sent` is {what, such as "code": bytes}. `source` is the host that would send the last data
-    ("" and None: this machine).
+    `sent` is {what would be sent, such as "code": number of bytes}. `source` is the host that would
+    send the data that comes last; "" and None stand for this machine.
     """
 
     release: str
@@ -61,7 +63,7 @@ def forecast(
     *,
     allow_secrets: bool = False,
 ) -> tuple[Outcomes[Expected], list[ExpectedRow]]:
-    """Return what each host would receive, or its error, and the broadcasts.
+    """Return what each host would receive, or its error, and the broadcasts that would run.
 
     `allow_secrets`: accept private keys in the code. Raises the errors of reading and planning.
     """
@@ -80,10 +82,11 @@ def forecast(
 
 @dataclass(frozen=True)
 class _MissingRows:
-    """The files of a data set that a host lacks, as row numbers of the whole data set.
+    """The files of a data set that a host lacks.
 
-    `wanted_rows` are all rows that the host should have. Hosts with the same `folder` store the data
-    set in one shared folder.
+    A file is named by its row number in the list of all files of the data set. `wanted_rows` are
+    all files that the host should have. Hosts with the same `folder` share one folder, for example
+    by NFS.
     """
 
     rows: NamedRows
@@ -102,7 +105,7 @@ class _Forecast:
         self.broadcasts: list[ExpectedRow] = []
 
     def add_code(self, hosts: Hosts, shipment: Shipment) -> None:
-        """Add what hosts would receive of the code, and a broadcast if that is large."""
+        """Add the code that hosts would receive, and a broadcast if much code is missing."""
 
         def ask(session: Session) -> tuple[Session, Expected]:
             return session, _expected_code(session, shipment)
@@ -116,9 +119,9 @@ class _Forecast:
             self._add_broadcast("code", large, max(large.values()), "")
 
     def add_data(self, name: str, data: DataSet, *, by_rsync: bool = False) -> None:
-        """Add what hosts would receive of a data set.
+        """Add the files of a data set that hosts would receive.
 
-        Of several hosts that share a folder, only one receives the data.
+        If several hosts share a folder, only one of them receives the data.
         """
         subject, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
@@ -137,7 +140,7 @@ class _Forecast:
             if missing is not None:
                 by_folder.setdefault(missing.folder, (host, missing))
         missing_by_host = dict(by_folder.values())
-        # The host that the data comes from receives nothing, because it copies its own files.
+        # The host from which the data comes receives nothing, because it copies its own files.
         origin = data.origin.name if data.origin else None
         rows = {host: missing.rows for host, missing in missing_by_host.items() if host != origin}
         for host, each in rows.items():
@@ -162,8 +165,8 @@ class _Forecast:
     ) -> None:
         """Add a broadcast that a sync would run.
 
-        `lacking`: the missing bytes of each host. `total`: all bytes of the broadcast. `lender`:
-        the host that sends; "" is this machine.
+        `lacking`: {host: bytes that it lacks}. `total`: all bytes of the broadcast. `lender`: the
+        host that sends the data first; "" stands for this machine.
         """
         counts = {**({lender: 0} if lender in self._sessions else {}), **lacking}
         members = [
@@ -200,7 +203,7 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
 
 
 def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
-    """Return what the host lacks of the data set; None if it has everything."""
+    """Return the files of the data set that the host lacks; None if it has all files."""
     host, data_args = session.host.name, {"job": job, "name": name}
     wanted_data = data.wanted(host)
     assert wanted_data is not None

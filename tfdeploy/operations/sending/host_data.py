@@ -1,4 +1,4 @@
-"""List the data sets that come from hosts, and decide which host gets which files of split data."""
+"""List the data sets that are read from a host, and choose each host's part of split data sets."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
-    """Return the shipment with the data sets that come from hosts, and with its split data.
+    """Return the shipment, completed by data sets that are read from hosts and by split data sets.
 
     `inventory` is the whole inventory. Raises the errors of with_origins, with_parts and planning.
     """
@@ -35,7 +35,7 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
 
 
 def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
-    """List the data sets that come from hosts, and return the shipment with their listings.
+    """List the data sets that are read from a host, and return the shipment with their listings.
 
     `hosts` are all hosts of the inventory. Raises Refused if data is missing or unreadable.
     """
@@ -63,7 +63,7 @@ def with_parts(
 ) -> Shipment:
     """Choose which host gets which files of each split data set, and return the new shipment.
 
-    `hosts` are all hosts that may hold some of the files. `tasks` has the host of each task.
+    `hosts` are all hosts that may already hold some of the files. `tasks` is {task: its host}.
     Raises UsageError if there are fewer files than workers.
     """
     split_data = {}

@@ -1,8 +1,9 @@
 """Send the code to every host: ask which files the host lacks, send them, and commit them.
 
-The code becomes a release, a folder that is named by its content. Up to MOST_BYTES are sent in the
-call that commits, and more by rsync. If several hosts lack the same files, and these have at least
-LEAST_BROADCAST_BYTES in all, the files are sent by a broadcast.
+On a host, the code is stored as a release: a folder whose name is a digest of its content. If at
+most MOST_BYTES are missing, the call that commits the release sends them; otherwise rsync sends
+them. If several hosts lack the same files, of at least LEAST_BROADCAST_BYTES in all, the files are
+sent by a broadcast, in which hosts pass the data on to other hosts.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 
-KEEP_RELEASES = 5  # number of releases (versions of the code) that a host keeps of a job
+KEEP_RELEASES = 5  # how many releases (versions of the code) of a job a host keeps
 CALL_S = 600.0
 
 
@@ -48,8 +49,8 @@ def send_code(
 ) -> Outcomes[Synced]:
     """Send the code to all hosts, and return every host's outcome.
 
-    `lock` is released on each host as soon as it has the code. Hosts wait for each other only in a
-    broadcast.
+    On each host, `lock` is released as soon as the host has the code. Hosts wait for each other
+    only in a broadcast.
     """
     began = time.monotonic()
     waiting: dict[str, Begun] = {}
@@ -94,7 +95,7 @@ def send_code(
 
     results = fleet.each(hosts, begin)
     if waiting:
-        # Small code needs no broadcast, and its modules take 40 ms to import.
+        # Imported only here, because small code needs no broadcast and the import takes 40 ms.
         from tfdeploy.operations.broadcast.release_files import send_release_files
 
         sent = send_release_files(
@@ -124,7 +125,7 @@ def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> Beg
 
 
 def _send_missing(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
-    """Send the missing files from this machine. Raises TreeChanged."""
+    """Send the missing files from this machine. Raises TreeChanged if the code has changed."""
     code, session, missing = shipment.code, begun.session, begun.wanted
     total = code.size_bytes(missing)
     if not missing:
@@ -146,7 +147,10 @@ def _send_missing(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit)
 
 
 def _commit_release(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
-    """Commit the release, with the contents of small files. Raises TreeChanged."""
+    """Commit the release. `contents`: those files that are sent in this call.
+
+    Raises TreeChanged if the code has changed.
+    """
     where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     args = {**where, "keep_releases": KEEP_RELEASES}
     answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)

@@ -1,4 +1,4 @@
-"""Send data sets to hosts, by broadcast or by rsync, and refuse changes under a live run."""
+"""Send data sets to hosts, by broadcast or by rsync. Refuse to change data that a live run uses."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def send_data(
 ) -> None:
     """Send the data sets to all hosts that have the code, and add the outcomes to `results`.
 
-    `lock` is released on each host that has received everything.
+    On each host, `lock` is released once the host has received everything.
     """
     data = broadcast_sets(shipment)
     if shipment.by_rsync:
@@ -95,10 +95,10 @@ def _send_by_rsync(
 def data_refusals(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> Outcomes[Synced]:
-    """Return an error for every host if data would change under a live run, else {}.
+    """Return an error for every host if data that a live run uses would change, else {}.
 
-    Sends nothing. Emits a note for each data set that loses files. Raises Refused if most of a data
-    set would be deleted and the operator does not confirm that.
+    Sends nothing. Emits a note for each data set that would lose files. Raises Refused if most of a
+    data set would be deleted and the operator does not confirm that.
     """
 
     losing: Losses = {}

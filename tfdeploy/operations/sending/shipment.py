@@ -28,9 +28,10 @@ if TYPE_CHECKING:
 class Shipment:
     """The code and data sets of one launch or sync.
 
-    `data` has the listing of each data set. `origins` has the host that a data set comes from.
-    `splits` tells which host gets which files of a split data set. `by_rsync` names the data sets
-    that rsync sends. The keys of these mappings are names of data sets.
+    These attributes are mappings whose keys are names of data sets. `data`: the listing of the data
+    set. `origins`: the host from which the data set is read, if it is not on this machine.
+    `splits`: which host gets which files of a split data set. `by_rsync` contains the data sets
+    that rsync sends.
     """
 
     job: str
@@ -44,16 +45,16 @@ class Shipment:
 
     @cached_property
     def sources(self) -> dict[str, str]:
-        """Return the text of the programs in the code, by path."""
+        """Return {path: text} of the program files in the code."""
         return read_sources(self.manifest)
 
     def program(self, job: Job) -> Program:
-        """Return the job's program, which is read only once.
+        """Return the job's program. It is read at the first call only.
 
-        If roles have their own commands, their programs are combined.
+        If roles have commands of their own, the result combines the programs of all roles.
         """
         if not self._read:
-            # A sync does not read the program.
+            # Imported only here, because a sync does not read the program.
             from tfdeploy.planning.flags import role_programs
             from tfdeploy.planning.source import source
 
@@ -68,7 +69,7 @@ class Shipment:
 
 
 def path_in_code(job: Job, source: str) -> str | None:
-    """Return the path of a data source relative to the code, or None if it is outside."""
+    """Return the path of a data source relative to the code, or None if it is not in the code."""
     code = Path(job.code).resolve()
     path = Path(source).resolve()
     return path.relative_to(code).as_posix() if path != code and path.is_relative_to(code) else None
@@ -77,12 +78,12 @@ def path_in_code(job: Job, source: str) -> str | None:
 def read_shipment(
     job: Job, cache: Path | None, hosts: Iterable[Host] = (), *, allow_secrets: bool = False
 ) -> Shipment:
-    """Read the code and data of this machine.
+    """Read the code and the data sets on this machine.
 
-    `hosts` are all hosts of the inventory. Their private keys are never sent. `allow_secrets`:
-    accept other private keys in the code. Raises ConfigError if code or data is missing, or if a
-    file that must not be sent is in a data set or tracked by git. Raises Refused if code or data is
-    empty, if git is not installed, or if the code holds a private key.
+    `hosts` are all hosts of the inventory. The private keys that log in to them are never sent.
+    `allow_secrets`: accept other private keys in the code. Raises ConfigError if code or data is
+    missing, or if a file that must not be sent is in a data set or tracked by git. Raises Refused
+    if code or data is empty, if git is not installed, or if the code holds a private key.
     """
     withhold = withheld_files(job, hosts)
     local_sources = {name: source for name, source in job.data.items() if source.from_host is None}

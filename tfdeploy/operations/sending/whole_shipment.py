@@ -1,4 +1,4 @@
-"""Read the whole shipment of a sync, including data that comes from hosts and split data."""
+"""Read all code and data of a sync, including data sets that are read from a host or are split."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def whole_shipment(
     from_hosts = any(source.from_host is not None for source in job.data.values())
     if not (from_hosts or split_names(job)):
         return shipment
-    # Most jobs have no such data, and the modules for it take 40 ms to import.
+    # Imported only here, because most jobs have no such data and the import takes 40 ms.
     from tfdeploy.operations.sending.host_data import with_host_data
 
     return with_host_data(shipment, fleet, job, inventory)

@@ -1,7 +1,8 @@
-"""List this machine's files that must not be sent to hosts: secrets of a job, inventory or ssh.
+"""List this machine's files that must not be sent to hosts, such as secrets and ssh's private keys.
 
-All code that sends files, or searches hosts for secret files, uses this list. The list is made from
-names and a few small files, and no ssh is started.
+The job, the inventory and ssh's configuration name these files. All code that sends files, or
+searches hosts for secret files, uses this list. It is made from file names and a few small files,
+without starting ssh.
 """
 
 from __future__ import annotations
@@ -46,9 +47,10 @@ def withheld_files(job: Job, hosts: Iterable[Host]) -> WithheldFiles:
 
 
 def secret_paths(job: Job, hosts: Iterable[Host]) -> dict[str, dict[str, list[str]]]:
-    """Return {job: {"code": [path below the code], "data": [data set/path]}} of secret files.
+    """Return the secret files that an older version of tfdeploy may have sent.
 
-    These files are not sent now, but an older version of tfdeploy may have sent them.
+    This version does not send them. The result is {job: {"code": [path below the code], "data":
+    [data set/path]}}.
     """
     withhold = withheld_files(job, hosts)
     code = os.path.realpath(job.code)
@@ -83,7 +85,7 @@ def _hard_links(code: str, withhold: WithheldFiles) -> Iterator[str]:
 
 
 def _is_plain(path: str) -> bool:
-    """Return whether a host may name the path in an answer: it is short and printable."""
+    """Return whether the path is short and printable, so that a host may name it in an answer."""
     return path.isprintable() and len(path) < 1000
 
 
