@@ -47,7 +47,7 @@ sys.exit(subprocess.call(agent_command(*sys.argv[2:]), stdin=subprocess.DEVNULL)
 
 
 class Checkout:
-    """The agent of one checkout, installed in its own workdir, with a run that has ended."""
+    """The agent of one checkout in a workdir of its own. The workdir has a run that has ended."""
 
     def __init__(self, source: Path, workdir: Path) -> None:
         done = subprocess.run(
@@ -89,13 +89,13 @@ class Checkout:
         return spent(process)
 
     def minder(self) -> float:
-        """Start a minder, which watches a run on its host, for a run that has ended. Return its CPU
-        time in ms."""
+        """Start a minder (the process that looks after a run on a host) for a run that has ended.
+        Return the minder's CPU time in ms."""
         return self._start("minder", str(self.host_dir))
 
     def supervise(self) -> float:
-        """Start a supervisor, the parent process of a task, for a run that has ended. Return its
-        CPU time in ms."""
+        """Start a supervisor (the parent process of a task) for a run that has ended. Return the
+        supervisor's CPU time in ms."""
         return self._start("supervise", str(self.host_dir), "worker:0", "1", "1")
 
     def _start(self, *args: str) -> float:
@@ -124,7 +124,7 @@ class Checkout:
 
 
 def spent(process: subprocess.Popen[bytes]) -> float:
-    """Return the CPU time in ms of the process and of the children that it waited for."""
+    """Return the CPU time in ms of the process, including the children that it has waited for."""
     _, status, used = os.wait4(process.pid, 0)
     process.returncode = os.waitstatus_to_exitcode(status)
     assert process.returncode == 0, process.args

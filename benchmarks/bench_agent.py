@@ -1,9 +1,10 @@
 """Measure what the agent costs on a host.
 
-It measures the memory and CPU of an idle supervisor and an idle minder, the CPU of the sampler
-while a program prints metrics, and the rate at which a program's output is written to the log. In
-the same rounds, `cat >file` reads the same bytes from a pipe, for comparison. Memory is PSS: pages
-that several processes share are divided among them.
+It measures the memory and CPU of an idle supervisor (the parent process of a task) and of an idle
+minder (the process that looks after a run on a host). It also measures the CPU of the sampler while
+a program prints metrics, and the rate at which a program's output is written to the log. For
+comparison, `cat >file` reads the same output from a pipe in the same rounds. Memory is PSS: the
+size of a page that several processes share is divided among them.
 """
 
 from __future__ import annotations

@@ -1,17 +1,18 @@
 """Measure `tfdeploy sync` of a data set to all hosts over links of limited rate.
 
     small     64 MB in 16 files to 8 hosts at 100 Mbit/s, compared with `xargs -P8 rsync`
-    16, 32    256 MB to 16 or 32 hosts at 50 Mbit/s, compared with the same bytes through a chain of
-              socat, which takes the shortest time possible on this machine
-    killed    256 MB to 16 hosts; half way, a relay's agent is killed, or its host loses power
-    sites     64 MB to two sites of 4 hosts, with 20 Mbit/s between them
-    calm      64 MB to --hosts at --mbit, slow enough to keep the machine calm, for a comparison
-              with a simulator; only run by hand
+    16, 32    256 MB to 16 or 32 hosts at 50 Mbit/s, compared with a chain of socat processes that
+              passes on the same bytes in the shortest time possible on this machine
+    killed    256 MB to 16 hosts; half way, one host that passes data on (a relay) loses its agent
+              or its power
+    sites     64 MB to two sites of 4 hosts each, with 20 Mbit/s between the sites
+    calm      64 MB to --hosts hosts at --mbit Mbit/s, for a comparison with a simulator; this case
+              runs only if it is named, and the rate should be low enough to keep the machine calm
 
-Seconds are compared with the wire: the time that the bytes of the set take at the link's rate.
-Bytes are read from the kernel's counters. Each round has new content, and ends with checksums of
-that content on every host. Compare with a simulator only if the machine was busy for less than
-60 %. `--tree ../before` measures another checkout.
+The measured seconds are compared with the wire's time: the time that the data set takes at the
+link's rate. Bytes are read from the kernel's counters. Each round sends new content, and at the end
+the checksum of that content is compared on every host. Compare the figures with a simulator only if
+less than 60 % of the machine's CPU time was used. `--tree ../before` measures another checkout.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ HALF_WAY_S = 300.0
 
 @dataclass(frozen=True)
 class Case:
-    """What is measured: a data set of `megabytes` that is sent to all hosts of a lab. `rate_mbit`:
-    the rate of the lab's slowest link."""
+    """One case to measure: a data set of `megabytes` MB is sent to all hosts of a lab. `rate_mbit`
+    is the rate of the lab's slowest link."""
 
     place: BenchLab
     megabytes: int
@@ -123,15 +124,15 @@ def a_case(
 
 
 def renew(case: Case, of_bytes: int | None = None) -> None:
-    """Write new content to the files of the data set. `of_bytes`: the total size; None: the size
-    that the case states."""
+    """Write new content to the files of the data set. `of_bytes` is the total size. If `of_bytes`
+    is None, the total size is that of the case."""
     size = (of_bytes or case.megabytes * MB) // FILES
     for number in range(FILES):
         (case.source / f"shard-{number:05}").write_bytes(os.urandom(size))
 
 
 def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Round:
-    """Sync with tfdeploy, check the copies on all hosts but `lost`, and return the cost."""
+    """Sync with tfdeploy, check the copies on all hosts except `lost`, and return the cost."""
     renew(case)
     began = time.time()
     with metered(case.place.lab) as meter:
@@ -147,7 +148,7 @@ def ours(case: Case, *, may_fail: bool = False, lost: str | None = None) -> Roun
 
 
 def check(case: Case, folder: str, *, lost: str | None = None) -> None:
-    """Check by checksum that each host but `lost` has the source's content."""
+    """Check by checksum that each host except `lost` has the source's content."""
     wanted = case.place.run(["sh", "-c", f"cd {case.source} && {SUM}"]).output.decode().strip()
     bound = ["--exclude", lost] if lost else []
     answer = json.loads(
@@ -161,8 +162,8 @@ def check(case: Case, folder: str, *, lost: str | None = None) -> None:
 
 
 def completed(case: Case, lost: str | None) -> float:
-    """Return when the last file was put in place, in UTC seconds. A file's ctime is the time at
-    which it was renamed into place."""
+    """Return the time, in UTC seconds, at which the last file was put in place. A file's ctime is
+    the time at which the file was renamed into place."""
     sets = (
         case.place.lab.root / "hosts" / host / "home/tfdeploy/bench/data/set"
         for host in case.place.lab.hosts
@@ -192,8 +193,8 @@ def small(case: Case, rounds: int) -> None:
 
 
 def large(case: Case, rounds: int, goal: float) -> list[float]:
-    """Measure 256 MB to many hosts, and in the same rounds a chain of plain TCP relays. Return the
-    seconds that the chain took in each round."""
+    """Measure how long 256 MB take to many hosts, and how long a chain of plain TCP relays takes in
+    the same rounds. Return the seconds of the chain in each round."""
 
     def chained() -> Round:
         renew(case)
@@ -222,8 +223,8 @@ def large(case: Case, rounds: int, goal: float) -> list[float]:
 
 
 def killed(case: Case, rounds: int, floor_s: float) -> None:
-    """Kill the middle host when it has half of the bytes. The next sync completes
-    the host."""
+    """Measure a sync in which the middle host, or its agent, is killed when the host has half of
+    the bytes. After each round, another sync sends the rest to that host."""
     victim = case.place.lab.hosts[len(case.place.lab.hosts) // 2 - 1]
 
     def kill_agent() -> None:
@@ -316,8 +317,8 @@ def two_sites(case: Case, rounds: int) -> None:
 
 
 def calm(case: Case, rounds: int) -> None:
-    """Measure also the time from the first piece on, which is comparable with a simulator, because
-    a simulator has no start-up."""
+    """Measure the whole time, and the time from the arrival of the first piece on. Only the second
+    is comparable with a simulator, because a simulator has no start-up."""
     begins: list[float] = []
 
     def watched() -> Round:
@@ -337,8 +338,8 @@ def calm(case: Case, rounds: int) -> None:
 
 @contextmanager
 def beginning(case: Case, begins: list[float]) -> Iterator[None]:
-    """During the block, wait until any host has received half a piece, and append the UTC time of
-    that moment to `begins`. The wait starts no process."""
+    """While the block runs, wait in a thread until a host has received half a piece, and append the
+    UTC time of that moment to `begins`. The wait starts no process."""
     pids = [row["pid"] or 0 for row in case.place.lab.status()]
     before = {pid: received(pid) for pid in pids}
     deadline = time.monotonic() + HALF_WAY_S
@@ -391,7 +392,7 @@ def against_set(case: Case, what: str, count: float, goal: float | None) -> None
 
 
 def bytes_and_load(case: Case, rounds: list[Round]) -> None:
-    """Add the figures of bytes and load, each from the round in which it is highest."""
+    """Add the figures of bytes and load. Each figure is the highest of all rounds."""
     hosts = case.place.lab.hosts
     against_set(
         case,

@@ -1,7 +1,7 @@
-"""Measure `tfdeploy check` on 64 hosts, with the links from every host to every other.
+"""Measure `tfdeploy check` on 64 hosts, including the links from every host to every other host.
 
-In the same rounds, it is compared with `tfdeploy exec -- true`. The hosts run on this machine, so
-the same cores also do the work of their agents and kernels.
+For comparison, `tfdeploy exec -- true` runs in the same rounds. The hosts run on this machine, so
+its cores also do the work of the hosts' agents and kernels.
 """
 
 from __future__ import annotations

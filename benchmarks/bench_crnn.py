@@ -1,15 +1,14 @@
-"""Compare steps per second of the crnn example under tfdeploy and by hand over ssh, in turns.
+"""Compare the steps per second of the crnn example under tfdeploy and started by hand over ssh.
 
-There are one ps and one or two workers, asynchronous. Only steps made while all workers train are
-counted: from the latest worker's first line of progress to the earliest worker's last one. The
-start and the end do not count, except in the CPU of the hosts. All hosts and the client share this
-machine's cores.
+The two kinds of run take turns. Each has one ps and one or two workers that train asynchronously.
+Only steps made while all workers train are counted: the time begins when the last worker prints its
+first line of progress, and ends when the first worker prints its last one. The start and the end of
+a run count only in the CPU time of the hosts. All hosts and the client share this machine's cores.
 
 On a machine whose speed changes from minute to minute, a difference of one percent is lost in
-noise. So both also train at the same time on the same hosts, each with one worker. This shows
-whether a step costs the same under tfdeploy and by hand. While both train at the same time,
-tfdeploy's own processes slow down both alike. So only the figures of the runs in turns include the
-cost of these processes.
+noise. So one run of each kind also trains at the same time on the same hosts, with one worker each.
+This shows whether a step costs the same under tfdeploy and by hand. It does not show the cost of
+tfdeploy's own processes, because they slow down both runs alike. Only the runs in turns show that.
 """
 
 from __future__ import annotations

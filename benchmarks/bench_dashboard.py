@@ -1,9 +1,9 @@
 """Measure what the dashboard costs.
 
-Three cases: lines that arrive from 4 hosts, 256 tasks on the screen, and 28.8 million lines. In the
-first case a real run in a lab prints the lines, and the dashboard is `tfdeploy status --watch` on
-its own terminal. In the other cases events come from within one process, as fast as the dashboard
-reads them.
+There are three cases: lines that arrive from 4 hosts, 256 tasks on the screen, and 28.8 million
+lines. In the first case a real run in a lab prints the lines, and the dashboard is `tfdeploy status
+--watch` on its own terminal. In the other two cases, the process that draws the dashboard also
+makes the events.
 """
 
 from __future__ import annotations
@@ -69,8 +69,8 @@ def main() -> None:
 
 @dataclass
 class Watched:
-    """The cost of a dashboard, measured while tasks print lines. `late_s`: seconds from writing a
-    line to its appearance on the screen."""
+    """The cost of a dashboard while tasks print lines. `late_s` is the time from the moment when a
+    task writes a line until the screen shows that line."""
 
     cpu_s: float
     seconds: float
@@ -107,10 +107,10 @@ def arriving(
 
 
 def watched(args: list[str], env: dict[str, str], cwd: Path, seconds: float) -> Watched:
-    """Run a program on a terminal for some seconds after its start.
+    """Start a program on a terminal, and measure it for some seconds after its start.
 
-    Return the program's CPU time during these seconds, and the delays with which lines with
-    `sent=TIME` appear.
+    Return the program's CPU time in these seconds, and the delay of each line with `sent=TIME`: the
+    seconds from TIME until the line appears.
     """
     control, end = pty.openpty()
     fcntl.ioctl(end, termios.TIOCSWINSZ, struct.pack("HHHH", ROWS, COLUMNS, 0, 0))
@@ -173,8 +173,8 @@ def below(pid: int) -> list[int]:
 
 
 def many(seconds: float, figures: Figures) -> None:
-    """Measure 256 tasks, each with a new line every second and a sample every tenth second, at the
-    dashboard's frame rate."""
+    """Measure the dashboard with 256 tasks at its own frame rate. Each task has a new line every
+    second, and a sample (a measurement of the task) every ten seconds."""
     done = alone("many", seconds)
     figures.add(
         f"{TASKS} tasks at {done['frames'] / done['seconds']:.1f} frames/s",

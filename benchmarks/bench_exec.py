@@ -1,7 +1,7 @@
-"""Compare `tfdeploy exec -- true` on 64 hosts, each time in a new process, with clush over ssh.
+"""Compare `tfdeploy exec -- true` on 64 hosts with clush over ssh. Each command is a new process.
 
-The hosts run on this machine. So the CPU time of their sshds, divided by the number of cores, is
-the shortest time possible for any client.
+The hosts run on this machine. So no client can be faster than the CPU time of the hosts' sshds,
+divided by the number of cores.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def main() -> None:
 
 def measure(bench: BenchLab, hosts: int, rounds: int, figures: Figures) -> None:
     other = rivals.clush(bench, "true", hosts=bench.addresses)
-    # The imports are paid once, however many hosts there are.
+    # Imports take the same CPU time for any number of hosts.
     libraries = [sys.executable, "-c", "import fabric, paramiko"]
     runs = {
         "tfdeploy": lambda: bench.tfdeploy("exec", "--", "true"),

@@ -1,12 +1,12 @@
 """Measure a sync of a data set in parts (`split: worker`) to 8 workers, then to 6.
 
-    first     64 MB in 240 files of unequal size to 8 workers: the bytes that leave the operator,
-              compared with the size of the set
-    8 to 6    two workers leave: the bytes that all hosts receive, compared with the least possible,
-              which is a quarter of the set
+    first     64 MB in 240 files of unequal size go to 8 workers. The figure is the number of bytes
+              that leave the operator's machine, compared with the size of the data set.
+    8 to 6    Two workers leave. The figure is the number of bytes that all hosts receive, compared
+              with the least possible number, a quarter of the data set.
 
-Bytes are read from the kernel's counters. The benchmark also measures how even the parts are. Each
-round has new content. Every part is compared with the source by checksum.
+Bytes are read from the kernel's counters. The benchmark also measures whether the parts are equally
+large. Each round sends new content. Every part is compared with the source by checksum.
 """
 
 from __future__ import annotations
@@ -93,8 +93,8 @@ def biggest(bench: BenchLab) -> int:
 
 
 def sync(bench: BenchLab, workers: int, *, received: bool = False) -> int:
-    """Sync, and return the bytes that left the operator. With `received`, return the bytes that all
-    hosts received."""
+    """Sync, and return the number of bytes that left the operator's machine. If `received` is True,
+    return the number of bytes that all hosts received instead."""
     (bench.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
     with metered(bench.lab) as meter:
         bench.tfdeploy("sync", "--json")
@@ -106,9 +106,9 @@ def sync(bench: BenchLab, workers: int, *, received: bool = False) -> int:
 
 
 def check(bench: BenchLab, workers: int) -> list[int]:
-    """Return the bytes of each part.
+    """Return the size of each part in bytes.
 
-    All parts together must be equal to the source, and no file may be in two parts.
+    Check that all parts together are equal to the source, and that no file is in two parts.
     """
     answer = json.loads(
         bench.tfdeploy("exec", "--json", "--limit", LIMIT.format(workers + 1), "--", SUMS).output

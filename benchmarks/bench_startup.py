@@ -1,8 +1,8 @@
-"""Measure how much longer `tfdeploy --version` and `--help` take than an empty interpreter, and the
-CPU time of a completion in each shell.
+"""Measure the start of `tfdeploy --version` and `--help`, and the CPU time of a shell completion.
 
-The rival of a completion is an interpreter that imports the parsers of all verbs, as completers do
-that start Python for each answer.
+The start is compared with the start of an empty Python interpreter. A completion in each shell is
+compared with an interpreter that imports the parsers of all verbs, because other completers start
+Python for each answer.
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ from tfdeploy.cli.arguments.completion import SHELLS, Shell
 from tfdeploy.cli.completion.script import make_script
 from tfdeploy.store.names import remember_names
 
-# the goals: ms beyond the start of an empty interpreter
+# The goals: how many ms longer than an empty interpreter each command may take.
 EXTRA_MS = {"--version": 50.0, "--help": 150.0}
-# the goals: ms of CPU beyond an empty interpreter, in the quickest round
+# The goals: how many ms of CPU time more than an empty interpreter each command may take, in the
+# quickest round.
 EXTRA_CPU_MS = {"launch --help": 60.0, "lab --help": 60.0}
 ANSWER_MS = 80.0
 ANSWERS = 10
@@ -35,14 +36,15 @@ LINES = {
     "100 of 2,000 hosts": "tfdeploy ssh gpu-node19",
     "a flag": "tfdeploy launch --mo",
 }
-# {shell: (its flags, a program that completes the line $1 as often as $2 says)}
+# {shell: (its flags, a program that completes the line $1, and repeats that $2 times)}
 PROGRAMS: dict[Shell, tuple[list[str], str]] = {
     "bash": (
         ["--norc"],
         ". {script}; compopt() { :; }; COMP_LINE=$1 COMP_POINT=${#1}; "
         "for ((n = 0; n < $2; n++)); do _tfdeploy; done; true",
     ),
-    # zsh completes only in its line editor, so the functions of the completion system do nothing.
+    # zsh can complete only in its line editor, so here functions that do nothing replace those of
+    # zsh's completion system.
     "zsh": (
         ["-f"],
         "compdef() { :; }; compadd() { :; }; _wanted() { :; }; _describe() { :; }; compset() { :; }; "
@@ -96,8 +98,8 @@ def measure_completion(figures: Figures, rounds: int) -> None:
 
 
 def _cost_of_answers(shell: Shell, line: str, folder: Path, rounds: int) -> Iterator[float]:
-    """Return the CPU seconds of a shell with ANSWERS answers, and of one that only reads the
-    script."""
+    """Return the CPU seconds of a shell that completes ANSWERS times, and of a shell that only
+    reads the completion script."""
     script = folder / f"script.{shell}"
     script.write_text(make_script(shell), encoding="utf-8")
     flags, program = PROGRAMS[shell]

@@ -1,7 +1,8 @@
-"""Measure `tfdeploy sync` of 2,000 files to 32 hosts, each time in a new process.
+"""Measure `tfdeploy sync` of 2,000 files to 32 hosts. Each sync is a new process.
 
-The cases are a first sync, one changed file, and no change. It is compared with `xargs -P32 rsync
--a --delete`, once with ssh's defaults and once with ssh's fastest key exchange and cipher.
+The cases are a first sync, one changed file, and no change. In each case, tfdeploy is compared with
+`xargs -P32 rsync -a --delete`, once with ssh's defaults and once with ssh's fastest key exchange
+and cipher.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from place import BenchLab, open_bench_lab
 from turns import Spent, in_turns, median, ratio
 
 JOB = "name: bench\nmode: async\ncommand: [python, package000/module00.py]\n"
-# case -> the goals with at least MANY hosts and with fewer: the time relative to rsync with ssh's
-# defaults
+# {case: (goal with at least MANY hosts, goal with fewer hosts)}. A goal is the time of tfdeploy as
+# a multiple of the time of rsync with ssh's defaults.
 CASES = {"fresh": (1.0, 1.15), "one file changed": (1.0, 1.6), "nothing changed": (0.55, 1.3)}
 MANY = 16
 FRESH_ROUNDS = 2
@@ -90,8 +91,8 @@ def show(
 
 
 def check(bench: BenchLab, files: int, name: str, lines: int) -> None:
-    """Check that every host has the complete code, including the last change, under the release id
-    that tfdeploy reports."""
+    """Check that every host has the complete code, including the last change, in the release (a
+    version of the code on a host) whose id tfdeploy reports."""
     hosts = json.loads(bench.tfdeploy("sync", "--json").output)["hosts"]
     script = (
         f"cd tfdeploy/bench/releases/{hosts[0]['release']} && find . -type f | wc -l && wc -l < "

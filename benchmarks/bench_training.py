@@ -1,9 +1,9 @@
 """Measure steps per second of the digits example with one parameter server and one worker on two
 hosts.
 
-It compares a run under tfdeploy with a start by hand. Steps are counted between the program's own
-lines of step 100 and of the last step, so the start does not count. There are no checkpoints,
-because by hand they fail on two hosts without a shared disk.
+It compares a run under tfdeploy with tasks that are started by hand. The rate is computed from the
+lines that the program prints at step 100 and at the last step, so the start does not count. The
+program writes no checkpoints, because without tfdeploy they fail on two hosts that share no disk.
 """
 
 from __future__ import annotations

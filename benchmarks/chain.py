@@ -1,7 +1,7 @@
-"""Measure the shortest time in which a chain of hosts can pass on bytes on this machine.
+"""Measure the shortest time in which a chain of hosts on this machine can pass bytes on.
 
-Each host receives the bytes, writes them and sends them on by plain TCP. The chain consists of
-`socat` and `tee` if socat is installed, else of a small relay that does nothing else.
+Each host receives the bytes, writes them to a file and sends them to the next host by plain TCP. It
+does so with `socat` and `tee` if socat is installed, otherwise with a small Python program.
 """
 
 from __future__ import annotations
@@ -55,9 +55,9 @@ def name() -> str:
 
 
 def send(bench: BenchLab, files: Sequence[Path]) -> Spent:
-    """Send the files' bytes from the operator to the first host and on to the last.
+    """Send the files' bytes from the operator through all hosts of the chain. Return the cost.
 
-    The time ends when the last host has received all bytes.
+    The measured time ends when the last host has received all bytes.
     """
     rows = bench.lab.status()
     relays = []

@@ -3,9 +3,9 @@
     python benchmarks/client_pairs.py --against ../before --pairs 300 --execs 7 --hosts 64
 
 It measures the CPU time (user and system) of `--version` and `--help`, and the CPU time and seconds
-of `exec -- true` on isolated hosts (needs root; --execs 0 leaves it out). Both checkouts use the
-same interpreter. The printed interval is a confidence interval of the median difference within a
-pair. It is computed by ranks, so it assumes no distribution.
+of `exec -- true` on isolated hosts. The isolated hosts need root; `--execs 0` leaves `exec` out.
+Both checkouts use the same interpreter. The printed interval is a confidence interval of the median
+of the differences within the pairs. It is computed by ranks, so it assumes no distribution.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ Pairs = list[tuple[Spent, Spent]]
 
 
 def pairs(before: Callable[[], Spent], after: Callable[[], Spent], count: int) -> Pairs:
-    """Return (before, after) of each pair. The order within a pair is random. Before the first
-    pair, one run of each checkout warms the caches."""
+    """Return the costs (before, after) of each pair. The order of the two runs of a pair is random.
+    Ahead of the first pair, one run of each checkout warms the caches."""
     in_turns({"before": before, "after": after}, 1)
     return [_pair(before, after) for _ in range(count)]
 

@@ -2,9 +2,10 @@
 
     python benchmarks/client_peaks.py --hosts 200
 
-It samples `exec -- true`, a `sync` of code, and a `sync` with a data set by broadcast, each also
-with a soft limit of 256 descriptors. The hosts are sshds on loopback. They and their agents share
-this machine, so its memory limits the number of hosts.
+It measures `exec -- true`, a `sync` of code, and a `sync` with a data set by broadcast (hosts pass
+the data on to each other). It measures each of them also with a soft limit of 256 file descriptors.
+The hosts are sshds on loopback. They and their agents share this machine, so its memory limits the
+number of hosts.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Peak:
 
 
 def measure(argv: list[str], cwd: Path, env: dict[str, str]) -> Peak:
-    """Return the peaks of one command. Raises SystemExit if it fails."""
+    """Run one command and return its peaks. Raises SystemExit if the command fails."""
     peak, began = Peak(), time.monotonic()
     process = subprocess.Popen(
         argv, cwd=cwd, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT

@@ -1,10 +1,11 @@
-"""Measure how much a task slows down other processes if its lines are expensive to match.
+"""Measure how much a task slows down tfdeploy if its lines are expensive to search for metrics.
 
 The task writes 10,000 lines of 4 KiB a second, in each form of tests/lab/programs/costly_lines.py
 in turn. The job has a regular expression whose matching never ends. The same run is measured first
-without those lines, then with them. The figures are the time and CPU of `status` and `logs -n 100`,
-the time from `q` to the end of the dashboard, and on the host the samples taken and the CPU of the
-sampler and of the task's supervisor.
+without those lines, then with them. On the client, the figures are the time and CPU of `status` and
+of `logs -n 100`, and the time from pressing `q` to the end of the dashboard. On the host, they are
+the number of samples (measurements of the task), and the CPU of the sampler and of the task's
+supervisor (its parent process).
 """
 
 from __future__ import annotations
@@ -97,10 +98,10 @@ def read_for(control: int, seconds: float, until: bytes) -> bool:
 
 
 def on_host(bench: BenchLab, name: str) -> tuple[float, int, float, float, int]:
-    """Return figures of worker:0 on its host.
+    """Return the figures of worker:0 that are measured on its host.
 
-    They are monotonic seconds, number of samples, CPU seconds of the samplers, CPU seconds of the
-    task's supervisor, and bytes of the task's log.
+    They are the monotonic time in seconds, the number of samples, the CPU seconds of the samplers,
+    the CPU seconds of the task's supervisor, and the size of the task's log in bytes.
     """
     (task,) = bench.lab.root.glob(f"hosts/*/home/tfdeploy/bench/runs/{name}/hosts/*/tasks/worker-0")
     samples = (task / "samples").read_text().count("\n") if (task / "samples").exists() else 0

@@ -1,11 +1,12 @@
-"""Measure what TLS handshakes of strangers cost at the port over which minders exchange messages.
-All processes use loopback.
+"""Measure what strangers' TLS handshakes cost at the port over which minders exchange messages.
+
+A minder is the process that looks after a run on a host. All processes use loopback.
 
     python benchmarks/handshakes.py [A_SECOND] [SECONDS]     default: 1,000 and 10
 
-A process runs the server for these messages (the mesh) of one host. A peer in another process sends
-twenty messages to the server, while eight strangers begin handshakes. Goals: the server uses at
-most 10 % of a core, and every message arrives within 2 s.
+One process runs the server of one host that receives these messages (its mesh). A peer in another
+process sends twenty messages to this server, while eight strangers begin handshakes. The goals are
+that the server uses at most 10 % of a core, and that every message arrives within 2 s.
 """
 
 from __future__ import annotations
@@ -55,8 +56,8 @@ def mesh_of(name: str, ports: dict[str, int], certs: dict[str, dict[str, str]]) 
 
 
 def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: float) -> None:
-    """Run the mesh of host n1. Write the time at which each message arrived, and the CPU seconds
-    used, to the descriptor `told`."""
+    """Run the mesh of host n1. Write the time at which each message arrived, and the CPU seconds of
+    this process, to the file descriptor `told`."""
     threading.stack_size(1 << 20)
     mesh, heard, until = mesh_of("n1", ports, certs), 0, time.monotonic() + seconds
     begun = time.process_time()
@@ -133,8 +134,8 @@ def main(a_second: float, seconds: float) -> int:
 
 
 def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
-    """Send the messages with pauses between them. Return message number -> monotonic time at which
-    it was sent."""
+    """Send the messages with pauses between them. Return {number of a message: the monotonic time
+    at which it was sent}."""
     said = {}
     for number in range(1, WORDS + 1):
         fields = {

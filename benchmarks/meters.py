@@ -1,4 +1,4 @@
-"""Measure what a command used of a lab's links and of the machine, by the kernel's counters.
+"""Measure, by the kernel's counters, how many bytes a command sent and how much CPU was used.
 
 Figures that tfdeploy or another tool reports about itself are not used.
 """
@@ -18,10 +18,11 @@ IDLE = (3, 4)  # positions of idle and iowait in the "cpu" line of /proc/stat
 
 @dataclass
 class Meter:
-    """What a measured command used. The fields are set when the command has ended."""
+    """The traffic and the CPU use during a command. The fields are set when the command has
+    ended."""
 
-    busy: float = 0.0  # the fraction of all cores' time that any process used
-    # link -> bytes. A link has the name of a host, operator, router1 or router2.
+    busy: float = 0.0  # the fraction of all cores' time in which the cores were not idle
+    # {link: bytes}. A link has the name of what it connects: a host, operator, router1 or router2.
     to_bytes: dict[str, int] = field(default_factory=dict)
     from_bytes: dict[str, int] = field(default_factory=dict)
 

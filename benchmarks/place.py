@@ -1,4 +1,4 @@
-"""Create the lab of isolated hosts in which benchmarks run, and an operator with its own home.
+"""Create a lab of isolated hosts for a benchmark, and an operator with a separate home folder.
 
 Both are removed at the end.
 """
@@ -87,7 +87,8 @@ class BenchLab:
 
     def served(self) -> float:
         """Return the CPU seconds that the hosts' first processes and their children have used.
-        Before that, wait until the hosts' sshds have no sessions, for at most BURIAL_S seconds."""
+
+        Before they are read, wait for at most BURIAL_S seconds until no sshd has a session."""
         first = [row["pid"] for row in self.lab.status() if row["pid"] is not None]
         servers = [child for pid in first for child in _children(pid)]
         listeners = [pid for pid in servers if _name(pid) == "sshd"]
@@ -117,10 +118,9 @@ def _children(pid: int) -> list[int]:
 
 
 def _ticks(pid: int) -> int:
-    """Return the CPU ticks of the process and of its children that have ended; 0 if the process
-    itself has ended.
+    """Return the CPU ticks of the process and of those of its children that have ended.
 
-    The ticks of a process that has ended count with its parent.
+    Return 0 if the process itself has ended: its ticks are then part of its parent's.
     """
     try:
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

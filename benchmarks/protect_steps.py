@@ -1,15 +1,16 @@
-"""Compare steps per second under `protect: peers` with those under `none`.
+"""Compare the steps per second of runs with `protect: peers` and with `protect: none`.
 
     python benchmarks/protect_steps.py --swaps 10 --seconds 20
-    python benchmarks/protect_steps.py --protect none       both unprotected: measurement error
+    python benchmarks/protect_steps.py --protect none       both runs are unprotected, which shows
+                                                            the error of the measurement
 
-Both runs train at the same time on the same two hosts. Each has a ps and a worker of real
-TensorFlow, with a model so small that a step is little more than an exchange between them. All four
-processes share one core: if a step of one run costs more, the other run gains that time, and other
-load slows both alike. For each swap both runs are started again, and the swaps vary which run is
-protected, which starts first and which host is the ps. A swap's ratio is the geometric mean over
-windows of the same seconds. The interval is Student's t interval over the ratios of the swaps. Exit
-code 1: the goal is missed.
+A protected and an unprotected run train at the same time on the same two hosts. Each has a ps and a
+worker of real TensorFlow, with a model so small that a step is little more than an exchange between
+them. All four processes share one core: if a step of one run costs more, the other run gains that
+time, and other load slows both alike. For each measurement (a swap) both runs are started again.
+The swaps vary which run is protected, which run starts first and which host has the ps. The ratio
+of a swap is the geometric mean of the ratios in several windows of time. The printed interval is
+Student's t interval over the ratios of the swaps. The exit code is 1 if the goal is missed.
 """
 
 from __future__ import annotations
@@ -92,7 +93,7 @@ def main() -> int:
 
 
 def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
-    """Return the ratio of steps per second of one pair of runs, protected to unprotected.
+    """Return the steps per second of the protected run, divided by those of the unprotected run.
 
     Eight swaps in a row cover all orders, sides and roles of the hosts.
     """
@@ -112,8 +113,8 @@ def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
 
 
 def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
-    """Write the job and the inventory of one run. The other run, launched at the same time, has
-    other ports."""
+    """Write the job and the inventory of one run. The two runs have different ports, because both
+    are launched at the same time."""
     ps, worker = side.lab.hosts[:: -1 if turned else 1]
     set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
     (side.cwd / "tfdeploy.yaml").write_text(
@@ -145,7 +146,8 @@ def share_one_core(sides: list[Tfdeploy], run: str) -> None:
 
 
 def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Wait for the measured time. Return the begin and end of each window in UTC seconds."""
+    """Wait while the runs are measured. Return the begin and the end of each window of time in UTC
+    seconds."""
     cuts = [time.time()]
     for _ in range(round(args.seconds / args.window)):
         time.sleep(args.window)

@@ -1,5 +1,7 @@
-"""Return the command lines of other tools, as a user would type them. They contain only the
-settings with which the lab's hosts can be reached and trusted."""
+"""Return the command lines of other tools, as a user would type them.
+
+They contain no settings except those that are needed to reach and to trust the lab's hosts.
+"""
 
 from __future__ import annotations
 

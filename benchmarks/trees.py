@@ -1,4 +1,5 @@
-"""Write trees of many small source-like files for benchmarks. The files are the same each time."""
+"""Write folders of many small files, like source code, for benchmarks. Their content is always the
+same."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Measure whole processes from outside, in turns: A B A B, so that other load affects all of them.
+"""Measure whole processes in turns (A B A B), so that other load affects all of them alike.
 
-This module knows nothing about what the processes do.
+The measurement does not depend on what the processes do.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _SHOWN_BYTES = 2000
 
 @dataclass(frozen=True)
 class Spent:
-    """What one process cost. `cpu_s`: of the process and its children on this machine.
-    `peak_bytes`: memory of the process itself; measured only if its output is piped."""
+    """The cost of one process. `cpu_s`: the CPU time of the process and its children on this
+    machine. `peak_bytes`: the peak memory of the process itself, measured only if its output goes
+    to a pipe."""
 
     seconds: float
     cpu_s: float
@@ -43,8 +44,9 @@ def spend(
 ) -> Spent:
     """Run a process to its end and return its cost.
 
-    Its standard output is written to a file, or, with `piped`, to a pipe that is read at once.
-    Raises SystemExit with the output if the process fails, because a failed run measures nothing.
+    Its standard output goes to a file, or, if `piped` is True, to a pipe that is read without
+    delay. Raises SystemExit with the output if the process fails, because the cost of a failed
+    process means nothing.
     """
     with (
         tempfile.TemporaryFile() as words,
@@ -84,8 +86,9 @@ def spend(
 
 
 def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
-    """Return the output and the peak memory of the process. The peak of rusage is not used, because
-    it includes this program's size at the fork."""
+    """Read the process's output to its end. Return the blocks of output and the peak memory of the
+    process. The peak that rusage reports is not used, because it includes the size of this program
+    at the fork."""
     assert process.stdout is not None
     blocks, peak_kib = [], 0
     with process.stdout as pipe:
@@ -97,8 +100,8 @@ def _blocks(process: subprocess.Popen[bytes]) -> tuple[list[bytes], int]:
 
 
 def in_turns(rivals: Mapping[str, Callable[[], Spent]], rounds: int) -> dict[str, list[Spent]]:
-    """Run each rival once to warm the caches, then all of them in turns, `rounds` times. Return the
-    costs of the turns by the rival's name."""
+    """Run each rival once to warm the caches, then all of them in turns, `rounds` times. Return
+    {name of the rival: its cost in each round}, without the first run."""
     for run in rivals.values():
         run()
     spent_by_tool: dict[str, list[Spent]] = {name: [] for name in rivals}
@@ -115,14 +118,14 @@ def median(
 
 
 def ratio(ours: Sequence[Spent], theirs: Sequence[Spent]) -> float:
-    """Return the median of the rounds' ratios of seconds. A slowdown that affects a whole round
-    does not change the ratio of that round."""
+    """Return the median of the ratios of seconds, one ratio for each round. A slowdown that affects
+    a whole round does not change the ratio of that round."""
     return statistics.median(a.seconds / b.seconds for a, b in zip(ours, theirs, strict=True))
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
-    """Return the 95 % confidence interval of the median, computed by ranks. With fewer than six
-    values, this is the whole range."""
+    """Return the 95 % confidence interval of the median, computed by ranks. If there are fewer than
+    six values, it is the whole range of the values."""
     ordered, count = sorted(values), len(values)
     below = max(0, math.floor((count - 1.96 * math.sqrt(count)) / 2) - 1) if count > 5 else 0
     return ordered[below], ordered[count - 1 - below]

@@ -2,11 +2,11 @@
 
     python benchmarks/verb_pairs.py --against ../before --pairs 20 --hosts 8
 
-Each checkout has its own job on the same isolated hosts (needs root), with 200 files of code.
-`status` shows a live run with one task per host. Before each `sync`, one file changes. `launch`
-returns when all tasks are up; stopping the run does not count. The figures are seconds, CPU of the
-client and CPU of all hosts. Each figure is the median of the ratios within pairs, with a 95 %
-confidence interval that is computed by ranks.
+Each checkout has a separate job, with 200 files of code, on the same isolated hosts (which need
+root). `status` shows a live run with one task per host. Before each `sync`, one file changes.
+`launch` returns when all tasks are up; the time to stop the run is not measured. What is measured
+are the seconds, the CPU time of the client and the CPU time of all hosts. Each printed figure is
+the median of the ratios within the pairs, with a 95 % confidence interval computed by ranks.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ FIGURES: dict[str, Callable[[Spent], float]] = {
 
 @dataclass(frozen=True)
 class Side:
-    """One checkout and its job. The job and its live run have the name `name`."""
+    """One checkout and its job. `name` is the name of the job and of its live run."""
 
     name: str
     place: BenchLab

@@ -24,12 +24,12 @@ from tfdeploy.ui.errors import show_error
 from tfdeploy.ui.screen import Picture
 from tfdeploy.ui.tables import cells
 
-# Parts of rich's SVG that are removed: fonts from the network, and the comment about its generator.
+# Parts of rich's SVG to remove: fonts from the network, and the comment that names the generator.
 _FOREIGN = re.compile(r"\s*@font-face \{.*?\}|\s*<!-- Generated.*?-->", re.DOTALL)
 
 
 def line_of(event: Event) -> LogLine:
-    """Return the line of a task's output that `launch --events` has recorded as this event."""
+    """Return the line of a task's output that this event of `launch --events` records."""
     line = event.data["line"]
     try:
         text = line.encode("utf-8", "surrogateescape")
@@ -42,7 +42,7 @@ def line_of(event: Event) -> LogLine:
 
 
 def draw_picture(events: bytes, *, width: int, height: int, upto_s: float | None = None) -> str:
-    """Return the SVG of the frame after all events, or after the events of the first `upto_s`
+    """Return the SVG of the dashboard after all events, or after the events of the first `upto_s`
     seconds.
 
     Raises UsageError if a line is not an event.

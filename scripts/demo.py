@@ -63,8 +63,8 @@ def tfdeploy(*arguments: str, dashboard: bool = False) -> str:
 
 
 def tail_of(log: str) -> list[str]:
-    """Return the last lines of the log, without the lines that say what to type next, because such
-    commands fail after the lab is removed."""
+    """Return the last lines of the log. Lines that say what to type next are left out, because
+    those commands fail once the lab is removed."""
     lines = log.splitlines(keepends=True)
     return [line for line in lines if not line.lstrip().startswith("next: ")][-TAIL_LINES:]
 

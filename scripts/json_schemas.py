@@ -1,5 +1,7 @@
-"""Write the JSON Schemas of the docs: docs/json/NAME.schema.json for every output that verbs print
-with --json, and docs/schemas/NAME.schema.json for the job file and the inventory.
+"""Write the JSON Schemas in the documentation.
+
+docs/json/NAME.schema.json describes an output that verbs print with --json. The schemas of the job
+file and of the inventory are docs/schemas/NAME.schema.json.
 
 Tests compare the files with the output of this script.
 """

@@ -2,8 +2,8 @@
 
     python scripts/llms_txt.py [--check]
 
-Sections and titles come from mkdocs.yml, what a page is for from docs/README.md. With --check,
-nothing is written, and the exit code is 1 if the file is not current.
+Sections and titles come from mkdocs.yml. The purpose of each page comes from docs/README.md. With
+--check, nothing is written, and the exit code is 1 if the file is not current.
 """
 
 from __future__ import annotations
@@ -32,9 +32,10 @@ def site() -> dict[str, Any]:
 
 
 def sections() -> Iterator[tuple[str, list[tuple[str, str]]]]:
-    """Yield each section of the navigation, except the index: (title, [(page's title, path)]).
+    """Yield (title, [(title of a page, path)]) for each section of the navigation, without the
+    index.
 
-    A section in a section is part of the outer one.
+    The pages of a nested section count as pages of the outer section.
     """
     for entry in site()["nav"]:
         for title, inner in entry.items():
@@ -52,7 +53,7 @@ def _pages(entries: list[Any]) -> Iterator[tuple[str, str]]:
 
 
 def purposes() -> dict[str, str]:
-    """Return {path of a page: what it is for}, in the order of docs/README.md."""
+    """Return {path of a page: what the page is for}, in the order of docs/README.md."""
     index = INDEX.read_text(encoding="utf-8")
     found = sorted([*_ROW.finditer(index), *_ITEM.finditer(index)], key=lambda each: each.start())
     return {each[2]: each[1] for each in found}

@@ -44,7 +44,8 @@ def write_pages(folder: Path) -> list[Path]:
 
 
 def make_page(parser: argparse.ArgumentParser, summary: str, see: Sequence[str]) -> str:
-    """Return the page of a command in the macros of man(7). `see`: the pages it refers to."""
+    """Return the manual page of a command, written with the macros of man(7). `see` has the pages
+    that it refers to."""
     name = parser.prog.replace(" ", "-")
     related = [rf".BR {_escape(each)} (1)" for each in see]
     return "\n".join(
@@ -79,7 +80,8 @@ def _format_groups(parser: argparse.ArgumentParser) -> Iterator[str]:
 
 
 def _format(parser: argparse.ArgumentParser, action: argparse.Action) -> Iterator[str]:
-    """Yield a flag or argument and its help, or the verbs that a command has."""
+    """Yield the lines for one action of the parser: a flag or an argument with its help, or the
+    verbs of the command."""
     formatter = parser._get_formatter()
     if isinstance(action, argparse._SubParsersAction):
         for each in action._choices_actions:
@@ -107,7 +109,7 @@ def _format_exit_codes(prog: str) -> Iterator[str]:
 
 
 def _format_examples(prog: str) -> Iterator[str]:
-    """Yield the examples of a verb; none for tfdeploy itself."""
+    """Yield the examples of a verb. tfdeploy itself has no examples."""
     if " " in prog:
         yield ".SH EXAMPLES"
         for command, text in examples_of(prog):
@@ -123,7 +125,7 @@ def _format_usage(parser: argparse.ArgumentParser) -> str:
 
 
 def _format_text(text: str | None) -> Iterator[str]:
-    """Yield the lines of a text. Lines with columns are not filled."""
+    """Yield the lines of a text in roff. Lines with columns keep their line breaks."""
     for number, paragraph in enumerate((text or "").strip().split("\n\n")):
         lines = [_escape(line) for line in paragraph.splitlines()]
         has_columns = any("  " in line for line in lines)

@@ -1,8 +1,8 @@
-"""Write the sections of verbs and answers in docs/agent-protocol.md.
+"""Write the sections of docs/agent-protocol.md that describe the verbs and their answers.
 
-A test compares the page with this output. A verb's arguments and effect are described by the
-docstring of its function on the host. A verb's answer is described by the answer's type on the
-control side.
+A test compares the page with the output of this script. The arguments and the effect of a verb come
+from the docstring of its function in the agent. The answer of a verb comes from the type that the
+control machine expects.
 """
 
 from __future__ import annotations
@@ -137,8 +137,8 @@ def _structs(hint: Any) -> Iterator[type[msgspec.Struct]]:
 
 
 def _shown(hint: Any) -> str:
-    """Return how the page shows a type: by JSON's name for it, and an object by the name of its
-    type."""
+    """Return the name that the page shows for a type: JSON's name for the type, or for an object
+    the name of its class."""
     origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin is typing.Annotated:
         return _shown(inner[0])

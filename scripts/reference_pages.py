@@ -1,9 +1,11 @@
-"""Write docs/reference/: every command with its options, and every key of the two files.
+"""Write docs/reference/: all commands with their options, and all keys of the job file and of the
+inventory.
 
     python scripts/reference_pages.py [--check]
 
-The commands come from the flags that the verbs declare, the keys from tfdeploy/config/reference.py.
-With --check, nothing is written, and the exit code is 1 if a page is not current.
+The commands come from the flags that the verbs declare. The keys come from
+tfdeploy/config/reference.py. With --check, nothing is written, and the exit code is 1 if a page is
+not current.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 ROOT = Path(__file__).resolve().parents[1]
-# Python puts only the folder of a script on its path.
+# Python puts only the script's own folder on its path.
 sys.path.insert(0, str(ROOT))
 
 from tfdeploy.cli.flags import CommonFlags, VerbFlags  # noqa: E402
@@ -110,7 +112,7 @@ def _command(name: str, record: type[VerbFlags], description: str, level: int = 
 
 
 def _usage(name: str, record: type[VerbFlags]) -> str:
-    """Return the form of a command whose record does not state it."""
+    """Return the usage line of a command, made from its flags and arguments."""
     words = [f"tfdeploy {name}"]
     for each in _declared(record):
         if not each.metadata["names"]:
@@ -135,7 +137,7 @@ def _declared(record: type[VerbFlags]) -> list[dataclasses.Field[Any]]:
 
 
 def _options(record: type[VerbFlags], without: frozenset[str] = frozenset()) -> Iterator[str]:
-    """Yield the items of a record's options, by the groups of its help."""
+    """Yield a list item for each option of a record, in the groups that the command's help has."""
     groups: dict[str, list[str]] = {}
     for each in _declared(record):
         if each.name in without:
@@ -181,7 +183,7 @@ def _keys(rows: Iterable[ReferenceRow], level: int = 2) -> Iterator[str]:
 
 
 def _inside(dotted: str, example: str) -> str:
-    """Return the example of a key, below the key that it is in."""
+    """Return the YAML example of a key, indented below the keys that contain it."""
     for outer in reversed(dotted.split(".")[:-1]):
         example = f"{outer}:\n{textwrap.indent(example, '  ')}"
     return example

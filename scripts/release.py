@@ -2,10 +2,10 @@
 
     scripts/release [--dry-run]
 
-Refuses if the tree is dirty, if CHANGELOG.md or CITATION.cff does not have the version of
-tfdeploy/__init__.py with a date, if the tag exists, if the tests fail (TESTS="make test"), or if the
-source distribution or the wheel lacks a file. --dry-run does everything but tests and tag. Nothing
-is uploaded.
+There is no release if the tree is dirty, if CHANGELOG.md or CITATION.cff does not have the version
+of tfdeploy/__init__.py with a date, if the tag exists, if the tests fail, or if the source
+distribution or the wheel lacks a file. The variable TESTS has the command that runs the tests
+(default: "make test"). --dry-run does everything except the tests and the tag. Nothing is uploaded.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 DIST = ROOT / "dist"
-# What the build adds to a source distribution.
+# Files that the build adds to a source distribution.
 BUILT = re.compile(r"PKG-INFO|setup\.cfg|tfdeploy\.egg-info/.*")
 
 
@@ -46,7 +46,7 @@ def read_version() -> str:
 
 
 def check_repository(version: str) -> None:
-    """Raise ReleaseError if the repository is not as the release needs it."""
+    """Raise ReleaseError if the repository is not ready for a release of this version."""
     if changed := git("status", "--porcelain"):
         raise ReleaseError(f"the tree is dirty; commit or stash:\n{changed}")
     changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
@@ -86,7 +86,8 @@ def build() -> tuple[Path, Path]:
 
 
 def check_content(sdist: Path, wheel: Path, version: str) -> None:
-    """Raise ReleaseError unless both have exactly the files of HEAD that belong to them."""
+    """Raise ReleaseError unless the source distribution and the wheel each have exactly the files
+    of HEAD that belong into them."""
     tracked = set(git("ls-files").splitlines())
     with tarfile.open(sdist) as archive:
         names = {each.name.partition("/")[2] for each in archive if not each.isdir()}
@@ -102,7 +103,7 @@ def check_content(sdist: Path, wheel: Path, version: str) -> None:
 
 
 def compare(what: str, present: set[str], wanted: set[str]) -> None:
-    """Raise ReleaseError if a file is missing or unexpected."""
+    """Raise ReleaseError if a wanted file is missing, or if there is an unexpected file."""
     missing, unwanted = sorted(wanted - present), sorted(present - wanted)
     if missing or unwanted:
         raise ReleaseError(

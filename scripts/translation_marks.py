@@ -1,10 +1,11 @@
-"""Renew the marks of README.zh.md, the translation of README.md.
+"""Renew the checksums (marks) in README.zh.md, the translation of README.md.
 
     python scripts/translation_marks.py [--check]
 
-Each section of the translation has the checksum of the English section that it translates. First
-translate what has changed; then this script writes the new checksums. With --check, nothing is
-written, and the exit code is 1 if a section has changed.
+Each section of the translation has the checksum of the English section that it translates. If an
+English section has changed, first change the translation, then run this script, which writes the
+new checksums. With --check, nothing is written, and the exit code is 1 if an English section has
+changed.
 """
 
 from __future__ import annotations

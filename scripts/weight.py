@@ -6,8 +6,8 @@ A token is a name, a number, a string or an operator outside comments, docstring
 neither the width of a line nor the length of a name counts. An f-string is one token, including the
 expressions in its braces, so every version of Python gives the same number.
 
-`make check` fails when the package has more tokens than the first line of "Weight" in CHANGELOG.md
-allows.
+`make check` fails if the package has more tokens than the section "Weight" of CHANGELOG.md allows
+in its first line.
 """
 
 from __future__ import annotations

@@ -1,11 +1,12 @@
-"""Cut random hosts off the network during a run that is watched.
+"""Cut random hosts off the network while a client watches the run.
 
     python benchmarks/faults/cuts.py --cuts 200                 cuts of 1 to 60 s: nearly two hours
     python benchmarks/faults/cuts.py --cuts 200 --scale 0.1     cuts of 0.1 to 6 s
 
-It counts lost runs and lost or duplicated log bytes, and measures the seconds until a host is seen
-again. Repeatedly, one of the hosts n2 to n4, which run workers, is cut off from all others and
-reconnected. The watcher is `launch --wait --events`.
+Repeatedly, one of the hosts n2 to n4, which run the workers, is cut off from all other hosts and
+then reconnected. The client that watches is `launch --wait --events`. The benchmark counts lost
+runs and lost or duplicated bytes of logs, and measures the seconds from the reconnection until the
+client receives a line from the host.
 """
 
 from __future__ import annotations
@@ -97,7 +98,8 @@ class Story:
 def cut(operator: Tfdeploy, story: Story, host: str, length: float) -> float | None:
     """Cut the host off for `length` seconds.
 
-    Return the seconds until it was shown as unreachable; None if the cut ended first.
+    Return the seconds until the watcher showed the host as unreachable, or None if the cut ended
+    before that.
     """
     before = len(story.news)
     began = time.monotonic()
@@ -124,8 +126,8 @@ def heal(operator: Tfdeploy, story: Story, host: str) -> float:
 
 
 def compare(operator: Tfdeploy, story: Story) -> int:
-    """Return the number of bytes that differ between the hosts' logs and the lines that the watcher
-    wrote, plus the number of steps out of order."""
+    """Compare the hosts' logs with the lines that the watcher wrote. Return the number of bytes
+    that differ, plus the number of steps that are out of order."""
     story.read()
     wrong = 0
     for host, task in (("n2", "worker:0"), ("n3", "worker:1"), ("n4", "worker:2")):

@@ -4,9 +4,10 @@
     python benchmarks/faults/deaths.py --deaths 2 --only mirrored
 
 Each time, training must continue from its checkpoint. The run uses four isolated hosts, and no
-tfdeploy is attached while a task dies. "Went on" means that the shown task's steps pass the step
-before the death, and that no step after the death is more than two checkpoints older (so the
-training did not start from zero).
+client is connected while a task dies. The benchmark prints that a run "went on" under two
+conditions. The steps that the shown task prints must pass the last step before the death. And no
+step after the death may be more than two checkpoints before that step, so the training cannot have
+started from zero.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ LOOK_S = 0.5
 
 
 class Case(NamedTuple):
-    """One case. `shown`: the task whose steps are read.
+    """One mode and the task to kill in it. `shown`: the task from whose log the steps are read.
 
-    `saved_every`: steps between two checkpoints. `words`: arguments of `launch`.
+    `saved_every`: the number of steps between two checkpoints. `words`: the arguments of `launch`.
     """
 
     example: str
@@ -200,7 +201,7 @@ def _both(seconds: list[float]) -> str:
 
 
 class Watch:
-    """One run, observed by commands that end at once, because no client may stay attached."""
+    """One run, observed by commands that end at once, because no client may stay connected."""
 
     def __init__(self, bench: BenchLab, work: Path, case: Case) -> None:
         self.place, self.work, self.case = bench, work, case

@@ -1,13 +1,14 @@
-"""Kill launches with SIGKILL at random moments after they lock the hosts and before they commit the
-run.
+"""Kill launches with SIGKILL at random moments between the locking of the hosts and the commit of
+the run.
 
     python benchmarks/faults/kills.py --launches 1000
     python benchmarks/faults/kills.py --launches 50 --scale 0.1     hosts wait 6 s for a launch,
                                                                     not a minute
 
-It counts what is left on the hosts 90 s later, while no client connects. Many operators use one
-lab, each with its own workdirs, so that no session of another operator cleans up. If the commit of
-a run reached a host before the kill, the run may be alive, but it must then be alive on all hosts.
+It counts what is left on the hosts 90 s later. In this time no client connects to the workdirs of
+the killed launch: many operators use one lab, each with separate workdirs, so that no operator's
+session cleans up after another operator. If the commit of a run reached a host before the kill, the
+run may be alive, but then it must be alive on all hosts.
 """
 
 from __future__ import annotations
@@ -33,8 +34,8 @@ WAITS_S, SLACK_S = 60.0, 30.0
 
 
 def hasty(wait_s: float) -> str:
-    """Return a program that runs tfdeploy. During a launch, the hosts wait only `wait_s` seconds
-    for the next step."""
+    """Return a Python program that runs tfdeploy with a shorter time limit: during a launch, the
+    hosts wait only `wait_s` seconds for the next step."""
     return f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
@@ -66,7 +67,7 @@ def _steps(events: Events) -> list[Step]:
 
 
 class Field(Slots):
-    """Launches by many operators. Each launch is killed."""
+    """Launches many operators' runs, and kills each launch."""
 
     def __init__(self, first: Tfdeploy, slots: int, wait_s: float, seed: int) -> None:
         super().__init__(first, JOB, slots, hasty(wait_s))

@@ -1,8 +1,7 @@
-"""Provide code that the fault benchmarks share: isolated hosts, operators, options and printed
-figures.
+"""Provide what the fault benchmarks share: isolated hosts, operators, options and printed figures.
 
-The figures of these benchmarks are times, and counts that must be 0. They are not compared with
-other tools, so these benchmarks are not part of `make bench`.
+The figures of these benchmarks are times, and counts that must be 0. They are not compared with the
+figures of other tools, so these benchmarks are not part of `make bench`.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class Events:
         self._path, self._at, self._half = path, 0, b""
 
     def fresh(self) -> list[dict[str, Any]]:
-        """Return the events since the last call; [] as long as there is no file."""
+        """Return the events since the last call, or [] as long as there is no file."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as file:
@@ -84,7 +83,7 @@ def figure(what: str, value: object) -> None:
 
 
 def spread(seconds: list[float]) -> str:
-    """Return the median and the maximum as text."""
+    """Return the median and the maximum of the seconds as text."""
     if not seconds:
         return "none"
     ordered = sorted(seconds)

@@ -2,8 +2,9 @@
 
     python benchmarks/faults/pids.py --reuses 200
 
-The tasks, supervisors and minders of a run are killed, and unrelated processes get the pids of the
-killed ones. Then the run is stopped.
+The tasks of a run, their supervisors (parent processes) and the minders (the processes that look
+after the run, one on each host) are killed. Unrelated processes get the pids of the killed ones.
+Then the run is stopped.
 """
 
 from __future__ import annotations

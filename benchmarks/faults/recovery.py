@@ -1,11 +1,11 @@
-"""Measure how soon a watcher sees a death, and how soon the task restarts.
+"""Measure how soon a client that watches a run sees a task's death, and how soon the task restarts.
 
     python benchmarks/faults/recovery.py --deaths 20
 
-The cases are a single task, and three tasks that restart together (a gang) while no client is
-attached. Programs without TensorFlow are killed on isolated hosts, with the default backoff of
-`restart`, whose first pause is 1 s. Each program lives longer than 10 s before it is killed, so
-that the pause does not grow.
+There are two cases: a task that restarts alone, and three tasks that restart together (a gang)
+while no client is connected. The programs do not use TensorFlow, and run on isolated hosts with the
+default backoff of `restart`, whose first pause is 1 s. Each program lives longer than 10 s before
+it is killed, so that the pause does not grow.
 """
 
 from __future__ import annotations
@@ -40,8 +40,8 @@ def main() -> int:
 
 
 def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
-    """Return the seconds from each kill of worker:1 until the watcher's events show its end, and
-    until they show its next attempt."""
+    """Kill worker:1 `deaths` times. Return, for each kill, the seconds until the client's events
+    show the end of the attempt, and the seconds until they show the next attempt."""
     run, task, host = f"{JOB}-alone", "worker:1", "n3"
     write_job(operator, JOB, "quick.py", "--steps=1000000000", "--pause=0.2", restart={"max": 1000})
     path = operator.home / "events"
@@ -63,8 +63,8 @@ def alone(operator: Tfdeploy, deaths: int) -> tuple[list[float], list[float]]:
 
 
 def gang(operator: Tfdeploy, deaths: int) -> list[float]:
-    """Return, for each kill of worker:1, the seconds until all tasks have started again. The start
-    times come from the hosts' journals."""
+    """Kill worker:1 `deaths` times. Return, for each kill, the seconds until all tasks have started
+    again. The start times come from the hosts' journals."""
     run, host = f"{JOB}-gang", "n3"
     write_job(
         operator, JOB, "any_mode.py", "--steps=1000000000", mode="mirrored", restart={"max": 1000}

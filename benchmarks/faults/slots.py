@@ -1,6 +1,6 @@
-"""Give each of many operators of one lab its own workdir and ports.
+"""Give each of many operators of one lab a separate workdir and separate ports.
 
-So a session of one operator cannot clean up after another one.
+This keeps an operator's session from cleaning up after another operator.
 """
 
 from __future__ import annotations
@@ -97,10 +97,10 @@ class Slots:
         return f"~/k{slot}"
 
     def list_remains(self, slots: Mapping[str, int]) -> dict[str, dict[str, dict[str, Any]]]:
-        """Return {run: {host: {"left": what is left of the run, "tasks": number of its task
-        processes}}}.
+        """Return what is left of each run on each host, as {run: {host: {"left": what is left,
+        "tasks": the number of the run's task processes}}}.
 
-        `slots`: {run: its slot}.
+        `slots` is {run: the slot that it uses}.
         """
         runs = json.dumps({run: self.workdir(slot) for run, slot in slots.items()})
         hosts_by_run: dict[str, dict[str, dict[str, Any]]] = {run: {} for run in slots}

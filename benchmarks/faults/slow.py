@@ -1,4 +1,4 @@
-"""Launch with one host that is slow at one random point.
+"""Launch runs in which one host is slow at one random point.
 
     python benchmarks/faults/slow.py --launches 500 --scale 0.05    delays of 0 to 6 s, and all
                                                                     times in proportion
@@ -102,7 +102,7 @@ sys.exit(main())
 
 
 class Field(Slots):
-    """The launches of several operators, each with one slow host."""
+    """Launches several operators' runs, each with one slow host."""
 
     def __init__(self, first: Tfdeploy, slots: int, scale: float, seed: int) -> None:
         super().__init__(first, JOB, slots, program(scale))
@@ -131,8 +131,9 @@ class Field(Slots):
             self.free.append(slot)
 
     def _judge(self, run: str, slot: int, code: int, how: str, message: str) -> None:
-        """Check and count the result. After exit code 0, every host must run its task. After
-        another code, no task may run once the hosts have stopped waiting for the launch."""
+        """Check and count the result of one launch. After exit code 0, every host must run its
+        task. After any other exit code, no task may run once the hosts no longer wait for the
+        launch."""
         give_up = time.monotonic() + WAITS_S * self.scale + SLACK_S + GRACE_S
         running = self._running(run, slot)
         while code and running and time.monotonic() < give_up:

@@ -1,10 +1,10 @@
-"""Count double starts: launches of which more than one set of processes runs.
+"""Count double starts: launches that have started more than one set of processes.
 
     python benchmarks/faults/starts.py --launches 500
 
-The cases, in turn: the same launch twice, five launches at the same time by two operators, and one
-launch during which the agent on one host dies after it has executed a random request, so that the
-answer is lost.
+Three cases take turns. In the first, the same launch runs twice. In the second, two operators start
+five launches at the same time. In the third, the agent on one host dies during a launch: it has
+executed a random request but has not answered it, so the answer is lost.
 """
 
 from __future__ import annotations

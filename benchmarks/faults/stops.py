@@ -1,11 +1,12 @@
-"""Launch, kill processes, stop, and search for remains.
+"""Launch a run, kill some of its processes, stop the run, and search for what is left of it.
 
-The programs include one that forks and ignores signals.
+One of the programs forks and ignores signals.
 
     python benchmarks/faults/stops.py --cycles 1000
 
-Each cycle kills up to two random tasks, supervisors or minders at random moments. Then it stops the
-run, sometimes with two stops at the same time.
+Each cycle kills up to two processes of the run at random moments: a task, a supervisor (the parent
+process of a task) or a minder (the process that looks after the run on a host). Then the cycle
+stops the run, sometimes with two stops at the same time.
 """
 
 from __future__ import annotations

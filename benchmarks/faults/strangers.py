@@ -1,15 +1,17 @@
-"""Connect as strangers to every port of a run of real TensorFlow while its processes are killed.
+"""Connect to every port of a run from outside the run, while the run's processes are killed.
 
     python benchmarks/faults/strangers.py --connects 10000 --mode async --protect peers
     python benchmarks/faults/strangers.py --connects 200 --protect none     shows open ports
 
-The run uses n1 and n2, which also share a second network; n3 is not a host of the run. Strangers
-continuously connect to each port by IPv4 and IPv6: from n3, and under `firewall` also from n1 and
-n2 as another user and as root. Another user also connects to TensorBoard. A stranger's greeting is
-that of HTTP/2, of HTTP, or of TLS (at the port that the minders use). A connection counts as let in
-if it is answered or stays open. At the end, minders are killed while the hosts of the run connect
-to all tasks over each network. All these connections must be let in. Exit code 1: a stranger was
-let in, or a host of the run was not.
+The run trains with real TensorFlow on n1 and n2, which also share a second network; n3 is not a
+host of the run. A stranger is a client that must not reach the ports. Strangers continuously
+connect to each port by IPv4 and IPv6. They connect from n3, and except under `--protect peers` also
+from n1 and n2, as another user and as root. Another user also connects to TensorBoard. Each
+stranger first sends a greeting of HTTP/2 or of HTTP, or of TLS at the port that the minders use. (A
+minder is the process that looks after the run on a host.) A connection counts as let in if it is
+answered or stays open. At the end, minders are killed while the hosts of the run connect to all
+tasks over each network. All these connections must be let in. The exit code is 1 if a stranger was
+let in, or if a host of the run was not.
 """
 
 from __future__ import annotations
@@ -45,9 +47,10 @@ ROLES = {
     "mirrored": {"worker": ["n1", "n2"]},
     "coordinator": {"ps": ["n1"], "chief": ["n1"], "worker": ["n2"]},
 }
-# mode -> what is killed, in order. Each kill waits until all processes that ended with the previous
-# kill are up again. "both": the task's process and its minder. "agent": the task's supervisor and
-# its minder; another supervisor of the host then starts the next minder.
+# {mode: what is killed, in this order}. Before each kill, all processes that ended because of the
+# previous kill must be up again. "both" kills the task's process and the minder of its host.
+# "agent" kills the task's supervisor and the minder; another supervisor of the host then starts the
+# next minder.
 STRIKES = {
     "async": (
         "task worker:0",
@@ -78,7 +81,7 @@ ready: {{timeout: 300s}}
 """
 HOSTS, STRANGER, OTHER_USER = ("n1", "n2"), "n3", 4712
 MAY_USE_NFT = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
-# (who connects, address -> what listens there, the connecting processes)
+# (who connects, {address: what listens there}, the processes that connect)
 Group = tuple[str, dict[End, str], Knocking]
 WITHIN_S, LAUNCH_S, KNOCK_S = 180, 400, 1800.0
 
@@ -284,8 +287,8 @@ class Knocked:
     ) -> dict[End, str]:
         """Return {address of a port: what listens there}.
 
-        With `second`, the addresses on the second network are included. `loopback` is a host; the
-        loopback addresses of its ports are included.
+        If `second` is True, the addresses on the second network are included. `loopback` is the
+        host whose ports also have their loopback addresses in the result.
         """
         results = {}
         for port in ports:
@@ -323,7 +326,7 @@ class Knocked:
         )
 
     def _print(self, who: str, ends: dict[End, str], knocking: Knocking, *, peers: bool) -> int:
-        """Print a line for each address. Return how many results were wrong."""
+        """Print a line for each address. Return the number of connections with a wrong result."""
         seen, wrong = knocking.ended(KNOCK_S), 0
         for end, what in ends.items():
             counts = seen.at(end)

@@ -1,12 +1,12 @@
-r"""Simulate a broadcast to many hosts with the product's own planner and pieces.
+r"""Simulate a broadcast (hosts pass data on to each other) with tfdeploy's own planner and pieces.
 
     python benchmarks/simulator/broadcast_simulator.py \
         --hosts 100 1000 --bytes 10G --rate 1000 --slow 10 --json
 
-Links have the given rates. A case with few pieces is simulated piece by piece (`simulated_pieces`),
-a larger one as a flow of bytes (`simulated_flow`); `--by` selects one of the two. `--standard` runs
-the cases that benchmarks/README.md shows, and `--plot FILE` draws the results. Rates are in Mbit/s,
-times in milliseconds.
+A case with few pieces is simulated piece by piece (`simulated_pieces`), a larger case as a flow of
+bytes (`simulated_flow`). `--by` selects one of the two for all cases. `--standard` runs the cases
+that benchmarks/README.md shows, and `--plot FILE` draws the results. Rates on the command line are
+in Mbit/s, times are in milliseconds.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from simulated_plot import plot
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-# hosts times pieces of a case; if a case has more, it is simulated as a flow
+# A case is simulated as a flow if the number of its hosts times that of its pieces exceeds this.
 MOST_PIECES = 1_000_000
-# a simulation ends after this multiple of the time in which the slowest host's link carries all
-# bytes
+# A simulation is given up after this multiple of the time in which the link of the slowest host
+# carries all bytes.
 LONGEST = 4.0
 STANDARD_HOSTS = (10, 30, 100, 300, 1000, 3000, 10_000)
 UNITS = {"K": 1 << 10, "M": 1 << 20, "G": 10**9}
@@ -118,7 +118,7 @@ def as_asked(plain: Scenario, asked: argparse.Namespace) -> Scenario:
 def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
     """Return the standard cases.
 
-    In a case with a fault, 1 % of the hosts are slow, die or hang, but at least one host.
+    In a case with a fault, 1 % of the hosts (at least one host) are slow, die or hang.
     """
     some = max(1, plain.hosts // 100)
     return {
@@ -131,7 +131,8 @@ def standard(plain: Scenario, seed: int) -> dict[str, Scenario]:
 
 
 def befallen(scenario: Scenario, counts: dict[str, int], slower: float, seed: int) -> Scenario:
-    """Return the scenario with the hosts that each fault affects, drawn at random by the seed."""
+    """Return the scenario with faults. `counts` is {fault: the number of hosts that it affects}.
+    These hosts are drawn at random; the seed makes the draw repeatable."""
     chance = random.Random(seed)
     hosts = chance.sample(range(scenario.hosts), sum(counts.values()))
     chosen = {fate: [hosts.pop() for _ in range(count)] for fate, count in counts.items()}
@@ -175,9 +176,8 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Return the seconds until the last host was complete. Then return times as multiples of the
-    wire's time: of the last host, of the last host that is not slow, and of the median host that is
-    not slow."""
+    """Return after what times hosts were complete: the last host, in seconds; and the last host,
+    the last of the hosts that are not slow, and their median, as multiples of the wire's time."""
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {

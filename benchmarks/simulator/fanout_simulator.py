@@ -1,10 +1,11 @@
-"""Simulate connects and gossip, whose cost grows with the number of hosts.
+"""Simulate how long connects to all hosts and gossip among them take, for many hosts.
 
     python benchmarks/simulator/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]
 
-Connects: each of 32 threads uses the client's processor, which serves one thread at a time, and
-then waits for its host. Gossip: one minder learns something, and all others learn it by the
-product's `agent/mesh/gossip_schedule.py`; dead hosts do not answer.
+Connects: the client has 32 threads. For each host, a thread first uses the client's processor,
+which serves one thread at a time, and then waits for the host. Gossip: one minder (the process that
+looks after a run on a host) learns a message, and the minders tell it to each other by the schedule
+of `agent/mesh/gossip_schedule.py`. Dead hosts do not answer.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ GIVEN_UP_S = 120.0  # the simulation ends after this simulated time
 @dataclass(frozen=True)
 class Costs:
     client_s: float = 0.0035  # seconds of the client's processor per connect
-    # seconds until the host has answered, for the handshakes and the start of the agent
+    # seconds that a thread waits for the host's handshakes and for the start of the host's agent
     host_s: float = 0.03
     # seconds for one exchange between two minders: TLS and a message each way
     exchange_s: float = 0.01
@@ -73,8 +74,8 @@ class News:
         self._schedules = [GossipSchedule(peers, -30.0) for peers in self._peers]
         self._knows: dict[int, float] = {}
         self._due = [float("inf")] * hosts
-        # a heap of events (time, order, host, peer); the peer is -1 if the event is that the host
-        # checks its schedule
+        # A heap of events (time, order, host, peer). If the peer is -1, the host checks its
+        # schedule at that time.
         self._events: list[tuple[float, int, int, int]] = []
         self.exchanges = 0
 

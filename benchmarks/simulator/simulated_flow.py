@@ -1,9 +1,10 @@
 """Simulate a broadcast as a flow of bytes, for cases that are too large to simulate piece by piece.
 
-Such a case is 10,000 hosts with 40,000 pieces each. In each short step, every link is shared among
-its users, from the sources down. A child lags behind its parent by one hop: the time that a piece
-takes on the shared wire, plus the time to check it. A test compares the results with those of
-`simulated_pieces`.
+An example is a case of 10,000 hosts with 40,000 pieces each. Each stripe of the data flows through
+a tree of hosts, from a source to its children and on to theirs. Time passes in short steps. In each
+step, every link is shared among its users, and parents come before their children. A child lags
+behind its parent by one hop: the time that a piece takes on the shared wire, plus the time to check
+the piece. A test compares the results with those of `simulated_pieces`.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ from simulated_hosts import Scenario
 
 from tfdeploy.planning.broadcast.first_plan import PIECE_BYTES
 
-# A simulation has STEPS steps in the time that one link needs for all bytes. With MANY hosts or
-# more it has STEPS_OF_MANY.
+# The time that one link needs for all bytes is divided into STEPS steps, or into STEPS_OF_MANY
+# steps if there are at least MANY hosts.
 STEPS, STEPS_OF_MANY, MANY = 1000, 400, 2000
 LONGEST_STEP_S = 0.25
 # In each step, a link reserves bytes for each of its users: GROWTH times what the user took in the
@@ -41,7 +42,8 @@ class Link:
         self._kept, self._claims = self._claims, 0.0
 
     def offer(self, before: float) -> float:
-        """Return how much the next user may take. `before`: what it took in the previous step."""
+        """Return how many bytes the next user may take. `before`: how many the same user took in
+        the previous step."""
         self._kept -= min(self._share, GROWTH * before + LEAST * self._share)
         fair, free = self._room / max(1, self._left), self._room - max(0.0, self._kept)
         self._left -= 1
@@ -57,7 +59,7 @@ class Flow:
         self._scenario, self._hosts, self._stripes = scenario, scenario.hosts, stripes
         self.now, self.crossed_bytes, self.from_here_bytes = 0.0, 0.0, 0.0
         steps = STEPS if scenario.hosts < MANY else STEPS_OF_MANY
-        # A second consists of a whole number of steps.
+        # Each second is divided into a whole number of steps.
         self._step_s = 1 / ceil(max(steps / scenario.wire_s, 1 / LONGEST_STEP_S))
         self._wanted = scenario.total_bytes / stripes
         self._have = [[0.0] * scenario.hosts + [self._wanted] for _ in range(stripes)]
@@ -65,7 +67,7 @@ class Flow:
         self._grown = [[0.0] * (scenario.hosts + 1) for _ in range(stripes)]
         # by stripe: child -> (parent, time from which the parent sends to the child)
         self._feeds: list[dict[int, tuple[int, float]]] = [{} for _ in range(stripes)]
-        # by stripe: parents with their children, from the sources down
+        # by stripe: (parent, its children), so that each parent comes before its children
         self._order: list[list[tuple[int, list[int]]]] = []
         self._is_stale = True  # True if `_order` must be computed again
         self._ended: set[int] = set()
@@ -139,7 +141,8 @@ class Flow:
                 self._finish(child, stripe)
 
     def _known(self, parent: int, stripe: int, step_s: float) -> float:
-        """Return the bytes that the parent can send now: those that it had one hop's time ago."""
+        """Return the number of bytes that the parent can send now: those that it already had before
+        the time of one hop."""
         have = self._have[stripe][parent]
         if parent == self._hosts or have >= self._wanted:
             return have

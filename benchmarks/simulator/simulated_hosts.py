@@ -1,4 +1,4 @@
-"""Simulate hosts and their links, faults, and the control machine that calls the planner.
+"""Simulate hosts with links and faults, and the control machine, which calls the planner.
 
 Hosts are numbers; the highest number is the control machine. Rates are in bytes per second, times
 in seconds.
@@ -40,8 +40,8 @@ class Scenario:
     closed: frozenset[int] = frozenset()  # hosts to which no other host can connect
     # seconds to check, write and read a piece, from its arrival until the host can send it on
     process_s: float = 0.002
-    # seconds until a new parent sends the first piece to a child, for TCP, TLS, the hashes of the
-    # pieces and the list of missing pieces
+    # seconds until a new parent sends the first piece to a child: they connect by TCP and TLS, and
+    # exchange the hashes of the pieces and the list of missing pieces
     connect_s: float = 0.05
     rtt_s: float = 0.0005
     noticed_s: float = 1.0  # seconds until the control machine notices a death
@@ -99,8 +99,8 @@ class Outcome:
 
 
 class Control:
-    """The control machine. It calls the planner each second, as the product does, and tells the
-    hosts what changed in the plan."""
+    """The control machine. Once a second, as in tfdeploy itself, it calls the planner and tells the
+    hosts what has changed in the plan."""
 
     def __init__(self, scenario: Scenario, transfer: MakesTransfer) -> None:
         self._scenario = scenario
@@ -113,9 +113,9 @@ class Control:
         )
         self._transfer = transfer(scenario, self._plan.stripes)
         self._history: list[list[list[float]]] = []  # for each second: bytes by host and stripe
-        # by host and stripe: the second in which it last received bytes
+        # by host and stripe: the second in which the host last received bytes of the stripe
         self._fed = [[0.0] * self._plan.stripes for _ in self._names]
-        # by host and stripe: the second since which it has received without a break
+        # by host and stripe: the second since which the host has received bytes without a break
         self._flows = [[0.0] * self._plan.stripes for _ in self._names]
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()

@@ -1,8 +1,8 @@
-"""Simulate a broadcast piece by piece, as the product sends it.
+"""Simulate a broadcast piece by piece, as tfdeploy sends it.
 
-Each parent sends its children, in turns, the lowest piece that they lack. A child has only a few
-pieces in flight, so a slow child does not delay the others. Children wait for pieces that their
-parent lacks.
+A parent serves its children in turns, and sends each child the first piece that the child lacks.
+Only a few pieces are in flight to one child, so a slow child does not delay the others. If the
+parent lacks a piece too, the child waits for it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class Pieces:
         self._down_free = [0.0] * scenario.hosts
         self._line_free: dict[tuple[int, int], float] = {}
         self._completed: dict[int, float] = {}
-        # a heap of events (time, host, stripe, parent, how many parents the host has had): a piece
-        # from the parent arrives at the host. If the stripe is -1, the event is that the host may
-        # send its next piece.
+        # A heap of events (time, host, stripe, parent, how many parents the host has had): at that
+        # time, a piece from the parent arrives at the host. If the stripe is -1, the event is that
+        # the host may send its next piece.
         self._events: list[tuple[float, int, int, int, int]] = []
         self._second_s = [PIECE_BYTES / scenario.up(host) for host in range(scenario.hosts + 1)]
 

@@ -1,4 +1,7 @@
-"""Plot rows of the simulator as an SVG for dark and light pages, with only the standard library."""
+"""Plot the simulator's results as an SVG that fits dark and light pages.
+
+It needs only the standard library.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +23,8 @@ STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { fon
 def plot(rows: Sequence[dict[str, Any]]) -> str:
     """Plot the time of the hosts that are not slow, by the number of hosts.
 
-    The time is a multiple of the wire's time. Cases in which bytes cross sites are left out,
-    because there the link between the sites is the limit.
+    The time is a multiple of the wire's time. Cases with more than one site are left out, because
+    there the link between the sites is the limit.
     """
     rows = [row for row in rows if not row["crossed"] and row["quick_times"] is not None]
     hosts = sorted({row["hosts"] for row in rows})
