@@ -1,4 +1,4 @@
-"""Read folders on the control machine: code into Manifests, and data sets into DataListings."""
+"""List folders on the control machine: code as a Manifest, and a data set as a DataListing."""
 
 from tfdeploy.tree.datasets import DataListing, read_data
 from tfdeploy.tree.read import read_tree

@@ -35,7 +35,7 @@ class DataListing:
     attributes: str
     warnings: tuple[str, ...]  # one text for each link that leads out of the data set
     stamp: str  # the text of an agent.stamp.Stamp, which differs after each change
-    # The files that must not be sent, for `read_again`.
+    # The files that must not be sent. `read_again` needs them.
     withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)
 
     @property
@@ -50,7 +50,7 @@ class DataListing:
     @cached_property
     def names(self) -> bytes:
         """Return the concatenated wire.hash_path of every path that is not a folder."""
-        # A loop is used because bytes.join would first collect all keys, of which there may be a
+        # A loop is used because bytes.join would first collect all hashes, of which there may be a
         # million.
         joined = bytearray()
         for index in range(len(self.rows)):
@@ -106,7 +106,8 @@ def read_data(
 
 
 def _similar_path(missing: str) -> str:
-    """Return the path with its first missing name replaced by a similar one there, or ""."""
+    """Return the part of the path up to its first missing name, with a similar existing name
+    instead of the missing one. Return "" if there is no similar name."""
     folder, name = os.path.split(missing)
     if not os.path.isdir(folder):
         return _similar_path(folder) if folder != missing else ""
@@ -154,8 +155,8 @@ def make_listing(
 ) -> DataListing:
     """Return the DataListing of `rows`.
 
-    `host`: the host that has the data set; None: this machine. Raises Refused if the data set has
-    no files.
+    `host`: the host that has the data set, or None for this machine. Raises Refused if the data set
+    has no files.
     """
     if not rows.files:
         raise Refused(

@@ -1,4 +1,4 @@
-"""Cache the hashes of files on disk, so that an unchanged file needs only a stat, and no reading.
+"""Cache the hashes of files on disk, so that an unchanged file is not read again.
 
 The cache is in the state folder. An unreadable cache file counts as empty. If the cache file cannot
 be written, the hashes are not saved; that is no error.
@@ -38,7 +38,7 @@ def make_stamp(file_stat: os.stat_result) -> Stamp:
 class HashCache:
     """The cached hashes of one tree, by path and stamp.
 
-    `folder`: the folder of the cache file. None: hashes are not stored.
+    `folder`: the folder of the cache file. If `folder` is None, hashes are not stored.
     """
 
     def __init__(self, folder: Path | None, root: str) -> None:

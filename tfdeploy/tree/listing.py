@@ -50,9 +50,9 @@ _LOCAL_VARIABLES = (
 def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[str]]:
     """Return (paths of the code files relative to `root`, warnings).
 
-    Git lists the paths. Left out are Python environments, caches, and paths that .tfdeployignore or
-    `exclude` names. A path may be missing on the disk (tracked, but deleted), or be a folder that
-    is no repository. Raises Refused.
+    Git lists the paths. Python environments, caches, and paths that .tfdeployignore or `exclude`
+    names are left out. A returned path may be missing on the disk (tracked, but deleted), or may be
+    a folder that is no repository. Raises Refused.
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
@@ -86,8 +86,8 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
     git = _Git(folder, _is_in_checkout(folder, inner=bool(prefix)), warnings)
     listed_paths = git.list_files("-c", "-o", "--exclude-standard") if git.in_checkout else set()
     if not listed_paths:
-        # Either the folder is in no checkout, or its checkout ignores it, as for a home folder in
-        # git.
+        # Either the folder is in no checkout, or the checkout ignores the folder. For example, a
+        # checkout of the whole home folder may ignore most folders in it.
         git.in_checkout = False
         listed_paths = git.list_files("-o", "--exclude-standard")
     if any(os.path.basename(path) == IGNORE_FILE for path in listed_paths) or os.path.exists(
@@ -114,8 +114,8 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
 def _is_in_checkout(folder: str, inner: bool) -> bool:
     """True if the folder is in a git checkout.
 
-    `inner`: True for a folder inside another listing. Then the repository must begin in this
-    folder.
+    `inner`: True if git lists the folder inside another repository. Then only a repository that
+    begins in this folder counts, and not the outer one.
     """
     above = () if inner else Path(folder).parents
     return any((parent / ".git").exists() for parent in (Path(folder), *above))
@@ -209,9 +209,9 @@ class _Git:
 
 
 def _environments(listed_paths: Iterable[str]) -> set[str]:
-    """Return those folders that are Python environments.
+    """Return the folders that are Python environments.
 
-    They contain the file pyvenv.cfg or conda-meta/history.
+    Such a folder contains the file pyvenv.cfg or conda-meta/history.
     """
     tails = tuple("/" + mark for mark in _ENVIRONMENT_FILES)
     return {path[: -len(tail)] for path in listed_paths for tail in tails if path.endswith(tail)}

@@ -1,4 +1,4 @@
-"""Read a folder of code into a Manifest: hash files, check links, and compute a release hash.
+"""Return the Manifest of a folder of code: hash files, check links, and compute the release hash.
 
 A file that changes while it is read is read again. If it keeps changing, Refused is raised. Nothing
 in the folder is changed.
@@ -31,7 +31,8 @@ _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # number of files that a thread hashes at a time
 File = tuple[str, os.stat_result]  # (path, its lstat)
 Hashed = tuple[Entry, int]  # (entry, key_line of its content, see `tree/key_blocks.py`)
-# Prefix of the sha256 of a report or table that tfdeploy itself wrote. The cache has it too.
+# This prefix before a sha256 marks a report or table that tfdeploy itself wrote. The hash cache
+# stores the sha256 with the prefix.
 _OWN = "own:"
 
 
@@ -78,9 +79,10 @@ def read_tree(
 
 
 def release_hash(entries: Iterable[Entry]) -> str:
-    """Return the hash that names a release: of paths, contents, executable bits and link targets.
+    """Return the hash that names a release (one version of the code).
 
-    It has 32 hex digits, the first half of a SHA-256. `entries` must be sorted by path.
+    It is a hash of paths, contents, executable bits and link targets: 32 hex digits, the first half
+    of a SHA-256. `entries` must be sorted by path.
     """
     total = hashlib.sha256()
     for entry in entries:
@@ -93,7 +95,7 @@ def _links_and_files(
 ) -> tuple[list[Entry], list[File], dict[str, WithheldFile]]:
     """Return (links that stay inside the tree, files, {path: file that must not be sent}).
 
-    Left out are paths that are missing, below a link, or neither file nor link. Adds texts to
+    Paths that are missing, below a link, or neither a file nor a link are left out. Adds texts to
     `warnings`.
     """
     links: list[Entry] = []
@@ -230,7 +232,7 @@ def _make_entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """Return (stat, sha256 of the content, key_line of the content). All are of the same state.
+    """Return (stat, sha256 of the content, key_line of the content), of one state of the file.
 
     The sha256 of a report that tfdeploy wrote begins with _OWN. Raises Refused if the file keeps
     changing, and OSError.

@@ -142,7 +142,7 @@ def _read_requirements(path: Path, where: str) -> str:
 def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
     """Yield (line number, text) of each requirement or option in a requirements file.
 
-    Continued lines are joined, with the number of the first one. Comments are removed.
+    Continued lines are joined, and get the number of the first of them. Comments are removed.
     """
     joined, first = "", 0
     for number, line in enumerate(text.splitlines(), 1):

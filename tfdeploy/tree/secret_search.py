@@ -22,10 +22,10 @@ class FoundSecret(NamedTuple):
 
 
 def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
-    """Return where the first secret value in a file of the manifest is, or None if there is none.
+    """Return the place of the first secret value in a file of the manifest, or None.
 
-    The value is searched as it is, and as JSON writes it. Files of more than SEARCHED_BYTES bytes
-    are not searched.
+    Each value is searched for as it is, and as JSON writes it. Files of more than SEARCHED_BYTES
+    bytes are not searched.
     """
     needles = [
         (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)

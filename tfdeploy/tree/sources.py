@@ -1,4 +1,4 @@
-"""Read the programs of a manifest. The planning gets their texts and opens no file itself."""
+"""Read the programs of a manifest. The planning code gets these texts and opens no file itself."""
 
 from __future__ import annotations
 

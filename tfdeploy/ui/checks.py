@@ -17,7 +17,8 @@ from tfdeploy.ui.amounts import count
 from tfdeploy.ui.reports import write_wrapped
 from tfdeploy.ui.terminal import Terminal
 
-# The maximum number of groups of links that are shown. --json has all links.
+# The maximum number of groups of links that are shown (a link is the connection from one host to
+# another). --json has all links.
 MOST_GROUPS = 30
 # A placeholder in a text, for the name of the host that the text is about.
 _HOST = "\0"
@@ -74,8 +75,8 @@ def _by_problem(hosts: Sequence[CheckedHostRow]) -> dict[_Problem, dict[str, Che
 
 def _fixes(rows_by_host: Mapping[str, CheckRow]) -> list[str]:
     """Return the lines that say how to correct the problem. If the advice for the hosts differs
-    only by the host's name, that is one line, else one line for each group of hosts with equal
-    advice."""
+    only by the host's name, return one line. Otherwise return one line for each group of hosts with
+    equal advice."""
     fixes = {host: each["fix"] or "" for host, each in rows_by_host.items()}
     texts = {without_host(fix, host, _HOST) for host, fix in fixes.items()}
     if len(texts) > 1 or len(fixes) == 1:

@@ -1,7 +1,7 @@
 """Show the result of `tfdeploy setup`: the Python environment or the error of each host, and the
 differences between hosts.
 
-The input is the rows of the JSON, so that text and JSON always agree.
+The input is the rows of the output of --json, so that text and JSON always agree.
 """
 
 from __future__ import annotations

@@ -12,8 +12,9 @@ from tfdeploy.ui.terminal import Terminal
 
 # Seconds before the first line. If all hosts finish in less time, no line is written.
 FIRST_S = 2.0
-# Seconds between two lines, and below, between two updates of the line on a terminal.
+# Seconds between two lines if the output is not a terminal.
 EVERY_S = 10.0
+# Seconds between two updates of the line on a terminal.
 EVERY_ON_TERMINAL_S = 0.2
 
 

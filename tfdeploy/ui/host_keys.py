@@ -35,8 +35,8 @@ def change(row: TrustRow) -> str:
 
 
 def own_keys(row: TrustRow) -> list[KnownKeyRow]:
-    """Return the keys on record that are of the host itself. Revoked keys and certificate
-    authorities are left out."""
+    """Return the recorded keys of the host itself, without revoked keys and without keys of
+    certificate authorities."""
     return [each for each in row["on_record"] if each["marker"] is None]
 
 

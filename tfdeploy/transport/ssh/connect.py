@@ -178,9 +178,9 @@ class Connector:
     def _open_link(self, attempt: errors.Attempt) -> Iterator[tuple[Link, Wait]]:
         """Open a link to the target. Yield it after the server's greeting or GREETING_S seconds.
 
-        Nothing is sent before that. sshd may write why it closes the connection, and close it
-        without reading what this machine sent. Then the host's kernel would reset the connection,
-        and this machine would lose sshd's text.
+        This machine sends nothing before the yield. sshd may write why it closes the connection,
+        and then close the connection at once. If this machine had sent bytes that sshd did not
+        read, the host's kernel would reset the connection, and sshd's text would be lost.
 
         The time-out applies to the whole `with` block. If the block fails, the attempt is closed.
         """
@@ -223,8 +223,8 @@ class _JumpHost:
     def transport(self, host: str) -> paramiko.Transport:
         """Return the open transport to the jump host. Raises HostUnreachable.
 
-        If an attempt to connect fails, all hosts that wait for it get its error. A jump host that
-        does not answer therefore costs one time-out, and not one for each host behind it.
+        If an attempt to connect fails, all hosts that wait for this attempt get its error. A jump
+        host that does not answer therefore costs one time-out, and not one for each host behind it.
         """
         began = time.monotonic()
         with self._lock:
@@ -319,7 +319,7 @@ def tuned_transport(target: Target, sock: Any, **_: Any) -> paramiko.Transport:
     """Return a transport that requests types of host keys in the same order as rsync's ssh.
 
     SSHClient.connect passes further arguments, which differ between releases of paramiko (`gss_kex`
-    up to 4.0, `disabled_algorithms`). They are ignored, because they have paramiko's default
+    up to 4.0, `disabled_algorithms`). These are ignored, because they have paramiko's default
     values.
     """
     transport = _Transport(sock, packetizer_class=_Packetizer)

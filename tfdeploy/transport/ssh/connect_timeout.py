@@ -1,4 +1,4 @@
-"""Enforce time-outs for connections and command starts, and limit the handshakes at once.
+"""Enforce time-outs for connections and command starts, and limit how many handshakes run at once.
 
 Only the time in which this process runs and waits for the host counts. A host fails if it is silent
 for `limit_s` seconds, or if it needs more than MOST_LIMITS * `limit_s` seconds in total. One thread
@@ -35,7 +35,7 @@ class ByteLink(Protocol):
 class Wait:
     """The time-out of one host.
 
-    `link`: the connection to the host; None: there is none yet. `over`: True once the host has
+    `link`: the connection to the host, or None if there is none yet. `over`: True once the host has
     exceeded its time-out, after which the link is closed.
     """
 
@@ -47,7 +47,7 @@ class Wait:
         self._spent_s = 0.0
         self._received = 0
         self._paused = 0
-        self.held_slots: list[Callable[[], None]] = []  # functions that release them
+        self.held_slots: list[Callable[[], None]] = []  # each releases one slot
 
     def now(self) -> float:
         """Return the seconds spent on this host so far.

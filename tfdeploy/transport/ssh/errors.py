@@ -169,8 +169,8 @@ def explain(error: BaseException, attempt: Attempt) -> HostUnreachable:
 def _count_retries(error: BaseException, attempt: Attempt) -> int:
     """Return how many more attempts may help.
 
-    A host that accepted the connection may only be slow, so 8. A host that did not answer has used
-    up its whole time-out, so 1.
+    For a host that accepted the connection, return 8, because it may only be slow. For a host that
+    did not answer, return 1, because the attempt has used up a whole time-out.
     """
     if attempt.timed_out:
         return 8 if attempt.link is not None else 1
@@ -178,7 +178,7 @@ def _count_retries(error: BaseException, attempt: Attempt) -> int:
 
 
 def _find_cause(error: BaseException, attempt: Attempt) -> tuple[str, str | None]:
-    """Return (cause, remedy) of a failed attempt to connect. Remedy None: there is none."""
+    """Return (cause, remedy) of a failed attempt to connect. `remedy` is None if there is none."""
     target = attempt.target
     address = target.shown_address
     is_incompatible = isinstance(error, paramiko.ssh_exception.IncompatiblePeer)
@@ -301,8 +301,9 @@ def no_keys(host: str, target: Target, notes: list[str]) -> HostUnreachable:
 
 
 def _key_remedy(target: Target) -> str:
-    """Return what to do if none of the keys can be offered, or the host takes none of them."""
-    # A place with a line is that of a setting in the inventory, which can be removed.
+    """Return what to do if none of the keys can be offered, or if the host accepts none of them."""
+    # If `key_setting` ends with a line number, the inventory has this setting, so the operator can
+    # also remove it.
     stated = re.search(r":\d+\)\Z", target.key_setting)
     verb = "correct or remove" if stated else "set"
     return f"{verb} {target.key_setting}, or load a key into an agent with `ssh-add`"

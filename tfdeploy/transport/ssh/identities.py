@@ -48,7 +48,7 @@ class Offer(AuthStrategy):
             str, ...
         ] = ()  # methods that the server requires after the key
         self.notes: list[str] = []  # texts that say why some keys could not be offered
-        # Returns a context manager. While an agent signs, it stops the host's time-out.
+        # Returns a context manager that stops the host's time-out while an agent signs.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
         # {public key: path of a file whose private key is unusable}.
         self._locked: dict[bytes, str] = {}
@@ -215,9 +215,9 @@ def load_key_file(
 ) -> tuple[paramiko.PKey | None, bytes | None, str | None]:
     """Load a key file. Return (private key, public key, what is wrong). Raises OSError.
 
-    The private key is None if it cannot be used. The public key is not None if the private key
-    cannot be used but an ssh-agent may hold it. `mtime_ns` is only used as a part of the cache's
-    key.
+    The private key is None if it cannot be used. In this case, the public key is returned if an
+    ssh-agent may hold the private key; otherwise the public key is None. `mtime_ns` is only used as
+    a part of the cache's key.
     """
     data = Path(path).read_bytes()
     if data.startswith((b"ssh-", b"ecdsa-")):

@@ -13,7 +13,7 @@ from tfdeploy.transport.protocols import Pipes
 from tfdeploy.transport.ssh.channel_reader import BROKEN, ChannelReader
 
 SEND_BYTES = 128 << 10  # most bytes of one read
-NOISE_BYTES = 1 << 20  # the mark is searched in at most this much output
+NOISE_BYTES = 1 << 20  # the mark is searched for in the first NOISE_BYTES bytes of the output
 STATUS_S = 10.0  # seconds to wait for the exit code after the output's end
 LOST = 255  # exit code after a lost connection, as in ssh
 

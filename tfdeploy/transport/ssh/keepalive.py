@@ -1,4 +1,4 @@
-"""Detect dead connections: send a request to each silent session, which the server must answer.
+"""Detect dead connections: in each silent session, send a request that the server must answer.
 
 TCP_USER_TIMEOUT detects a dead network on this machine's own socket. This module also detects a
 dead host behind a jump host, and a server that hangs. One thread checks all sessions of the

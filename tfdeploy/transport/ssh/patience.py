@@ -1,4 +1,7 @@
-"""Compute the delays between retries if sshd closes connections before login, and send a notice."""
+"""Compute the delays between retries if sshd closes connections before login.
+
+If the retries take long, the operator is notified.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,10 @@ MAX_DOUBLINGS = 4  # the delay does not grow after this many retries
 
 
 class Patience:
-    """The retries of one host. `notify`: gets one notice for the operator, after NOTICE_S seconds."""
+    """The retries of one host.
+
+    `notify`: called once, with a notice for the operator, after NOTICE_S seconds.
+    """
 
     def __init__(self, notify: Callable[[str], None]) -> None:
         self._notify = notify
@@ -26,11 +32,11 @@ class Patience:
 
     @property
     def waited_s(self) -> float:
-        """Return the seconds since the host first closed a connection; 0.0: it has closed none."""
+        """Return the seconds since the host first closed a connection, or 0.0 if it has not."""
         return 0.0 if self._first_closing is None else time.monotonic() - self._first_closing
 
     def delay_s(self, closing: Closing) -> float | None:
-        """Return the seconds to wait before the next attempt, with jitter. None: give up."""
+        """Return the seconds to wait before the next attempt, with jitter, or None to give up."""
         if self._first_closing is None:
             self._first_closing = time.monotonic()
         if self.waited_s >= closing.patience_s:

@@ -1,7 +1,7 @@
 """Read OpenSSH's configuration of a host with `ssh -G`.
 
-This module does not interpret the configuration files. It searches them for relevant keywords. Only
-if there is one, it runs `ssh -G`, one process for each host.
+This module does not interpret the configuration files. It only searches them for relevant keywords.
+If it finds one, it runs `ssh -G`, one process for each host.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def _run_ssh(address: str, port: int | None, user: str | None) -> str:
 
 
 def read_answers(text: str) -> Answers:
-    """Parse the output of `ssh -G`, and return only the keywords that tfdeploy uses. Pure."""
+    """Parse the output of `ssh -G`, and return only the keywords that tfdeploy uses."""
     answers: dict[str, list[str]] = {}
     for line in text.splitlines():
         key, _, value = line.partition(" ")

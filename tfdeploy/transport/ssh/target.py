@@ -71,7 +71,7 @@ class Target:
     def bare_name(self) -> str | None:
         """Return the name that OpenSSH looks up in known_hosts if `[host]:port` has no key.
 
-        None: OpenSSH looks up no second name.
+        Return None if OpenSSH looks up no second name.
         """
         return None if self.host_key_alias or self.port == 22 else self.hostname.lower()
 
@@ -268,7 +268,7 @@ def _expand_tokens(text: str, tokens: dict[str, str]) -> str:
 def _identities(answers: ssh_config.Answers, tokens: dict[str, str]) -> tuple[str, ...]:
     """Return the existing identity files that ssh's configuration names.
 
-    If it names no existing file, return the existing default files.
+    If the configuration names no existing file, return the existing default files.
     """
     named = _key_files(answers, "identityfile", tokens)
     defaults = map(_absolute_path, DEFAULT_IDENTITIES)

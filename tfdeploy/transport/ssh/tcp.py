@@ -37,7 +37,7 @@ _TCP_OPTIONS = {
 TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
-_SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")  # before a complaint of /bin/sh
+_SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")  # comes before an error of sh
 READ_AHEAD = 32 << 10  # bytes that one system call reads
 HANDSHAKE_BYTES = 256 << 10  # most bytes that may come before the login; a handshake has a few KiB
 
@@ -52,7 +52,7 @@ class Link:
         one.
         """
         self._under = under
-        self.proxy_failure = ""  # once the link is closed: how the proxy command failed, if it did
+        self.proxy_failure = ""  # how the proxy command failed, set when the link is closed
         self._process: Any = process  # the proxy command, which is ended when the link is closed
         self._tcp = isinstance(under, socket.socket) and under.family in (
             socket.AF_INET,

@@ -59,7 +59,7 @@ class HostKey:
 
 
 def targets(host: Host) -> tuple[Target, ...]:
-    """Return the targets on the way to a host: its jump hosts, the first hop first, then itself."""
+    """Return the targets on the way to a host: its jump hosts in order, then the host itself."""
     chain = [resolve(host)]
     while chain[0].jump is not None:
         chain.insert(0, chain[0].jump)

@@ -1,8 +1,8 @@
 """Forward connections from a local port, over the SSH session, to a port of the host's loopback.
 
 The local port is on 127.0.0.1, where any user of this machine may connect. Each connection needs
-two threads. At most 64 connections are open: a further one ends the connection that has been silent
-for longest. The tunnel ends with the session.
+two threads. At most 64 connections are open: if another one is opened, the connection that has been
+silent for longest is ended. The tunnel ends with the session.
 """
 
 from __future__ import annotations

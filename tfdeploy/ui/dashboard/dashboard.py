@@ -56,7 +56,7 @@ LINE_CHARS = 4096
 
 class _Lines(NamedTuple):
     """A batch of lines of one task that have the same time. `kept`: the newest lines of the batch.
-    `all_`: the number of lines in the batch."""
+    `all_`: the number of all lines in the batch, kept or not."""
 
     kept: list[LogLine]
     all_: int
@@ -160,7 +160,7 @@ class Dashboard:
     @contextmanager
     def draw_in_thread(self) -> Iterator[None]:
         """Draw in a separate thread while the `with` block runs. This is for a launch, which the
-        operator cannot leave before the commit. The block handles all signals."""
+        operator cannot leave before the commit. This thread handles no signals; the block does."""
         self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
         thread.start()

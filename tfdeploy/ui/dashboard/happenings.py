@@ -32,7 +32,7 @@ class Happening:
     text: str
     style: str
     names: dict[str, None] = field(default_factory=dict)
-    # True for the death of a task that is the cause of the run's failure.
+    # True if this event, the death of a task, is the cause of the run's failure.
     first: bool = False
 
     @property

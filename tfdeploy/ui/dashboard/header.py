@@ -20,7 +20,7 @@ from tfdeploy.ui.tables import cells
 from tfdeploy.ui.terminal import run_style
 
 _STEP_STYLES = {"done": "green", "begin": "bold yellow", "failed": "bold red"}
-# The remaining time of the run is estimated from its progress over this many seconds.
+# The remaining time of the run is estimated from its progress in the last _LEFT_OVER_S seconds.
 _LEFT_OVER_S = 300.0
 _AWAY = ("unreachable", "failed")
 
@@ -28,8 +28,8 @@ _AWAY = ("unreachable", "failed")
 def head_row(frame: Frame) -> Row:
     """Return the row that sums up the run, with as many parts as fit.
 
-    A part with a higher number is dropped earlier. The state and the duration of the run are never
-    dropped."""
+    Each part has a number. If there is no room, the part with the highest number is dropped first.
+    The state and the duration of the run are never dropped."""
     progress, marks = frame.scene.progress, frame.marks
     plan, done = progress.plan, headway(progress)
     away = sum(host.state in _AWAY for host in progress.hosts.values())

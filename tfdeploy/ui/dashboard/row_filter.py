@@ -80,8 +80,9 @@ class Filter(NamedTuple):
 
 
 def parse(text: str, progress: RunProgress, held: Collection[str] = STATES) -> Filter:
-    """Parse the filter in `text`. `held`: the states that any task has now. A state that no task
-    has is searched for as text, and so is an invalid regular expression. Never raises."""
+    """Parse the filter in `text`. `held`: the states that at least one task has now. The name of
+    any other state is searched for as text, and so is an invalid regular expression. Never raises.
+    """
     return Filter(
         tuple(
             _term(match, progress, held) for match in _TERM.finditer(text) if match[2] or match[3]

@@ -43,7 +43,7 @@ def items(
     """Return the rows of the table; more than `rows` if folding is not enough.
 
     `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
-    whether equal tasks are folded into one row; None: only if there are more tasks than `rows`.
+    whether equal tasks are folded into one row; if None, only if there are more tasks than `rows`.
     `open_`: a role whose tasks are never folded. Tasks in trouble are folded only if folding the
     other tasks is not enough."""
     key = _key(progress, marks, sort)

@@ -35,8 +35,8 @@ class Scene:
 
     @property
     def silent(self) -> dict[str, float]:
-        """Return silent task -> seconds since its last line or step. A running task is silent after
-        QUIET_S."""
+        """Return the silent tasks, each with the seconds since its last line or step. A running
+        task is silent after QUIET_S seconds without a line or step."""
         tasks = self.progress.tasks
         return {
             name: quiet

@@ -107,8 +107,8 @@ class Column(NamedTuple):
 
 
 class Table:
-    """The data that the table's rows need in addition to their tasks. `quiet`: silent task ->
-    seconds since its last line or step. `metrics`: the names in the column of metrics."""
+    """The data that the table's rows need in addition to their tasks. `quiet`: for each silent
+    task, the seconds since its last line or step. `metrics`: the names in the column of metrics."""
 
     def __init__(self, scene: Scene) -> None:
         self.progress, self.trends, self.unicode = scene.progress, scene.trends, scene.unicode

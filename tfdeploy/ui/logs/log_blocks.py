@@ -14,8 +14,9 @@ HOLD_S = 0.4
 
 
 class _Block:
-    """A traceback. `others`: lines of the same task from the other stream, which are passed on
-    after the traceback. `at`: when the first line of the traceback arrived, in seconds."""
+    """The lines of one traceback, which are held back. `others`: lines of the same task from the
+    other stream, which are passed on after the traceback. `at`: when the first line of the
+    traceback arrived, in seconds."""
 
     def __init__(self, head: LogLine, at: float) -> None:
         self.lines = [head]
@@ -47,7 +48,8 @@ class _Block:
 class TracebackBlocks:
     """Reorders lines so that each traceback is one block.
 
-    The argument `now` of the methods: seconds of any clock; None: use the times of the lines."""
+    The argument `now` of `arrange`: the current time in seconds, of any clock. If `now` is None,
+    the times of the lines are used."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[str, str], _Block] = {}

@@ -13,14 +13,15 @@ from tfdeploy.model.text.folding import fold_names
 
 # The maximum number of seconds for which a line is held back.
 WINDOW_S = 0.5
-# The maximum number of waiting lines, and below, of their bytes.
+# The maximum number of waiting lines.
 MOST_LINES = 5000
+# The maximum number of bytes of all waiting lines together.
 MOST_BYTES = 4 << 20
 
 
 class _Group:
-    """Equal lines, at most one of each task. `number`: the position of the group among all groups.
-    `at`: when the first line of the group arrived, in seconds."""
+    """Equal lines, at most one line of each task. `number`: the position of the group among all
+    groups. `at`: when the first line of the group arrived, in seconds."""
 
     def __init__(self, number: int, line: LogLine, at: float) -> None:
         self.number, self.line, self.since = number, line, at
@@ -35,7 +36,7 @@ class _Group:
 
 class Folds:
     """Folds equal lines. `tasks`: how many tasks write lines. A group that has a line of each task
-    is passed on at once. The argument `now` of the methods is as in TracebackBlocks."""
+    is passed on at once. For the argument `now` of `arrange`, see TracebackBlocks."""
 
     def __init__(self, tasks: int) -> None:
         self._tasks = tasks

@@ -32,8 +32,8 @@ Output = Literal["text", "json", "raw"]
 LINE_CHARS = 1 << 20
 # The maximum number of prefixes ("task@host | ") that are cached.
 _MOST_PREFIXES = 4096
-# The pending lines are formatted as one batch once there are this many lines or (below) bytes. A
-# single line may have a megabyte.
+# The pending lines are formatted as one batch once there are _BATCH_LINES lines or _BATCH_BYTES
+# bytes. A single line may have a megabyte.
 _BATCH_LINES = 1000
 _BATCH_BYTES = 4 << 20
 # Formatted text is written once it has this many bytes.
@@ -58,8 +58,8 @@ class LinePrinter:
     """Writes LogLines to a file descriptor.
 
     `labels`: the expected labels "task@host", so that prefixes are aligned from the first line on.
-    Only text output uses the other two: `highlight` colours the matches of these expressions, if
-    `color` is set; `fold` prints equal lines of several tasks as one."""
+    Only text output uses `highlight` and `fold`. `highlight`: expressions whose matches are
+    coloured, if `color` is set. `fold`: True to print equal lines of several tasks as one."""
 
     def __init__(
         self,
@@ -90,9 +90,9 @@ class LinePrinter:
         self._pending: deque[LogLine] = deque()
         # The number of bytes in the pending lines.
         self._waiting = 0
-        # Formatted text that is not written yet, and below, the number of bytes of the whole blocks
-        # in it.
+        # Formatted text that is not written yet.
         self._ready: list[bytes] = []
+        # The number of bytes of those elements of `_ready` that are whole blocks.
         self._ready_bytes = 0
         self._writing = threading.Lock()
         self._gone = False
@@ -154,8 +154,8 @@ class LinePrinter:
             self._flush()
 
     def _block(self, block: LineBlock) -> bytes | None:
-        """Return the formatted block if its lines need only their label. Return None if each line
-        must be examined separately."""
+        """Return the block with the label "task@host | " before each line, if the lines need no
+        other change. Return None if each line must be examined separately."""
         content = block.content
         if not self._is_text or self._highlight or self._folds or self._holding:
             return content if self._is_raw else None

@@ -50,7 +50,7 @@ def chart(curves: Curves, length: float) -> str:
     duration of the run, in seconds.
 
     If there are more curves than COLOURS, all curves have the same colour, and the legend does not
-    name them. Each curve shows its name under the pointer."""
+    name them. The browser shows the name of the curve that is under the pointer."""
     lines = curves.lines[:MOST_LINES]
     points = [
         (time, _bounded(value)) for line in lines for piece in line.pieces for time, value in piece

@@ -39,7 +39,7 @@ class Judgement:
 
     @property
     def recorded(self) -> tuple[KnownKey, ...]:
-        """Return the keys of the host itself that known_hosts has, without those of authorities."""
+        """Return the host's own keys in known_hosts, without keys of certificate authorities."""
         return tuple(entry for entry in self.entries if not entry.marker)
 
     @property
@@ -74,8 +74,8 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 def algorithms(target: Target) -> tuple[str, ...]:
     """Return the host key algorithms to request from the target, in order of preference.
 
-    Algorithms for which known_hosts has a key come first. If the first of ALGORITHMS has a key, the
-    order is that of ALGORITHMS, as in OpenSSH.
+    Algorithms for which known_hosts has a key come first. If known_hosts has a key for the first of
+    ALGORITHMS, the order is that of ALGORITHMS, as in OpenSSH.
     """
     kinds = _keytypes(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:
@@ -84,7 +84,7 @@ def algorithms(target: Target) -> tuple[str, ...]:
 
 
 def _state(entries: list[KnownKey], key: bytes) -> str:
-    """Return the state of `key`, as these entries of known_hosts decide it."""
+    """Return the state of `key` according to these entries of known_hosts."""
     host_keys = [entry.key for entry in entries if not entry.marker]
     if any(entry.revoked and entry.key == key for entry in entries):
         return "revoked"
