@@ -115,14 +115,15 @@ def select_figures(scalars: Scalars) -> Figures:
 
 
 def _counts_steps(scalar: Scalar) -> bool:
-    """Return False if the program has given no step, or if the step is the number of an epoch."""
+    """Return True if the step of this scalar counts training steps. Return False if the program has
+    given no step, or if the step is the number of an epoch."""
     return scalar.step > 0 and not scalar.tag.rpartition("/")[2].startswith(_EPOCH_PREFIX)
 
 
 def _best_value(scalars: List[Scalar], pattern: re.Pattern[str]) -> Optional[float]:
-    """Return the value of the tag that matches the pattern. If several tags match, prefer those
-    with the fewest folders, then the shortest last name. Return None if no tag matches, or if
-    several are equally good."""
+    """Return the value of the tag whose last name matches the pattern. If several tags match, use
+    the tag with the fewest folders; among those, the tag with the shortest last name. Return None
+    if no tag matches, or if this choice is ambiguous."""
     values = []
     for each in scalars:
         parts = each.tag.split("/")

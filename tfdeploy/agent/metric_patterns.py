@@ -8,8 +8,8 @@ ms`), no setting (`max step 1000`, `--step=5`), and no loss of other data (`vali
 a step and a global step, the global step is used.
 
 No expression can match the same text in two ways (see metric_lines.py), and each expression has one
-group. It begins with a word and then looks back at the text before that word, because Python can
-search for a word at the beginning faster.
+group. Each expression begins with a fixed word and then looks back at the text before this word,
+because Python searches faster for an expression that begins with a fixed word.
 """
 
 from __future__ import annotations

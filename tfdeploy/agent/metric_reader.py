@@ -43,12 +43,14 @@ else:
     _ByName = dict
 
 # All limits are seconds of CPU time. The budget of one task starts at BURST_CPU_S, because a log
-# that is read from its beginning has many lines at once. It grows by SECOND_CPU_S every second. One
-# call uses at most SECOND_CPU_S or, if that is more, LINE_CPU_S for each line.
+# that is read from its beginning has many lines at once. The budget grows by SECOND_CPU_S every
+# second, up to BURST_CPU_S. One call uses at most SECOND_CPU_S or, if that is more, LINE_CPU_S for
+# each line.
 SECOND_CPU_S = 0.02
 BURST_CPU_S = 1.0
-# A pattern is stopped if it uses CALL_CPU_S in one call and half of LINE_CPU_S for each line. When
-# the budget is empty, a pattern that has used LINE_CPU_S for each line is stopped too.
+# A pattern is stopped if it uses at least CALL_CPU_S in one call, and also at least half of
+# LINE_CPU_S for each line of this call. When the budget is empty, the pattern that has used the
+# most time is stopped too, if it has used at least LINE_CPU_S for each line.
 CALL_CPU_S = 0.01
 LINE_CPU_S = 0.0002
 # With a smaller budget than this, no line is read, because a timer of less than a microsecond would
@@ -189,7 +191,8 @@ class MetricReader:
             self._patterns.stops[name] = self._patterns.stops.get(name, 0) + 1
 
 
-# The value of time.thread_time() at which the current call is interrupted. None: there is no call.
+# The value of time.thread_time() at which the current call of `call_with_cpu_limit` is interrupted.
+# The value is None if there is no current call.
 _deadline: Optional[float] = None
 
 

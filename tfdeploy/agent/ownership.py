@@ -36,7 +36,8 @@ _FLAGS = {
     stat.S_IFDIR: os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW,
     stat.S_IFREG: os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK,
 }
-# If a file changed less than this time ago, another change may leave its time as it is.
+# If a file changed less than this many nanoseconds ago, another change may not be visible in the
+# file's time, because file systems have coarse clocks.
 _RACY_NS = 2_000_000_000
 
 
@@ -183,8 +184,8 @@ def _write_stamps(stamps_text: str, folder: str) -> None:
 
 def _open_below(top: int, workdir: str, names: List[str]) -> int:
     """Check the owner of each folder on the path `names` below the workdir, and return the
-    descriptor of the last one. `top`: the descriptor of the workdir, which is closed. Raises
-    NotOurs, OSError."""
+    descriptor of the last folder. `top`: the descriptor of the workdir; this function closes it.
+    Raises NotOurs, OSError."""
     folder, path = top, workdir
     for name in names:
         path += "/" + name
@@ -241,9 +242,9 @@ def _check_entry(
 
 
 def _find_fault(about: os.stat_result, kind: int) -> str:
-    """Return what is wrong with an entry, or "". It must be of the type `kind` and belong to this
-    user or root, and no other user may write to it. A file must not have a second name (hard
-    link)."""
+    """Return what is wrong with an entry of a folder, or "". The entry must be of the type `kind`
+    and belong to this user or root, and no other user may write to it. A file must not have a
+    second name (hard link)."""
     file_kind, is_ours = stat.S_IFMT(about.st_mode), _is_trusted(about.st_uid)
     if file_kind == stat.S_IFLNK:
         return "" if file_kind == kind and is_ours else "link"

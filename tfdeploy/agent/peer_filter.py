@@ -1,5 +1,5 @@
-"""Build a program of classic BPF that distinguishes the run's hosts from strangers. It uses the
-source address of a connection. Pure.
+"""Build a program of classic BPF that distinguishes the run's hosts from strangers by the source
+address of their connections. Pure.
 
 The kernel runs the program for each new connection to a port. The program returns an index in the
 group of sockets that listen on the port. Only connections from the given addresses and from
@@ -84,12 +84,14 @@ def pack(instructions: Iterable[Instruction]) -> bytes:
 def _match_networks(
     admitted: List[Network], word_index: int, peers_value: int, others_value: int
 ) -> List[Instruction]:
-    """Return instructions that compare the source address with the networks, beginning at its
-    32-bit word `word_index`. On a match they return `peers_value`, otherwise `others_value`."""
+    """Return instructions that compare the source address with the networks `admitted`. The
+    comparison begins at the 32-bit word `word_index` of the address. On a match the instructions
+    return `peers_value`, otherwise `others_value`."""
     tests: List[Instruction] = []
     longer: Dict[int, List[Network]] = {}
     end = 32 * (word_index + 1)
-    # prefix length -> words of the networks with this prefix length, which ends in this word
+    # Prefix length -> for each network with this prefix length, the word at `word_index`. Only
+    # prefixes that end in this word are listed.
     shorter: Dict[int, List[int]] = {}
     for network in admitted:
         word = _address_word(network, word_index)

@@ -1,5 +1,5 @@
 """Cut the files of a broadcast into pieces, and compute the hashes of pieces. The control machine
-and the hosts compute the same. Pure, except read_piece and read_extent.
+and the hosts compute the same pieces and hashes. Pure, except read_piece and read_extent.
 
 A file of at least PIECE_BYTES begins a new piece. Several smaller files are packed into one piece,
 each as a whole. SEGMENT pieces form a segment. The leaf of a piece is its SHA-256. The root of a
@@ -49,7 +49,8 @@ class PackedFiles(Sequence[Extent]):
 
 class Pieces:
     """The pieces into which the files of a broadcast are cut. `sizes`: the sizes of the files, in
-    order. Of the pieces, only the positions at which segments begin are kept in memory."""
+    order. The pieces themselves are not kept in memory, only the positions at which segments
+    begin."""
 
     def __init__(self, sizes: Sequence[int]) -> None:
         self._sizes = sizes
@@ -89,7 +90,8 @@ class Pieces:
         return [next(pieces) for _ in range(self.count_pieces(number))]
 
     def _cut_from(self, file: int, offset: int) -> Iterator[Piece]:
-        # The first and the last file in the current piece of small files; -1: there is none.
+        # The first and the last file in the current piece of small files. `first` is -1 if no such
+        # piece has begun.
         first, last = -1, -1
         free_bytes = PIECE_BYTES
         while file < len(self._sizes):

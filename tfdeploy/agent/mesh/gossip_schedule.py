@@ -1,5 +1,5 @@
-"""Decide to which peer this host's minder connects next, and when. A minder is the agent's daemon on
-one host of the run; a peer is the minder of another host.
+"""Decide to which peer this host's minder connects next, and when. A minder is the agent's daemon
+on one host of the run; a peer is the minder of another host.
 
 Pure: the caller passes the time (monotonic seconds), and no connection is opened here.
 

@@ -1,6 +1,6 @@
-"""Share the state of this host's minder (the agent's daemon for the run) with its peers, the minders
-of all other hosts of the run. Connections use mutual TLS, and each host has one port for them.
-There is one kind of message, and it may safely be received twice.
+"""Share the state of this host's minder (the agent's daemon for the run) with its peers, the
+minders of all other hosts of the run. Connections use mutual TLS, and each host has one port for
+them. There is one kind of message, and it may safely be received twice.
 
 A message is one JSON line that contains the whole state of its sender; the answer contains the
 state of the receiver. A change is sent to all peers with running tasks. It is sent again, with

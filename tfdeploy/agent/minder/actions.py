@@ -1,5 +1,8 @@
-"""Define the values that decide.py, restart.py and unminded.py receive from the minder, and the
-actions that they return to it."""
+"""Define the values that decide.py, restart.py and unminded.py receive from the minder (the agent's
+daemon for one run on one host), and the actions that these modules return to the minder.
+
+The gang consists of the tasks that restart together. A round is one start of the gang.
+"""
 
 from __future__ import annotations
 
@@ -57,7 +60,7 @@ class View(NamedTuple):
     # True if all processes of the run on this host had died (for example because of a reboot), and
     # no other host has answered since.
     rejoining: bool = False
-    # host -> for how many seconds it has refused all connections to its mesh port
+    # host -> for how many seconds the host has refused all connections to its mesh port
     refused_s: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
@@ -124,7 +127,7 @@ class Supply(NamedTuple):
 
 class ReportUnminded(NamedTuple):
     """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`: for
-    how many seconds it has had none."""
+    how many seconds `host` has had no minder."""
 
     host: str
     n: int
@@ -145,7 +148,8 @@ class Phase(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """Tell all hosts that the run is committed, so that they continue without the launch."""
+    """Tell all hosts that the run is committed: it continues even if the control machine is not
+    reachable any more."""
 
 
 class AbortRun(NamedTuple):

@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
 NO_ANSWER = "back after its processes were gone, and no other host of the run answered for a day"
-# The longest time, in seconds, that a host waits for an answer of another host, after all of its
-# processes had died.
+# After all processes of the run on a host have died, this host waits at most this many seconds
+# until another host answers.
 REJOIN_S = 86400.0
 
 
@@ -85,8 +85,8 @@ def _after_reaping(view: View) -> List[Action]:
 
 
 def _conclude_from_own_facts(view: View) -> List[Action]:
-    """Return the actions that follow from facts that perhaps only this host knows: to commit the
-    run, or to end it for some reason. This host tells the other hosts about these actions."""
+    """Return the actions that commit or end the run because of facts that perhaps only this host
+    knows. When the actions are carried out, the other hosts are told."""
     part, control_words, known = view.part, view.control_words, view.known
     if known.abort is not None:
         return []
@@ -135,7 +135,7 @@ def _have_all_ended(view: View) -> bool:
 
 
 def _is_all_over(view: View) -> bool:
-    """True if all tasks of this host have ended and none of them will restart."""
+    """Return True if all tasks of this host have ended and none of them will restart."""
     if not _have_all_ended(view):
         return False
     if decision_time(view.part.peers, view.known) is not None:
@@ -160,8 +160,9 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _end_undecided_tasks(view: View) -> List[Action]:
-    """Called after the deciding tasks have succeeded. First end each other task, except servers,
-    once its grace time has passed; then end the servers."""
+    """Return the actions that end the remaining tasks of this host after the deciding tasks, on
+    whose success the success of the run depends, have succeeded. A task that is no server is ended
+    once its grace time has passed. Servers are ended after all other tasks of the run."""
     part = view.part
     if decision_time(part.peers, view.known) is None:
         return []
@@ -172,7 +173,8 @@ def _end_undecided_tasks(view: View) -> List[Action]:
         own = view.own[spec.task]
         if own.has_ended:
             continue
-        # The session of a task that waits for a task that has ended for good can never start.
+        # A task is also ended if it waits for a task that has ended for good, because its
+        # TensorFlow session can never start.
         is_due = min(waited, own.quiet_s) >= part.finish_grace_s or any(
             _has_ended_for_good(view, task) for task in own.waits
         )
@@ -182,8 +184,8 @@ def _end_undecided_tasks(view: View) -> List[Action]:
 
 
 def _has_task_ended(view: View, peer: wire.Peer, waited_s: float) -> bool:
-    """True if the task of any host has ended. A task also counts as ended if its host has been
-    silent for longer than it can take to end the task."""
+    """Return True if a task of this or another host has ended. A task of another host also counts
+    as ended if that host has been silent for longer than it can take to end the task."""
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
     return _has_ended_for_good(view, peer.task) or (
         peer.task not in view.own and min(waited_s, view.silent_s.get(peer.host, 0.0)) >= longest_s

@@ -59,8 +59,8 @@ class Effects:
         }
 
     def carry_out(self, action: actions.Action) -> bool:
-        """Carry out an action. Return True if it has changed something, so that the next step must
-        follow at once. Raises OSError if the system refuses the action."""
+        """Carry out an action. Return True if the action has changed something; the minder must
+        then take its next step at once. Raises OSError if the system refuses the action."""
         return self._methods[type(action)](action)
 
     def learn(self, known: Knowledge) -> None:
@@ -71,8 +71,8 @@ class Effects:
         self.share()
 
     def share(self) -> None:
-        """Send the shared state to the other minders. If all deciding tasks have succeeded, also
-        tell this to the programs of this host."""
+        """Send the shared state to the other minders. If all deciding tasks, on whose success the
+        success of the run depends, have succeeded, also notify the programs of this host."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:
@@ -84,8 +84,8 @@ class Effects:
             self._tell_programs()
 
     def _tell_programs(self) -> None:
-        """Tell the workers of synchronous training that a chief has finished, so that they do not
-        wait for it any more (see runtime/no_more_tokens.py)."""
+        """Tell the workers of synchronous training that the chief has finished, so that they no
+        longer wait for the chief (see runtime/no_more_tokens.py)."""
         try:
             write_bytes(self._paths.file(layout.DECIDED), b"")
         except OSError:

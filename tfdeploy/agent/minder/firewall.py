@@ -1,5 +1,5 @@
-"""Create the run's nftables table on this host. The table exists as long as the run's minder or one
-of its supervisors lives.
+"""Create the run's nftables table on this host. The table exists as long as the run's minder (the
+agent's daemon for the run on this host) or the supervisor of a task lives.
 
 A process of nft reads its commands from a FIFO in the run's folder. The minder and the supervisors
 keep the writing end of the FIFO open (RunPaths.hold_firewall). When the last of them ends, nft
@@ -23,7 +23,7 @@ from tfdeploy.agent.minder.held_ports import FirewallRefused
 from tfdeploy.agent.run.folder import RunPaths
 
 WITHIN_S = 10.0  # limits the time to create the table at the start
-# Limits the time to create the table again, because the minder waits meanwhile.
+# Limits the time to create the table again. It is short, because the minder waits meanwhile.
 AGAIN_WITHIN_S = 2.0
 PAUSE_S = 5.0  # the pause between two tries to create the table again
 _POLL_S = 0.02  # the pause between two polls
@@ -102,15 +102,15 @@ class Firewall:
         self._held: Optional[int] = paths.hold_firewall()
 
     def begin(self) -> None:
-        """Return once the table exists. An earlier minder may have created it; otherwise create it.
+        """Create the table, unless an earlier minder has created it, and return once it exists.
         Raises FirewallRefused, OSError."""
         if self._has_reader() and not self._find_command() and self._has_table():
             return
         self._create_table(WITHIN_S)
 
     def restore(self) -> str:
-        """If the nft process that owns the table was killed, create the table again. Only root
-        could have killed it. Return what happened, for the journal; "" if nothing happened.
+        """Create the table again if the nft process that owns it was killed, which only root can
+        do. Return what happened, for the journal; "" if nothing happened.
 
         While there is no table, only the filters of the ports (if there are any) keep strangers
         out.
@@ -157,16 +157,16 @@ class Firewall:
             )
             if not problem:
                 return
-            # The process that reads the FIFO may be an nft that a dead minder started and
-            # supervisors keep alive.
+            # The FIFO may be read by an nft process that a dead minder has started and that
+            # supervisors keep alive. This process must end before the next try.
             self._write_to_nft(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         raise FirewallRefused("nft: " + problem)
 
     def _find_command(self) -> str:
-        """Find the command line that starts nft, if it was not found before. Return why there is
-        none, or ""."""
+        """Find the command line that starts nft, if it was not found before. Return "" if there is
+        one, else the reason why there is none."""
         refused = ""
         if not self._command:
             command, refused = nft_program.find_working_command(nft_program.start_checks())

@@ -1,4 +1,5 @@
-"""Hold the ports of a run from its preparation on, and claim the port of its mesh."""
+"""Hold the ports of a run's tasks from the time when the run is prepared, so that no other program
+takes them. Also claim the mesh's port, on which the minder accepts connections of other minders."""
 
 from __future__ import annotations
 
@@ -20,8 +21,8 @@ MESH_PORT_WAIT_S = 5.0
 
 
 class FirewallRefused(Exception):
-    """The run's nftables table cannot be created; the text says why. Defined here so that a minder
-    that needs no table does not load firewall.py."""
+    """The run's nftables table cannot be created; the text says why. This class is defined here so
+    that a minder that needs no table does not load firewall.py."""
 
 
 class PortTaken(Exception):
@@ -102,8 +103,9 @@ class OwnPorts:
             self._held[task] = _hold_port(port, may_be_bound=False)
 
     def hold_idle(self, own: Dict[str, OwnTask]) -> None:
-        """Hold the ports of those tasks that are not alive. If another process has taken such a
-        port, this is no error here, but the next start of the task will fail."""
+        """Hold the ports of the tasks that are not alive, and release the ports of the others. It
+        is no error if another process has taken such a port, but the next start of the task will
+        then fail."""
         for task, port in self._ports.items():
             if own[task].supervised or own[task].status.state not in ("pending", *wire.OVER):
                 self.release(task)

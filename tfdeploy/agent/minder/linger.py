@@ -1,10 +1,10 @@
-"""Decide how long a minder stays after the end of the run. It stays because hosts that are cut off
-do not know yet how the run ended.
+"""Decide how long a minder (the agent's daemon for one run on one host) stays after the end of the
+run. It stays because hosts that are cut off from the network do not know yet how the run ended.
 
 During this time the minder only listens on the mesh's port, and seldom connects to other hosts. A
-host that can be reached again connects to it. The minder ends when all such hosts know how the run
-ended or refuse connections to the mesh's port (for example after a reboot). It ends after a day at
-the latest.
+host that is no longer cut off connects to this minder. The minder ends when all other hosts either
+know how the run ended, or refuse connections to the mesh's port (for example after a reboot). It
+ends after a day at the latest.
 """
 
 from __future__ import annotations

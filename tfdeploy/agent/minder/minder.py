@@ -114,8 +114,9 @@ class Minder:
         return Mesh(self.part, certificates, listener, known, self.wake, answer, self.guarded)
 
     def _answer_question(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Answer the question of another minder: about the signs of life of this host's tasks, or
-        for its `keep` folders. If OSError or ValueError is raised, the other minder tries again."""
+        """Answer another minder. It has asked for the signs of life of this host's tasks, or for
+        this host's `keep` folders. If OSError or ValueError is raised, the other minder tries
+        again."""
         if isinstance(question, dict) and "signs" in question:
             self.signs.answer(channel)
         else:
@@ -179,8 +180,8 @@ class Minder:
             leftovers.forget_doubt(self.paths)
 
     def _has_never_begun(self) -> bool:
-        """True if the run was prepared on this host but never started, and was not rolled back. No
-        task has ever run, so the folder of the run is useless."""
+        """Return True if the run was prepared on this host, but was neither started nor rolled
+        back. No task has ever run then, so the folder of the run is useless."""
         ended = self.paths.word("abort") or self.paths.word("stop")
         return (
             self.state.started is None
@@ -191,9 +192,9 @@ class Minder:
         )
 
     def _try_step(self) -> bool:
-        """Take a step, and return whether it changed something. An error does not end the minder;
-        the next step tries again, because there may be no other process that could start a new
-        minder."""
+        """Take a step, and return whether it changed something. An error does not end the minder,
+        because there may be no other process that could start a new one. Instead, the next step
+        tries again."""
         try:
             changed = self.step()
         except Exception as error:  # noqa: BLE001 - a limit of the system, or a bug
@@ -264,13 +265,13 @@ class Minder:
         self.rejoining = self.rejoining and not in_touch
 
     def _note_control_words(self, view: View) -> None:
-        """Record the times of control files as marks."""
+        """Record that an operator has asked for a stop. Restart the time limit of the current phase
+        when the launcher writes a control file, which shows that the launcher is alive."""
         if "stop" in view.control_words:
             self.store.update_state(stop_requested=True)
         signs = view.control_words.get("start"), view.control_words.get("renew")
         if signs != self.launcher and view.phase in ("prepared", "started"):
-            # The launcher is alive and waits for other hosts, so the time limit for the current
-            # phase starts again.
+            # The launcher waits for other hosts.
             view.marks[view.phase] = view.now
         self.launcher = signs
 
@@ -337,7 +338,8 @@ class Minder:
     # --- after the end of the run
 
     def _linger_until_known(self, fifo: int) -> None:
-        """Stay until the hosts with unfinished tasks know how the run has ended."""
+        """Keep the minder alive until the hosts with unfinished tasks know how the run has
+        ended."""
         if self.mesh is None:
             return
         started = self.state.started is not None
@@ -361,8 +363,8 @@ def _detach() -> None:
 
 
 def main(argv: List[str]) -> int:
-    """minder HOST_DIR [FD]: run the minder. It writes one JSON line to FD, which says whether it
-    holds all of its ports."""
+    """Run the command `minder HOST_DIR [FD]`. The minder writes one JSON line to FD, which says
+    whether it holds all of its ports."""
     os.umask(0o077)
     paths = RunPaths(argv[0])
     paths.check_owner("tasks")

@@ -4,10 +4,11 @@ for this host, the shared state, the tasks of this host and the clock; the outpu
 `decide_next_step` alone decides whether and when a task restarts.
 
 A task that recovers alone restarts on its host after a pause. The tasks of a gang restart together.
-A minder announces a new round (start of the gang); then every host ends its tasks of the old round
-and reports CLEARED. After all hosts have reported this, each of them fetches the `keep` folders of
-the chief's host and reports SUPPLIED. Then the servers start. After all servers are up (SERVED),
-the other tasks start. So no process of the new round meets a process of the old round.
+One minder (the agent's daemon on a host) announces a new round, which is a start of the gang. Then
+every host ends its tasks of the old round and reports the stage CLEARED. After all hosts have
+reported CLEARED, each of them fetches the `keep` folders of the chief's host and reports SUPPLIED.
+Then the servers start. After all servers are up (SERVED), the other tasks start. So no process of
+the new round meets a process of the old round.
 """
 
 from __future__ import annotations
@@ -59,9 +60,9 @@ SAME_ERRORS = 2
 
 # What can follow an attempt that has ended:
 LAST = "last"  # nothing follows: the task has finished, or has failed for good
-RUN_OVER = "run over"  # nothing follows: the task would restart, but the run was over before
+RUN_OVER = "run over"  # nothing follows: the task would restart, but the run ended first
 GANG = "gang"  # the whole gang restarts, including this task
-# Nothing follows: the task has used up its restarts, or would fail in the same way.
+# Nothing follows: the task has used up its restarts, or would fail in the same way again.
 GIVE_UP = "give up"
 AT = "at"  # the task restarts later
 NOW = "now"  # the task restarts now
@@ -94,8 +95,9 @@ def decide_next_step(
     now: float = 0.0,
     not_before: float = 0.0,
 ) -> NextStep:
-    """Return what follows the attempt. `count`: the failed starts of the task, including this one.
-    None: this one is not counted yet. `now`, `not_before`: monotonic seconds."""
+    """Return what follows the attempt that ended with `status`. `count`: the failed starts of the
+    task, including this attempt; None if this attempt is not counted yet. `not_before`: the
+    earliest time of a restart. `now` and `not_before` are monotonic seconds."""
     how, number = describe_ending(status), known.round_number
     if not _is_restarted(part, peer, known, status):
         return NextStep(LAST, how)
@@ -118,7 +120,7 @@ def decide_next_step(
 def _is_restarted(
     part: wire.HostPart, peer: wire.Peer, known: Knowledge, status: wire.TaskStatus
 ) -> bool:
-    """True if the task restarts after this attempt, unless the run ends before."""
+    """Return True if the task restarts after this attempt, unless the run ends first."""
     if not known.committed or not _can_restart(part, peer):
         return False
     if peer.gang and status.round < known.round_number:
@@ -133,8 +135,8 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """True if another task of the gang has succeeded for good. A session that needs the whole gang
-    would wait for that task for ever, so this task cannot restart alone."""
+    """Return True if another task of the gang has succeeded for good. A TensorFlow session that
+    needs the whole gang would wait for that task for ever, so this task cannot restart alone."""
     endings = [
         (each, known.ended[each.task])
         for each in part.peers
@@ -162,7 +164,7 @@ def count_death(
     chance: float = 0.0,
 ) -> RestartCount:
     """Return the count of failed starts that includes this death. `before`: the previous count of
-    the task. If it includes this death already, it is returned unchanged."""
+    the task. If `before` includes this death already, `before` is returned unchanged."""
     if before is not None and before["attempt"] == status.attempt:
         return before
     failures = failures_before(peer, known, before, status.attempt)
@@ -172,11 +174,12 @@ def count_death(
 def failures_before(
     peer: wire.Peer, known: Knowledge, before: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
-    """Return the failed starts before this one: those of the gang, or those of the task if it
-    recovers alone.
+    """Return the count of failed starts before the attempt `attempt`. This is the count of the
+    gang, or that of the task if the task recovers alone.
 
-    If the last counted death is not that of the previous attempt, its error is left out. The
-    previous attempt may have worked, and ended only because another task died.
+    If the last counted death is not the death of the previous attempt, its error is left out. In
+    this case the previous attempt may have worked, and may have ended only because another task
+    died.
     """
     if peer.on_death == "gang":
         return known.round
@@ -188,8 +191,9 @@ def failures_before(
 def count_failure(
     before: Optional[FailedStarts], status: wire.TaskStatus, backoff_s: List[float], chance: float
 ) -> RestartCount:
-    """Return the count of failed starts that includes this one. `chance`: a random number from 0 to
-    1, which makes the pauses of different tasks differ.
+    """Return the count of failed starts that includes the attempt that ended with `status`.
+    `before`: the count without this attempt. `chance`: a random number from 0 to 1, which makes the
+    pauses of different tasks differ.
 
     Equal errors in different tasks of a gang are counted together, because these tasks run the same
     program.
@@ -219,7 +223,8 @@ def count_failure(
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
-    """Return the next round of the gang. The death of this attempt is its cause."""
+    """Return the next round of the gang. Its cause is the death of the task `action.task`, which
+    `status` describes. `count`: the count of failed starts that includes this death."""
     death = make_death(make_ending(status), action.task, status.host)
     names = ("count", "quick", "delay_s", "error", "same")
     return {
@@ -232,8 +237,9 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 
 def restart_tasks(view: View) -> List[Action]:
-    """Return the actions that restart and end tasks of this host and report stages, for a run that
-    is committed. Return none after all deciding tasks have succeeded."""
+    """Return the actions that restart or end tasks of this host, or report a stage of the gang's
+    restart. The run must be committed. Return [] after all deciding tasks, on whose success the
+    success of the run depends, have succeeded."""
     if decision_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -249,8 +255,8 @@ def restart_tasks(view: View) -> List[Action]:
 
 
 def waits_for_gang(view: View) -> bool:
-    """True if a restart of the gang may need this host again, even if all of its tasks have
-    ended."""
+    """Return True if a restart of the gang may need this host again, even if all tasks of this host
+    have ended."""
     return any(peer.gang and _can_restart(view.part, peer) for peer in _own_peers(view))
 
 
@@ -324,7 +330,7 @@ def _gang_stage(view: View, host: str) -> int:
 
 
 def restart_reasons(view: View) -> Dict[str, str]:
-    """Return task -> why it will restart soon, for tasks of this host."""
+    """Return task -> why the task will restart soon, for tasks of this host."""
     reason_by_task: Dict[str, str] = {}
     if view.phase != "committed" or view.known.abort is not None:
         return reason_by_task

@@ -1,5 +1,6 @@
-"""Start the sampler when the run is committed, restart it if it dies, and end it when the run ends.
-The run does not depend on the sampler."""
+"""Start the sampler, the process that records the resource use of this host and its tasks, when the
+run is committed. Restart the sampler if it dies, and end it when the run ends. The run does not
+depend on the sampler."""
 
 from __future__ import annotations
 
@@ -27,7 +28,7 @@ class Sampling:
         the minder has reaped."""
         child = self._child
         if child is not None and child.pid in ended:
-            # Tells Popen that this process has been reaped already.
+            # Let Popen know that this process has been reaped already.
             child.returncode = ended[child.pid]
             if os.WIFSIGNALED(ended[child.pid]) and os.WTERMSIG(ended[child.pid]) == signal.SIGPROF:
                 # A regular expression took too long, so the next sampler reads no output of tasks.

@@ -1,5 +1,5 @@
-"""Store the state of a minder on disk before the minder acts on it, so that another minder can
-continue from this state.
+"""Store the state of a minder (the agent's daemon for one run on one host) on disk before the
+minder acts on it, so that another minder can continue from this state.
 
 The files are state.json, knowledge.json and the journal of the run on this host. A full disk does
 not stop the run, because a failed write is tried again.
@@ -32,9 +32,10 @@ def remove_partial_files(paths: RunPaths) -> None:
 
 
 class StateStore:
-    """The state of a minder. `update_state` changes fields of `state`. Whoever changes `state` in
-    another way must then call `note_change`. `known` is
-    changed only by `learn`, and never loses information. `save` writes both to disk."""
+    """The state of a minder. `state`: the state of the run on this host; `update_state` changes its
+    fields, and after any other change `note_change` must be called. `known`: the state that all
+    hosts share; only `learn` changes it, and it never loses information. `save` writes `state` and
+    `known` to disk."""
 
     def __init__(self, paths: RunPaths, part: wire.HostPart) -> None:
         self.paths, self.part = paths, part
@@ -109,7 +110,7 @@ class StateStore:
     def note_callers(self, admitted: Mapping[str, str], not_admitted: Mapping[str, str]) -> None:
         """Record from which addresses other hosts have connected. `admitted`: address that is not
         in the plan -> the host that stated it as its own. `not_admitted`: host -> the address from
-        which it connected without stating it as its own."""
+        which the host connected although it had not stated this address as its own."""
         state = self.state
         for address, host in admitted.items():
             if address not in state.admitted:
@@ -158,8 +159,8 @@ class StateStore:
             pass
 
     def _write(self) -> None:
-        """Write the state to disk. How the run ends is computed from `known` alone, so that all
-        hosts report the same. Raises OSError."""
+        """Write the state to disk. The fields that say how the run ends are computed from `known`
+        alone, so that all hosts report the same end. Raises OSError."""
         state, known = self.state, self.known
         abort, death = known.abort, shared_state.first_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round

@@ -1,5 +1,5 @@
-"""Start the supervisors of one run on this host, observe them, and make them end their tasks.
-Decides nothing."""
+"""Start the supervisors of one run on this host, observe them, and make them end their tasks. A
+supervisor is the parent process of one task. This module decides nothing."""
 
 from __future__ import annotations
 
@@ -51,8 +51,8 @@ class Supervisors:
         return True
 
     def _inherit_sockets(self, task: str) -> Dict[str, Any]:
-        """Return arguments for Popen, by which the supervisor inherits the sockets that guard the
-        ports."""
+        """Return the arguments for Popen that make the supervisor inherit the sockets that guard
+        the ports."""
         if self.guarded is None:
             return {}
         self.guarded.prepare_start(
@@ -80,8 +80,9 @@ class Supervisors:
 
     def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
         """Return task -> current state, for all tasks of this host. `decided`: True after all
-        deciding tasks have succeeded; then also read the new log lines of the tasks, which extend
-        their grace time."""
+        deciding tasks, on whose success the success of the run depends, have succeeded. In this
+        case the new log lines of the tasks are read too, because output extends a task's grace
+        time."""
         now = time.monotonic()
         return {spec.task: self._observe_task(spec.task, now, decided) for spec in self._part.tasks}
 
@@ -108,9 +109,9 @@ class Supervisors:
         return OwnTask(status, supervised, now - printed, not unwritten, waits)
 
     def _read_output(self, task: str, now: float) -> Tuple[float, Tuple[str, ...]]:
-        """Return when the task last logged a line of its own (not one of TensorFlow's waits), and
-        for which tasks it waits. Only lines after the first call count. Times are in monotonic
-        seconds."""
+        """Return (when the task last logged a line of its own, the tasks for which it waits). A
+        message of TensorFlow about waiting for another task is no line of the task's own. Lines
+        that were logged before the first call do not count. Times are in monotonic seconds."""
         if task not in self._readers:
             self._readers[task] = MessageReader(self._paths.task_dir(task))
         messages = self._readers[task].read_new()

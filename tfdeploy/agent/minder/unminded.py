@@ -1,10 +1,11 @@
-"""Detect hosts on which the run has no minder any more, because minder and supervisors were killed
-together or the host was rebooted. Pure.
+"""Detect hosts on which the run no longer has a minder (the agent's daemon for the run on a host),
+because minder and supervisors were killed together or the host was rebooted. Pure.
 
-Such a host refuses connections to the mesh's port. A host that only stays silent is cut off, and
-its tasks continue. The other hosts report it when a host loses its minder, and again when the host
-has one. If a host has no minder for the time `restart.wait`, its tasks are lost, so that the gang
-does not wait for ever.
+Such a host refuses connections to the mesh's port. A host that does not answer at all is only cut
+off from the network, and its tasks continue. When a host has lost its minder, the other hosts
+report this to each other. When it has a minder again, it reports this itself. If a host has no
+minder for the time `restart.wait`, its tasks count as lost, so that the gang (the tasks that
+restart together) does not wait for ever.
 """
 
 from __future__ import annotations
@@ -28,8 +29,8 @@ NO_MINDER = "nobody minds it"
 
 
 def report_unminded(view: View) -> List[Action]:
-    """Return reports about hosts that have lost their minder or have one again. Return none if the
-    run is aborted or all deciding tasks have succeeded."""
+    """Return reports about hosts that have lost their minder, have one again, or have been without
+    a minder for too long. Return [] if the run is aborted or its success is decided."""
     part, known = view.part, view.known
     if known.abort is not None or decision_time(part.peers, known) is not None:
         return []
@@ -53,8 +54,8 @@ def mark_name(host: str) -> str:
 
 
 def unminded_hosts(known: Knowledge) -> Dict[str, float]:
-    """Return host -> since when it has had no minder (UTC seconds). Hosts with a minder are
-    missing."""
+    """Return host -> the time since which the host has had no minder (UTC seconds). Hosts with a
+    minder are missing."""
     return {host: since for host, (number, since) in known.unminded.items() if number % 2}
 
 
@@ -68,8 +69,8 @@ def add_report(
 
 
 def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
-    """Return task -> ending "lost", for tasks of `host`. The ending belongs to the attempt after
-    the last one that is known to have ended, because that attempt may have begun."""
+    """Return task -> ending "lost", for tasks of `host`. The lost attempt is the one that follows
+    the last attempt that is known to have ended, because it may have begun."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
         NO_MINDER,

@@ -42,8 +42,8 @@ SHAPES = {
 
 
 def find_damage(paths: RunPaths) -> Optional[str]:
-    """Return what is wrong with the files that a host has of a run, as a text that begins with the
-    name of a file. Return None if nothing is wrong."""
+    """Return what is wrong with a host's files of a run, as a text that begins with the name of a
+    file. Return None if nothing is wrong."""
     try:
         part = _read_checked(paths.file(layout.PART), wire.HostPart)
         if part is None:

@@ -1,9 +1,10 @@
 """Find which of the `hosts/<host>/` folders of a run belongs to this machine. There may be several
 such folders, because hosts may share a workdir, and cloned machines may even share a hostname.
 
-A single folder belongs to this machine. Of several folders, it is the one that this machine has
-written since it booted. If there is none, it is the folder that states this machine's hostname;
-among clones, it is the one with this machine's name in the session's inventory. Reads only.
+If the run has a single folder, it belongs to this machine. Otherwise, this machine's folder is the
+one that this machine has written since it booted. If there is no such folder, it is the folder that
+states this machine's hostname; among clones, it is the one with this machine's name in the
+session's inventory. This module only reads.
 """
 
 from __future__ import annotations
@@ -31,8 +32,8 @@ def boot_name() -> str:
 
 
 def own_origin() -> Origin:
-    """Return the fields by which this machine later recognises a file as its own: see
-    is_own_file."""
+    """Return the fields that this machine writes into a file, so that `is_own_file` later
+    recognises the file as written by this machine."""
     return {"boot_id": boot_id(), "hostname": os.uname().nodename, "place": boot_name()}
 
 
@@ -80,8 +81,8 @@ def list_names(folder: str) -> List[str]:
 
 
 def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
-    """Return the hosts' folders of this run in this workdir that have a part.json. If there are
-    none, the run is unknown in this workdir."""
+    """Return the hosts' folders of this run in this workdir, without those that have no part.json.
+    If the list is empty, the run is unknown in this workdir."""
     folders = all_host_folders(layout.run_dir(workdir, job, run))
     return [paths for paths in folders if not paths.was_removed()]
 
@@ -146,7 +147,7 @@ def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPa
 
 
 def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
-    """Yield the folders, for the same host, of the job's other runs. Damaged ones are left out."""
+    """Yield the same host's folders of the job's other runs. Damaged folders are left out."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run != paths.run and check_files.find_damage(other) is None:
@@ -154,7 +155,8 @@ def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
 
 
 def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
-    """Yield the folders of all runs in doubt in this workdir, of any host."""
+    """Yield the folders, of any host, of all runs in this workdir that are in doubt (see
+    in_doubt.py)."""
     for name in list_names(layout.in_doubt_dir(workdir)):
         fields = name.split("@")
         if len(fields) == 3 and all(map(is_name, fields)):

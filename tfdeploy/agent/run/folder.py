@@ -1,5 +1,5 @@
-"""Read and write the small files in a run's folder on one host, including the orders for the run's
-minder process (`word.*`).
+"""Read and write the small files in a run's folder on one host, including the orders (`word.*`) for
+the run's minder, which is the agent's daemon for the run on this host.
 
 The minder and the supervisors are given only the path of this folder, from which they derive the
 run, the job and the workdir. A field that an older version did not write has a default in this
@@ -158,7 +158,7 @@ class RunPaths:
 
     def replaced_links(self, keep: List[str]) -> List[str]:
         """Return the paths of `keep` at which cwd/ no longer has a link to the keep folder. This is
-        called for every task that ends, so it is cheap."""
+        called for every task that ends, so it must be cheap."""
         return [path for path in keep if os.path.isdir(self.cwd) and not self._is_linked(path)]
 
     def _is_linked(self, path: str) -> bool:
@@ -235,8 +235,8 @@ class RunPaths:
     # --- journals: of the run (task "") or of one task
 
     def journal(self, task: str, event: str, fields: Mapping[str, object], **last: object) -> None:
-        """Append a line to the journal of `task`, or of the run if `task` is "". The line has the
-        fields v, time and what, and these fields, which are only for people. Raises OSError."""
+        """Append a line to the journal of `task`, or of the run if `task` is "". The line contains
+        v, time and what (the event), and the fields in `fields` and `last`. Raises OSError."""
         line = dict(fields, v=wire.VERSION, time=time.time(), what=event, **last)
         reserved_space.append_line(self._journal(task), line)
 

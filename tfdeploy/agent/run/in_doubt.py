@@ -33,8 +33,8 @@ def is_in_doubt(paths: RunPaths) -> bool:
 
 
 def request_abort(paths: RunPaths, plan_digest: str) -> None:
-    """Write a file that makes a prepare of this run stop at its next step and remove what it made.
-    Does no harm if no prepare is in progress. Raises OSError."""
+    """Write a file that makes the preparation of this run stop at its next step and remove what it
+    has made. Does no harm if the run is not being prepared. Raises OSError."""
     write_bytes(paths.doubt_file + leftovers.ABORT, plan_digest.encode("ascii", "replace"))
 
 
@@ -47,13 +47,14 @@ def is_aborted(paths: RunPaths, plan_digest: str) -> bool:
 
 
 def forget_abort(paths: RunPaths) -> None:
-    """Remove the file that `request_abort` wrote, once no prepare is in progress."""
+    """Remove the file that `request_abort` wrote. Called when the run is no longer being
+    prepared."""
     remove_file(paths.doubt_file + leftovers.ABORT)
 
 
 def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
-    """Return the runs in doubt that this machine prepared, without those of other hosts that share
-    the workdir. `inventory_name`: as in find.is_own_file."""
+    """Return the runs in doubt that this machine prepared. Runs that other hosts prepared in the
+    same workdir are left out. `inventory_name`: as in find.is_own_file."""
     try:
         check_owners(workdir, layout.IN_DOUBT)
     except OSError:

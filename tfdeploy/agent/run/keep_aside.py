@@ -1,5 +1,5 @@
-"""Rename keep folders for `launch --fresh` before the run starts, and rename them back if the
-launch is rolled back.
+"""Rename keep folders (folders that outlive runs, for example with checkpoints) for `launch
+--fresh` before the run starts, and rename them back if the launch is rolled back.
 
 `keep/checkpoints` becomes `keep/checkpoints.before-RUN`, which no launch reads. The new names are
 written to disk before the first rename, and each step is one rename. If this process is killed, the
@@ -49,10 +49,10 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
 
 
 def put_keep_back(paths: RunPaths) -> None:
-    """If the launch was rolled back, give the folders that `rename_keep` has renamed their old names
-    again. A second call changes nothing. Raises OSError.
+    """Rename the folders that `rename_keep` has renamed back to their old names, if the launch was
+    rolled back. A second call changes nothing. Raises OSError.
 
-    Of several hosts that share the workdir, only the host whose tasks end last does this.
+    Of several hosts that share the workdir, only the host whose tasks end last renames them.
     """
     names = _read_names(paths)
     if not names or not _was_rolled_back(paths):
@@ -120,7 +120,7 @@ def _names_of_sharing_host(paths: RunPaths) -> Optional[Dict[str, str]]:
 
 def _runs_on_sharing_host(paths: RunPaths) -> bool:
     """Return whether a task of the run may be alive on another host that shares the workdir. Such a
-    task may write to the folder."""
+    task may write to the keep folders."""
     return any(
         other.is_whole() and other.state().phase != "ended" and liveness.is_minded(other)
         for other in _sharing_hosts(paths)

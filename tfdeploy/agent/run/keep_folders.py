@@ -24,6 +24,7 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
+# The name of the file in which TensorFlow records the newest checkpoint of a folder.
 RECORD = "checkpoint"
 # How many times a folder is listed, if its `checkpoint` record is replaced during each listing.
 TRIES = 20
@@ -60,8 +61,8 @@ def keep_facts(
 
 
 def _parse_step(checkpoint: str) -> Optional[int]:
-    """Return the step in a checkpoint's name. Return None if the name ends in no number, or in one
-    that is too large for a step."""
+    """Return the step in a checkpoint's name. Return None if the name does not end in a number, or
+    if the number is too large for a step."""
     match = _STEP.search(checkpoint)
     step = int(match.group(1)) if match else _MOST_STEPS + 1
     return step if step <= _MOST_STEPS else None
@@ -77,8 +78,8 @@ def check_keep_paths(paths: Any) -> List[str]:
 
 
 class KeptFiles(NamedTuple):
-    """The files of a keep folder. `newest`: mtime of the newest file, in seconds; None: no file.
-    `record`: path of the newest file named `checkpoint`. `recorded`: its mtime."""
+    """The files of a keep folder. `newest`: mtime of the newest file, in seconds; None if there is
+    no file. `record`: path of the newest file named `checkpoint`. `recorded`: mtime of `record`."""
 
     newest: Optional[float]
     record: Optional[str]
