@@ -1,6 +1,6 @@
-"""Test every verb in a new interpreter, as users start it.
+"""Test every verb (subcommand) of tfdeploy in a new interpreter, as if a user had started it.
 
-Other tests fork their clients (support/lab/forked_client.py).
+In other tests, tfdeploy is forked from a running process (support/lab/forked_client.py).
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from tfdeploy.cli.verb_table import VERBS
 from tfdeploy.lab import Lab
 
 RUN = "interpreter-1"
-# {verb: (its exit code, further arguments...)}
+# {verb: (expected exit code, further arguments...)}
 CALLS = {
     "init": (0,),
     "inventory": (0,),

@@ -1,5 +1,6 @@
-"""Test a run that the last version launched with its own agent and minders: this version lists,
-follows, reads and stops the run.
+"""Test that this version lists, follows, reads and stops a run that the last released version of
+tfdeploy launched. That run has the older version's agent and minders (the processes that watch a
+run on its hosts).
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from tfdeploy.lab import Lab
 
 @pytest.fixture
 def old(loopback_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
-    """Return an operator with the last version."""
+    """Return an operator who uses the last released version."""
     operator = tfdeploy(loopback_lab)
     operator.env["PYTHONPATH"] = str(install_last_version(tmp_path / "last"))
     return operator

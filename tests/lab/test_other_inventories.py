@@ -1,4 +1,4 @@
-"""Test that a run starts on hosts that an inventory of another tool names, and roles and slots."""
+"""Test a run whose hosts, roles and slots come from an inventory file of another tool."""
 
 from __future__ import annotations
 

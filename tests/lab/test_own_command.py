@@ -1,5 +1,5 @@
-"""Test that the keys of the dashboard start verbs of tfdeploy, and no program from the current
-folder.
+"""Test that the keys of the dashboard start commands of tfdeploy, and that these import no module
+from the current folder.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test mode plain: equal workers on several hosts, two on each host, compute a sum over sockets,
-and rank 0 binds the planned port.
+"""Test mode plain. Equal workers, two on each of several hosts, compute a sum over sockets. The
+worker of rank 0 listens on the planned port.
 """
 
 from __future__ import annotations
@@ -119,8 +119,8 @@ def test_a_rank_without_a_restart_left_fails_the_run(operator: Tfdeploy) -> None
 
 @pytest.fixture
 def torch_python() -> str:
-    """Return an interpreter that has PyTorch: the interpreter of the tests, or
-    TFDEPLOY_TEST_TORCH.
+    """Return the path of an interpreter that has PyTorch: the interpreter of the tests, or the one
+    that TFDEPLOY_TEST_TORCH names.
     """
     python = os.environ.get("TFDEPLOY_TEST_TORCH", sys.executable)
     if subprocess.run(
@@ -164,7 +164,9 @@ def test_torch_trains_over_two_hosts_and_goes_on_from_rank_0_when_a_rank_is_kill
 
 @pytest.fixture
 def jax_wheels(tmp_path: Path) -> Path:
-    """Return the wheels of the example's requirements, for hosts that reach no package index."""
+    """Return the folder with wheels of the example's requirements. The hosts install from this
+    folder, because they cannot reach a package index.
+    """
     made = tmp_path / "wheels"
     command = [
         sys.executable,

@@ -1,6 +1,7 @@
-"""Test every question of every verb on a real terminal, whose screen pyte emulates.
+"""Test every question that a verb asks, on a real terminal whose screen pyte emulates.
 
-The question and the answer are shown, and the answer has its effect. tests/unit/ui/test_question.py
+Each test checks that the question and the answer are shown, and that the answer takes effect.
+tests/unit/ui/test_question.py
 covers the displays and the accepted answers. tests/unit/ui/dashboard/test_dashboard.py covers the
 questions of the dashboard.
 """
@@ -57,8 +58,8 @@ def answered(operator: Tfdeploy, question: str, typed: str, *args: str) -> tuple
 
 
 def shrunk(operator: Tfdeploy, name: str) -> str:
-    """Make a data set of which a sync would delete most files on the hosts. Return the expected
-    question.
+    """Shrink a data set, so that the next sync would delete most of its files on the hosts. Return
+    the question that tfdeploy is expected to ask.
     """
     job_file(operator, name, data={"d": "./data"})
     data = operator.cwd / "data"

@@ -226,7 +226,9 @@ def test_a_death_that_nobody_saw_stands_in_the_timeline(operator: Tfdeploy, tmp_
 def test_a_run_reads_the_same_whether_or_not_somebody_watched(
     operator: Tfdeploy, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path
 ) -> None:
-    """One operator's launch stays attached and records events. Another operator records nothing."""
+    """The operator who launches the run stays attached and records its events. Another operator has
+    no such record. Both get the same report.
+    """
     restart = {"max": 2, "backoff": ["100ms", "200ms"]}
     write_job(operator, "seen", "quick.py", "--gate=5", "--steps=9", restart=restart)
     operator.start("launch", "--wait", "-q", "--name", "seen-1")

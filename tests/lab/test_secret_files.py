@@ -1,5 +1,5 @@
-"""Test a canary secret and a private key in the code folder: neither appears on a host, on a
-screen, in a log or in a plan.
+"""Test that files with secrets in the code folder, such as a private key, are not copied to a host,
+and that no secret appears on a screen, in a log or in a plan.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ FOREIGN_KEY = (
 
 @pytest.fixture
 def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """Return an operator whose secret file, inventory and key are next to the program. Each file
-    also has a second name.
+    """Return an operator whose secret file, inventory and private key are in the folder of the
+    program. Each of these files also exists under a second name.
     """
     made = tfdeploy(pair)
     secrets = {"TOKEN": {"file": "./token.txt"}}

@@ -36,8 +36,8 @@ def launch(operator: Tfdeploy, run: str, *args: str) -> None:
 
 
 def all_of_it_is_there(operator: Tfdeploy, run: str) -> dict[str, list[int]]:
-    """Wait until stubborn.py has started all its processes. Return {host: their pids}, from its
-    output.
+    """Wait until stubborn.py has started all its processes on every host. Return {host: pids of
+    these processes}, read from the output of stubborn.py.
     """
 
     def pids_by_task() -> dict[str, list[int]]:
@@ -73,9 +73,10 @@ def alive(lab: Lab, host: str, pids: list[int]) -> list[int]:
 @pytest.mark.fault("49 ignores TERM, forks, new session, reparents, no environment")
 @pytest.mark.fault("52 another run and a stranger on the same host")
 def test_a_stubborn_program_is_gone_and_its_neighbours_are_untouched(operator: Tfdeploy) -> None:
-    """The program ignores TERM, forks, double-forks, changes its session and hides its environment.
+    """The program ignores SIGTERM, forks, double-forks, starts a new session and hides its
+    environment.
 
-    Another process and another run live on the same hosts.
+    An unrelated process and another run on the same hosts must survive.
     """
     lab = operator.lab
     write_job(operator, "neighbour", "quick.py", "--steps=100000")
@@ -129,7 +130,7 @@ def test_the_grace_that_is_given_counts(operator: Tfdeploy, patience: str) -> No
 def test_a_program_that_obeys_is_asked_and_not_killed(operator: Tfdeploy) -> None:
     write_job(operator, "obeys", "quick.py", "--steps=100000", stop={"grace": "60s"})
     launch(operator, "obeys-1")
-    # Without a name, `stop` stops the live run of this job.
+    # Without the name of a run, `stop` stops the active run of this job.
     stderr = operator.run("stop", exit_code=0).stderr
     assert "obeys-1: no process of it is alive" in stderr
     rows = operator.json("status", "obeys-1")["tasks"]

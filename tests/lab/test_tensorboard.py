@@ -1,5 +1,5 @@
-"""Test `tfdeploy tensorboard`: it forwards a real TensorBoard through the SSH session, and no
-process remains, however tfdeploy ends.
+"""Test `tfdeploy tensorboard` with a real TensorBoard. Its pages are forwarded through the SSH
+session, and no process remains on the host, however tfdeploy ends.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 
 def boards(operator: Tfdeploy) -> list[str]:
-    """Return the command lines of the TensorBoard processes on the lab's hosts, which are processes
-    of this machine.
+    """Return the command lines of the TensorBoard processes on the lab's hosts. These processes are
+    visible here, because the lab's hosts run on this machine.
     """
     listed = subprocess.run(
         ["ps", "-wweo", "args"], capture_output=True, text=True, check=True
@@ -73,8 +73,8 @@ def start(
 
 
 def assert_closed_to_others(operator: Tfdeploy, url: str) -> None:
-    """Check that other users of the host or of this machine see no page, although they can connect
-    and read command lines.
+    """Check that other users of the host or of this machine cannot open the page, although they can
+    connect to the port and read the command lines of all processes.
     """
     path = urllib.parse.urlsplit(url).path
     assert re.fullmatch("/[0-9a-f]{32}/", path)

@@ -1,7 +1,7 @@
-"""Test programs of TensorFlow 1 in their authors' text, launched on TensorFlow 2 without an edit.
+"""Test that programs for TensorFlow 1 run unchanged on TensorFlow 2 if tfdeploy launches them.
 
-They use `import tensorflow as tf`, tf.app.flags or argparse, contrib, input_data, and cluster specs
-with the addresses of other machines.
+The programs are as their authors wrote them. They use `import tensorflow as tf`, tf.app.flags or
+argparse, contrib, input_data, and cluster specs with the addresses of other machines.
 
 If the suite is run by hand, it tests a few programs that together use most features. In CI, or with
 `TFDEPLOY_TEST_ALL=1`, it tests all programs.
@@ -25,15 +25,16 @@ from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
 ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
-# The second worker of such a program would show nothing new.
+# For programs that need no second worker, because it would show nothing new.
 ONE_WORKER = {"ps": ["n1"], "worker": ["n2"]}
 
 
 @dataclass(frozen=True)
 class Program:
-    """One program of TensorFlow 1.
+    """One program for TensorFlow 1.
 
-    `said` is {task: a pattern for its log}. `notes` are notes of the plan about the program.
+    `said` is {task: a pattern that its log must contain}. `notes` are notes about the program that
+    the plan must contain.
     """
 
     name: str
@@ -186,7 +187,7 @@ def mnist(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], mnist: Path) -> Tfdeploy:
-    """Return an operator that has the data next to the programs."""
+    """Return an operator whose folder contains the programs and their data."""
     made = tfdeploy(few_hosts)
     shutil.copytree(mnist, made.cwd / "MNIST_data")
     return made

@@ -1,8 +1,9 @@
-"""Test an update of tfdeploy during a run: a run of the last version continues under this version.
+"""Test an update of tfdeploy during a run. The last released version launched the run, and this
+version takes it over.
 
-The hosts keep both agents. A process of the run starts other processes from the folder of the agent
-that it runs itself. So tasks that died are restarted by the old agent. Only processes that
-`run.resume` starts after a reboot use the new agent.
+The hosts keep the agents of both versions. Every process of the run starts further processes with
+the version of the agent that it runs itself. So the old agent restarts tasks that died. Only
+processes that `run.resume` starts after a reboot use the new agent.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ TASKS = {"ps:0": "n1", "worker:0": "n2", "worker:1": "n3"}
 
 @pytest.fixture
 def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> Tfdeploy:
-    """Return an operator with the last version."""
+    """Return an operator who uses the last released version."""
     operator = tfdeploy(few_hosts)
     operator.env["PYTHONPATH"] = str(install_last_version(tmp_path / "last"))
     return operator
@@ -37,7 +38,9 @@ def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> 
 
 @pytest.fixture
 def new(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """Return the same operator after the update, on a machine without a record of the run."""
+    """Return the same operator after the update to this version, on a machine that has no record of
+    the run.
+    """
     return tfdeploy(few_hosts)
 
 
@@ -64,8 +67,9 @@ def follow(operator: Tfdeploy, *args: str) -> tuple[subprocess.Popen[str], Calla
 
 
 def processes_of(operator: Tfdeploy, host: str, run: str, word: str) -> dict[int, str]:
-    """Return {pid: digest of the agent that the process runs}, for the run's minder or supervisors.
-    `word` is "minder" or "supervise"."""
+    """Return {pid: digest of the agent that the process runs}, for the processes of the run whose
+    command line contains `word`: "minder" (one for each host) or "supervise" (one for each task).
+    """
     script = (
         "for each in /proc/[0-9]*; do echo ${each#/proc/} $(tr '\\0' ' ' 2>/dev/null "
         "<$each/cmdline); done"

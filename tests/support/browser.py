@@ -64,9 +64,8 @@ class RecordingBrowser:
         self.program.chmod(0o755)
 
     def assert_led_to(self, url: str) -> Path:
-        """Check that the browser was redirected to `url` and that no other user could read the URL.
-
-        Returns the file that redirected the browser.
+        """Check that the browser was asked to open a file that redirects to `url`, and that no
+        other user could read this file. Return the file.
         """
         fields = wait_for(
             lambda: self._words.exists() and self._words.read_text().split(),

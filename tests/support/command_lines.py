@@ -11,7 +11,9 @@ from tfdeploy.cli.verb_table import VERBS
 
 
 def read_flags(words: Sequence[str]) -> object:
-    """Return the record of the verb. `words`: the arguments of tfdeploy. Raises UsageError."""
+    """Return the parsed flags of a verb. `words`: the arguments of tfdeploy, which begin with the
+    verb. Raises UsageError.
+    """
     verb, own = words[0], words[: words.index("--")] if "--" in words else words
     assert verb in VERBS, f"there is no verb {verb}"
     parser = Parser(prog="tfdeploy")

@@ -1,8 +1,9 @@
-"""Measure core-seconds (CPU time of all cores): print the sum of each folder, and limit each test.
+"""Measure the CPU time of tests in core-seconds. Print the sum for each folder, and fail tests that
+exceed a limit.
 
-A test's value is the CPU time of its pytest process and of the child processes for which that
-process has waited. Agents, sshd and a run's tasks have other parents and do not count. The value of
-the whole machine includes everything that ran during the session.
+A test's CPU time is that of its pytest process and of the child processes for which that process
+has waited. Agents, sshd and a run's tasks have other parents and do not count. The number for the
+whole machine includes everything that ran during the test session.
 """
 
 from __future__ import annotations
@@ -19,15 +20,15 @@ import pytest
 NAME = "core-seconds"
 LIMIT_S = 8.0
 MARKS_OF_HEAVY_TESTS = ("long", "soak", "tensorflow")
-# The result of `_loop_s` on the machine for which LIMIT_S was chosen.
+# How long the loop in `_loop_s` took on the machine for which LIMIT_S was chosen.
 REFERENCE_LOOP_S = 0.03
 
 
 class TestMeter:
     """Measures each test, in each process that runs tests, and fails tests that exceed the limit.
 
-    The meter uses CPU time, so that no test fails because it had to wait for a CPU. A slower CPU
-    raises the limit, and so does other work on the same CPU, which slows down every instruction.
+    The meter uses CPU time, so that no test fails because it had to wait for a CPU. The limit is
+    higher on a slower CPU, and while other work on the same CPU slows down every instruction.
     """
 
     # pytest must not collect this class.
@@ -55,7 +56,9 @@ class TestMeter:
         return report
 
     def _fail_if_over_limit(self, report: pytest.TestReport, used: float) -> None:
-        """Fail the test, unless the work beside it explains its CPU time."""
+        """Fail the test if it used too much CPU time, unless other work on the machine explains
+        this.
+        """
         limit_s = LIMIT_S * max(self._slowdown, _slowest_loop_s() / REFERENCE_LOOP_S)
         if used > limit_s:
             report.outcome = "failed"
@@ -102,14 +105,16 @@ def _machine_s() -> float:
 
 
 def _loop_s() -> float:
-    """Return the CPU seconds of a fixed loop. The fastest of three runs counts, because load slows
-    a run.
+    """Return the CPU seconds that a fixed loop takes: the fastest of three runs, because other load
+    may slow a run.
     """
     return min(_time_loop() for _ in range(3))
 
 
 def _slowest_loop_s() -> float:
-    """Return the CPU seconds of the fixed loop beside what runs now: the slowest of ten."""
+    """Return the CPU seconds that the fixed loop takes under the current load of the machine: the
+    slowest of ten runs.
+    """
     return max(_time_loop() for _ in range(10))
 
 

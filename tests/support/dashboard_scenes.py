@@ -1,5 +1,5 @@
-"""Yield the events of an example run for tests of the dashboard. The run has eight tasks and goes
-from the sync to a failure.
+"""Yield the events of an example run, for tests of the dashboard. The run has eight tasks. Its
+events begin with the sync of the code and end with a failure.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def ended() -> Iterator[Event]:
 def sampled(plan: Plan = PLAN, *, time: float = 1033.0) -> Iterator[Event]:
     """Yield samples in which each host reports the resources that its task uses.
 
-    All hosts but the first have a GPU.
+    All hosts except the first have a GPU.
     """
     for number, task in enumerate(plan.tasks):
         gpus = [[0, 90.0 - number, (10 + number) << 30, 80 << 30]] if number else []

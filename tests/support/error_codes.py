@@ -1,4 +1,4 @@
-"""Collect the error codes that hosts may send, from the code of the agent."""
+"""Find in the agent's source code all error codes that a host may send."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tfdeploy.agent.serve.error_codes import failure_answer
 
 
 def codes_of_verbs() -> list[str]:
-    """Return the codes that verbs name themselves: the first argument of each VerbError in the
+    """Return the error codes that verbs set explicitly: the first argument of each VerbError in the
     agent.
     """
     codes: set[str] = set()
@@ -25,6 +25,8 @@ def codes_of_verbs() -> list[str]:
 
 
 def codes_of_exceptions() -> list[str]:
-    """Return the codes that stand for other exceptions of verbs: errors of the system, and bugs."""
+    """Return the error codes that the agent sends if a verb raises another exception than
+    VerbError: an error of the operating system, or a bug.
+    """
     exceptions = [ValueError(), *(OSError(number, "") for number in errno.errorcode)]
     return sorted({str(failure_answer(each)["code"]) for each in exceptions})

@@ -22,8 +22,8 @@ FLOORS = (
     ("cli",),
     ("api",),
 )
-# A table of ARCHITECTURE.md divides these folders into rooms: groups of modules with an import
-# order.
+# A table in ARCHITECTURE.md divides the modules of each of these folders into groups ("rooms"), and
+# orders the groups. A group may import only groups below it.
 DIVIDED = ("agent", "agent/serve", "model", "operations", "planning", "transport", "ui")
 _ROW = re.compile(r"^\| `([\w/]+)/` \| (`.*`) \|$", re.MULTILINE)
 HEIGHT = {name: height for height, names in enumerate(FLOORS) for name in names}
@@ -50,7 +50,7 @@ OF_THE_RUNTIME = (
     "tfdeploy.runtime.old_names.removed_names",
     "tfdeploy.runtime.old_names.numpy_names",
     "tfdeploy.runtime.job_synonyms",
-    # The modules above hold names that both planning and the runtime inside a task use.
+    # Both the planning code and the runtime inside a task use the names in the modules above.
 )
 SHARED = (
     "frames",
@@ -97,8 +97,8 @@ STDLIB = {name for name in sys.stdlib_module_names if not name.startswith("_")} 
     "__future__",
     "_thread",
 }
-# Top-level modules that our sitecustomize.py imports: the runtime of tfdeploy, and the host's own
-# sitecustomize.
+# Top-level modules that tfdeploy's sitecustomize.py imports: the runtime of tfdeploy, and the
+# sitecustomize that the host already had.
 OF_THE_SITE = ("_tfdeploy_runtime", "sitecustomize")
 # {private module of the standard library: the one file that may try to import it}. Each such import
 # saves 2 ms of the agent's start.
@@ -109,7 +109,7 @@ PRIVATE = {
 }
 
 
-# All rules run on one file before the next file, so the cache needs only one entry.
+# All rules are applied to one file before the next file, so the cache needs only one entry.
 @lru_cache(maxsize=1)
 def tree_of(source):
     return ast.parse(source)
@@ -209,7 +209,9 @@ def private_faults(source, path):
 
 
 def _lines_tried(node):
-    """Return the lines in the body of a `try` that handles ImportError, or ()."""
+    """Return the numbers of the lines in the body of `node` if it is a `try` that handles
+    ImportError, else ().
+    """
     if not any(
         handler.type and "ImportError" in ast.unparse(handler.type) for handler in node.handlers
     ):
@@ -218,11 +220,11 @@ def _lines_tried(node):
 
 
 def rooms_of(text):
-    """Parse the rows of ARCHITECTURE.md's table, such as "`a b` < `c`, `d` < `*`".
+    """Parse the rows of the table in ARCHITECTURE.md, such as "`a b` < `c`, `d` < `*`".
 
-    `*` stands for the modules of the folder that the row does not name. Rooms are always named.
-    Returns {folder: {name: height}}. A name is a room, or a module that is in no room. The lowest
-    height is 0.
+    The row orders groups of modules ("rooms") and single modules. `*` stands for all modules of the
+    folder that the row does not name; every room is named. Returns {folder: {name: height}}, where
+    a name is a room, or a module that is in no room. The lowest height is 0.
     """
     return {folder: _heights(folder, row) for folder, row in _ROW.findall(text)}
 
@@ -304,8 +306,8 @@ def print_faults(source, path):
 def sleep_faults(source, path):
     """Return the sleeps that are not part of polling.
 
-    A test waits with short pauses between checks of a condition in a loop. Any other sleep is a
-    guess.
+    A test may check a condition in a loop, with short pauses between the checks. Any other sleep
+    only guesses how long something takes.
     """
     tree = tree_of(source)
     looping = {
@@ -345,7 +347,7 @@ RULES = {
     "notes": (note_faults, ("tfdeploy/", "tests/", "examples/", "benchmarks/", "scripts/")),
     "length": (length_faults, ("tfdeploy/",)),
 }
-# Programs that tests start may sleep like any program.
+# The rule about sleeps does not apply to these folders: their programs are started by tests.
 MAY_SLEEP = ("tests/lab/programs/",)
 
 

@@ -21,16 +21,17 @@ TEST_PACKAGES = {"fish": "fish", "groff": "groff-base", "zsh": "zsh"}
 
 
 def has_ability(name: str) -> bool:
-    """Return True if this machine has the ability `name`. This is for a test of which only a part
-    needs the ability."""
+    """Return True if this machine has the ability `name`. Use this, and not `require`, if only a
+    part of a test needs the ability.
+    """
     return not _find_lacks(name)
 
 
 def require(*names: str) -> None:
-    """Skip the test if this machine lacks one of `names`. In CI, fail the test unless MAY_LACK
-    lists what is missing.
+    """Skip the test if this machine lacks one of the abilities `names`. In CI, the test fails
+    instead, unless the variable MAY_LACK lists the missing ability.
 
-    A name is "isolated lab", a program, or a trial.
+    An ability is "isolated lab", the name of a program, or the name of a trial.
     """
     lacks_by_name = {name: _find_lacks(name) for name in names}
     missing = [name for name, lacks in lacks_by_name.items() if lacks]

@@ -1,6 +1,7 @@
 """Return free ports for servers that a test starts later.
 
-The kernel may give a port from `bind(..., 0)` to any connection as soon as the port is free again.
+Ports from `bind(..., 0)` are not safe: as soon as the test closes the socket, the kernel may give
+the port to any connection.
 The ports of this module are below the kernel's ephemeral ports and below those of loopback labs,
 and each pytest process has its own range. The process keeps the first port of its range bound, so
 that no other process of this or another checkout takes the same range.
@@ -26,7 +27,7 @@ def free_ports(count: int) -> list[int]:
     return list(itertools.islice(filter(_is_free, _candidates(os.getpid())), count))
 
 
-# The argument is the process id, because a forked child takes its own range.
+# The argument is the process id, so that a forked child does not use its parent's cached range.
 @functools.cache
 def _candidates(pid: int) -> Iterator[int]:
     taken = (_take_range((pid + number) % RANGES) for number in range(RANGES))

@@ -38,7 +38,7 @@ class Terminal:
     ) -> None:
         self.control, self.end = pty.openpty()
         self._screen: Any = None
-        # The bytes of the output that the screen has processed.
+        # How many bytes of the output the emulated screen has processed.
         self._fed = 0
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self.end)
@@ -68,7 +68,7 @@ class Terminal:
         os.write(self.control, keys)
 
     def until(self, text: str, *, within_s: float = 20) -> bytes:
-        """Return the output up to the moment at which `text` is on the screen."""
+        """Wait until `text` is in the output, and return the output so far."""
         watch = Stopwatch()
         begun = len(self.output)
         while text.encode() not in plain(self.output[begun:]):
@@ -97,9 +97,9 @@ class Terminal:
         return "\n".join(each.rstrip() for each in rows).rstrip().split("\n")
 
     def shows(self, text: str, *, within_s: float = 20) -> list[str]:
-        """Return the screen after it has shown `text` for half a second.
+        """Wait until the screen has shown `text` for half a second, and return the screen.
 
-        A display redraws the screen within that time.
+        Within half a second, a display of tfdeploy redraws the whole screen.
         """
         watch, since = Stopwatch(), None
         while since is None or since.seconds < 0.5:
@@ -114,7 +114,7 @@ class Terminal:
         return self.screen()
 
     def finish(self, *, within_s: float = 20) -> int:
-        """Return the exit code after all output has been read."""
+        """Wait until the program ends, read the rest of its output, and return its exit code."""
         watch = Stopwatch()
         while self.process.poll() is None:
             assert watch.seconds < within_s, "it did not end"

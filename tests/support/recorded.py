@@ -1,4 +1,4 @@
-"""Replay recorded events, including lines of tasks, to a view or to a RunProgress."""
+"""Replay recorded events of a run, including log lines of its tasks, to a view or a RunProgress."""
 
 from __future__ import annotations
 

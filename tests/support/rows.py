@@ -1,4 +1,4 @@
-"""Return the rows that ui/ draws, in the form that tests compare."""
+"""Convert rows that tfdeploy/ui draws to plain text, which tests compare."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Define the screens that are stored as goldens and as pictures: events of a run, a size, and the
-keys pressed.
+"""Define the screens of the dashboard that are stored as expected outputs of tests and as pictures.
+A screen is defined by the events of a run, a size, and the keys that are pressed.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def loss(step: float) -> float:
 
 
 def trained(plan: Plan, seconds: int, slow: dict[str, float] | None = None) -> Iterator[Event]:
-    """Yield lines in which each worker prints its own step and the global step, once a second."""
+    """Yield log lines: once a second, each worker prints its own step and the global step."""
     workers = [task.task for task in plan.tasks if task.role == "worker"]
     for second in range(seconds):
         at = BEGAN + 6 + second

@@ -1,4 +1,4 @@
-"""Measure elapsed times and deadlines for tests, corrected for other load on the machine."""
+"""Measure elapsed times and deadlines in tests, corrected for other load on the machine."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 import time
 from pathlib import Path
 
-# A deadline for waits without a tighter limit; no test that passes reaches it. On a busy machine
-# the import of TensorFlow alone takes a minute.
+# The deadline of waits that need no shorter limit. A test that passes never waits this long. It is
+# long because, on a busy machine, the import of TensorFlow alone takes a minute.
 DEADLINE_S = 300.0
 MOST_SLOWDOWN = 4.0
 PRESSURE = Path("/proc/pressure/cpu")
@@ -16,8 +16,8 @@ PRESSURE = Path("/proc/pressure/cpu")
 class Stopwatch:
     """A clock that discounts the time in which processes waited for a CPU.
 
-    A second of such waiting counts as a quarter of a second. So `seconds` is the wall-clock time on
-    an idle machine, and at least a quarter of the wall-clock time under load.
+    A second of such waiting counts as a quarter of a second. So `seconds` equals the wall-clock
+    time on an idle machine. Under load it is less, but at least a quarter of the wall-clock time.
     """
 
     def __init__(self) -> None:
@@ -25,13 +25,13 @@ class Stopwatch:
 
     @property
     def elapsed_s(self) -> float:
-        """Return the wall-clock seconds."""
+        """Return the wall-clock seconds since the start."""
         return time.monotonic() - self._began
 
     @property
     def seconds(self) -> float:
-        """Return the discounted seconds. If the kernel reports no CPU pressure, all time is
-        discounted.
+        """Return the seconds since the start, less the discount. If the kernel does not report CPU
+        pressure, all of the time is treated as waiting.
         """
         elapsed_s, waited_s = self.elapsed_s, _waited_for_cpu_s()
         if waited_s is None or self._waited_s is None:
@@ -45,9 +45,8 @@ class Stopwatch:
 
 
 def _waited_for_cpu_s() -> float | None:
-    """Return for how many seconds since boot at least one process has waited for a CPU.
-
-    None means that the kernel does not report it.
+    """Return for how many seconds since boot at least one process has waited for a CPU. Return None
+    if the kernel does not report this.
     """
     try:
         total = re.match(r"some .*total=(\d+)", PRESSURE.read_text())

@@ -1,6 +1,7 @@
-"""Collect what tfdeploy's messages tell users to type, from the syntax trees of the package.
+"""Collect the commands that tfdeploy's messages tell users to type. The messages are read from the
+syntax trees of the package.
 
-The names of placeholders choose the sample values that fill them.
+Each placeholder in a message is replaced by a sample value, which its name determines.
 """
 
 from __future__ import annotations
@@ -51,9 +52,9 @@ SAMPLES = {
     "task": "worker:0",
     "verb": "--limit",
 }
-# Calls that return their first argument, perhaps changed in a way that does not matter here.
+# Functions that return their first argument, perhaps changed in a way that does not matter here.
 _SAME = ("clean", "cut", "quote", "shown", "str")
-# Keyword arguments and assigned names that hold no message.
+# Keyword arguments and variables whose values are no messages.
 _NO_MESSAGE = ("command", "usage", "where")
 _FIELD = re.compile(r"\{(\w+)\}")
 _SPAN = re.compile(r"`([^`]*)`")
@@ -62,7 +63,9 @@ _OWN_COMMAND = re.compile(r"(?:^|.* )tfdeploy ([^>|]+)")
 
 
 class Message(NamedTuple):
-    """One text of the package. `place`: file:line. `text`: filled with sample values."""
+    """One message in the source code of the package. `place`: its file:line. `text`: the message
+    with sample values in place of placeholders.
+    """
 
     place: str
     text: str
@@ -99,7 +102,9 @@ def commands(message: Message) -> Iterator[str]:
 
 
 def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield (line, text) of each largest expression below `node` that makes a text."""
+    """Yield (line, text) of each expression below `node` that makes a text. Parts of such an
+    expression are not yielded again.
+    """
     if isinstance(node, ast.expr):
         text = _text_of(node)
         if text is not None:

@@ -1,5 +1,5 @@
-"""Simulate the attempts of one task on its host, and what the host reports about them at any
-time.
+"""Simulate the attempts of one task (its first start and its restarts), and what its host would
+report about these attempts at any time.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ RUN, TASK, HOST = "digits-20261121-101500-3fa1", "worker:1", "n3"
 
 @dataclass(frozen=True)
 class PastAttempt:
-    """One attempt. `until` is None while the attempt is alive."""
+    """One attempt. `until` is the time of its end, or None if the attempt does not end."""
 
     since: float
     until: float | None
@@ -30,8 +30,8 @@ class PastAttempt:
 
 
 class History:
-    """All attempts of the task. `noticed_s`: seconds from a death until the minder records that the
-    task will restart.
+    """All attempts of the task. `noticed_s`: how many seconds after a death the minder (the process
+    that watches the task's host) records that the task will restart.
     """
 
     def __init__(self, attempts: list[PastAttempt], noticed_s: float = 0.05) -> None:
@@ -64,7 +64,7 @@ class History:
             "starts again: "
             f"{wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
         )
-        # This is how agent/serve/run/status.py reports a task that waits for its restart.
+        # agent/serve/run/status.py reports a task that waits for its restart in this form.
         return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)
 
     def rows(self, now: float) -> list[dict[str, Any]]:
@@ -88,7 +88,9 @@ class History:
         ]
 
     def changes(self, looks: Iterable[float]) -> list[RunChange]:
-        """Return the items that run.watch sends to a client that asks at these times."""
+        """Return the items that the verb run.watch sends if it looks at the task at the times
+        `looks`.
+        """
         seen, sent, collected = None, 0, []
         for now in looks:
             status, rows = self.status(now), self.rows(now)

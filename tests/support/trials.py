@@ -1,5 +1,5 @@
-"""Try the kernel features that tests need in addition to the features of labs
-(`tfdeploy/lab/trials.py`).
+"""Try whether this machine has the kernel features that tests need. Features that a lab needs are
+tried in `tfdeploy/lab/trials.py`.
 
 `python -m support.trials FOLDER` prints the results in the format of that module.
 """
@@ -49,7 +49,7 @@ def try_nftables(scratch: Path) -> None:
 
 
 def try_port_filters(scratch: Path) -> None:
-    """Attach the classic BPF program that decides which peers reach a run's ports."""
+    """Attach to a socket the classic BPF program that decides which peers can reach a run's ports."""
     instructions = array.array("B", peer_filter.pack(peer_filter.build_filter((), 1, 0)))
     address, length = instructions.buffer_info()
     program_header = struct.pack("HP", length // 8, address)
@@ -96,18 +96,18 @@ def try_setuid(scratch: Path) -> None:
 
 
 def try_next_pid(scratch: Path) -> None:
-    """Write to the file of the kernel with which a process chooses the next pid."""
+    """Write to the file in /proc through which a process chooses the pid of the next process."""
     last = Path("/proc/sys/kernel/ns_last_pid")
     last.write_text(last.read_text())
 
 
 def try_zensical(scratch: Path) -> None:
-    """Find the generator of the documentation's site."""
+    """Find zensical, the program that generates the website of the documentation."""
     if find_spec("zensical") is None:
         raise OSError("zensical is not installed")
 
 
-# {name: (trial, option of `docker run` that allows it)}
+# {name: (trial, the option of `docker run` with which the trial succeeds)}
 TRIALS: dict[str, tuple[Trial, str]] = {
     "nftables": (try_nftables, "--cap-add=NET_ADMIN"),
     "port filters": (try_port_filters, "--cap-add=NET_ADMIN"),
@@ -116,7 +116,7 @@ TRIALS: dict[str, tuple[Trial, str]] = {
     "setuid programs": (try_setuid, "--security-opt=no-new-privileges=false"),
     "zensical": (try_zensical, ""),
 }
-# {why a trial failed: what to type}
+# {why a trial failed: the command that repairs this}
 _INSTALL = {
     "nft is not installed": "apt-get install nftables",
     "zensical is not installed": "make setup",

@@ -20,9 +20,9 @@ def wait_for(
 ) -> T:
     """Return the first true value of `condition`.
 
-    At the deadline, which a Stopwatch measures, the wait fails with `what` and the last value. The
-    checks take at most a tenth of the time (a quarter if one check is slow), because checks that
-    start a program take CPU time from the awaited process.
+    If the deadline passes, which a Stopwatch measures, the test fails with the text `what` and the
+    last value. The checks take at most a tenth of the time (a quarter if one check is slow),
+    because a check that starts a program takes CPU time from the process for which the test waits.
     """
     watch = Stopwatch()
     while True:
@@ -40,8 +40,8 @@ def in_ci() -> bool:
     return os.environ.get("CI", "").lower() not in ("", "0", "false")
 
 
-# The mark for tests that take long and check what other tests check too. Such tests run only in CI
-# or on request.
+# The mark for tests that take long and check only what other tests check too. Such tests run only
+# in CI or on request.
 every = pytest.mark.skipif(
     not (in_ci() or os.environ.get("TFDEPLOY_TEST_ALL")),
     reason="TFDEPLOY_TEST_ALL=1 runs all of them",

@@ -1,5 +1,6 @@
-"""Find the fields of a host's answer that the control machine's type for this answer does not
-have."""
+"""Find fields in a host's answer that are missing in the type with which the control machine parses
+this answer.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +13,8 @@ from tfdeploy.model.answers.reading import read
 
 
 def unknown(answer: Any, cls: type[Any]) -> list[str]:
-    """Return the dotted names of the fields that the type of an answer ignores, such as
-    "tasks.0.pid".
+    """Return the dotted names of the answer's fields, such as "tasks.0.pid", that the type `cls`
+    does not have.
 
     Raises BadShape if the answer does not fit the type.
     """

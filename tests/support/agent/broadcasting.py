@@ -22,8 +22,8 @@ ID = "b1"
 
 
 class Members:
-    """The members of one broadcast. `content` maps the path of each sent file to its bytes, in
-    order.
+    """The members (hosts) of one broadcast. `content` maps the path of each sent file to its bytes,
+    in the order of sending.
     """
 
     def __init__(
@@ -54,8 +54,8 @@ class Members:
     def begin(
         self, name: str, *, has: bool = False, rate: int = 0, old: dict[str, bytes] | None = None
     ) -> Member:
-        """Start the member `name`. With `has`, the member already has the files of the broadcast.
-        `old`: path -> content of further files in the member's folder.
+        """Start the member `name`. If `has` is True, the member already has the files of the
+        broadcast. `old`: path -> content of further files in the member's folder.
         """
         before = self.folder / name / "old"
         before.mkdir(parents=True, exist_ok=True)
@@ -95,8 +95,9 @@ class Members:
         )
 
     def feed(self, child: str, *parents: str) -> None:
-        """Tell the member `child` which parent sends to it, with one parent per stripe. The name
-        `here` stands for the control machine."""
+        """Tell the member `child` which parents (other members) send to it. The first parent sends
+        stripe 0, the second stripe 1, and so on. The name `here` stands for the control machine.
+        """
         stripes = max(1, len(parents))
         fed = {
             name: self.parent(name, stripes, number)
@@ -113,8 +114,8 @@ class Members:
             )
 
     def send(self, name: str, most: int = 1 << 30) -> int:
-        """Send the member, as the control machine, at most `most` of the pieces that it wants.
-        Return the number of pieces sent.
+        """Play the control machine: send the member `name` at most `most` of the pieces that it
+        wants. Return the number of pieces sent.
         """
         sent = 0
         for segment, leaves in enumerate(self.leaves):

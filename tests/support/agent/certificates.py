@@ -1,4 +1,4 @@
-"""Make the certificates of a run as a launch does, for tests without a launch."""
+"""Make the certificates of a run as `tfdeploy launch` does, for tests that launch nothing."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from typing import Any
 
 
 def make_certs(hosts: list[str]) -> dict[str, dict[str, str]]:
-    """Return {host: its "ca", "cert" and "key" in PEM}. One new authority signs all of them."""
+    """Return {host: {"ca": ..., "cert": ..., "key": ...}}, each in PEM. One new certificate
+    authority signs all certificates.
+    """
     import warnings
 
     # On Python 3.8, cryptography warns at import that it will drop this version, and pytest would

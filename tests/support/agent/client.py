@@ -1,5 +1,5 @@
-"""Start `agent serve` as a control machine does, and write the folder of a run without its
-processes.
+"""Start `agent serve` as a control machine does. Also write the folder of a run without starting
+the run.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Client:
         return self.frames[number].get(timeout=WITHIN_S)
 
     def answer(self, number: int) -> dict[str, Any]:
-        """Return the frame that ends the request. Items before that frame are dropped."""
+        """Return the frame that ends request `number`. Item frames that arrive earlier are dropped."""
         while True:
             header, _ = self.frame(number)
             if "item" not in header:
@@ -82,7 +82,9 @@ class Client:
 
 
 def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **status: Any) -> Path:
-    """Write the folder of a run with one task, as its minder and its supervisor leave it."""
+    """Write the folder of a run with one task, as the run's processes leave it: the minder of the
+    host and the supervisor of the task.
+    """
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
     task = Path(layout.host_dir(str(workdir), "job", run, "n1"), "tasks", "worker-0")
     task.mkdir(parents=True)

@@ -1,5 +1,6 @@
 """Simulate several hosts on one machine. Each host has a workdir, ports and a certificate, and runs
-the real verbs, minders and supervisors.
+the agent's real verbs (requests), minders (one process per host and run) and supervisors (one
+process per task).
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ from tfdeploy.agent.serve.run import verbs as run_control
 
 JOB, RELEASE = "digits", "c0ffee"
 WITHIN_S = 20.0
-# {"worker:0": ("n1", ["sh", "-c", "..."]), ...}. A third value of a tuple is a dict of further
-# fields of TaskSpec. worker:0 is the deciding task.
+# {task: (host, command)}, such as {"worker:0": ("n1", ["sh", "-c", "..."])}. The tuple may have a
+# third value: a dict of further fields of TaskSpec. The run succeeds if worker:0 does.
 Tasks = dict[str, Any]
 
 
 def wait_until(reached: Callable[[], Any], within_s: float = WITHIN_S, what: str = "") -> Any:
-    """Return the first true value of `reached`. It is checked every 10 ms, because some states last
-    only a tenth of a second.
+    """Return the first true value of `reached`, which is called every 10 ms. The interval is short
+    because some states last only a tenth of a second.
     """
     return wait_for(reached, within_s, what or str(reached), poll_s=0.01)
 
@@ -62,8 +63,8 @@ def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
 
 
 class HostUnderTest:
-    """One simulated host: a workdir that contains a release. This process calls the verbs of `agent
-    serve`.
+    """One simulated host: a workdir that contains a release (a synced copy of the code). The test's
+    own process calls the verbs of `agent serve`.
     """
 
     def __init__(self, name: str, root: Path, agent_dir: str) -> None:
@@ -74,11 +75,11 @@ class HostUnderTest:
         self.release.mkdir(parents=True)
 
     def call(self, verb: str, **args: Any) -> Any:
-        """Return the answer of a verb of a run. Raises what the verb raises."""
+        """Call a verb about a run, and return its answer. Raises whatever the verb raises."""
         return run_control.VERBS[verb](Call(self.context, args))
 
     def commit_release(self) -> None:
-        """Write a manifest of the current content of the release, as if it had been sent."""
+        """Write a manifest of the release's current content, as if a sync had sent this content."""
         if self.release.is_dir():
             release_manifest.save_manifest(
                 str(self.release) + ".json",
@@ -91,8 +92,8 @@ class HostUnderTest:
 
 
 class Cluster:
-    """Hosts on this machine, each with a workdir, a mesh port and a certificate. Their processes
-    are real.
+    """Simulated hosts with real processes. Each host has a workdir, a certificate, and a port for
+    the mesh, through which the minders of a run exchange messages.
 
     The methods start runs of one job through the agent's own verbs, and read the files of a run.
     """
@@ -119,9 +120,10 @@ class Cluster:
             (host.release / name).write_text(text)
 
     def parts(self, run: str, tasks: Tasks, **fields: Any) -> dict[str, dict[str, Any]]:
-        """Return {host: the part of the plan that a launch sends to it}.
+        """Return {host: the part of the plan that a launch sends to this host}.
 
-        `fields` are further fields of HostPart. `recovery` is {task: (on_death, gang)}.
+        `fields` are further fields of HostPart. One of them may be `recovery`, which sets two
+        fields of each Peer: {task: (on_death, gang)}.
         """
         for host in self.hosts.values():
             host.commit_release()
@@ -191,7 +193,7 @@ class Cluster:
             assert answer == {"prepared": True}
 
     def each(self, verb: str, run: str, but: str = "", **args: Any) -> dict[str, Any]:
-        """Return {host: the answer of the verb}, for all hosts except `but`."""
+        """Call the verb on all hosts except `but`, and return {host: answer}."""
         return {
             name: host.call(verb, run=run, job=JOB, **args)
             for name, host in self.hosts.items()
@@ -244,7 +246,7 @@ class Cluster:
         ]
 
     def clean(self) -> None:
-        """End every process of every run. The pids come from the files of the runs."""
+        """Kill every process of every run. The pids are read from the files of the runs."""
         for run in self.runs:
             for host in self.hosts.values():
                 self._stop(run, host)
@@ -261,7 +263,7 @@ class Cluster:
             if os.path.isdir(host.paths(run).host_dir):
                 host.call("run.stop", run=run, job=JOB, grace_s=0.0)
         except layout.HostPartMissing:
-            pass  # The minder has just removed the folder of a run that never began.
+            pass  # The run never began, and its minder has just removed its folder.
         except VerbError as error:
             if error.code != "unknown_run":
                 raise

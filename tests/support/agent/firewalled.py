@@ -1,5 +1,5 @@
-"""Run a host with the firewall table of a run, another host of the run and a container, each in its
-own network namespace, and report which connections are accepted.
+"""Run a host whose ports the firewall table of a run protects, another host of the run, and a
+container. Each has its own network namespace. Report which connections the firewall accepts.
 
 Usage: `unshare --net python -m support.agent.firewalled FOLDER FUNCTION` prints the result of
 FUNCTION as JSON. It needs root.
@@ -25,7 +25,7 @@ from tfdeploy.agent.run.folder import RunPaths
 
 USER, OTHER = 4711, 4712
 HERE, THERE, STRANGER = ("10.9.0.1", "fd09::1"), ("10.9.0.2", "fd09::2"), ("10.9.0.3", "fd09::3")
-# FOREIGN is the port of another program on both hosts.
+# FOREIGN is a port on which, on both hosts, a program listens that does not belong to the run.
 PORT, MESH, PORT_THERE, FOREIGN = 2222, 2299, 2223, 3000
 WITHIN_S = 60.0
 
@@ -122,8 +122,9 @@ def killed(folder: str) -> dict[str, Any]:
 
 
 def refused(folder: str) -> dict[str, Any]:
-    """Make nft refuse the table of a run, although it accepted the table with which the check tried
-    nft. Return the error and the tables that are left."""
+    """Make nft refuse the table of a run. nft has accepted the trial table, with which tfdeploy
+    checks whether nft works. Return the error and the tables that are left.
+    """
     paths = a_run(folder)
     real = nft.build_table
     nft.build_table = lambda closed: real(closed).replace("jump others", "jump nobody")
@@ -248,13 +249,15 @@ def servers(*where_and_ports: tuple[str, tuple[int, ...]]) -> Iterator[None]:
 
 
 def last_acks() -> int:
-    """Return the number of connections in LAST_ACK, whose last packet has not arrived."""
+    """Return the number of connections in the TCP state LAST_ACK, which wait for the peer's last
+    packet.
+    """
     listed = [Path("/proc/net", table).read_text().splitlines()[1:] for table in ("tcp", "tcp6")]
     return sum(line.split()[3] == "09" for lines in listed for line in lines)
 
 
 def let_in(folder: str) -> dict[str, Any]:
-    """Return how many connections of each source are accepted."""
+    """Return how many connections from each source are accepted."""
     paths = a_run(folder)
     with namespace() as peer, namespace() as container:
         wire(peer, container)
@@ -268,7 +271,7 @@ def let_in(folder: str) -> dict[str, Any]:
             assert firewall._nft.poll() is None
             os.kill(firewall._nft.pid, signal.SIGKILL)
             nft = firewall._nft
-            # The kernel removes the table before the exit of its owner can be seen.
+            # The kernel removes the table first; only then can others see that its owner exited.
             until(lambda: not tables() and nft.poll() is not None)
             firewall.restore()
             counts["strangers once it was made again"] = sum(

@@ -1,5 +1,5 @@
-"""Find the Python that runs the agent in tests/agent: TFDEPLOY_TEST_AGENT_PYTHON, or else the
-Python that runs the tests.
+"""Find the Python that runs the agent in tests/agent. The environment variable
+TFDEPLOY_TEST_AGENT_PYTHON names it; the default is the Python that runs the tests.
 """
 
 from __future__ import annotations

@@ -1,4 +1,8 @@
-"""Run the meshes of one run on several hosts. The test calls each mesh as its minder does."""
+"""Connect the simulated hosts of one run by their meshes.
+
+A mesh is one host's end of the connections through which the minders of a run exchange messages. A
+minder is the process that watches a run on its host. Here the test plays the minders.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +17,8 @@ NAMES = ["n1", "n2", "n3"]
 
 
 class Meshes:
-    """The meshes, through which minders exchange messages, of a cluster with the hosts of NAMES.
-    `join` makes the mesh of one host. worker:0 on n1 is the deciding task.
+    """The meshes of a cluster with the hosts NAMES. `join` creates the mesh of one host. worker:0
+    on n1 is the deciding task, whose result is the result of the run.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -34,8 +38,8 @@ class Meshes:
         known: Knowledge = Knowledge(),  # noqa: B008
         guarded: GuardedPorts | None = None,
     ) -> Mesh:
-        """Make the host's mesh, which then listens. `known`: what the host knows about the run.
-        `guarded`: the ports of the host's tasks.
+        """Create the mesh of the host `name`, which then listens for connections. `known`: what
+        this host knows about the run. `guarded`: the guard of the ports of this host's tasks.
         """
         part = wire.HostPart(
             run="r1",

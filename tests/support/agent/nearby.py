@@ -1,8 +1,8 @@
-"""Simulate hosts as folders of this machine: the sessions of the fleet call the agent's verbs
-directly, without SSH.
+"""Simulate hosts as folders of this machine. The sessions with these hosts call the agent's verbs
+(requests) directly, without SSH.
 
-A launch takes half a second, and everything but SSH is real. A test chooses by verb and host which
-answers are slow, lost or late.
+Everything except SSH is real, and a launch takes half a second. For each verb and host, a test can
+choose that the answer is slow, lost or late.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from tfdeploy.model.answers.verb import Flow, Verb
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.transport.agent.stream import convert_value
 
-# A function that a fleet calls in place of a verb, with the host, the verb and a function that
-# calls the real verb. It returns the answer.
+# The type of a function that a fleet calls in place of a verb. Its arguments are the host, the verb
+# and a function that calls the real verb. The function returns the answer.
 Around = Callable[[str, str, Callable[[], Any]], Any]
 
 
@@ -108,7 +108,7 @@ class NearChannel:
 
 
 class NearStream:
-    """A stream that sends all items at once, for verbs that end without a request."""
+    """A stream whose items are all available at once, for verbs that end by themselves."""
 
     def __init__(
         self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]
@@ -130,7 +130,7 @@ class NearStream:
 
 
 def _travelled(header: dict[str, Any], blob: bytes) -> tuple[dict[str, Any], bytes]:
-    """Return the frame as it arrives at the peer."""
+    """Encode the frame and decode it again, and return it as its receiver would see it."""
     frame = frames.read_frame(io.BytesIO(frames.encode_frame(header, blob)))
     assert frame is not None
     return frame
@@ -151,8 +151,9 @@ class NearSession:
 class NearFleet:
     """A fleet of simulated hosts.
 
-    Each verb of a launch is called through `around`. `asked` lists (host, verb) of the calls so
-    far. `patience_s` limits how long a caller waits for an answer.
+    The fleet calls the verbs of a launch through the function `around`, which may delay or drop the
+    answer. `asked` lists (host, verb) of all calls so far. `patience_s` limits how long a caller
+    waits for an answer.
     """
 
     def __init__(self, root: Path, agent_dir: str, *names: str) -> None:
@@ -201,15 +202,17 @@ class NearFleet:
                 let_go()
 
     def call(self, host: str, verb: str, **args: Any) -> Any:
-        """Call a verb as the client of another operator does."""
+        """Call a verb on a host directly, not through `around`, as another operator's tfdeploy
+        would.
+        """
         return dispatch.find_verb(verb)(Call(self.contexts[host], args))
 
     def paths(self, host: str, job: str, run: str) -> folder.RunPaths:
         return folder.RunPaths(layout.host_dir(self.contexts[host].workdir, job, run, host))
 
     def alive(self, run: str, job: str) -> dict[str, list[int]]:
-        """Return {host: pids with the marker of this run}, without hosts that have no such
-        process.
+        """Return {host: pids of the processes that are marked as processes of this run}. Hosts
+        without such a process are left out.
         """
         table = processes.all_processes()
         pids_by_host = {
@@ -239,7 +242,7 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """Wait until `reached` is true. An `around` calls this to delay a host."""
+    """Wait until `reached` is true. A function for NearFleet's `around` calls this to delay a host."""
     watch = Stopwatch()
     while not reached():
         assert watch.seconds < within_s, "it never came"

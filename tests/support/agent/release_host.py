@@ -1,4 +1,6 @@
-"""Send releases, which are trees of files, to one host through its own verbs."""
+"""Send releases to one simulated host through the agent's own verbs. A release is a copy of a code
+folder.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,8 @@ from typing import Any
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 
-# {path: content}. Bytes are a file, ("exec", bytes) is an executable file, and a text is a link.
+# {path: content}. Bytes stand for a file, ("exec", bytes) for an executable file, and a str for a
+# symbolic link with this target.
 Tree = Any
 
 
@@ -28,7 +31,7 @@ def rows(tree: Tree) -> list[Any]:
 
 
 def packed(tree: Any) -> bytes:
-    """Return a packed manifest of a tree or of rows."""
+    """Return the packed manifest of `tree`, which is a dict as above or a list of manifest rows."""
     return zlib.compress(json.dumps(rows(tree) if isinstance(tree, dict) else tree).encode())
 
 

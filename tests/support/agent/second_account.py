@@ -39,9 +39,9 @@ FILES = {"start": f"{AGENT}/__main__.py", "source": f"{AGENT}/{path_of(agent_mai
 
 
 def arrive(workdir: Path, python: str = AGENT_PYTHON, **how: Any) -> tuple[str, dict[str, Any]]:
-    """Start the agent as a connection of tfdeploy does.
+    """Start the agent as tfdeploy does when it connects to a host. The agent ends at once.
 
-    Returns ("have" or "need", {}), or ("fail", the error text). The agent then ends.
+    Returns what the agent reported: ("have" or "need", {}), or ("fail", the error text).
     """
     packed = agent_zip()
     sent = PROGRAM + f"{agent_name()} n1 {workdir}\n".encode()
@@ -76,7 +76,9 @@ def spring(trap: Path) -> str:
 
 
 def plant_code(folder: Path, trap: Path) -> None:
-    """Change all of the agent's files below the folder, so that they run the stranger's code."""
+    """Change all of the agent's files below `folder`, so that they would run code of the second
+    account.
+    """
     for file in folder.rglob("*.py"):
         file.write_text(
             spring(trap) + file.read_text().replace("from __future__ import annotations", "")

@@ -1,9 +1,9 @@
 """Relay connections between the operator and one host, and break them after a given number of
 bytes.
 
-The bytes of both directions count. As a program, this module runs in the operator's network, prints
-the port on which it listens, and reads commands from standard input: `cut N`, `count`. A test uses
-it through BrittleWire.
+The number includes the bytes of both directions. If this module runs as a program, it prints the
+port on which it listens, and reads commands from standard input: `cut N` and `count`. A test uses
+the class BrittleWire, which starts that program in the operator's network.
 """
 
 from __future__ import annotations
@@ -39,7 +39,9 @@ class BrittleWire:
         self._say(f"cut {count}")
 
     def count(self) -> int:
-        """Return the bytes of both directions since the last call of cut_after or count."""
+        """Return how many bytes both directions have carried since the last call of cut_after or
+        count.
+        """
         return int(self._say("count"))
 
     def _say(self, args: str) -> str:

@@ -1,4 +1,4 @@
-"""Run a program of a host's user that is unrelated to tfdeploy.
+"""Run a program on a host that is unrelated to tfdeploy but belongs to the same user.
 
 The program ends when its standard input is closed.
 """
@@ -22,8 +22,8 @@ one.listen()
 
 @contextmanager
 def bystander(lab: Lab, host: str, code: str = IDLE, *args: str) -> Iterator[subprocess.Popen[str]]:
-    """Run `code` on the host and yield its process after it has started. `poll()` is None while it
-    is alive.
+    """Run the Python code `code` on the host, and yield the process once it has started. The
+    process's `poll()` is None while the process is alive.
     """
     whole = f"import sys\n{code}\nprint('up', flush=True)\nsys.stdin.read()\n"
     command = lab.on(host, ["python3", "-c", whole, *args])

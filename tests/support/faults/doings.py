@@ -1,7 +1,7 @@
-"""Run tfdeploy's operations on two hosts, LIAR and OTHER. A table lists, for each verb of the
-agent, the operations that use its answers.
+"""Run tfdeploy's operations on two simulated hosts: LIAR, which sends wrong answers, and OTHER. For
+each verb (request to the agent), a table lists the operations that use the verb's answers.
 
-No connection leaves the process.
+No network connection is made.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def look_for_runs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def send_data_to_liar(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Send the data from OTHER to LIAR."""
+    """Copy the `keep` folder from OTHER to LIAR."""
     return run_alone(
         lambda: copy_keep(
             fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), ignore_event
@@ -169,8 +169,8 @@ def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def run_alone(act: Callable[[], Any]) -> dict[str, Any]:
-    """Return {LIAR: the result or the error}, for operations that succeed on all hosts or fail as a
-    whole.
+    """Return {LIAR: the result of `act`, or its error}. This is for operations that have one result
+    for all hosts: they succeed on all hosts or fail as a whole.
     """
     try:
         return {LIAR: act()}
@@ -194,8 +194,9 @@ def lock_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def set_keep_aside(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    """Move the checkpoints aside, with the verb keep.aside, on hosts on which the plan has no
-    task."""
+    """Move the checkpoints aside, with the verb keep.aside. tfdeploy does this on hosts on which
+    the plan has no task.
+    """
     holder, elsewhere = (
         {"user": "me", "machine": "m", "pid": 1, "time": 1.0},
         replace(PLAN, hosts=(), keep=("sub",)),
@@ -225,8 +226,8 @@ def probe_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 def check_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """Check both hosts and measure the links between them.
 
-    A mistake in a host's answer becomes a failed check of that host. A host without the expected
-    checks counts as failed.
+    If a host's answer has a mistake, this must appear as a failed check of that host. A host also
+    counts as failed if the expected checks are missing.
     """
     checked = check(hosts_of(PLAN), None, fleet, ignore_event, deep=True)
     rows, links = host_rows(checked), link_rows(checked)
@@ -371,7 +372,7 @@ DOINGS: dict[str, tuple[Operation, ...]] = {
 def operations_of_verb(verb: str) -> tuple[Operation, ...]:
     """Return the operations that use a verb.
 
-    A verb that no operation uses is asked of both hosts directly.
+    If no operation uses the verb, the only entry calls the verb on both hosts directly.
     """
     return DOINGS.get(verb) or (
         drain_stream(verb) if isinstance(ANSWERS[verb], Flow) else ask_verb(verb),
@@ -379,7 +380,9 @@ def operations_of_verb(verb: str) -> tuple[Operation, ...]:
 
 
 def small_job(tmp_path: Path) -> Job:
-    """Return a job whose code and data are FILES; `secret` is ignored."""
+    """Return a job whose code and data are the files FILES. The file `secret` is in the ignore
+    list, so it is not sent.
+    """
     code, data = tmp_path / "code", tmp_path / "data"
     for folder in (code, data):
         for path, text in FILES.items():

@@ -32,7 +32,7 @@ HOSTS = {"n1": "worker:0", "n2": "worker:1"}
 LOG = b"step 1 loss 0.5\nstep 2 loss 0.4\n"
 ANSWERS = verbs()
 _LEAST: tuple[Any, ...] = (None, False, 1, [], {}, "x", "/x", "0" * 64, "worker:0")
-# The files in the `keep` folder, in the fetched folder and in the release.
+# {path: content} of the files in the `keep` folder, in the fetched folder and in the release.
 FILES = {"a.txt": b"one\n", "sub/b.txt": b"two\n"}
 DATA_DIGEST = "d" * 64
 
@@ -43,7 +43,7 @@ class HonestAnswer(NamedTuple):
 
 
 def make_plan() -> Plan:
-    """Return the plan of the run. It keeps the folder `sub`."""
+    """Return the plan of the run. `sub` is its only `keep` folder."""
     tasks = tuple(
         TaskPlan(
             task=task,
@@ -116,8 +116,8 @@ def honest_answer(verb: str, host: str, args: dict[str, Any]) -> HonestAnswer:
 
 
 def completed(hint: Any, written: Any) -> Any:
-    """Return the answer as written. If it lacks a required field, the field gets the smallest value
-    of its type.
+    """Return the answer `written` with all required fields of the type `hint`. Each field that
+    `written` lacks gets the smallest value of its type.
     """
     required = _required_fields(hint)
     if required is None or not isinstance(written, dict):

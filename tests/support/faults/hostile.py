@@ -1,7 +1,7 @@
-"""Simulate a host that lies: its answers have a mistake, or it sends frames that are not an answer.
+"""Simulate a host that lies: its answers contain a mistake, or it sends frames that are no answer.
 
-A seed determines the answer. `LyingFleet` uses the real fan-out and the real channel. Only the
-bytes that SSH would carry are made up.
+A random seed determines the answer. `LyingFleet` uses tfdeploy's own code to call many hosts and to
+read their answers. Only the bytes that SSH would carry are made up.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ FOREIGN: list[Any] = [
     1e308,
     10**400,
 ]
-# Times outside the range of a calendar, and times at its limits.
+# Times that no calendar date can represent, and the first and the last times that one can.
 FOREIGN += [-1e11, -6e10, 1e11, 1e12, 1 << 53, (1 << 63) - 1]
 FOREIGN += [
     "",
@@ -155,8 +155,8 @@ def encode_frame(header: Any, blob: bytes = b"") -> bytes:
 
 
 def list_value_paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
-    """Yield the path of every value that can be replaced. The path () stands for the whole
-    value.
+    """Yield the path (keys and indices) of every value inside `value` that can be replaced. The
+    path () stands for `value` itself.
     """
     yield at
     if isinstance(value, (dict, list)):
@@ -165,7 +165,7 @@ def list_value_paths(value: Any, at: tuple[Any, ...] = ()) -> Iterator[tuple[Any
 
 
 def spoil_one_value(chance: random.Random, value: Any) -> Any:
-    """Return a copy with one mistake."""
+    """Return a copy of `value` that contains one mistake."""
     value = copy.deepcopy(value)
     where = chance.choice(list(list_value_paths(value)))
     if not where:
@@ -260,8 +260,8 @@ class LyingChannel(FramedChannel):
     """The real channel to one host that lies.
 
     `seeds(verb)` returns the seed of a dishonest answer, an answer to send as it is, or None for
-    the honest answer. With `patience_s`, the connection stays open after a lie, every third lie
-    never ends, and each timeout of the caller is at most `patience_s`.
+    the honest answer. If `patience_s` is set, the connection stays open after a lie, every third
+    lie never ends, and each timeout of the caller is at most `patience_s`.
     """
 
     def __init__(
@@ -328,9 +328,9 @@ class LyingChannel(FramedChannel):
         return None
 
     def _hear(self, said: bytes, last: bool) -> None:
-        """Read frames as the reader of the channel does.
+        """Process the received bytes `said` as the real channel does.
 
-        With `last`, the connection then ends, so that no caller waits for more.
+        If `last` is True, the connection then ends, so that no caller waits for more.
         """
         with self._order:
             try:
@@ -380,7 +380,7 @@ class LyingFleet(SshFleet):
         )
 
     def end(self) -> None:
-        """Close all channels, which ends the answers that otherwise never end."""
+        """Close all channels. This also ends the answers that would never end by themselves."""
         for channel in self._channels.values():
             channel.close()
 

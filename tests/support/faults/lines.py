@@ -1,7 +1,7 @@
-"""List in 67 lines what can go wrong with a user's machines, files and input.
+"""List, in 67 numbered lines, what can go wrong with a user's machines, files and input.
 
-A test marked `fault("14 no python3")` checks one fault of line 14. `make faults` lists the lines
-without a test.
+A test that is marked `fault("14 no python3")` checks one fault of line 14. `make faults` prints the
+lines that no test checks.
 """
 
 from __future__ import annotations
@@ -102,8 +102,8 @@ LINES = {number: words for group in GROUPS.values() for number, words in group.i
 
 
 def number_of(fault: str) -> int:
-    """Return 14 for "14 no python3". Raises ValueError if the text does not begin with the number
-    of a line.
+    """Return the number of the line to which a fault belongs: 14 for "14 no python3". Raises
+    ValueError if `fault` does not begin with the number of a line.
     """
     number, _, words = fault.partition(" ")
     if not number.isdigit() or int(number) not in LINES or not words:
@@ -116,7 +116,8 @@ def number_of(fault: str) -> int:
 def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = None) -> list[Any]:
     """Return one parameter set for each row of a table. The keys are faults or names of cases.
 
-    With `core`, only these rows run in every session; the others run only in `make faults`.
+    `core`: the keys of the rows that run in every test session; the other rows run only in `make
+    faults`. If `core` is None, all rows run in every session.
     """
 
     def marks(name: str) -> list[Any]:
@@ -127,9 +128,9 @@ def params(table: Mapping[str, tuple[Any, ...]], core: Collection[str] | None = 
 
 
 def variations(values: Sequence[Any], core: int = 1) -> list[Any]:
-    """Return the parameter sets of one fault in several variations.
+    """Return the parameter sets of a test that checks one fault in several variations.
 
-    The first `core` sets run in every session, the others only in `make soak`.
+    The first `core` sets run in every test session, the others only in `make soak`.
     """
     return [
         *values[:core],

@@ -1,6 +1,6 @@
-"""Make an agent execute a verb and die before it answers.
+"""Make an agent execute a verb (a request) and die before it answers.
 
-The control machine gets no reply to a verb that took effect.
+So the verb takes effect, but the control machine gets no answer.
 """
 
 from __future__ import annotations
@@ -31,7 +31,9 @@ def find_verb(name):
 
 @contextmanager
 def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[None]:
-    """Make the agent of that host execute the verb once and die before it answers."""
+    """Make the agent of `host` die before it answers the next call of `verb`, which it executes.
+    This happens only once.
+    """
     on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
     try:
         with tampered_agent(operator.lab, host, {dispatch: DIES}):

@@ -29,7 +29,7 @@ from tfdeploy.transport.agent.stream import convert_value
 from tfdeploy.transport.fleet import SshFleet
 
 Item = dict[str, Any]
-# The frames of a verb that is never answered.
+# The value in Lie.answers for a verb that the host never answers.
 SILENT: list[Item] = []
 
 
@@ -37,9 +37,9 @@ SILENT: list[Item] = []
 class Lie:
     """The dishonest answers of a host.
 
-    `answers` is {verb: frames}; the agent is not asked for these verbs. `items(verb, item)` returns
-    the replacement of an honest item, or None to drop the item. `reports` is {verb: items}; the
-    host adds one of these items every `pause_s`.
+    `answers` is {verb: frames to send}; the agent does not see these requests. `items(verb, item)`
+    returns the replacement for an item that the agent sends, or None to drop the item. `reports` is
+    {verb: made-up items}; the host sends one of these every `pause_s` seconds.
     """
 
     answers: dict[str, list[Item]] = field(default_factory=dict)

@@ -1,4 +1,4 @@
-"""Start unrelated processes that have exactly the pids of former processes of a run."""
+"""Start unrelated processes that get the same pids as processes of a run that have ended."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Strangers:
         self._alive: list[int] | None = None
 
     def untouched(self) -> bool:
-        """Return True if all these processes are still alive. The call also ends them."""
+        """Return True if all these processes are still alive, and then end them."""
         if self._alive is None:
             output, _ = self._process.communicate(timeout=30)
             self._alive = [int(pid) for pid in output.split()]

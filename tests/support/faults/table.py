@@ -1,7 +1,8 @@
-"""Print a table of every fault with its result and its seconds after `pytest -m fault`.
+"""After `pytest -m fault`, print a table with the result and the seconds of every fault.
 
-The table also lists the lines without a test. A second run of failed tests (`--last-failed`)
-completes the table of the first run. Other sessions print only one line.
+The table also lists the lines of lines.py that no test checks. If failed tests are run a second
+time (`--last-failed`), their results are merged into the table of the first run. Other sessions
+print only one line.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ WIDTH = 84
 
 
 class FaultTable:
-    """A plugin that collects the results of one test session. It runs in the controller of the
-    session.
+    """A pytest plugin that collects the results of one test session. It runs in the main process of
+    pytest, not in the workers.
     """
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.asked = MARK in str(config.option.markexpr)
-        # {test: its faults, its result, its seconds}
+        # {test: (its faults, its result, its seconds)}
         self.tests: dict[str, tuple[list[str], str, float]] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -52,9 +53,9 @@ class FaultTable:
 
 
 def collected(items: list[pytest.Item]) -> None:
-    """Attach the faults of each test to its report.
+    """Attach to each test the faults that it checks, so that its report has them too.
 
-    Raises UsageError for a fault that belongs to no line.
+    Raises UsageError if a fault does not name a line of lines.py.
     """
     for item in items:
         for mark in item.iter_markers(MARK):
@@ -66,8 +67,9 @@ def collected(items: list[pytest.Item]) -> None:
 
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the long tests of which other tests, short ones if possible, already check all
-    faults."""
+    """Return the tests marked `long` that add no fault, because other tests check all their faults.
+    Short tests are considered first.
+    """
     shown: set[str] = set()
     further = []
     for item in sorted(items, key=_is_long):

@@ -1,7 +1,7 @@
-"""Make a host run modified code in place of our agent, as the owner of a host can.
+"""Make a host run modified code in place of tfdeploy's agent, as the owner of the host could.
 
-The agent's files stay unchanged, because their checksums are verified. Instead, the interpreter
-appends code to the modules when it loads them.
+The agent's files stay unchanged, because tfdeploy verifies their checksums. Instead, the host's
+Python interpreter appends code to the agent's modules when it loads them.
 """
 
 from __future__ import annotations
@@ -60,7 +60,9 @@ exec "$TAMPERED_REAL" "$@"
 
 
 def replaces_something(module: ModuleType, text: str) -> bool:
-    """Return True if the code sets a name that the module has, or an attribute of a value."""
+    """Return True if the code `text` assigns to a name that the module already has, or to an
+    attribute of some object.
+    """
     body = ast.parse(text).body
     targets = [target for each in body if isinstance(each, ast.Assign) for target in each.targets]
     names = {target.id for target in targets if isinstance(target, ast.Name)}

@@ -1,8 +1,9 @@
-"""Apply random faults to a run, and check what must hold after any sequence of faults.
+"""Apply a random sequence of faults to a run, and check what must be true after any sequence.
 
-One seed determines all choices. The model is small: it knows which hosts are on, connected or
-frozen, and whether somebody stopped the run. After all faults are repaired, the run must end as the
-model predicts, and no process, lock or file of the run may remain.
+One seed determines all random choices. The test has a small model of the run: which hosts are on
+and connected, which tasks are frozen, and whether somebody stopped the run. After all faults are
+repaired, the run must end as the model predicts, and no process, lock or file of the run may
+remain.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from support.waiting import wait_for
 
 ENDS_S = 120.0
 LET_BYTES, LET_S = 4000, 3.0
-# A stopped run may have succeeded before the stop.
+# The final states of a run after `tfdeploy stop`: it may have succeeded just before.
 STOPPED = ("stopped", "succeeded")
 FINAL = ("succeeded", "failed", "stopped", "lost")
 TASKS = {
@@ -49,7 +50,7 @@ class Walk:
         self.run = f"{self.job}-{seed}"
         self.off: set[str] = set()
         self.cut: set[str] = set()
-        # {task: pid}
+        # {task: pid} of the tasks that are frozen (SIGSTOP)
         self.frozen: dict[str, int] = {}
         self.stopped = False
         self.began = time.monotonic()
@@ -146,7 +147,7 @@ class Walk:
         return f"/runs/{self.run}/" in words
 
     def _let_it_run(self) -> None:
-        """Wait for further output, at most for LET_S."""
+        """Wait until the tasks have printed more, but at most LET_S seconds."""
         before = self.followed.stat().st_size
         try:
             wait_for(lambda: self.followed.stat().st_size > before + LET_BYTES, LET_S, "more lines")
@@ -198,7 +199,7 @@ class Walk:
     def _stop(self) -> None:
         who = self.chance.choice((self.operator, self.other))
         done = who.run("stop", self.run)
-        # In mode mirrored, n1 runs no task of this run.
+        # Only hosts with tasks count. In mode mirrored, the run has no task on n1.
         away = (self.off | self.cut) & set(self.tasks.values())
         self._tell("stop", self.run, done.returncode)
         assert done.returncode == (4 if away else 0) and "Traceback" not in done.stderr, done.stderr
@@ -224,7 +225,7 @@ class Walk:
         self.said.append(f"{time.monotonic() - self.began:.0f} s {what} {whom} {result}".strip())
 
     def as_it_stands(self) -> str:
-        """Return the status and the files of the hosts, to explain a failure."""
+        """Return the run's status and its files on the hosts, as text that explains a failure."""
         said = [self.other.run("status", self.run).stdout]
         for host in self.lab.hosts:
             said.append(
@@ -295,8 +296,9 @@ class Walk:
             assert row["state"] in ("ended", "lost") and row["outcome"], row
 
     def _every_line_once(self) -> None:
-        """Check that steps increase within an attempt, and that a follower has seen each stored
-        line once."""
+        """Check that the steps in a task's log increase within each attempt, and that a client that
+        follows the log has received each line exactly once.
+        """
         stored = _lines(self.operator.run("logs", self.run, "--output", "json", exit_code=0).stdout)
         for task in self.tasks:
             attempts: dict[int, list[int]] = {}

@@ -34,7 +34,7 @@ ODD_NAMES = (
     b"x" * 200,
 )
 FILE_MODES, FOLDER_MODES = (0o644, 0o755, 0o600, 0o444), (0o755, 0o500)
-# The second day of 1970.
+# Seconds since the epoch: the second day of 1970.
 LONG_AGO_NS = 86_400 * 10**9 + 123_456_789
 NOT_LONG_AGO_NS = 1_600_000_000 * 10**9 + 999_999_999
 
@@ -73,8 +73,8 @@ def _write_modes(folder: Path) -> None:
 
 
 def _write_links(folder: Path) -> None:
-    """Make symbolic links to a file, to a folder and to nothing, and hard links. Two hard links are
-    in another folder, and one of them is to an empty file.
+    """Make symbolic links to a file, to a folder and to a path that does not exist. Also make hard
+    links: two of them are in another folder than their file, and one of these is to an empty file.
     """
     (folder / "deep").mkdir(parents=True)
     for name, target in (

@@ -8,7 +8,7 @@ from pathlib import Path
 VALUES: tuple[str, ...] = tuple(json.loads(Path(__file__).with_name("injection.json").read_text()))
 # A file of this name exists if one of the texts was executed.
 CANARY = "TFDEPLOY-CANARY"
-# These texts can be arguments of a program, because they contain no NUL.
+# The texts that can be arguments of a program, because they contain no NUL.
 WORDS = tuple(value for value in VALUES if "\0" not in value)
 # Each name is one component of a path. The last names are not UTF-8, so a YAML file cannot contain
 # them.

@@ -1,6 +1,7 @@
-"""Mutate a file as a tired user, a broken disk or an attacker would: bytes, lines, keys, values.
+"""Change bytes, lines, keys or values of a file at random, as a tired user, a broken disk or an
+attacker would.
 
-The same state of `random.Random` results in the same file.
+The same state of `random.Random` always gives the same changes.
 """
 
 from __future__ import annotations
@@ -42,8 +43,8 @@ _PIECES = (
 )
 # The lengths of a long value, in characters.
 _LONG = (10_000, 100_000)
-# The patterns search only this many first bytes of a file, because they take quadratic time for
-# long values.
+# The regular expressions search only the first bytes of a file, up to this number, because they
+# take quadratic time for long values.
 SEARCHED = 8192
 _SIGNS = b":-[]{}&*!|>'\"#%@`, \n\t?<~\\\r\0\x85$(;"
 
@@ -86,7 +87,7 @@ def _lengthen(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
 
 
 def _change_key(content: bytes, _: list[bytes], chance: random.Random) -> bytes:
-    """Change a key: drop, double, swap or replace a letter, or use another word."""
+    """Change a key: drop, double or replace a letter, swap two letters, or use another word."""
     matches = list(_KEY.finditer(content))
     if not matches:
         return content

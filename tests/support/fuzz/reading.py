@@ -1,4 +1,6 @@
-"""Check what must hold for any inventory or job file, and for what is derived from it."""
+"""Check what must be true for any inventory or job file, valid or not, and for the plan and the
+output that tfdeploy derives from the file.
+"""
 
 from __future__ import annotations
 
@@ -26,14 +28,14 @@ from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.describe import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
 
-# The limit for each part of an error message.
+# The most characters in one part of an error message.
 MOST_CHARS = 1200
-# The line breaks of YAML.
+# The sequences that YAML treats as line breaks.
 _BREAKS = re.compile("\r\n|[\r\n\x85\u2028\u2029]")
 _UNPRINTED = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]"
 )
-# Errors about the whole file, which have no line.
+# Texts of errors that concern the whole file and therefore name no line.
 WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")
 
 
@@ -49,7 +51,9 @@ def quick_folder() -> Iterator[Path]:
 
 
 def read_or_refuse(kind: Kind, path: Path) -> InventoryFile | Job | None:
-    """Return the content of the file, or None if the file is refused correctly."""
+    """Return the content of the file. If tfdeploy refuses the file, check the error and return
+    None.
+    """
     try:
         return (
             load_inventory_file(path)
@@ -90,7 +94,8 @@ def check_inventory(understood: InventoryFile, again: Path) -> None:
     view.list_setting_rows(inventory, understood)
     hosts = {host.name: _settings(host) for host in inventory.hosts}
     said = {"hosts": hosts, "roles": inventory.roles} if inventory.roles else {"hosts": hosts}
-    # JSON for YAML must not use \u escapes for surrogate pairs, which YAML does not support.
+    # JSON that is read as YAML must not contain \u escapes for surrogate pairs, which YAML does not
+    # support.
     again.write_text(json.dumps(said, ensure_ascii=False))
     assert _without_places(load_inventory_file(again).inventory) == _without_places(inventory)
 
@@ -110,7 +115,9 @@ def _settings(host: Host) -> dict[str, object]:
 
 
 def _escaped(value: object) -> object:
-    """Return the setting with doubled braces, because {name} has a meaning in a host's settings."""
+    """Return the setting with doubled braces, because a host's settings may contain placeholders
+    such as {name}.
+    """
     return value.replace("{", "{{").replace("}", "}}") if isinstance(value, str) else value
 
 

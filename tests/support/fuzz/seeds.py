@@ -65,8 +65,8 @@ def _as_yaml_entry(key: str, child: Any, indent: str) -> str:
 
 
 def _job_file_of(said: dict[str, Any]) -> str:
-    """Return the job file of a golden case. The fields of the case have the names of the fields of
-    `Job`.
+    """Return a job file with the values of a golden case (a stored example in the tests). The case
+    names its fields as `Job` does.
     """
     names = {key.field or key.name: dotted for dotted, key in reference.rows(reference.JOB)}
     nested: dict[str, Any] = {"name": "digits", "mode": "async", "command": ["python", "train.py"]}
@@ -82,9 +82,8 @@ def _job_file_of(said: dict[str, Any]) -> str:
 
 
 def _files_with_keys(keys: tuple[Key, ...]) -> list[str]:
-    """Return one file with the examples of all keys, and one file for each key.
-
-    A file for one key also has the keys that every job needs.
+    """Return one file that contains the examples of all keys, and for each key one file that
+    contains its example and the keys that every job needs.
     """
     examples = [key.example for key in keys]
     needed = "name: digits\nmode: async\ncommand: [python, train.py]\n"

@@ -24,9 +24,10 @@ PATH = "/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"
 
 
 def wait_for_end(process: subprocess.Popen[str], within_s: float = 60.0) -> tuple[int, str]:
-    """Return (exit code, all output).
+    """Wait until the process ends, and return (exit code, all output).
 
-    Raises TimeoutExpired if the process does not end within `within_s`, which a Stopwatch measures.
+    Raises TimeoutExpired if the process does not end within `within_s` seconds, as measured by a
+    Stopwatch.
     """
     watch = Stopwatch()
     while True:
@@ -39,7 +40,9 @@ def wait_for_end(process: subprocess.Popen[str], within_s: float = 60.0) -> tupl
 
 
 class Tfdeploy:
-    """One operator. Commands run in the folder `cwd`, to which tests write the job file."""
+    """The tfdeploy of one operator. Commands run in the folder `cwd`; tests write the job file
+    there.
+    """
 
     def __init__(self, lab: Lab, home: Path) -> None:
         self.lab = lab
@@ -48,7 +51,7 @@ class Tfdeploy:
         self.cwd.mkdir(parents=True)
         # The arguments of the interpreter before those of tfdeploy.
         self.program = ["-m", "tfdeploy"]
-        # If True, each client is a new interpreter, as for a user.
+        # If True, each command starts a new interpreter, as for a user, instead of a fork.
         self.cold = False
         self.running: list[subprocess.Popen[str]] = []
         self.env = {
@@ -133,7 +136,9 @@ class Tfdeploy:
         )
 
     def is_this_version(self) -> bool:
-        """Return False if the test runs its own program or an older tfdeploy."""
+        """Return True if this object runs the tfdeploy of this repository, and not an older version
+        or a program of the test.
+        """
         return self.program == ["-m", "tfdeploy"] and self.env["PYTHONPATH"] == str(REPOSITORY)
 
     def end_all(self) -> None:
@@ -164,7 +169,9 @@ class Tfdeploy:
         )
 
     def marked(self, host: str, run: str) -> list[int]:
-        """Return the pids of the processes on the host whose environment names the run."""
+        """Return the pids of the host's processes that have the name of the run in their
+        environment.
+        """
         script = f"grep -lzx TFDEPLOY_TASK_RUN_ID={run} /proc/[0-9]*/environ 2>/dev/null"
         done = subprocess.run(
             self.lab.on(host, ["sh", "-c", script]),

@@ -21,9 +21,10 @@ POLL_S = 0.1
 
 
 class EventPipe:
-    """A reader of the events.
+    """A reader of the events that `tfdeploy launch` writes, one line each.
 
-    The reader leaves the newline of a line in the FIFO, which blocks tfdeploy in its write.
+    To pause tfdeploy, the reader does not read the newline at the end of a line. Then tfdeploy's
+    next write to the FIFO blocks.
     """
 
     def __init__(self, path: Path) -> None:
@@ -36,8 +37,8 @@ class EventPipe:
         self._closed = threading.Event()
 
     def hold_at(self, kind: str, **data: str) -> dict[str, Any]:
-        """Read events until one has that kind and these fields, and pause tfdeploy at that event.
-        Return the event.
+        """Read events until one has the kind `kind` and the fields `data`. Pause tfdeploy at this
+        event, and return the event.
         """
         while True:
             event = self._next()
@@ -65,8 +66,8 @@ class EventPipe:
             pass
 
     def _next(self) -> dict[str, Any] | None:
-        """Return one event but leave its newline in the FIFO. None means that no process has the
-        FIFO open for writing.
+        """Return the next event, but leave its newline in the FIFO. Return None if no process has
+        the FIFO open for writing.
         """
         watch = Stopwatch()
         text = b""

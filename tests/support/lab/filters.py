@@ -15,15 +15,16 @@ UNDO = "nft delete table inet cut"
 
 
 def towards(lab: Lab, host: str, *, verdict: str, ports: str = "2222-2299") -> str:
-    """Return a script for a sending host. Its rule applies `verdict` to packets to the run's ports
-    on `host`."""
+    """Return an nft script for another host. Its rule applies `verdict` to packets which that host
+    sends to the run's ports on `host`.
+    """
     what = f"ip daddr {_address(lab, host)} tcp dport {ports}"
     return SCRIPT.format(table="cut", hook="output", what=what, verdict=verdict)
 
 
 def inwards(what: str, *, ports: str = "2222-2299") -> str:
-    """Return a script for a receiving host. It drops packets to the run's ports on that host if the
-    nft expression `what` selects them.
+    """Return an nft script for a receiving host. Its rule drops packets that arrive at the run's
+    ports and that the nft expression `what` selects.
     """
     return SCRIPT.format(
         table="cut", hook="input", what=f"{what} tcp dport {ports}", verdict="drop"
@@ -34,7 +35,7 @@ def inwards(what: str, *, ports: str = "2222-2299") -> str:
 def cut_between(lab: Lab, one: str, other: str) -> Iterator[None]:
     """Drop all packets from `one` to `other`.
 
-    The two hosts cannot connect to each other. All other hosts reach both.
+    So these two hosts cannot connect to each other. All other hosts can connect to both.
     """
     table = f"cut_{other}"
     script = SCRIPT.format(

@@ -1,8 +1,8 @@
 """Serve `forked_client.py`: import tfdeploy once, then fork one client per request.
 
-The server starts no thread and opens only its socket, so a forked client behaves like a new
-interpreter. The parent of a client is the process that sent the request (CLONE_PARENT), so that
-process can wait for the client.
+A client is a process that runs one command of tfdeploy. The server starts no thread and opens only
+its socket, so a forked client behaves like a new interpreter. The parent of a client is the process
+that sent the request (CLONE_PARENT), so this process can wait for the client.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import tfdeploy
 # The size limit of a request.
 REQUEST_BYTES = 100_000
 NOT_OF_CLIENTS = ("tfdeploy.agent", "tfdeploy.runtime", "tfdeploy.__main__")
-# Verbs import these modules only when they need them.
+# Modules that tfdeploy imports only when a command needs them. The server imports them in advance.
 LATE_IMPORTS = (
     *("cryptography.hazmat.primitives.serialization", "cryptography.x509", "fabric", "invoke"),
     *("rich.live", "rich.text", "webbrowser", "getpass", "shlex", "difflib", "tempfile"),
@@ -48,8 +48,8 @@ def import_clients() -> None:
 def fork_sibling() -> int:
     """Fork a child of this process's parent. Return its pid, 0 in the child, or -1 on failure.
 
-    `os.fork` takes no flags. As in libc's fork, the kernel writes the child's thread id to the
-    address at which libc stores it.
+    This calls `clone` directly, because `os.fork` takes no flags. As in libc's own fork, the kernel
+    writes the child's thread id to the address where libc expects it.
     """
     libc = ctypes.PyDLL(None)
     libc.syscall.argtypes, libc.syscall.restype = [ctypes.c_long] * 6, ctypes.c_long
@@ -66,10 +66,11 @@ def fork_sibling() -> int:
 
 
 def become_client(request: dict[str, object], descriptors: list[int]) -> None:
-    """Put this process into the state of `python -m tfdeploy` after its start.
+    """Put this process into the state in which `python -m tfdeploy` starts.
 
-    `request` has session (bool), network (path or ""), cwd, env and words (the arguments).
-    `descriptors` are its standard input, output and error.
+    `request` has the keys session (bool: whether to start a new session), network (path of a
+    network namespace, or ""), cwd, env and words (the arguments). `descriptors` become the standard
+    input, output and error of this process.
     """
     if request["session"]:
         os.setsid()

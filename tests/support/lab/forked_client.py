@@ -21,7 +21,8 @@ from support.lab.fork_server import REQUEST_BYTES
 
 PROGRAM = Path(__file__).with_name("fork_server.py")
 REPOSITORY = Path(__file__).resolve().parents[3]
-# An interpreter reads these variables only at its start, so all clients have the server's values.
+# An interpreter reads these variables only at its start, so all forks have the values of the fork
+# server.
 ENV = {"LC_ALL": "C.UTF-8", "PYTHONPATH": str(REPOSITORY)}
 # The prefixes of the names of variables that an interpreter reads only at its start.
 READ_AT_START = ("PYTHON", "LC_", "LANG", "LD_")
@@ -29,8 +30,8 @@ _request_lock = threading.Lock()
 
 
 def can_fork(env: Mapping[str, str]) -> bool:
-    """Return True if `env` has the server's values of the variables that an interpreter reads at
-    its start.
+    """Return True if a fork is possible: `env` and the fork server have the same values of all
+    variables that an interpreter reads only at its start.
     """
     return {name: value for name, value in env.items() if name.startswith(READ_AT_START)} == ENV
 
@@ -57,7 +58,9 @@ class ForkedClient(subprocess.Popen[str]):
 
 
 def _parse_command(args: Sequence[str]) -> dict[str, Any]:
-    """Return the network namespace, the variables and the arguments of a lab's command line."""
+    """Parse a command line that runs tfdeploy in a lab. Return its network namespace, its
+    environment variables and the arguments of tfdeploy.
+    """
     python = args.index(sys.executable)
     prefix = args[:python]
     networks = [arg.partition("=")[2] for arg in prefix if arg.startswith("--net=")]

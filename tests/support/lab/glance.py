@@ -1,5 +1,5 @@
-"""Decide when to ask `status` again, because each answer costs a client and a session on each
-host.
+"""Decide when a waiting test runs `tfdeploy status` again. Each call is costly: it starts tfdeploy
+and opens a session on each host.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from typing import Any
 
 from tfdeploy.lab import Lab
 
-# Ask after so many seconds even without a change, because not every state is written to a host's
-# disk.
+# After this many seconds, ask even if nothing has changed on the hosts' disks, because not every
+# state is written to a disk.
 ANYWAY_S = 5.0
 GROWS = ("log_bytes",)
 
 
 class Glance:
-    """A condition that is true at the first call, after a change, and at least every ANYWAY_S
-    seconds.
+    """A condition that is true if `status` should be asked: at the first call, after each change,
+    and at least every ANYWAY_S seconds.
 
-    A change is a different state.json or status.json of the run on the disks of the lab.
+    A change means that a state.json or a status.json of the run has changed on a disk of the lab.
     """
 
     def __init__(self, lab: Lab, run: str) -> None:

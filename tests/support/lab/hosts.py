@@ -20,7 +20,7 @@ WAIT_S = 300
 def on_host(lab: Lab, host: str, script: str, *, root: bool = False, check: bool = True) -> str:
     """Return the output of a shell script on the host.
 
-    The script does not run through SSH. With `check`, it must succeed.
+    SSH is not used. If `check` is True, the script must succeed.
     """
     command = lab.on(host, ["sh", "-c", script], root=root)
     done = subprocess.run(
@@ -49,9 +49,9 @@ def set_inventory(
     hosts: Mapping[str, Mapping[str, Any]] | None = None,
     roles: Mapping[str, Any] | None = None,
 ) -> Path:
-    """Replace the operator's inventory by the inventory of the lab with these changes.
+    """Replace the operator's inventory by the inventory of the lab with the given changes.
 
-    A value of None removes a key.
+    A key whose new value is None is removed.
     """
     read = yaml.safe_load(operator.lab.inventory.read_text())
     read["defaults"] = _without_none({**read["defaults"], **(defaults or {})})
@@ -72,7 +72,7 @@ def _without_none(keys: Mapping[str, Any]) -> dict[str, Any]:
 def reboot(lab: Lab, host: str, *, sshd_lines: str = "") -> None:
     """Reboot the host with additional lines at the beginning of its sshd_config.
 
-    sshd uses the first line of each setting.
+    These lines take precedence, because sshd uses the first line of each setting.
     """
     config = lab.root / "hosts" / host / "sshd_config"
     text = config.read_text().partition("# changed\n")[2] or config.read_text()

@@ -26,16 +26,16 @@ def write_job(operator: Tfdeploy, name: str, program: str, *flags: str, **keys: 
         "command": ["python", program, *flags],
         "ready": {"after": "300ms"},
     }
-    # Without restarts, a test sees the effect of a death on the run. Tests of restarts set the key
-    # `restart` themselves.
+    # By default no task is restarted, so a test sees what the death of a task does to the run.
+    # Tests of restarts set the key `restart` themselves.
     job["restart"] = {"max": 0}
     rows = [f"{key}: {json.dumps(value)}" for key, value in {**job, **keys}.items()]
     (operator.cwd / "tfdeploy.yaml").write_text("\n".join(rows) + "\n")
 
 
 def open_gate(operator: Tfdeploy, run: str, job: str, *hosts: str) -> None:
-    """Create the file for which programs with --gate wait, so that they continue, on these hosts or
-    on all hosts.
+    """Create the file for which programs with the flag --gate wait, so that they continue. `hosts`:
+    the hosts on which to create the file (default: all hosts).
     """
     for host in hosts or operator.lab.hosts:
         on_host(operator.lab, host, f"touch ~/tfdeploy/{job}/runs/{run}/cwd/gate")

@@ -1,9 +1,11 @@
 """Connect to many ports at once, repeatedly, and print the results.
 
-This module is a program; knocking.py runs its text on a host. Its argument is a JSON object: "ends"
-is [[address, port, hello]], "count" the minimum number of connects to each end, "rate" the total
-connects per second, "source" an address or "", and "user" a user id or 0. It runs until its
-standard input is closed. It prints {"address port": {result: number of connects}}.
+This module is a program, whose source knocking.py runs on a host. Its argument is a JSON object
+with the keys "ends" ([[address, port, hello]], where hello names the first message), "count" (the
+minimum number of connects to each end), "rate" (the connects per second to all ends together),
+"source" (the address from which to connect, or "") and "user" (the user id under which to run, or
+0). The program runs until its standard input is closed. It prints {"address port": {result: number
+of connects}}.
 """
 
 from __future__ import annotations
@@ -20,7 +22,8 @@ import sys
 import time
 from typing import Any
 
-# Seconds. While a killed minder is replaced, a connect to a held port gets no answer.
+# How many seconds a connect may take. While a killed minder (the process that watches the run) is
+# being replaced, a connect to a port that the minder guards gets no answer.
 WITHIN_S = 30.0
 # The most connects to one end at the same time.
 MOST_OF_ONE = 24
@@ -56,10 +59,10 @@ HELLOS = {
 
 
 def judged(hello: str, answer: bytes) -> str:
-    """Return the result for an answer.
+    """Return the result of a connect to which the server sent `answer`.
 
-    Any answer counts as let in, except a page that is not found: all pages of TensorBoard have a
-    secret path.
+    Every answer means that the server let the client in, with one exception: "page not found",
+    because all pages of TensorBoard have a secret path.
     """
     if not answer:
         return "hung up"
@@ -93,7 +96,7 @@ class Knocker:
         self.count, self.rate, self.source = asked["count"], asked["rate"], asked["source"]
         self.poll = selectors.DefaultSelector()
         self.poll.register(0, selectors.EVENT_READ)
-        # The connects in the order in which they began. Some of them have ended.
+        # All connects in the order in which they began, including some that have ended.
         self.waiting: collections.deque[Connect] = collections.deque()
         self.stopped, self.tokens, self.at, self.next = False, 0.0, time.monotonic(), 0
 
@@ -164,9 +167,9 @@ class Knocker:
         one.end.found[word] += 1
 
     def _word(self, error: int) -> str:
-        """Return the result for an errno.
+        """Return the result of a connect that failed with the errno `error`.
 
-        Raises OSError if the error does not depend on the peer.
+        Raises OSError if the peer is not the cause of the error.
         """
         if error in LOST:
             return "no answer"

@@ -25,9 +25,9 @@ class End(NamedTuple):
 
 @dataclass(frozen=True)
 class Knocks:
-    """The number of each result, by "host port".
+    """The results of many connects: for each "host port", how often each result occurred.
 
-    A connect counts as let in if the server speaks first or answers the hello.
+    A connect was let in if the server sent something first or answered the first message.
     """
 
     counts: dict[str, dict[str, int]]
@@ -40,8 +40,8 @@ class Knocks:
 
     @property
     def let_in(self) -> int:
-        """Return how many connects were let in. Connects that stay open without an answer count
-        too.
+        """Return how many connects were let in. Connects that stayed open without an answer are
+        included.
         """
         return self.count("let in") + self.count("stays open")
 

@@ -16,8 +16,8 @@ def install_last_version(folder: Path) -> Path:
     """Build the wheel of the newest tag `v*`, install it to a folder and return the folder for
     PYTHONPATH.
 
-    Skips the test if this clone has no such tag. The source comes from `git archive`, because a
-    test that is killed would leave the entry of a worktree in the repository.
+    Skips the test if this clone has no such tag. The source comes from `git archive` and not from
+    `git worktree`, because a killed test would leave a worktree registered in the repository.
     """
     described = _git("describe", "--tags", "--match", "v*", "--abbrev=0")
     tag = described.stdout.decode().strip()

@@ -1,4 +1,4 @@
-"""Compare a copy on a host with its source by means of rsync."""
+"""Compare a folder with its copy on a host. rsync does the comparison."""
 
 from __future__ import annotations
 

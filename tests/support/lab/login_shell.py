@@ -1,4 +1,4 @@
-"""Change the login shell of a host, and return why a connection fails."""
+"""Change the login shell of a host's user. Check how tfdeploy fails if it cannot connect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.stopwatch import Stopwatch
 from tfdeploy.lab import Lab
 
 SET_SHELL = "sed -i 's,^\\(lab:.*:\\)[^:]*$,\\1{shell},' /etc/passwd"
-# The time to start an interpreter on a busy machine.
+# A limit for commands of tfdeploy. On a busy machine, the interpreter alone takes long to start.
 LAB_S = 30.0
 
 
@@ -21,8 +21,9 @@ def login_shell(lab: Lab, host: str, shell: str) -> AbstractContextManager[None]
 
 
 def find_refusal_reason(operator: Tfdeploy, *, code: int = 4) -> str:
-    """Check that a command for n1 fails within LAB_S seconds, without a question. Return the reason
-    that it prints."""
+    """Check that `tfdeploy exec` on n1 fails within LAB_S seconds and asks for no password. Return
+    its error output, which names the reason.
+    """
     watch = Stopwatch()
     done = operator.run("exec", "--limit", "n1", "--", "true", exit_code=code)
     assert watch.seconds < LAB_S

@@ -1,4 +1,6 @@
-"""Write a job to be synced, and list its releases, data sets and partial files on a host."""
+"""Write a job to be synced, and list what a host has of it: releases (synced copies of the code),
+data sets and partial files.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,8 @@ from support.lab.hosts import on_host
 from support.waiting import wait_for
 
 WAIT_S = 60.0
-# Prints {path below a folder: its kind or target, and the sha256 of its content}.
+# A program that prints {path below a folder: [kind of the file or target of the link, sha256 of the
+# content]}.
 LIST = r"""
 import hashlib, json, os, sys
 os.chdir(sys.argv[1])
@@ -89,7 +92,7 @@ def rows_of(answer: dict[str, Any]) -> dict[str, dict[str, Any]]:
 def wait_for_bytes(operator: Tfdeploy, host: str, job: str, least: int) -> None:
     """Wait until the host's disk has at least `least` bytes of the job.
 
-    The length of a file does not help, because a file may have its final length before its content
+    Allocated bytes are counted, because a file may have its final length before its content
     arrives. This process reads the lab's disk directly, because a process on the host would answer
     too late on a busy machine.
     """

@@ -51,7 +51,7 @@ for port in range(low, high + 1):
 print(json.dumps(found))
 """
 NO_PORTS = (1, 0)
-# The port range of an isolated host that tests use.
+# The ports that runs on an isolated host use in these tests.
 PORTS = (2222, 2240)
 
 
@@ -60,7 +60,7 @@ def find_remains(
 ) -> dict[str, list[str]]:
     """Return {host: what remains of the run}, without hosts on which nothing remains.
 
-    Hosts that are off are not asked.
+    Hosts that are switched off are skipped.
     """
     command = ["python3", "-ISc", LOOK, run, job, *map(str, ports)]
     hosts = [str(row["host"]) for row in operator.lab.status() if row["state"] != "off"]
@@ -85,9 +85,10 @@ def assert_nothing_left(
     within_s: float = 10.0,
     ports: tuple[int, int] = PORTS,
 ) -> None:
-    """Check that within `within_s` nothing of the run remains on any host.
+    """Check that after at most `within_s` seconds nothing of the run remains on any host.
 
-    Minders may need a moment to inform their peers.
+    Something may remain for a moment, until the minders (the processes that watch the run on each
+    host) have informed each other.
     """
     seen: list[dict[str, list[str]]] = [{}]
 

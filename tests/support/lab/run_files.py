@@ -47,10 +47,10 @@ def list_alive(operator: Tfdeploy, host: str, *pids: int) -> list[int]:
 
 
 def kill(operator: Tfdeploy, host: str, *pids: int, number: int = 9, check: bool = True) -> None:
-    """Send a signal to the pids.
+    """Send the signal `number` to the pids.
 
-    With `check`, all processes must exist. Use check=False if the death of one process ends
-    another.
+    If `check` is True, all processes must exist. Use check=False if the death of one of them ends
+    another one.
     """
     on_host(
         operator.lab, host, f"kill -{number} {' '.join(map(str, pids))}", root=True, check=check

@@ -1,4 +1,4 @@
-"""Return the messages of a session that the host refuses."""
+"""Check that a host refuses a session, and return the error."""
 
 from __future__ import annotations
 

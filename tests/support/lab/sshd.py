@@ -21,5 +21,7 @@ def sshd_knows(setting: str) -> bool:
 
 
 def without_penalties() -> tuple[str, ...]:
-    """Return lines of sshd_config for tests in which sshd refuses many connections on purpose."""
+    """Return lines of sshd_config that switch off penalties for failed connections. They are for
+    tests in which sshd refuses many connections on purpose.
+    """
     return ("PerSourcePenalties no",) if sshd_knows("PerSourcePenalties no") else ()

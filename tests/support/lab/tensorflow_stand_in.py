@@ -1,4 +1,6 @@
-"""Replace TensorFlow on hosts that do not have it, with a server that only listens."""
+"""Stand in for the module `tensorflow` on hosts without TensorFlow. The server of this module only
+listens.
+"""
 
 from __future__ import annotations
 
