@@ -1,5 +1,6 @@
-"""Define the types of JSON objects in small files and in messages between minders. The records in
-wire.py are not among them. For annotations only.
+"""Define the types of JSON objects in small files and in messages between minders (a minder is the
+process that manages a run on one host). Use them in annotations only. The records in wire.py are
+defined there, not here.
 
 No process of the agent loads this module, because `typing` would add about 4 ms to each start. A
 module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). In a
@@ -60,7 +61,7 @@ class Ending(_Ending, _EndingDetails, total=False):
 
 
 class Death(_Ending, _EndingDetails):
-    """The ending of a task that makes the run fail."""
+    """How a task ended, if this ending makes the run fail."""
 
     task: str
     host: str
@@ -68,7 +69,7 @@ class Death(_Ending, _EndingDetails):
 
 class _FailedStarts(TypedDict):
     count: int
-    quick: int  # how many starts in a row, up to the last one, lived less than restart.QUICK_S
+    quick: int  # how many of the latest starts in a row lived less than restart.QUICK_S
     delay_s: float  # the pause before the next start, in seconds
 
 
@@ -137,8 +138,8 @@ class Word(TypedDict, total=False):
 
 
 class StopOrder(TypedDict):
-    """The file stop.json. With it, the minder gives an order to a supervisor before it sends
-    SIGTERM."""
+    """The file stop.json. It is the minder's order to a supervisor, written just before the minder
+    sends SIGTERM."""
 
     reason: str
     grace_s: float
@@ -292,7 +293,7 @@ class DataRecord(TypedDict):
 
 
 class DataParts(TypedDict):
-    """Which file of a data set with `split` belongs to which part."""
+    """The part to which each file of a data set with `split` belongs."""
 
     count: int  # how many parts there are on all hosts together
     # The part of each row (or NO_PART), in the order of listing.walk. Each row takes two bytes, low

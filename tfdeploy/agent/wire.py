@@ -1,8 +1,8 @@
 """Define the records that the control machine and the hosts exchange as values of verbs and as
 status files. VERSION is the common version of these records.
 
-A record travels as the JSON of its fields. A reader ignores fields that it does not know, so an old
-agent and a new tfdeploy still understand each other, and so do a new agent and an old tfdeploy.
+A record travels as the JSON of its fields. A reader ignores fields that it does not know, so the
+agent and tfdeploy understand each other even if one of them is older.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ class TaskSpec:
     # are put at the beginning of PATH.
     env: Dict[str, PlanWord]
     # The port that the plan gives to the task. The task is up once one of its processes listens
-    # there. None: the task does not listen.
+    # there. None if the task does not listen.
     port: Optional[int] = None
     gpus: List[int] = field(default_factory=list)
     deciding: bool = False
@@ -162,9 +162,9 @@ class TaskSpec:
     # start of the task.
     own_port: Optional[int] = None
     runtime: bool = True  # True if tfdeploy's runtime is put on the PYTHONPATH of the task
-    cwd: str = ""  # the folder inside the code in which the task starts; "": the top folder
-    # Traits of the mode of training, for tfdeploy's runtime. None: the plan is from an older
-    # version, see runtime/task.py.
+    cwd: str = ""  # the folder inside the code in which the task starts; "" means the top folder
+    # Traits of the mode of training, for tfdeploy's runtime. None if an older version made the
+    # plan, see runtime/task.py.
     traits: Optional[List[str]] = None
 
 
@@ -188,11 +188,11 @@ class Peer:
     # True for a server, which never ends by itself. It is ended after all other tasks have ended.
     # If it exits by itself, even with code 0, this is a failure.
     serves: bool = False
-    # What follows if the task dies. "alone": only this task restarts; "gang": the whole gang
-    # restarts; "": the run fails.
+    # What follows if the task dies. If "alone", only this task restarts; if "gang", the whole gang
+    # restarts (the tasks that must restart together); if "", the run fails.
     on_death: str = ""
     gang: bool = False  # True if the task belongs to the gang
-    address: str = ""  # its address for other hosts, with the port; "": it does not listen
+    address: str = ""  # its address for other hosts, with the port; "" if it does not listen
     # True if the port is TaskSpec.own_port. It is not tested by a connection while the task runs.
     own_port: bool = False
 
@@ -242,11 +242,11 @@ class HostPart:
     # What to do about a stall. "report": only report it. "restart": also end the task that causes
     # it, as if it had failed.
     stall_action: str = "report"
-    # How far this host's clock is ahead of the clock of the other hosts, as the launch has measured
-    # it. 0 if the difference is so small that it may be an error of the measurement.
+    # By how many seconds this host's clock is ahead of the clocks of the other hosts, as the launch
+    # has measured it. 0 if the difference may be an error of the measurement.
     ahead_s: float = 0.0
-    # The host whose `keep` folders are copied to all hosts of the gang before the gang restarts.
-    # None: they are not copied.
+    # The host whose `keep` folders are copied to all hosts of the gang before the gang restarts. If
+    # None, no `keep` folders are copied.
     supply_from: Optional[str] = None
     # If a host refuses connections to the mesh's port for this time, it counts as a host without a
     # minder.
@@ -255,15 +255,15 @@ class HostPart:
     restart_wait_s: float = 3600.0
     # if True, a task that fails twice with the same error before its first step does not restart
     same_error_ends: bool = False
-    # texts that are parts of several words of the tasks, see resolve_word
+    # texts that several words of the tasks share, see resolve_word
     texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # True if each step of the training waits for the slowest task
     # How the run's ports on this host are protected from strangers: "none", "peers" or "firewall".
     protect: str = "none"
     # All IP addresses of all hosts of the run. [] if the ports are not protected.
     allowed: List[str] = field(default_factory=list)
-    # The hosts that protect their ports. None in a run of an older version: either all hosts or no
-    # host, as `protect` says.
+    # The hosts that protect their ports. None in a run of an older version, in which `protect` says
+    # whether all hosts or none protect their ports.
     guarded: Optional[List[str]] = None
     # metric -> regular expression with one group, for the output of tasks
     metrics: Dict[str, str] = field(default_factory=dict)
@@ -299,7 +299,7 @@ class TaskStatus:
     health: Optional[str] = None
     health_reason: Optional[str] = None
     health_since: Optional[float] = None
-    round: int = 1  # the round: how often the gang had been started when this attempt started
+    round: int = 1  # how often the gang had been started when this attempt started
     # Why the task has restarted, in words. The process that reads a status sets it.
     began_again: Optional[str] = None
     # How many seconds an ended attempt lived, by the monotonic clock.
@@ -331,7 +331,7 @@ class HostRunState:
     minder_pid: Optional[int] = None
     minder_start_ticks: Optional[int] = None
     boot_id: Optional[str] = None
-    # Files in cwd/ that the program has left when it ended, except those in `keep` folders.
+    # Files that the program left in cwd/ when it ended, except those in `keep` folders.
     left_files: List[str] = field(default_factory=list)
     # The machine's own name. It distinguishes hosts that share a workdir.
     hostname: Optional[str] = None

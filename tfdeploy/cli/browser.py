@@ -49,7 +49,8 @@ def open_secret_url(url: str) -> Iterator[None]:
 
 
 def _find_private_folder() -> str:
-    """Return $XDG_RUNTIME_DIR if only this user can use it, else the folder for temporary files."""
+    """Return $XDG_RUNTIME_DIR if only this user can access it, else the folder for temporary
+    files."""
     folder = os.environ.get("XDG_RUNTIME_DIR", "")
     if os.path.isabs(folder) and os.path.isdir(folder):
         status = os.stat(folder)

@@ -1,4 +1,4 @@
-"""Find the run that a verb is about, and the hosts that the verb asks about the run."""
+"""Find the run to which a verb applies, and the hosts that the verb asks about this run."""
 
 from __future__ import annotations
 
@@ -77,9 +77,9 @@ def _add_run_hosts(plan: Plan, inventory: Inventory) -> Inventory:
 
 
 class ChosenRun(NamedTuple):
-    """The run that a verb is about.
+    """The run to which a verb applies.
 
-    `only_hosts`: the hosts that --limit and --exclude select; None: all.
+    `only_hosts`: the hosts that --limit and --exclude select; None if that is all hosts.
     `exit_code`: the most severe exit code of the hosts whose copy of the plan cannot be used, else
     0. The errors of these hosts have been printed.
     """
@@ -99,8 +99,8 @@ def choose_run(
     """Return the run that the flags name, or the newest run of the job.
 
     `live_first`: True to prefer a live run to a newer run that has ended. `scope`: where to look;
-    None: the files that the flags name. Prints the errors of hosts whose copy of the plan cannot be
-    used.
+    if it is None, the scope is read from the files that the flags name. Prints the errors of hosts
+    whose copy of the plan cannot be used.
     """
     scope = scope or read_lookup_scope(flags, flags.run_prefix)
     plan_errors: dict[str, TfdeployError] = {}

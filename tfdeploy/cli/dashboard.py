@@ -34,7 +34,7 @@ _REPLAYED_KINDS = ("task", "host", "note")
 class LaunchDashboard:
     """The dashboard of a launch, which opens when the launch begins its step `start`.
 
-    `show`: a function that gets the events before that step, and all events after `q` was typed.
+    `show`: a function that shows the events before that step, and all events after `q` was typed.
     """
 
     def __init__(self, flags: CommonFlags, run: str, show: Emit) -> None:
@@ -56,7 +56,7 @@ class LaunchDashboard:
 
     @property
     def has_quit(self) -> bool:
-        """True if `q` was typed. The launch then continues without the dashboard."""
+        """Return True if `q` was typed. The launch then continues without the dashboard."""
         return self.board is not None and self.board.view.quit
 
     def __call__(self, event: Event) -> None:

@@ -47,7 +47,8 @@ def argument(metavar: str, **options: Any) -> Any:
 def add_declared_arguments(
     parser: argparse.ArgumentParser, record: type[Any], last_group: str = ""
 ) -> None:
-    """Add the flags that the fields of `record` declare, those of the group `last_group` last."""
+    """Add the flags that the fields of `record` declare. The flags of the group `last_group` come
+    last."""
     groups: dict[str | None, Any] = {None: parser}
     declared = [each for each in fields(record) if each.metadata]
     for each in sorted(declared, key=lambda each: each.metadata["group"] == last_group):

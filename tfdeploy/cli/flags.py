@@ -133,17 +133,17 @@ class CommonFlags(VerbFlags):
 
     @property
     def selects_hosts(self) -> bool:
-        """True if --limit or --exclude is set."""
+        """Return True if --limit or --exclude is set."""
         return self.limit is not None or self.exclude is not None
 
     @property
     def out(self) -> Terminal:
-        """Return the terminal of standard output. --color decides about its colours."""
+        """Return the terminal of standard output, which shows colours as --color says."""
         return self._terminal_of(sys.stdout)
 
     @property
     def err(self) -> Terminal:
-        """Return the terminal of standard error. --color decides about its colours."""
+        """Return the terminal of standard error, which shows colours as --color says."""
         return self._terminal_of(sys.stderr)
 
     def _terminal_of(self, stream: TextIO) -> Terminal:
@@ -176,7 +176,8 @@ class CommonFlags(VerbFlags):
 class OneRunFlags(CommonFlags):
     """The flags of a verb that is about one run.
 
-    `run_prefix`: the run's id, or a unique prefix of the id. None: the newest run of the job.
+    `run_prefix`: the run's id, or a unique prefix of the id. If it is None, the newest run of the
+    job is meant.
     """
 
     run_prefix: str | None = argument("RUN", nargs="?", help=RUN_HELP)
@@ -242,7 +243,7 @@ def make_flags(
 
 
 def read_common_flags(argv: Sequence[str]) -> CommonFlags:
-    """Return the common flags in `argv`, whatever its verb is.
+    """Return the common flags in `argv`, whatever the verb in it is.
 
     If the common flags are invalid, return their defaults.
     """

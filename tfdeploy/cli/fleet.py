@@ -32,7 +32,8 @@ def begin_dialling(hosts: Iterable[Host]) -> None:
 def open_fleet(flags: CommonFlags, bwlimit: int | None = None) -> Iterator[SshFleet]:
     """Yield a fleet, which is closed at the end of the `with` block.
 
-    `bwlimit`: bytes per second for each host. None: the inventory's `bwlimit` of the host applies.
+    `bwlimit`: bytes per second for each host. If it is None, the host's `bwlimit` in the inventory
+    applies.
     """
     from tfdeploy.transport.fleet import SshFleet
 

@@ -1,8 +1,8 @@
 """Handle Ctrl-C, SIGTERM and SIGHUP while something can be rolled back.
 
-The first signal starts the rollback. The second Ctrl-C or SIGTERM prints what a third one would do.
-The third one ends tfdeploy and leaves the rollback to the hosts. A SIGHUP counts only if it is the
-first signal, because a closed terminal sends SIGHUP several times.
+The first signal starts the rollback. The second Ctrl-C or SIGTERM prints what a third one would
+cause. The third one ends tfdeploy and leaves the rollback to the hosts. A SIGHUP counts only if it
+is the first signal, because a closed terminal sends SIGHUP several times.
 """
 
 from __future__ import annotations

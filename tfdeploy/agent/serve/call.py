@@ -1,10 +1,9 @@
-"""Defines Call, the argument of every verb, and checks the types of the values in it.
-docs/agent-protocol.md describes the verbs.
+"""Defines Call, the argument of every verb, and checks the types of the values in it. A verb is a
+function that the control machine calls on this host; docs/agent-protocol.md describes the verbs.
 
 A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads. The decorators
-`fenced` and `audited` are for such functions. A verb returns a JSON value, or raises VerbError. A
-verb that answers with a stream sends items by `call.item`, and returns when `call.cancelled` is
-set.
+`fenced` and `audited` mark such functions. A verb returns a JSON value, or raises VerbError. A verb
+that answers with a stream sends items by `call.item`, and returns when `call.cancelled` is set.
 """
 
 from __future__ import annotations
@@ -92,8 +91,8 @@ class Call:
         return bool(self.args.get(key))
 
     def rows(self, key: str, *types: type) -> List[Any]:
-        """Return a list. If `types` are given, each row of the list must have values of exactly
-        these types."""
+        """Return the argument `key`, which must be a list. If `types` are given, each row of the
+        list must have values of exactly these types."""
         rows = list(self._typed_argument(key, [], (list, tuple)))
         for row in rows if types else ():
             if not isinstance(row, (list, tuple)) or tuple(map(type, row)) != types:
@@ -112,8 +111,8 @@ class Call:
 
 
 def checked_name(value: object, key: str = "") -> str:
-    """Return the value, which must be a name that is safe in a path. `key`: the argument that has
-    it, for the error message. Raises VerbError bad_name."""
+    """Return the value, which must be a name that is safe in a path. `key`: the name of the
+    argument, for the error message. Raises VerbError bad_name."""
     if not is_name(value):
         what = "%s %.200r is not a name that tfdeploy uses" % (key, value)
         raise VerbError("bad_name", what.lstrip())

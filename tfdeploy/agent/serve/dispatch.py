@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_S = 0.01  # pause before further modules are loaded, so that the answer is sent first
-# A verb, or the part of its name before the dot -> the module of the verb. Only verbs whose module
-# has another name are listed.
+# Maps a verb, or the part of a verb's name before the dot, to the verb's module. A verb whose
+# module has the same name is not listed.
 MODULES = {
     "broadcast": "broadcast.verbs",
     "check": "links.verbs",
@@ -89,7 +89,7 @@ def _with_fence_check(verb: Verb) -> Verb:
 
 def _with_loading(verb: Verb) -> Verb:
     """Return a function that calls `verb`, and then loads the modules of the verbs that the
-    argument `soon` names. This is done after the answer is sent, while the caller asks other
+    argument `soon` names. The loading begins after the answer is sent, while the caller asks other
     hosts."""
 
     def load(verbs: List[object]) -> None:

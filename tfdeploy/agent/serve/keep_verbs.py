@@ -1,5 +1,5 @@
-"""Answers `keep.*`: receives files of another host's keep folders, so that every worker continues
-from the same checkpoint.
+"""Answers `keep.*`: receives files of another host's keep folders (which outlive a job's runs, for
+checkpoints), so that every worker continues from the same checkpoint.
 
 The files arrive in a separate folder and are then moved into `keep` together, the `checkpoint`
 records last. Nothing is deleted: a record that the other host does not have is renamed, so that

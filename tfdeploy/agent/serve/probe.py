@@ -1,8 +1,10 @@
 """Answers `probe`: the facts about this host at one moment, as the fields of model.facts.HostFacts.
 
-A session that holds the job's lock first moves into `keep` what programs of dead runs put in place
-of their links to `keep`. Nothing else is changed. Programs (interpreter, nvidia-smi, rsync) are
-started first and read last, so the probe takes no longer than the slowest of them.
+In the folder of a run, each keep folder is a link into the job's folder `keep`. A program may
+replace such a link by a folder of its own. If its run is dead, and this session holds the job's
+lock, the probe first moves that folder's files into `keep` and restores the link. Nothing else is
+changed. Programs (interpreter, nvidia-smi, rsync) are started first and their output is read last,
+so the probe takes no longer than the slowest of them.
 """
 
 from __future__ import annotations
@@ -193,8 +195,8 @@ def _machine_facts(workdir: str) -> Answer:
 
 
 def _protect_facts(firewall: str) -> Answer:
-    """For each level of `protect`, return what prevents it on this host; "" means that nothing
-    does."""
+    """For each level of the setting `protect`, return why this host cannot provide it; "" means
+    that it can."""
     from tfdeploy.agent.host.network import steering
 
     return {

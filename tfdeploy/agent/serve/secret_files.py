@@ -19,7 +19,7 @@ from tfdeploy.agent.run.find import host_folders, list_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-MOST_PATHS = 1000  # limit for each job, once for its code and once for its data
+MOST_PATHS = 1000  # limit for the code of each job, and again for its data
 
 
 class SecretPaths:

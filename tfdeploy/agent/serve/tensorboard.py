@@ -101,8 +101,8 @@ def _find_tensorboard_python(wanted: str) -> str:
 
 
 class _Board:
-    """One TensorBoard process, which the program `bound` runs (bound.py). TensorBoard lives while
-    this process holds the standard input of `bound` open."""
+    """One TensorBoard process, which the program `bound` runs (bound.py). TensorBoard lives as long
+    as this serve process holds the standard input of `bound` open."""
 
     def __init__(self, python: str, logdir: str, folder: str) -> None:
         self._output = b""

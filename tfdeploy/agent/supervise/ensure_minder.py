@@ -1,5 +1,5 @@
-"""Keep a minder alive until the run has ended on this host. Each supervisor does this besides its
-main task."""
+"""Keep a minder (the process that manages the run on this host) alive until the run has ended here.
+Each supervisor does this besides its main task."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class FolderWatch:
     def __init__(self, folder: str) -> None:
         """`folder`: the folder of the task on this host."""
         self._folder = folder
-        # When the folder was first found missing; None: it exists.
+        # When the folder was first found missing; None while it exists.
         self._missing_since: Optional[float] = None
 
     def is_gone(self, now: float) -> bool:
@@ -73,9 +73,10 @@ class MinderWatch:
             processes.become_subreaper()
 
     def ensure_until_end(self) -> None:
-        """Called when this supervisor ends. If it is the last supervisor on this host, a child
-        process keeps a minder alive, because only a minder can end the run. The child process does
-        this until the run has ended on this host or another supervisor lives."""
+        """Make sure that a minder stays alive after this supervisor has ended. If this is the last
+        supervisor on this host, start a child process that keeps a minder alive, because only a
+        minder can end the run. The child process does this until the run has ended on this host or
+        another supervisor lives."""
         self.ensure()
         if not self._is_last() or os.fork() > 0:
             return
@@ -91,13 +92,13 @@ class MinderWatch:
         return not any(map(is_locked, self._locks)) and not self._is_over()
 
     def _is_over(self) -> bool:
-        """True if the run has ended on this host or its folder was removed."""
+        """Return True if the run has ended on this host or its folder was removed."""
         return self._launch != _launch(self._paths) or self._paths.state().phase == "ended"
 
 
 def _launch(paths: RunPaths) -> Optional[Tuple[int, int]]:
-    """Return a value that differs between this run and a later run with the same name, because each
-    launch writes the file part.json anew. Return None if the file does not exist."""
+    """Return the identity of the file part.json, or None if the file does not exist. Each launch
+    writes a new file, so the identity tells this run from a later run with the same name."""
     try:
         part_stat = os.stat(paths.file(layout.PART))
     except OSError:

@@ -1,10 +1,11 @@
-"""The supervisor is the parent process of one task. It starts the program, copies the output of the
-program from two pipes into the log, reaps it, and writes the status of the task. It is small and
-does not load TLS.
+"""Run one attempt of a task as its supervisor, the parent process of the task. The supervisor
+starts the program, copies its output from two pipes into the log, reaps the program, and writes the
+status of the task. The supervisor is small and does not load TLS.
 
-The supervisor lives longer than the SSH session and perhaps the minder; if no minder is alive, it
-starts one. It decides nothing about the run. On SIGTERM it ends the task, with the grace time in
-stop.json. It exits only after all processes of the task have ended.
+The supervisor lives longer than the SSH session, and perhaps longer than the minder (the process
+that manages the run on this host). If no minder is alive, the supervisor starts one. It decides
+nothing about the run. On SIGTERM it ends the task, with the grace time in stop.json. It exits only
+after all processes of the task have ended.
 """
 
 from __future__ import annotations
@@ -81,7 +82,7 @@ class Supervisor:
         self.term_received = False
         self.folder_watch = FolderWatch(self.folder)
         self.stopping = False  # True if SIGTERM arrived before the program had ended
-        # The reason of a failure that the exit code does not show.
+        # Why the attempt failed, if its exit code does not show a failure.
         self.failure: Optional[str] = None
         self.kill_at: Optional[float] = None
         self.next_check = self.next_flush = self.next_minder = self.next_count = self.born
@@ -260,7 +261,7 @@ class Supervisor:
     # --- the end of the attempt
 
     def _have_all_ended(self) -> bool:
-        """True if the program and all other processes of the task have ended."""
+        """Return True if the program and all other processes of the task have ended."""
         now = time.monotonic()
         if not self.main_ended or now < self.next_count:
             return False
@@ -347,8 +348,8 @@ class Supervisor:
 
 
 def _make_mask(secrets: Dict[str, str]) -> "Optional[SecretMask]":
-    """Return an object that masks secrets in the output of the program. Return None if the task has
-    no secrets. The module for this is imported only if it is needed."""
+    """Return an object that masks secrets in the output of the program, or None if the task has no
+    secrets. The module that masks is imported only if it is needed."""
     if not secrets:
         return None
     from tfdeploy.agent.log.redact import SecretMask
@@ -359,11 +360,12 @@ def _make_mask(secrets: Dict[str, str]) -> "Optional[SecretMask]":
 def _inherit_sockets(
     part: wire.HostPart, port: Optional[int]
 ) -> Tuple[Dict[str, Any], Optional[int]]:
-    """Return two things: the arguments of Popen by which a minder inherits the sockets of guarded
-    ports, and the socket that keeps `port` closed to strangers (None if there is none).
+    """Return two values. The first is the arguments of Popen by which a minder inherits the sockets
+    of guarded ports. The second is the socket that keeps `port` closed to strangers, or None if
+    there is no such socket.
 
-    The program of the task inherits this socket too, so that the port stays closed even after `kill
-    -9` of all processes of the agent.
+    The program of the task inherits the second socket too, so that the port stays closed even after
+    `kill -9` of all processes of the agent.
     """
     if part.protect == "none":
         return {}, None

@@ -16,8 +16,8 @@ from tfdeploy.cli.flags import common_parser
 from tfdeploy.config.file_schemas import FILE_SCHEMAS
 from tfdeploy.model.output.printed import PRINTED
 
-# {name of a value in the help: what completes it}. The shell replaces a word that begins with `@`.
-# `@list`: the value may be a list with commas.
+# {name of a value in the help: the words that complete it}. The shell replaces a word that begins
+# with `@`, except `@list`, which says that the value may be a list with commas.
 _VALUES = {
     "DIR": "@folders",
     "FILE": "@files",
@@ -43,7 +43,7 @@ class Row(NamedTuple):
     """A word of a command line.
 
     `name`: a flag or a verb; "" for an argument.
-    `values`: what completes its value, separated by spaces; None if it has no value.
+    `values`: the words that complete the flag's value, separated by spaces; None if it has none.
     """
 
     name: str
@@ -76,7 +76,7 @@ def read_rows(
 ) -> Iterator[tuple[str, list[Row]]]:
     """Yield (command, its rows) for the parser and those of its verbs.
 
-    `command`: the verbs before the row, such as "lab up".
+    `command`: the verbs that come before the rows on the command line, such as "lab up".
     """
     rows: list[Row] = []
     formatter = parser._get_formatter()

@@ -38,8 +38,8 @@ POLL_S = 0.05
 _ROOT = re.compile(r"[0-9a-f]{64}\Z")
 # This session's memberships, by the id of the broadcast.
 _members: Dict[str, Member] = {}
-# What this session may lend, by the id of the broadcast: the list of files, and the folder that
-# holds them.
+# The files that this session can send as a source, by the id of the broadcast: their listing, and
+# the folder that holds them.
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 

@@ -1,5 +1,5 @@
 """Lists the items that may be removed from a workdir, such as runs and releases, with their paths.
-A reason says why an item is kept. Reads only.
+If an item must be kept, its `kept_because` says why. This module removes nothing.
 
 A list may soon be outdated. Therefore the caller asks again about each item just before it removes
 that item.
@@ -55,10 +55,10 @@ _WORKDIR_FOLDERS = {
 
 
 class Item(NamedTuple):
-    """One item that may be removed. `name`: the item's name. For a secret file, and for what an
-    interrupted operation left ("half"), this is the path below the job's folder or the workdir.
-    `path`: the item's folder or file. `ended`: when the run ended, in UTC seconds. `kept_because`:
-    why the item cannot be removed, or "". `size`: bytes on disk."""
+    """One item that may be removed. `name`: the item's name. For a secret file, or for a leftover
+    of an interrupted operation (kind "half"), this is the path below the job's folder or the
+    workdir. `path`: the item's folder or file. `ended`: when the run ended, in UTC seconds.
+    `kept_because`: why the item cannot be removed, or "". `size`: bytes on disk."""
 
     kind: str
     job: str
@@ -71,10 +71,10 @@ class Item(NamedTuple):
 
 
 class Scope:
-    """The part of a workdir that one call covers. `job`: this job; "" means what belongs to no job.
-    `jobs`: if given, only environments that no other job has used. `kept_data`: if given, the data
-    sets that are not in it; if None, no data sets. `secret_paths`: paths of secret files in the
-    code."""
+    """The part of a workdir that one call covers. `job`: the job whose items are covered; "" means
+    the items that belong to no job. `jobs`: if given, an environment that any other job has used is
+    not covered. `kept_data`: the data sets to keep; all others are covered. If `kept_data` is None,
+    no data sets are covered. `secret_paths`: paths of secret files in the code."""
 
     def __init__(
         self,
@@ -98,7 +98,7 @@ class Scope:
         return layout.job_dir(self.workdir, self.job)
 
     def busy_reason(self) -> str:
-        """Return a text if another session works on the job, else ""."""
+        """Return a text that says that another session works on the job, or "" if none does."""
         return busy_reason(self.workdir, self.job, self.own_lock) if self.job else ""
 
 
@@ -120,9 +120,9 @@ def list_jobs(workdir: str) -> List[str]:
 
 
 def busy_reason(workdir: str, job: str, own_lock: str = "") -> str:
-    """Return a text if another session works on the job, on this host or on one that shares the
-    workdir, else "". While another session works on the job, only runs may be removed. `own_lock`:
-    the lock file of this session."""
+    """Return a text that says that another session works on the job, or "" if none does. That
+    session may be on this host or on one that shares the workdir. While it works, only runs may be
+    removed. `own_lock`: the lock file of this session."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
     return _BUSY % job if any(path != own_lock and is_locked(path) for path in files) else ""
@@ -198,9 +198,9 @@ def _list_data_sets(scope: Scope) -> Iterator[Item]:
 
 
 def _list_partials(scope: Scope) -> Iterator[Item]:
-    """Yield what interrupted operations left in the job's folders and in the folders of its ended
-    runs. Without a job, yield what interrupted removals left in the workdir and among the
-    environments."""
+    """Yield the leftovers of interrupted operations in the job's folders and in the folders of its
+    ended runs. If the scope has no job, yield the leftovers of interrupted removals in the workdir
+    and among the environments."""
     if not scope.job:
         for folder, name_prefix in (
             (scope.workdir, ""),
@@ -315,8 +315,8 @@ def existing_paths(item: Item) -> List[str]:
 
 
 def add_size(item: Item) -> Item:
-    """Return the item with its size. If the item has files of another user, or of another file
-    system, it is marked as kept."""
+    """Return the item with its size. If some of its files belong to another user, or are on another
+    file system, the item is marked as kept."""
     if item.kept_because:
         return item
     try:

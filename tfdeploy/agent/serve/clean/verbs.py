@@ -7,8 +7,8 @@ session works on the job.
 
 `clean.everything` refuses while a run is alive or a session works on a job. It first moves
 everything to one hidden folder. It removes each lock file last, when it releases that lock. The
-agent's folder is removed while this process runs from it, so all modules that this process still
-needs are imported before.
+agent's folder is removed while this process runs from it, so all modules that this process will
+still need are imported first.
 """
 
 from __future__ import annotations
@@ -258,9 +258,8 @@ def _any_busy_reason(workdir: str) -> str:
 
 
 def _delete(item: Item, hidden_paths: List[Optional[str]]) -> Item:
-    """Delete the paths in `hidden_paths`, to which the item's paths were renamed. None in
-    `hidden_paths` means that another host that shares the workdir has removed that path first, and
-    reports its removal."""
+    """Delete the paths in `hidden_paths`, to which the item's paths were renamed. A path is None if
+    another host that shares the workdir has removed it first; that host reports its removal."""
     present = [path for path in hidden_paths if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)

@@ -3,7 +3,7 @@ Finds which files a host has and to which part each file belongs, and makes a fo
 that a task on this host reads.
 
 If the data set's folder on this host has only the files of one part, the part's folder is a link to
-it. Otherwise each part gets a folder with hard links to its files.
+the data set's folder. Otherwise each part gets a folder with hard links to its files.
 """
 
 from __future__ import annotations
@@ -115,8 +115,8 @@ def _link_part(
 
 def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":
     """Return (the listing of the folder, the number of the part of each row, how many parts there
-    are). The numbers are empty if the data set has no parts, or if they belong to another state of
-    the data set."""
+    are). The array of numbers is empty if the data set has no parts, or if the recorded numbers
+    belong to another state of the data set."""
     rows = walk_folder(folder) if os.path.isdir(folder) else Listing()
     record, numbers = data_record.read_record(folder), array("H")
     parts = record["parts"] if record is not None else None

@@ -24,8 +24,8 @@ NEXT = "next"
 
 
 def side_path(folder: str, suffix: str) -> str:
-    """Return the path `.NAME.WHAT` beside the folder of the data set NAME, for a file or folder
-    that tfdeploy needs for this data set. Names of data sets never begin with a dot."""
+    """Return the path `.NAME.SUFFIX` beside the folder of the data set NAME. tfdeploy keeps a file
+    or folder of its own there. Names of data sets never begin with a dot."""
     return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), suffix))
 
 
@@ -66,8 +66,8 @@ def install_next_versions(workdir: str, job: str) -> None:
 
 def find_live_run(workdir: str, job: str, name: str) -> Optional[Tuple[str, ShownPlan]]:
     """Return (name, plan) of a live run that reads the data set, or None if there is none. Runs of
-    other hosts that share the workdir count too. Therefore locks show whether a run is alive, and
-    not this host's boot id."""
+    other hosts that share the workdir count too. Therefore a run's locks decide whether it is
+    alive, and not this host's boot id."""
     for run in run_names(workdir, job):
         plan = shown_plan.read_plan(workdir, job, run)
         if plan["data"] is not None and name not in plan["data"]:

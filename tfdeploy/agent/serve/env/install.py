@@ -248,9 +248,9 @@ class _Runner:
             raise self._failed(argv, code)
 
     def _follow(self, process: "subprocess.Popen[bytes]") -> None:
-        """Send the program's lines to the caller until the program itself has ended. The end of its
-        output does not count, because a process that it left behind may hold the output open for
-        ever. Raises VerbError cancelled."""
+        """Send the program's lines to the caller until the program itself has ended. Do not wait
+        for the end of its output, because a process that the program left behind may hold the
+        output open for ever. Raises VerbError cancelled."""
         assert process.stdout is not None
         incomplete_line = b""
         while True:

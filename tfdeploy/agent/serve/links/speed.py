@@ -1,8 +1,8 @@
 """Measures the round-trip time and the throughput between two hosts. Both ends of a measurement are
 in this module.
 
-The host that measures sends single letters. P: the other host returns one byte. S: the measuring
-host then sends data. R: the measuring host then receives data.
+The measuring host sends commands of one letter. After P, the other host returns one byte. After S,
+the measuring host sends data. After R, it receives data.
 """
 
 from __future__ import annotations

@@ -71,9 +71,9 @@ class Staging:
         """Make the folders, hard links and symbolic links of the release. Removes what is not in
         the manifest, except partially received files.
 
-        If a missing file's path has a file that an older release shares, that file is removed,
-        because rsync would set its mode. Returns the plan. In this plan, a file counts as missing
-        if the file to which it should be linked is gone.
+        If the path of a missing file holds a hard link that an older release shares, that link is
+        removed, because rsync would otherwise change the mode of the shared file. Returns the plan.
+        In this plan, a file counts as missing if the file to which it should be linked is gone.
         """
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
@@ -95,8 +95,8 @@ class Staging:
         )
 
     def stamped(self, plan: StagingPlan) -> List[Entry]:
-        """After `fill`, return the entries with the times of their files. Sets the modes of files
-        from an earlier sync."""
+        """Return the entries with the times of their files. Call this after `fill`. Sets the modes
+        of files from an earlier sync."""
         missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
             lender = plan.lenders.get(entry.path)

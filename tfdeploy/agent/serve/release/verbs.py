@@ -114,9 +114,9 @@ def commit_release(call: Call) -> Answer:
 
 
 def _adopt_old_staging(folder: str) -> None:
-    """If this host left a staging folder of another release, rename it to `folder`, and remove
-    further ones. Files that are equal in both releases need not be sent again. The caller holds the
-    job's lock."""
+    """If this host left a staging folder of another release, rename it to `folder`, and remove any
+    other old staging folders. Files that are equal in both releases need not be sent again. The
+    caller holds the job's lock."""
     parent, own_name = os.path.split(folder)
     host_prefix = own_name.rpartition("-")[0]
     for name in os.listdir(parent):

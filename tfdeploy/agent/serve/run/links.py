@@ -1,9 +1,10 @@
 """Answers run.links: whether this host reaches the other hosts of a prepared run at the run's
 ports.
 
-On each host, the run's minder process has held these ports since run.prepare. It listens at the
-port for other minders (the mesh), but not at a task's port. Therefore a refused connection to a
-task's port is a good answer. This check finds a firewall or a wrong route before any task starts.
+On each host, the run's minder (the process that manages the run on that host) has held these ports
+since run.prepare. It listens at the port for other minders (the mesh), but not at a task's port.
+Therefore a refused connection to a task's port is a good answer: it shows that the host can be
+reached. This check finds a firewall or a wrong route before any task starts.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ def check_links(call: Call) -> Answer:
     reached = [port for port in minder_ports if port.host not in unreached]
     peers = _identify_all(reached, paths, part)
     shut += [port.shut(peers[port.host].wrong) for port in reached if peers[port.host].wrong]
-    # Ports of tasks are tried last, because the other hosts now know the addresses of this host,
-    # and admit these addresses at the ports of their tasks.
+    # Ports of tasks are tried last. By then the other hosts know the addresses of this host, and
+    # admit them at the ports of their tasks.
     guarded = reach.guarded_addresses(part)
     shut += [_add_reason(port, peers) for port in _shut_ports(task_ports, guarded)]
     return {"asked": hosts, "shut": shut}
@@ -118,7 +119,7 @@ def _ports_to_try(part: wire.HostPart, hosts: List[str]) -> List[_Port]:
 
 
 def _shut_ports(ports: List[_Port], guarded: Collection[str] = ()) -> List[Answer]:
-    """Return the ports that are shut at both of two attempts. One attempt is not enough, because
+    """Return the ports that are shut at two attempts in a row. One attempt is not enough, because
     the first packet on a route may be lost."""
     results: Dict[str, str] = {}
     for _ in range(2):

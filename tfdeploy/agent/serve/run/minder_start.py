@@ -1,4 +1,5 @@
-"""Starts the minder of a run on this host, and waits until the minder holds the run's ports."""
+"""Starts the minder of a run (the process that manages the run on this host), and waits until the
+minder holds the run's ports."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Answers run.prepare: makes a run's folder on this host and starts the run's minder, which holds
-the run's ports from then on.
+"""Answers run.prepare: makes a run's folder on this host and starts the run's minder (the process
+that manages the run on this host), which holds the run's ports from then on.
 
 No task starts yet. A prepare that fails leaves nothing behind.
 """
@@ -138,8 +138,8 @@ def clear_away(paths: RunPaths) -> None:
 
 
 def _clear_other_hosts(paths: RunPaths, part: wire.HostPart) -> None:
-    """Remove the folders of other hosts that share the workdir, if they are of an earlier run of
-    this name that was rolled back."""
+    """Remove the folders that other hosts made in a shared workdir for an earlier run of this name,
+    if that run was rolled back."""
     for other in host_folders(paths.workdir, paths.job, paths.run):
         if other.host != paths.host:
             _clear_other_host(other, part.plan_digest)
@@ -189,7 +189,7 @@ def _refuse_strays(paths: RunPaths) -> None:
     ]
     for pid in sorted(task_processes.find_strays(paths.workdir, paths.job)[0]):
         run = processes.read_environment(pid).get(wire.MARKER)
-        if run is not None and run not in whole:  # None: the process has ended
+        if run is not None and run not in whole:  # `run` is None if the process has ended
             what = "process %d on this host is of run %s of job %s, whose folder was removed or damaged"
             details = {"run": run, "pid": pid}
             what %= (pid, run, paths.job)

@@ -1,5 +1,5 @@
-"""Checks before any task starts whether the program of a command exists, on PATH or among the files
-of the run.
+"""Checks, before any task starts, that the program of a task's command exists on PATH or among the
+files of the run.
 
 Pure, except that it looks at files. Problems that cannot be seen in the command appear only when
 the task starts.

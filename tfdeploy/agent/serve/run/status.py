@@ -24,7 +24,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 OVER = ("ended", "lost")
-# Limit of ended tasks and left files of all past runs in one answer: about 4 MiB.
+# One answer lists at most this many ended tasks and leftover files, of all past runs together. This
+# is about 4 MiB.
 MOST_ENDINGS = 20_000
 NOBODY = "nobody minds it: its minder and its supervisor died"
 

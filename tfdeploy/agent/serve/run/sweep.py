@@ -23,8 +23,8 @@ def sweep_runs(workdir: str, host: str) -> None:
     """Clean up all unfinished launches of this machine. `host`: this machine's name in the
     session's inventory, or "".
 
-    A run that cannot be cleaned up, because it is not ours or is damaged, stays and is reported on
-    standard error.
+    A run that cannot be cleaned up, because its folder belongs to another user or is damaged, stays
+    and is reported on standard error.
     """
     for paths in in_doubt.list_in_doubt(workdir, host):
         try:

@@ -69,7 +69,7 @@ def start_run(call: Call) -> Answer:
     ):
         return {}  # the run was started, and has already ended by itself
     refuse_ended(paths)
-    # A repeated run.start makes the minder's wait for the commit begin again.
+    # A repeated run.start restarts the time for which the minder waits for the commit.
     if paths.word("start") is None or _phase(paths) == "started":
         paths.leave_word("start", time=time.time())
     _wait_for(paths, lambda: _phase(paths) in STARTED and _all_supervised(paths))
@@ -102,7 +102,8 @@ def renew_launch(call: Call) -> Answer:
 
 
 def _is_of_named_plan(call: Call, paths: RunPaths) -> bool:
-    """Return whether the plan that the call names, if it names one, has prepared the run."""
+    """Return whether the run was prepared from the plan whose digest the call names. If the call
+    names none, return True."""
     digest = paths.part().plan_digest
     return call.text("plan_digest", digest) == digest
 

@@ -69,8 +69,8 @@ class AttemptEnds:
 def _send_changes(
     call: Call, paths: RunPaths, tasks: List[str], sent: Dict[str, Answer], ends: AttemptEnds
 ) -> bool:
-    """Send an item for each change. `sent`: what was sent last for each task,
-    and of the samples and the host's state. Return True if no further changes will come."""
+    """Send an item for each change. `sent`: the last item that was sent for each task, for the
+    samples and for the host's state. Return True if no further changes will come."""
     # The end is checked before the states are read, so that the states read include the end.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
