@@ -1,8 +1,10 @@
-"""Run TensorBoard on the host of the run's deciding task (`tfdeploy tensorboard`).
+"""Run TensorBoard on a host of the run (`tfdeploy tensorboard`).
 
-TensorBoard reads the run's working directory with its keep folders. This machine reaches it through
-a tunnel. Other users of the host and of this machine get 404, because they do not know the path of
-its URL. TensorBoard ends when this process ends, even if this process is killed.
+By default, it is the host of the deciding task: the task that decides whether the run has succeeded
+(usually the chief). TensorBoard reads the run's working directory, including its `keep` folders
+(checkpoints). This machine reaches TensorBoard through a tunnel. Other users of the host and of
+this machine get error 404, because they do not know the path in its URL. TensorBoard ends when this
+process ends, even if this process is killed.
 """
 
 from __future__ import annotations
@@ -25,7 +27,7 @@ USUAL_PORT = 6006  # the default port of TensorBoard
 
 @dataclass(frozen=True)
 class TensorBoard:
-    """A TensorBoard that is up. `url` is its address on this machine."""
+    """A running TensorBoard. `url` is its address on this machine."""
 
     host: str
     url: str
@@ -50,12 +52,12 @@ def tensorboard(
 ) -> Iterator[TensorBoard]:
     """Run TensorBoard while the context is open.
 
-    `host` chooses another host of the run. `port` is the port on this machine (None: 6006, or any
-    free one). Raises UsageError, Refused (not installed, no port here), HostFailed,
-    HostUnreachable.
+    `host` chooses another host of the run. `port` is the port on this machine. If `port` is None,
+    6006 is used, or any free port if 6006 is taken. Raises Refused if TensorBoard is not installed
+    or this machine has no such port free, and UsageError, HostFailed and HostUnreachable.
     """
     session = session_of(fleet, _choose_host(plan, host))
-    # If `python` is "", the host reads the path from its own plan.
+    # If `python` is "", the host reads the interpreter's path from its own part of the plan.
     python = plan.host(session.host.name).python
     stream = session.agent().stream(TENSORBOARD, {**plan.run_args, "python": python})
     try:
@@ -72,7 +74,11 @@ def tensorboard(
 
 
 def _choose_host(plan: Plan, requested: str | None) -> Host:
-    """Return the wanted host, else the host of the deciding task, else the first host."""
+    """Return the requested host.
+
+    If `requested` is None, return the host of the deciding task, or the first host if there is no
+    such task.
+    """
     name = requested or deciding_host(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)
     if chosen is None:

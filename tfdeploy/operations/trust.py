@@ -1,6 +1,7 @@
-"""Scan the host keys of machines, and record those that the user confirms (`tfdeploy trust`).
+"""Scan the host keys of machines, and record the keys that the user confirms (`tfdeploy trust`).
 
-A changed key is only reported. `replace_key` replaces the key of one machine that the user names.
+A key that has changed is only reported. `replace_key` replaces the key of one machine that the user
+has named.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ Outcome = HostKey | TfdeployError
 class ScanResult:
     """The host key of one machine, or the error of the scan."""
 
-    host: str  # the name in the inventory; for a jump host, its host name
+    host: str  # the host's name in the inventory, or the host name of a jump host
     outcome: Outcome
 
     @property
@@ -39,11 +40,11 @@ class ScanResult:
 def scan(
     hosts: Hosts, parallel: int = PARALLEL, on_notice: OnNotice = no_notice
 ) -> list[ScanResult]:
-    """Return the host keys of the jump hosts, then of all hosts in order.
+    """Return the host keys of all jump hosts, then those of `hosts` in order.
 
     Each machine is scanned only once, because sshd penalises connections without a login. A machine
-    behind a jump host is scanned only if the key of the jump host is known. If it is not, record
-    that key and scan again.
+    behind a jump host is scanned only if known_hosts already contains the jump host's key. If it
+    does not, record that key and then scan again.
     """
     hops: dict[Target, str] = {}
     destinations: list[tuple[str, Target | TfdeployError]] = []
@@ -68,7 +69,10 @@ def scan(
 def _scan_by_distance(
     machines: dict[Target, tuple[str, Target]], parallel: int, connector: Connector
 ) -> dict[Target, Outcome]:
-    """Scan the machines that are reached directly, then those one jump behind them, and so on."""
+    """Scan the machines that need no jump host first, then those behind one jump host, and so on.
+
+    Return {machine: its host key, or the error of the scan}.
+    """
     scans: dict[Target, Outcome] = {}
 
     def scan_machine(machine: Target) -> Outcome:
@@ -93,9 +97,9 @@ def _scan_by_distance(
 
 
 def _for_host(scans: dict[Target, Outcome], name: str, target: Target | TfdeployError) -> Outcome:
-    """Return the outcome of scanning the host's machine, with the host's own name and target.
+    """Return the scan of the host's machine, with the name and target of this host filled in.
 
-    Several hosts of the inventory may be one machine.
+    This is needed because several hosts of the inventory may be the same machine.
     """
     if isinstance(target, TfdeployError):
         return target
@@ -108,7 +112,7 @@ def _for_host(scans: dict[Target, Outcome], name: str, target: Target | Tfdeploy
 
 
 def _scan_key(target: Target) -> Target:
-    """Return the target without the fields that are only used for a login."""
+    """Return the target without the fields that matter only for a login."""
     return replace(
         target,
         user="",
@@ -126,7 +130,10 @@ def _count_jumps(target: Target) -> int:
 
 
 def find_machine(hosts: Hosts, name: str, on_notice: OnNotice = no_notice) -> ScanResult | None:
-    """Scan the host, or else the jump host, of that name. Return None if there is neither."""
+    """Scan the host of this name, or else the jump host of this name.
+
+    Returns None if neither exists.
+    """
     target = _find_target(hosts, name)
     if target is None:
         return None
@@ -143,7 +150,10 @@ def _find_target(hosts: Hosts, name: str) -> Target | None:
 
 
 def record_new_keys(results: Iterable[ScanResult]) -> list[ScanResult]:
-    """Record each new key of `results` once, and return the recorded results. Raises HostFailed."""
+    """Record each new key in `results` once, and return the results whose keys were recorded.
+
+    Raises HostFailed.
+    """
     recorded: dict[tuple[str, str, bytes], ScanResult] = {}
     for result in results:
         key = result.outcome
@@ -168,7 +178,10 @@ def replace_key(result: ScanResult) -> None:
 
 
 def _known_hosts_file(result: ScanResult, key: HostKey) -> str:
-    """Return the file to record the key in. Raises HostFailed if the user has none."""
+    """Return the known_hosts file in which to record the key.
+
+    Raises HostFailed if the user has no such file.
+    """
     if not key.files:
         raise HostFailed(
             "there is no known_hosts file of yours to record it in",
@@ -188,7 +201,7 @@ def _scan_target(name: str, target: Target, connector: Connector) -> Outcome:
 def read_fingerprints(text: str) -> dict[str, str]:
     """Return {host: fingerprint} from the text of `--fingerprints FILE`.
 
-    A line is `HOST SHA256:...`, or HOST and then what `ssh-keygen -lf` prints.
+    A line is `HOST SHA256:...`, or HOST followed by a line of the output of `ssh-keygen -lf`.
     """
     fingerprints: dict[str, str] = {}
     for line in text.splitlines():

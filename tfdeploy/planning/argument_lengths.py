@@ -1,6 +1,6 @@
-"""Checks that no argument and no environment variable is longer than Linux allows.
+"""Checks that no argument and no environment variable of a task is longer than Linux allows.
 
-Linux does not start a program with a longer one.
+Linux refuses to start a program that has a longer argument or variable.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import TaskPlan
 
-# Linux's MAX_ARG_STRLEN (32 pages), without the NUL that ends each word.
+# MAX_ARG_STRLEN of Linux (32 pages), less one byte for the NUL at the end of each word.
 MOST_BYTES = (128 << 10) - 1
 # The runtime copies TF_CONFIG to a variable whose name has this prefix, so the copy is longer.
 _RENAMED_BYTES = len("TFDEPLOY_TASK_")
@@ -19,10 +19,10 @@ _SHOWN_CHARS = 40
 
 
 def check_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
-    """Yield each task after a check of its arguments and variables.
+    """Check the arguments and variables of each task, and yield the task.
 
-    Raises Refused if one of them is too long. The tasks are not put into a list, because each of
-    thousands of tasks contains the addresses of the whole cluster.
+    Raises Refused if one of them is too long. The tasks are yielded and not put into a list,
+    because there may be thousands, and each contains the addresses of the whole cluster.
     """
     for task in tasks:
         for number, word in enumerate(task.argv, 1):

@@ -14,9 +14,9 @@ from tfdeploy.transport.protocols import Errors, Fleet
 def newest_attempts(
     fleet: Fleet, plan: Plan, tasks: Collection[str], lost: Errors
 ) -> dict[str, int]:
-    """Return the number of each task's newest attempt. The first attempt has number 1.
+    """Return {task: the number of its newest attempt}. The first attempt has number 1.
 
-    Adds hosts without an answer to `lost`, and leaves out their tasks.
+    Adds the errors of hosts that do not answer to `lost`, and leaves out the tasks of these hosts.
     """
     owners = {task.task: task.host for task in plan.tasks if task.task in tasks}
     answers, silent = split_outcomes(call_all(fleet, plan, RUN_STATUS, only=set(owners.values())))

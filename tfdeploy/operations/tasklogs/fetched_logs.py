@@ -1,6 +1,6 @@
 """Read logs that `tfdeploy fetch` has stored on this machine.
 
-They are read if a host does not answer, or no longer has the run.
+They replace the logs of a host that does not answer or no longer has the run.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ _BLOCK_BYTES = 256 << 10
 
 @dataclass
 class FetchedLogs:
-    """The fetched logs of one run in `folder`, as fetch_logs stores them.
+    """The logs of one run that fetch_logs has stored in `folder`.
 
-    `used` receives {host whose fetched logs are read: the error of that host}.
+    `used` receives {host whose fetched logs are read: the error of this host}.
     """
 
     folder: Path
     used: Errors = field(default_factory=dict)
 
     def read_instead(self, task: str, host: str, error: TfdeployError) -> Iterator[Batch] | None:
-        """Return the fetched lines of a task whose host gave `error` instead of its log.
+        """Return the fetched lines of a task whose host returned `error` instead of the log.
 
         Returns None if nothing was fetched. Also returns None if the host answers and knows the
         run, because then the error has another cause.
@@ -53,8 +53,8 @@ class FetchedLogs:
         for base, name in files:
             path = self.folder / name
             with path.open("rb") as log:
-                # Bytes without a time get the time of the file, because an older tfdeploy fetched
-                # no times.
+                # Bytes whose time is not known get the time of the file, because older versions of
+                # tfdeploy fetched no times.
                 written = path.stat().st_mtime
                 offset = base
                 while block := log.read(_BLOCK_BYTES):
@@ -72,12 +72,13 @@ class _Times:
     def __init__(self, path: Path) -> None:
         self._records = read_records(path)
         self._next = next(self._records, None)
-        self._previous: Record | None = None  # the last record before the bytes that are read next
+        self._previous: Record | None = None  # the last record that begins before the next bytes
 
     def records_between(self, start: int, end: int, default_time: float) -> list[Record]:
-        """Return the records of the bytes from `start` to `end`, with offsets relative to `start`.
+        """Return the time records for the bytes from `start` to `end` of the log.
 
-        `default_time` is the time of bytes without a record.
+        The offsets in the result are relative to `start`. Bytes for which no record exists get the
+        time `default_time`.
         """
         records: list[Record] = [(0, *(self._previous or (0, default_time, 0, 1))[1:])]
         while self._next is not None and self._next[0] < end:

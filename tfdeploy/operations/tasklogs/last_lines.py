@@ -27,8 +27,8 @@ def last_lines(
 ) -> list[str]:
     """Return the last `count` lines of the task, each cut to LINE_CHARS characters.
 
-    The lines are decoded but not sanitised. A host in `lost` is not asked. Returns [] if the host
-    does not answer and `fetched` has no log of the task.
+    The lines are decoded, but control characters are not removed. If the task's host is in `lost`,
+    it is not asked. Returns [] if the host does not answer and `fetched` has no log of the task.
     """
     query = LogQuery(tasks=(task,), last=count, within_s=PIECE_S)
     lines = stored_lines(fleet, plan, query, dict(lost), None, fetched)

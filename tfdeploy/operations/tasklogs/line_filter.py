@@ -1,9 +1,9 @@
-"""Select the lines of one task that a LogQuery wants, and context lines around matches.
+"""Select the lines of one task that a LogQuery asks for, and context lines around matches.
 
-A query selects by time, attempt, stream, errors and regular expressions. A slow expression blocks
-the whole interpreter, and Ctrl-C interrupts it only in the main thread. So call filters only in the
-main thread. In a long line, `re` may search for a long time before it checks for Ctrl-C: see
-model/text/patterns.py.
+A query selects lines by time, attempt, stream, errors and regular expressions. The search for a
+slow expression blocks the whole interpreter, and Ctrl-C interrupts the search only in the main
+thread. So call filters only in the main thread. In a long line, `re` may search for a long time
+before it checks for Ctrl-C: see model/text/patterns.py.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
-GAP = b"--"  # separates two groups of lines, as in grep
-# Limit for the context lines before a match, because one line may have a megabyte.
+GAP = b"--"  # a line between two groups of shown lines that do not follow each other, as in grep
+# Limit for the context lines before a match: a single line may be one megabyte long.
 _MOST_CONTEXT_BYTES = 8 << 20
 _BYTES = attrgetter("line")
 Patterns = tuple[re.Pattern[bytes], ...]
@@ -33,7 +33,7 @@ Patterns = tuple[re.Pattern[bytes], ...]
 def filter_batches(
     query: LogQuery, task: str, batches: Iterator[list[LogLine]]
 ) -> Iterator[list[LogLine]]:
-    """Return the wanted lines, batch by batch; `batches` itself if all lines are wanted."""
+    """Return the wanted lines, batch by batch. If all lines are wanted, return `batches` itself."""
     if not query.drops and query.since is None:
         return batches
     return map(LineFilter(query, task), batches)
@@ -66,7 +66,7 @@ class LineFilter:
         return [line for line in batch if not (excluded and excluded(line.line))]
 
     def reset(self) -> None:
-        """Reset the filter before the log is read from its beginning again."""
+        """Reset the filter. Call this before the log is read from its beginning again."""
         query = self._query
         self._matches = None
         if query.grep or query.errors:
@@ -93,8 +93,9 @@ def _any_match(patterns: Patterns) -> Callable[[bytes], object]:
 class _Matches:
     """Selects matching lines, and `context` lines before and after them.
 
-    With `gaps`, a line GAP without a stream is added between two groups of lines. With `errors`
-    too, that line stands before each group and each traceback, and names attempt and time.
+    If the query has `gaps`, the line GAP, which belongs to no stream, separates two groups of
+    lines. If the query also has `errors`, such a line precedes each group and each traceback, and
+    names its attempt and time.
     """
 
     def __init__(self, query: LogQuery, selector: TracebackSelector) -> None:
@@ -102,7 +103,7 @@ class _Matches:
         self._gaps, self._errors = query.gaps, query.errors
         self._before: deque[LogLine] = deque()
         self._before_bytes = 0
-        self._after = 0  # lines of context that are still to show
+        self._after = 0  # how many context lines after the last match must still be shown
         self._skipped = self._shown = False
 
     def matching_lines(self, batch: list[LogLine]) -> list[LogLine]:

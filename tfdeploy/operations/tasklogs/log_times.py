@@ -1,8 +1,8 @@
 """Store when, on which stream and in which attempt the bytes of a fetched log were written.
 
-The file is `worker-0@n3.times` next to the log. A record has the format !QdBxH of `struct`, as on
-hosts (agent/log/format.py): offset of the first byte, UTC seconds by the run's clock, stream,
-attempt.
+They are stored as records in a file next to the log, such as `worker-0@n3.times`. A record has the
+`struct` format !QdBxH, as on hosts (agent/log/format.py): the offset of the first byte, the time in
+UTC seconds by the run's clock, the stream, and the attempt.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MOST_ATTEMPT = (1 << 16) - 1
 
 
 def log_stem(task: str, host: str) -> str:
-    """Return the beginning of the names of all files of a task's fetched log."""
+    """Return the text with which the names of all files of a task's fetched log begin."""
     return f"{task.replace(':', '-')}@{host}"
 
 
@@ -31,7 +31,7 @@ def times_name(task: str, host: str) -> str:
 
 
 def log_files(names: Iterable[str], task: str, host: str) -> list[tuple[int, str]]:
-    """Return (offset of the first byte, name) of those files that contain the task's log, sorted."""
+    """Return the files of `names` that contain the task's log, as sorted (first offset, name)."""
     pattern = re.compile(re.escape(log_stem(task, host)) + r"(?:\.from-(\d+))?\.log")
     return sorted(
         (int(match[1] or 0), name) for name in names if (match := pattern.fullmatch(name))
@@ -39,9 +39,10 @@ def log_files(names: Iterable[str], task: str, host: str) -> list[tuple[int, str
 
 
 def pack_records(offset: int, records: Iterable[Record], length: int) -> bytes:
-    """Pack the time records of a piece of a log. The piece has `length` bytes from `offset` on.
+    """Pack the time records of one piece of a log. The piece begins at `offset` of the log.
 
-    At most one record is packed for each byte, whatever the host sends.
+    `length` is the number of bytes of the piece. At most one record is packed for each byte, even
+    if the host sends more.
     """
     chunks: dict[int, bytes] = {}
     latest = -1
@@ -62,7 +63,8 @@ def read_records(path: Path) -> Iterator[Record]:
             while block := times.read(_BLOCK_RECORDS * RECORD.size):
                 whole = len(block) // RECORD.size * RECORD.size
                 for record in RECORD.iter_unpack(block[:whole]):
-                    # If a full disk has cut a record, all later records are read at wrong offsets.
+                    # If a full disk has cut a record short, all later records are read at wrong
+                    # offsets. Such records are skipped if their values are impossible.
                     if 0 <= record[1] < _MOST_TIME and record[2] in (0, 1):
                         yield record
     except OSError:

@@ -1,6 +1,6 @@
 """Split the raw bytes of one task's log into lines with time, stream and attempt.
 
-Nothing is decoded: bytes stay bytes.
+The lines are bytes. They are not decoded.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STREAMS = ("out", "err")
 class LineSplitter:
     """Splits the log of one task into lines.
 
-    The two streams are split separately, so that a line has bytes of only one stream.
+    Each of the two streams is split separately, so that a line has bytes of only one stream.
     """
 
     def __init__(self, task: str, host: str) -> None:
@@ -27,9 +27,9 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
-        """Yield the lines that end in the blob, which begins at `offset` of the log.
+        """Yield the lines that end in `blob`, a piece of the log that begins at `offset`.
 
-        `records`: [[offset in the blob, UTC seconds, stream, attempt], ...]; see
+        `records` is [[offset in the blob, UTC seconds, stream, attempt], ...]: see
         docs/agent-protocol.md.
         """
         for index, record in enumerate(records):
@@ -39,7 +39,7 @@ class LineSplitter:
                 yield from self._split_chunk(offset + begin, record, blob[begin:end])
 
     def unfinished(self) -> Iterator[list[LogLine]]:
-        """Yield the unfinished lines. Call this when no more bytes can follow."""
+        """Yield the lines that have no end yet. Call this when no more bytes can follow."""
         for stream, (time, attempt, offset, text) in sorted(self._open.items()):
             if text:
                 yield [
@@ -69,7 +69,7 @@ class LineSplitter:
         if before is not None:
             text, offset = before[3], before[2]
             if not whole and len(text) + len(chunk) <= MAX_LINE_BYTES:
-                # This appends in place, because a line may have a million chunks.
+                # Append in place, because a line may consist of a million chunks.
                 text += chunk
                 self._open[stream] = (time, attempt, offset, text)
                 return

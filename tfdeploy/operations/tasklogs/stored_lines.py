@@ -1,6 +1,6 @@
 """Read the lines of a run that its hosts have stored, merged by time.
 
-Every log is pulled in pieces, so that memory stays bounded even if the reader is slow.
+Every log is read in pieces, so that the memory in use stays bounded even if the reader is slow.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ def stored_batches(
 ) -> Iterator[Batch]:
     """Yield all lines that the hosts have stored, merged by time.
 
-    Adds hosts without an answer to `lost`, and the numbers of bytes that were rotated away to
-    `gone`. Hosts in `lost` are not asked. If a host gives no log, its `fetched` log is read
-    instead, and the host is removed from `lost`.
+    Adds the errors of hosts that do not answer to `lost`. Adds to `gone` how many bytes of each log
+    were rotated away. Hosts that are already in `lost` are not asked. If a host gives no log, the
+    log in `fetched` is read instead, and the host is removed from `lost`.
     """
     tasks = [task for task in plan.tasks if task.task in query.tasks]
     sessions = {
@@ -68,7 +68,7 @@ def stored_batches(
 def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iterator[Batch]:
     """Yield one task's wanted lines, in the order of time.
 
-    If the clock was set back, a line gets the latest time of the lines before it.
+    If the host's clock was set back, a line gets the latest time of all lines before it.
     """
     query, wanted = log.query, batches
     if query.drops or query.since is not None or query.last is not None:
@@ -83,13 +83,13 @@ def _ordered_batches(log: TaskLog, batches: Iterator[Batch], gone: Gone) -> Iter
 
 
 def count_rotated_bytes(log: TaskLog, gone: Gone) -> None:
-    """Set in `gone` how many bytes of the log were rotated away."""
+    """Record in `gone` how many bytes of the log were rotated away before they could be read."""
     if log.gone_bytes:
         gone[f"{log.task}@{log.host}"] = log.gone_bytes
 
 
 def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLine]]:
-    """Return the last `count` lines. Holds at most one batch more than these in memory."""
+    """Return the last `count` lines. Besides these, at most one batch is held in memory."""
     last_batches: deque[list[LogLine]] = deque()
     line_count = 0
     for batch in batches:
@@ -102,7 +102,7 @@ def last_lines(batches: Iterator[list[LogLine]], count: int) -> list[list[LogLin
     if last_batches:
         last_batches[0] = last_batches[0][max(0, line_count - count) :]
         if last_batches[0] and not last_batches[0][0].stream:
-            # A separator that has become the first line separates nothing.
+            # The first line is a separator between two groups of lines, but no group precedes it.
             del last_batches[0][0]
     return list(last_batches)
 
@@ -113,9 +113,9 @@ def _whole_log(
     lost: Errors,
     fetched: FetchedLogs | None,
 ) -> Iterator[Batch]:
-    """Yield all stored lines of one log, or the fetched lines if the host gives no log.
+    """Yield all stored lines of one log. If the host gives no log, yield the fetched lines.
 
-    A host in `lost` is not asked again, because each request would time out.
+    A host in `lost` is not asked again, because each request to it would time out.
     """
     failed = lost.get(log.host) or (fetched.used.get(log.host) if fetched is not None else None)
     try:
@@ -139,9 +139,9 @@ def _whole_log(
 
 
 def stored_pieces(log: TaskLog, session: Session) -> Iterator[Batch]:
-    """Yield the lines that were stored when the first piece was requested.
+    """Yield the lines that the host had stored when the first piece was requested.
 
-    The host is asked for the next piece before the lines of a piece are yielded. Raises
+    While the lines of one piece are yielded, the next piece is already requested. Raises
     TfdeployError.
     """
     agent = session.agent()

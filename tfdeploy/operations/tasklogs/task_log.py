@@ -1,6 +1,6 @@
-"""Pull the log of one task from its host, piece by piece.
+"""Read the log of one task from its host, piece by piece.
 
-The host keeps no state between two pieces: each request has the offset where the last piece
+The host keeps no state between two pieces: each request contains the offset at which the last piece
 ended.
 """
 
@@ -20,8 +20,8 @@ from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20  # size of one piece
-ITEM_BYTES = 100  # bytes that are counted for each part in addition to its content
-SILENCE_S = 60.0  # longest pause while a log is read without following it
+ITEM_BYTES = 100  # each part counts as so many bytes more than its content has
+SILENCE_S = 60.0  # the longest pause that a host may make while a log is read but not followed
 PIECE_S = 240.0  # time limit for one piece
 Part = tuple[LogPiece, bytes]
 LogStream = Stream[LogPiece, LogEnd]
@@ -31,14 +31,14 @@ LogStream = Stream[LogPiece, LogEnd]
 class LogQuery:
     """The lines that a reader wants.
 
-    `since` and `until` are UTC seconds, both included. `last`: how many wanted lines of each task,
-    counted from the end (None: all). `within_s`: the time limit for one task's log. `attempts`: the
-    wanted attempt of each task (None: all).
+    `since` and `until` are UTC seconds, both included. `last`: only the last so many of the wanted
+    lines of each task; None means all. `within_s`: the time limit for one task's log. `attempts`:
+    {task: its wanted attempt}; None means all attempts.
 
-    `grep`: only lines that any of these patterns matches, and `context` lines before and after each
-    match. `gaps`: separate two groups of such lines by a line. `exclude`: no lines that any of
-    these patterns matches. For these two, a traceback counts as one line. `errors`: only tracebacks
-    and lines that report an error.
+    `grep`: only lines that match one of these patterns, and `context` lines before and after each
+    match. `gaps`: show a separator line between two groups of such lines. `exclude`: no lines that
+    match one of these patterns. For `grep` and `exclude`, a traceback counts as one line. `errors`:
+    only tracebacks and lines that report an error.
     """
 
     tasks: tuple[str, ...]
@@ -56,10 +56,10 @@ class LogQuery:
 
     @property
     def drops(self) -> bool:
-        """Return whether this machine may drop lines after the first wanted line.
+        """Return whether this machine filters the lines that a host sends.
 
-        If so, the host cannot count the `last` lines, because it does not know which lines are
-        dropped.
+        If it does, the host cannot select the `last` lines, because it does not know which lines
+        this machine drops.
         """
         return (
             bool(self.grep or self.exclude or self.stream or self.errors)
@@ -69,16 +69,18 @@ class LogQuery:
 
 
 class TaskLog:
-    """The log of one task. Each piece continues at the offset where the last piece ended."""
+    """The log of one task, read in pieces. A piece begins where the last piece ended."""
 
     def __init__(self, plan: Plan, task: str, host: str, query: LogQuery) -> None:
         self.plan, self.task, self.host, self.query = plan, task, host, query
         self.splitter = LineSplitter(task, host)
         self.cursor: int | None = None  # offset of the next byte; None: nothing is read yet
         self.ended = False
-        self.abandoned = False  # True if the host lost the run's processes: see watch/resume.py
+        # True if the host lost its processes of the run, for example by a reboot: see
+        # watch/resume.py.
+        self.abandoned = False
         self.gone_bytes = 0
-        self.followed = False  # whether the last request follows the log
+        self.followed = False  # whether the last request also asked for lines not yet written
         self._give_up: float | None = None
 
     def request_piece(self, agent: AgentChannel, *, follow: bool) -> LogStream:
@@ -103,14 +105,14 @@ class TaskLog:
     def receive(self, stream: LogStream) -> Iterator[Part]:
         """Yield the parts of the requested piece as they arrive.
 
-        The next piece may be requested only after the last part was received. Raises BadAnswer for
-        an invalid part, and HostUnreachable for a slow host.
+        The next piece may be requested only after the last part of this piece has been received.
+        Raises BadAnswer for an invalid part, and HostUnreachable for a slow host.
         """
         received, began = 0, time.monotonic()
         try:
             for item, blob in stream:
-                # When a log is followed, each line may be a part of its own, so only contents are
-                # counted.
+                # In a followed log, each line may be a part of its own. Then ITEM_BYTES would count
+                # too much, so only the contents are counted.
                 received += len(blob) if self.followed else len(blob) + ITEM_BYTES
                 if (
                     item.task != self.task

@@ -1,4 +1,4 @@
-"""Select lines of one task: single lines, and each traceback as a whole."""
+"""Select lines from the log of one task. A traceback is selected as a whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ _ERROR = re.compile(
     rb"|\b(?:ERROR|CRITICAL|FATAL)\b|^[\w.]*(?:Error|Exception|Interrupt|Exit)(?:: |$)"
     rb"|^Fatal Python error: |^terminate called |(?:^|: )error: |^(?:Segmentation fault|Aborted)\b"
 )
-# The traceback of a syntax error in the main file begins without HEAD.
+# If the main file has a syntax error, its traceback begins with this line instead of HEAD.
 _SYNTAX_ERROR = re.compile(rb'  File "[^"]+", line \d+$')
 Search = Callable[[bytes], object]
 
 
 class _Unit:
-    """A traceback of one stream. `held`: its lines about which nothing is decided yet."""
+    """One traceback in one stream. `held`: those lines that may still be selected or dropped."""
 
     def __init__(self, head: LogLine) -> None:
         self.head, self.traceback = head, Traceback(head)
@@ -28,16 +28,17 @@ class _Unit:
 
 
 class TracebackSelector:
-    """Selects single lines and whole tracebacks in which `found` finds something.
+    """Selects single lines and whole tracebacks in which `matches` finds something.
 
-    A traceback in which `excluded` finds something is left out. `errors`: of the single lines, only
-    those that report an error.
+    Lines and tracebacks in which `excluded` finds something are dropped. `errors`: drop all single
+    lines (outside tracebacks) that do not report an error.
     """
 
     def __init__(self, matches: Search | None, excluded: Search | None, *, errors: bool) -> None:
         self._matches, self._excluded, self._errors = matches, excluded, errors
         self._units: dict[str, _Unit] = {}
-        # True if a single line is selected. It is `matches` itself if possible, to be quick.
+        # Tells whether a single line is selected. If possible, this is `matches` itself, because
+        # that is faster.
         self.selects = matches if matches and not excluded and not errors else self._selects
 
     def _selects(self, text: bytes) -> object:
@@ -52,8 +53,11 @@ class TracebackSelector:
         return not (self._errors or self._units or any(HEAD in each.line for each in batch))
 
     def decide(self, line: LogLine) -> Iterator[tuple[LogLine, object, bool]]:
-        """Yield (line, whether it is selected, whether it begins a traceback) for each line that
-        is decided now. Lines of a traceback are held back until something is found in it."""
+        """Read one more line, and yield (line, is it selected, does it begin a traceback).
+
+        The tuples are for all lines whose selection is now certain. The lines of a traceback are
+        held back until `matches` or `excluded` finds something in the traceback, or it ends.
+        """
         unit = self._units.get(line.stream)
         if unit is not None and (len(unit.held) >= MOST_LINES or not unit.traceback.takes(line)):
             yield from ((each, False, False) for each in unit.held)

@@ -1,4 +1,4 @@
-"""Follow a run until it ends, across lost connections: its state, and the lines of its tasks."""
+"""Follow the state of a run and the lines of its tasks until it ends, across lost connections."""
 
 from __future__ import annotations
 
@@ -33,12 +33,12 @@ def follow(
     last: int | None = None,
     only: frozenset[str] | None = None,
 ) -> RunView:
-    """Return once the run has ended everywhere, or `stop` is set.
+    """Follow the run until it has ended on all hosts, or `stop` is set. Return its last state.
 
-    Changes of the state are emitted as events. If a host does not know that the run has ended, the
-    host is told. `take_lines` is called, from several threads, with lines that have one task and
-    one time (None: do not follow lines). `last`: how many stored lines of each task come first
-    (None: all). `only`: ask only these hosts.
+    Changes of the state are emitted as events. If a host does not know that the run has ended, this
+    machine tells the host. `take_lines` is called from several threads, each time with lines of one
+    task and one time. If `take_lines` is None, lines are not followed. `last`: how many stored
+    lines of each task come first; None means all. `only`: ask only these hosts.
     """
     watch = Watch(fleet, plan, emit, only)
     follower = None
@@ -57,7 +57,7 @@ def follow(
         end_relay.relay_if_due()
         view = watch.view()
         if view.final and not watch.all_settled():
-            # The run may still be resumed on a host.
+            # One of the hosts may still resume the run.
             continue
         if view.final and follower is not None and not watch.errors:
             follower.join(LINES_S)
@@ -66,7 +66,7 @@ def follow(
             ended_since = None
             continue
         ended_since = ended_since or time.monotonic()
-        # Waiting helps only with unreachable hosts. A host with an invalid answer would repeat it.
+        # Waiting can help if a host is unreachable, but a host repeats an invalid answer.
         invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())
         if invalid or time.monotonic() - ended_since > SILENT_S:
             return view

@@ -18,15 +18,17 @@ from tfdeploy.operations.tasklogs.task_log import LogQuery, TaskLog
 from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.transport.protocols import Errors, Fleet
 
-RECONNECT_S = 0.5  # short, because a try without an answer already takes 10 s
+# Seconds to wait before a new connection. It is short, because an attempt to connect that gets no
+# answer already takes 10 s.
+RECONNECT_S = 0.5
 
 
 class Follower:
-    """Passes live lines of many tasks to `deliver`, in lists with one task and one time.
+    """Passes live lines of many tasks to `deliver`, in lists with lines of one task and one time.
 
-    The lines are not filtered: lines that the query would drop are passed too. Each task has one
+    The lines are not filtered: lines that the query excludes are passed too. Each task has one
     thread, which calls `deliver`. After a reconnect, the thread continues from the last offset.
-    `begun_logs` has the logs of tasks that the caller has already read up to some offset.
+    `begun_logs` contains the logs that the caller has already read up to some offset.
     """
 
     def __init__(
@@ -60,10 +62,11 @@ class Follower:
             thread.start()
 
     def join(self, timeout_s: float | None = None) -> bool:
-        """Wait for the threads until `stop` is set, for at most `timeout_s` (None: without limit).
+        """Wait until all threads have ended, `stop` is set, or `timeout_s` seconds have passed.
 
         Return whether all threads have ended. A thread ends once its task has ended and all lines
-        are delivered, or if the host cannot be reached at all.
+        are delivered, or if the host cannot be reached at all. If `timeout_s` is None, there is no
+        time limit.
         """
         deadline = None if timeout_s is None else time.monotonic() + timeout_s
         for thread in self.threads:
@@ -97,7 +100,7 @@ class Follower:
                 count_rotated_bytes(log, self.gone)
             except TfdeployError as error:
                 self.lost[host.name] = error
-                # An unreachable host may only be busy or booting, so it is tried again.
+                # A host that is unreachable may only be busy or booting, so it is tried again.
                 reached = reached or isinstance(error, HostUnreachable)
                 if isinstance(error, (AgentError, BadAnswer)) or not reached or not host.address:
                     return

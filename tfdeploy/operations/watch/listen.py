@@ -20,12 +20,15 @@ from tfdeploy.operations.watch.resume import resume_patiently
 from tfdeploy.operations.watch.watch import Watch
 
 BAD_ANSWER_S = 5.0  # pause after an invalid answer before the host is called again
-# Pause after a lost connection. It is short, because a try without an answer already takes 10 s.
+# Pause after a lost connection. It is short, because an attempt without an answer takes 10 s.
 AGAIN_S = 0.5
 
 
 def listen(watch: Watch, stop: threading.Event) -> None:
-    """Start a thread per host. It passes reports to `watch` until the run ends or `stop` is set."""
+    """Start one thread for each host. It passes the host's reports to `watch`.
+
+    A thread ends when the run has ended on its host or `stop` is set.
+    """
     for host in hosts_of(watch.plan, watch.watched):
         start_thread(_listen_to, watch, host, stop, name=f"watch {host.name}")
 

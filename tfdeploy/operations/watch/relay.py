@@ -1,7 +1,7 @@
 """Tell hosts that a run has ended, if the hosts cannot learn it from each other.
 
-Usually hosts tell each other within seconds. If a host does not know it after WAIT_S, any process
-of tfdeploy that follows the run tells the host.
+Usually hosts tell each other within seconds that the run has ended. If a host does not know it
+after WAIT_S seconds, any tfdeploy process that follows the run tells the host.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-WAIT_S = 10.0  # seconds in which hosts may tell each other, and pause between two tries
+WAIT_S = 10.0  # seconds that hosts have for telling each other, and pause between two attempts
 ANSWER_S = 15.0
 
 
 class Relay:
-    """Tells hosts that the run which a watch follows has ended.
+    """Tells hosts that a run has ended. `watch` tracks the state of this run.
 
     One thread calls `relay_if_due` repeatedly.
     """
@@ -34,7 +34,10 @@ class Relay:
         self._noted: tuple[str, ...] = ()
 
     def relay_if_due(self) -> None:
-        """Tell the hosts that have not known of the end for WAIT_S, and emit a note."""
+        """Tell hosts that the run has ended, if they have not learned it within WAIT_S seconds.
+
+        Emits a note.
+        """
         now = time.monotonic()
         answering = {
             host: state
@@ -78,7 +81,7 @@ def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -
 
 
 def describe_uninformed(informed: str, hosts: tuple[str, ...]) -> str:
-    """Return a text that says which hosts do not know that the run has ended."""
+    """Return a text that names the hosts which do not know that the run has ended."""
     return (
         f"{fold_names(hosts)} {'has' if len(hosts) == 1 else 'have'} not heard from {informed} "
         "that the run is over"

@@ -1,8 +1,8 @@
 """Resume a run on a host that lost all its processes of the run, for example by a reboot.
 
-The run is resumed only if no other host reports that the run is over. Which tasks start again is
-then decided on the resumed host. If another host reports that the run was stopped or has ended, the
-run is stopped or aborted on this host too, which also deletes the run's secrets.
+The run is resumed on this host only if no other host reports that the run is over. The host itself
+then decides which of its tasks start again. If another host reports that the run was stopped or has
+ended, the run is stopped or aborted on this host too. This also deletes the run's secrets there.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet
 
-# Error codes after which a later try cannot succeed.
+# Error codes after which a later attempt cannot succeed.
 NEVER = ("ended", "superseded", "live_run", "unknown_run", "unknown_verb")
 
 TRIES, AGAIN_S = 60, 1.0  # attempts, and seconds between two attempts
-# {state of the run: verb and arguments for the host}. RUN_STOP and RUN_ABORT also delete the run's
-# secrets.
+# {state of the run: the verb to call on the host, and its arguments}. RUN_STOP and RUN_ABORT also
+# delete the run's secrets.
 VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
     "goes on": (RUN_RESUME, {}),
     "stopped": (RUN_STOP, {}),
@@ -36,7 +36,8 @@ VERBS: dict[str, tuple[Verb[Any], dict[str, str]]] = {
 def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
     """Resume, stop or abort the run on the host, depending on the state of the run.
 
-    Return whether the run continues on the host. Raises TfdeployError if a later try may succeed.
+    Return whether the run continues on the host. Raises TfdeployError if a later attempt may
+    succeed.
     """
     state = _state_of_run(fleet, plan)
     verb, verb_args = VERBS[state]
@@ -53,10 +54,10 @@ def resume(fleet: Fleet, plan: Plan, host: str) -> bool:
 def resume_patiently(
     fleet: Fleet, plan: Plan, host: str, report: Callable[[str], None], stop: threading.Event
 ) -> bool:
-    """Retry `resume` for up to a minute while a later try may succeed. Return its result.
+    """Call `resume` repeatedly, for up to a minute, while a later attempt may succeed.
 
-    Returns False if all tries failed. `report` receives a text about each new error, and about the
-    success. Raises HostUnreachable.
+    Returns the result of `resume`, or False if all attempts failed. `report` receives a text about
+    each new error, and about the success. Raises HostUnreachable.
     """
     reported: str | None = None
     for _ in range(TRIES):
@@ -79,7 +80,7 @@ def resume_patiently(
 
 
 def _state_of_run(fleet: Fleet, plan: Plan) -> str:
-    """Return "goes on", "stopped" or "ended", according to the hosts that answer."""
+    """Return "goes on", "stopped" or "ended", as the hosts that answer report it."""
     answers, _ = split_outcomes(call_all(fleet, plan, RUN_STATUS, retry=False, timeout_s=15.0))
     states = [answer.host_state for answer in answers.values()]
     if any(state.stop_requested for state in states):

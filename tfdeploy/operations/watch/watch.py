@@ -24,7 +24,7 @@ from tfdeploy.operations.emit import emit_host, emit_warning
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Errors, Fleet
 
-# An event of a task is emitted if any of these fields changes.
+# If one of these fields of a task's status changes, an event is emitted.
 _SHOWN = attrgetter("state", "up", "outcome", "attempt", "pid", "reason", "health_reason")
 
 
@@ -34,7 +34,7 @@ class Watch:
     def __init__(
         self, fleet: Fleet, plan: Plan, emit: Emit, only: frozenset[str] | None = None
     ) -> None:
-        """Watch all hosts of the run, or `only` these."""
+        """Watch all hosts of the run. With `only`, watch only these hosts."""
         self.fleet, self.plan, self.emit, self.only = fleet, plan, emit, only
         self.watched = tuple(n for n in plan.host_names if only is None or n in only)
         self.unwatched = frozenset(plan.host_names) - {*self.watched}
@@ -70,7 +70,7 @@ class Watch:
         return self.view()
 
     def emit_run(self, view: RunView) -> None:
-        """Emit the run's state if the state has changed, or if its cause does not hold any more."""
+        """Emit the run's state if it has changed, or if the emitted cause no longer applies."""
         if view.state == self._state and (self._cause is None or view.cause is not None):
             return
         self._state, self._cause = view.state, view.cause
@@ -86,7 +86,7 @@ class Watch:
         )
 
     def view(self, **figures: Any) -> RunView:
-        """Return the state of the run as one view. `figures` are further arguments of run_view."""
+        """Return the state of the whole run. `figures` are further arguments of run_view."""
         with self._lock:
             return run_view(
                 self.plan,
@@ -122,8 +122,8 @@ class Watch:
     def receive(self, host: str, answer: RunOnHost | RunChange | TfdeployError) -> None:
         """Record one host's report, and emit what has changed. Thread-safe.
 
-        `answer` is the value of run.status, an item of run.watch, or the host's error. Raises
-        BadAnswer for a report about another host, run or task.
+        `answer` is what the verb `run.status` returned, one item from the verb `run.watch`, or the
+        host's error. Raises BadAnswer for a report about another host, run or task.
         """
         with self._lock:
             if isinstance(answer, TfdeployError) and has_code(answer, "unknown_run"):
@@ -159,7 +159,7 @@ class Watch:
                 )
 
     def _mark_lost(self, host: str, why: str) -> None:
-        """Mark the host's unfinished tasks as lost, because the run's folder was removed there."""
+        """Mark the host's unfinished tasks as lost: the host no longer has the run's folder."""
         for task in [
             task
             for task in self.tasks.values()
@@ -203,9 +203,9 @@ class Watch:
     def _emit_missed_ends(
         self, status: wire.TaskStatus, previous: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
-        """Emit the ends of attempts that were missed, because no reported state showed them.
+        """Emit the ends of attempts that ended without any reported state that showed it.
 
-        At the first report of a task, only its two newest attempts count.
+        At the first report about a task, only its two newest attempts are considered.
         """
         since = status.attempt - 1 if previous is None else previous.attempt
         for row in rows:
@@ -222,7 +222,7 @@ class Watch:
                 )
 
     def _receive_samples(self, host: str, samples: NewestSamples, *, is_change: bool) -> None:
-        """Record the samples, and warn once of each metric that a host no longer reads."""
+        """Record the samples. Warn once about each metric that a host no longer reads."""
         self.samples.update(samples.tasks)
         for task, sample in samples.tasks.items():
             known_metrics = self.stopped.get(task, [])

@@ -1,8 +1,8 @@
-"""Decides which hosts and sites of a broadcast are slow, from the connections that were too slow.
+"""Decides which hosts and sites of a broadcast are slow, given the connections that were too slow.
 
 On each connection, one host (the parent) sends to another (the child). A child that received too
 slowly from two parents is slow itself. A parent that sent too slowly to two children is slow. If
-two hosts of a site received too slowly from other sites, the network link of that site is slow. If
+two hosts of a site received too slowly from other sites, the network link of their site is slow. If
 only one slow connection is known, its child counts as slow until more is known.
 """
 
@@ -23,9 +23,9 @@ class Blame:
 
 
 def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
-    """Return the slow hosts and sites. The control machine never counts as slow: it is the source.
+    """Return the slow hosts and sites. `doubts`: connections that delivered nothing or too little.
 
-    `doubts`: the connections that delivered nothing or far too little.
+    The control machine never counts as slow, because it is the source of the data.
     """
     slow_hosts = {
         name

@@ -1,8 +1,8 @@
-"""Chooses a parent for each host of a broadcast that has none.
+"""Chooses a parent (the host that sends data to it) for each host of a broadcast that has none.
 
-A good parent is in the same site, has room for one more child, has at least as much data as the
-child, and was among its ancestors before. A parent must itself get its data from a source, so no
-cycle can arise.
+A good parent is in the same site as the child, has capacity for one more child, has at least as
+much data as the child, and was an ancestor of the child before. A parent must itself get its data
+from a source, directly or through others, so no cycle can arise.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE
 from tfdeploy.planning.broadcast.forest import Forest
 from tfdeploy.planning.broadcast.judge import Verdict
 
-# A parent counts as behind its child if the child has more than BEHIND_BYTES that the parent lacks,
-# and more than the faster of the two receives in BEHIND_S seconds.
+# A parent counts as behind its child if it lacks more than BEHIND_BYTES that the child has, and
+# also more than the faster of the two hosts receives in BEHIND_S seconds.
 BEHIND_S = 3.0
 BEHIND_BYTES = 4 << 20
 # A parent is crowded if its load exceeds its capacity by more than this many children.
@@ -23,9 +23,9 @@ CROWDED = 0.05
 
 
 def choose_parents(forest: Forest, verdict: Verdict, without_parent: list[tuple[str, int]]) -> None:
-    """Give each (child, stripe) in `without_parent` a parent.
+    """Choose a parent for each (child, stripe) in `without_parent`.
 
-    If a parent has too many children, some of them get another parent too.
+    If a parent has too many children, some of these are moved to another parent.
     """
     children = Counter(parent for _, parent, _ in forest.feeds())
     if not without_parent and max(children.values(), default=0) <= forest.stripes:
@@ -37,7 +37,7 @@ def choose_parents(forest: Forest, verdict: Verdict, without_parent: list[tuple[
 
 
 class _ParentChooser:
-    """Gives children to parents, and keeps account of how loaded each parent is."""
+    """Chooses a parent for each child, and keeps account of the load of each parent."""
 
     def __init__(self, forest: Forest, verdict: Verdict) -> None:
         self._forest, self._members, self._verdict = forest, forest.members, verdict
@@ -54,16 +54,16 @@ class _ParentChooser:
         self._usual = _usual_rate(forest)
         self._rooted: list[dict[str, int]] = [{}] * forest.stripes
         self._children: Counter[str] = Counter()
-        # The load of a parent is counted in children that receive at the usual rate.
+        # {parent: its load}. A child that receives at the usual rate counts as 1.
         self._load: defaultdict[str, float] = defaultdict(float)
         for stripe, parent, child in forest.feeds():
             self._count_child(parent, child, stripe, 1)
 
     def attach_all(self, children: list[str], stripe: int) -> None:
-        """Give each of the children a parent.
+        """Choose a parent for each of the children.
 
-        Hosts that can pass data on come first, those with the most data before the others, because
-        the rest can then receive from them.
+        Hosts that can send data on are handled first, in the order of how much data they have, most
+        first. The remaining hosts can then choose them as parents.
         """
         if children:
             self._rooted = [
@@ -76,10 +76,10 @@ class _ParentChooser:
             rooted.update(self._forest.count_descendants([child], stripe))
 
     def relieve(self, stripe: int) -> None:
-        """Move children from overloaded parents to hosts of the same site that have room.
+        """Move children from overloaded parents to hosts of the same site that have free capacity.
 
-        Such a child may have to wait for data there, but the whole broadcast takes no longer. A
-        child that sends to others moves only to a complete host.
+        A moved child may have to wait until its new parent has the data, but the whole broadcast
+        takes no longer. A child that itself sends to others is moved only to a complete host.
         """
         crowded = [
             child
@@ -99,7 +99,7 @@ class _ParentChooser:
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 parent = min(able, key=lambda name: self._load[name])
                 self._attach(child, parent, stripe)
-                # The parent now has a child, so a later step must not move it below that child.
+                # The parent now has a child. So no later step may move the parent below that child.
                 rooted[parent] += 1
 
     def _is_crowded(self, parent: str) -> bool:
@@ -119,9 +119,9 @@ class _ParentChooser:
         )
 
     def _weight(self, child: str, stripe: int) -> float:
-        """Return how much of its parent's uplink the child uses: 1, or less for a slow child.
+        """Return the load that the child puts on its parent: 1, or less for a slow child.
 
-        For a slow child, it is the child's rate divided by the usual rate.
+        For a slow child, the load is the child's rate divided by the usual rate.
         """
         if child not in self._verdict.blame.slow_hosts or not self._usual[stripe]:
             return 1.0
@@ -167,10 +167,10 @@ class _ParentChooser:
     def _rank(
         self, name: str, child: str, stripe: int, ancestor_ranks: dict[str, int]
     ) -> tuple[float, ...]:
-        """Return a sort key for possible parents; the lowest is the best parent.
+        """Return a sort key for `name` as a parent of the child. The lowest key is the best parent.
 
-        If no host has room, one with few hosts below it is best, because each of those hosts then
-        receives less.
+        If no host has free capacity, a host with few descendants is best, because all descendants
+        of an overloaded host receive more slowly.
         """
         is_far = self._members[name].site != self._members[child].site
         excess = self._load[name] + self._weight(child, stripe) - self._forest.stripes
@@ -197,7 +197,7 @@ class _ParentChooser:
 
 
 def _usual_rate(forest: Forest) -> list[float]:
-    """Return for each stripe the median rate of the members that have a parent."""
+    """Return one number for each stripe: the median rate of the members that have a parent."""
     rates = [
         [forest.members[child].intake(stripe).rate or 0.0 for child in each]
         for stripe, each in enumerate(forest.parents)

@@ -17,7 +17,7 @@ class Intake:
     """A member's progress in one stripe (a share of the pieces that is distributed separately).
 
     `rate`: bytes a second. `starved_s`: seconds since the member last received data. `flowing_s`:
-    seconds for which the member has now received data without a break.
+    seconds during which the member has received data without a break until now.
     """
 
     have_bytes: int = 0
@@ -38,7 +38,7 @@ class Member:
     wanted_bytes: int = 0  # all bytes of the broadcast that the member needs
     rate: float | None = None  # bytes a second received lately; None: not known
     starved_s: float = 0.0  # seconds since an incomplete member last received data
-    flowing_s: float = math.inf  # seconds of receiving without a break until now
+    flowing_s: float = math.inf  # seconds during which data has arrived without a break until now
     intakes: tuple[Intake, ...] = ()  # progress by stripe; empty: not known, or only one stripe
 
     @property
@@ -54,12 +54,12 @@ class Member:
 
 @dataclass(frozen=True)
 class Feed:
-    """A connection over which one host (the parent) sends a stripe's pieces to another (the child).
+    """A connection over which the parent (a host) sends the pieces of one stripe to the child.
 
     A stripe is a share of the pieces that is distributed separately.
     """
 
-    parent: str  # CONTROL_MACHINE is the control machine
+    parent: str  # a host's name, or CONTROL_MACHINE
     child: str
     stripe: int = 0
 
@@ -74,9 +74,9 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Move:
-    """A host's last change of the parent (sender) of one stripe, with the progress at that time.
+    """The last time that a host got another parent (sender) for a stripe, with its progress then.
 
-    The new connection is not judged until enough data has moved since."""
+    The new connection is judged only after it has transferred enough data."""
 
     child: str
     stripe: int
@@ -114,7 +114,7 @@ class FeedPlan:
 
 
 def move(child: Member, stripe: int, parent: Member | None) -> Move:
-    """Return the record of a child that gets this parent. None stands for the control machine."""
+    """Return a Move that records the child's new parent. None stands for the control machine."""
     intake = child.intake(stripe)
     return Move(
         child=child.name,
@@ -128,7 +128,7 @@ def move(child: Member, stripe: int, parent: Member | None) -> Move:
 def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return site -> its members. Sites with a complete member come first.
 
-    Apart from that, sites have the order in which their first members appear."""
+    Otherwise the sites have the order in which their first members appear in `members`."""
     sites = group((member.site, member) for member in members)
     return dict(
         sorted(sites.items(), key=lambda each: not any(member.is_complete for member in each[1]))

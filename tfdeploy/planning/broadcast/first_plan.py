@@ -1,9 +1,9 @@
-"""Plans who sends to whom when a broadcast begins: a chain of hosts, or two binary trees.
+"""Plans which host sends to which others when a broadcast begins: in a chain, or two binary trees.
 
 In a chain, a piece reaches the last host after as many hops as there are hosts. With k trees and k
-children for each node, a piece takes k * log_k(hosts) hops. Each tree carries one stripe of the
-pieces. A host is an inner node of one tree only, so its uplink carries each byte once, both in a
-chain and in trees.
+children of each node, it reaches the last host after k * log_k(hosts) hops. Each tree carries one
+stripe (share) of the pieces. A host is an inner node of one tree only. So in trees, as in a chain,
+a host sends each byte only once.
 """
 
 from __future__ import annotations
@@ -25,22 +25,23 @@ from tfdeploy.planning.broadcast.feeds import (
 FEW, MANY = 4, 16
 # A chain is used only if its last host gets the first piece within this share of the total time.
 CHAIN_SHARE = 0.1
-# A hop takes this many times the transfer time of a piece: the piece is also checked and written.
+# A hop takes this many times the transfer time of a piece, because the host also verifies the piece
+# and writes it to its disk.
 HOP_PIECES = 2
 TREES = 2  # number of trees; 3 or 4 would not bring the first piece to the last host sooner
 
 
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
-    """Return the first plan of who sends to whom. Hosts are arranged in the order of `members`.
+    """Return the first plan of a broadcast. Hosts are arranged in the order of `members`.
 
-    `total_bytes`: the size of the whole broadcast for a host that has nothing yet.
+    `total_bytes`: how many bytes a host receives that has nothing yet.
     """
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
-    # These hosts waited before the broadcast began. A Move records that time, so that the wait does
-    # not count against them.
+    # The children of these feeds had to wait before the broadcast began. A Move records this wait,
+    # so that it does not count against these hosts.
     waited = (feed for feed in feeds if members_by_name[feed.child].intake(feed.stripe).starved_s)
     moves = tuple(
         move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
@@ -58,17 +59,18 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     """Return the connections (feeds) of one stripe, one site after the other.
 
-    The last relay of a site is left with room for one more child: the first host of the next site.
+    The relay (sending host) of a site that has capacity left for one more child also sends to the
+    first host of the next site.
     """
     feeds: list[Feed] = []
     earlier_relays: list[
         str
-    ] = []  # relays so far that may send to the next site, the best one last
+    ] = []  # relays of the sites so far that may send to the next site, the best one last
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)
-        # There are too few sources to divide them among the stripes. So each of them may send every
-        # stripe, as the control machine does.
+        # There are fewer sources than stripes, so each source may send all stripes, as the control
+        # machine does.
         if len(sources) < stripes:
             earlier_relays, sources = [*earlier_relays, *sources], []
         sources = sources[stripe::stripes]
@@ -101,9 +103,9 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
 def _divided(
     incomplete: Sequence[Member], stripe: int, stripes: int
 ) -> tuple[list[str], list[str]]:
-    """Return (the hosts that send on this stripe, all other hosts).
+    """Return (the hosts that may send this stripe, all other hosts).
 
-    The other hosts send on other stripes, or cannot send at all.
+    The other hosts send another stripe, or cannot send at all.
     """
     able = [each.name for each in incomplete if each.serves]
     relays = able[stripe::stripes] or able[:1]
@@ -114,8 +116,8 @@ def _divided(
 def _parent(number: int, able: int, children: int) -> int:
     """Return the position of the parent that child `number` gets.
 
-    There are `able` parents with `children` children each. Children beyond that number go to the
-    last parent, then the one before it, and so on.
+    There are `able` parents, and each is planned to get `children` children. Children beyond that
+    number go to the last parent, then to the parent before it, and so on.
     """
     room = able * children
     return number // children if number < room else able - 1 - (number - room) % able

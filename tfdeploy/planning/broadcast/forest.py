@@ -1,4 +1,4 @@
-"""Holds the trees of a broadcast while its plan changes: for each stripe, who sends to whom."""
+"""Holds the trees of a broadcast while its plan is changed: each child's parent in each stripe."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ REACHES_NOBODY = 3
 class Forest:
     """The parent of each incomplete member, for each stripe of a broadcast.
 
-    `members`: name -> member. `shut`: (child, parent) pairs that could not connect.
+    The parent of a member is the host that sends data to it. `members`: name -> member. `shut`:
+    pairs (child, parent) in which the child could not connect to the parent.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Forest:
         for feed in feeds:
             if feed.child in members and not members[feed.child].is_complete:
                 self.parents[feed.stripe][feed.child] = feed.parent
-        # The parents before the plan changes, including those that may no longer send.
+        # The parents before the plan was changed, including hosts that may no longer send.
         self.former_parents = [dict(parents) for parents in self.parents]
         self._serving = {name for name, member in members.items() if member.serves}
         self._missed = Counter(child for child, parent in shut if parent in self._serving)
@@ -40,8 +41,9 @@ class Forest:
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
     def reaches_nobody(self, child: str) -> bool:
-        """Return whether the child failed to reach so many hosts that only the control machine is
-        left to send to it."""
+        """Return whether the child failed to reach so many hosts that it counts as isolated.
+
+        Only the control machine can then send to it."""
         return self._missed[child] >= REACHES_NOBODY
 
     def feeds(self) -> Iterator[tuple[int, str, str]]:
@@ -64,7 +66,7 @@ class Forest:
         return ancestors
 
     def count_descendants(self, tops: Iterable[str], stripe: int) -> dict[str, int]:
-        """Return host -> number of hosts below it in the tree, for `tops` and all hosts below."""
+        """Return host -> number of its descendants, for each host of `tops` and its descendants."""
         children = self.children(stripe)
         order, todo = [], list(tops)
         while todo:

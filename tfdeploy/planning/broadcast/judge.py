@@ -15,35 +15,36 @@ from tfdeploy.planning.broadcast.blame import Blame, blame
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, FeedPlan, Intake
 from tfdeploy.planning.broadcast.forest import Forest
 
-# A child is slow if its rate is below this share of the rate that its parent could give.
+# A child is slow if its rate is below this share of the rate at which its parent could send.
 SLOWER = 0.5
-# A child is slow only if it also lacks the data of this many seconds at that rate.
+# A child is slow only if it also lacks as much data as its parent could send in this many seconds.
 BEHIND_S = 3.0
-# A child with a new parent is judged once the data of this many seconds has passed.
+# A child with a new parent is judged once it has received the data of this many seconds.
 SETTLED_S = 4.0
-# A child is slow only if it also lacks this many bytes, because over a slow link few pieces arrive
-# in a few seconds, so the measured rate is inexact.
+# A child is slow only if it also lacks this many bytes. Over a slow link, only few pieces arrive in
+# a few seconds, so the measured rate is inexact.
 BEHIND_BYTES = 16 * PIECE_BYTES
 # A member that has received nothing for this many seconds is starved.
 STARVED_S = 3.0
-# A member that is slow, or has received nothing yet, is starved after this many seconds, because
-# a single piece may take it longer.
+# For a member that is slow, or has received nothing yet, this time is used instead of STARVED_S,
+# because a single piece may take longer.
 SLOW_STARVED_S = 10.0
-# A member counts as starved only after the time in which this many pieces should have come at the
-# usual rate, or after LONGEST_S if that is shorter.
+# A member counts as starved only after the time in which so many pieces should have arrived at the
+# usual rate, but at the latest after LONGEST_S.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
 # A parent is suspected of not sending only if it received data itself within this many seconds.
 FED_S = 1.5
-# The first host of a chain is moved to the end, as a test of its speed, once it has received data
-# for TRIED_AFTER_S seconds at its rate, if the rest will take at least TRIED_FOR_S seconds.
+# To test its speed, the first host of a chain is moved to the end of the chain. This is done after
+# it has received the data of TRIED_AFTER_S seconds at its rate, and only if the remaining data will
+# take at least TRIED_FOR_S seconds.
 TRIED_AFTER_S = 5.0
 TRIED_FOR_S = 30.0
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The connections that deliver too little, and the hosts and sites to blame."""
+    """The connections that deliver too little, and the hosts and sites that are at fault."""
 
     doubts: tuple[Doubt, ...]
     blame: Blame
@@ -52,7 +53,7 @@ class Verdict:
 
 
 def judge(plan: FeedPlan, forest: Forest) -> Verdict:
-    """Return the connections of the plan that deliver too little, and the hosts to blame."""
+    """Find the connections of the plan that deliver too little, and the hosts that are at fault."""
     known_names = {*forest.members, CONTROL_MACHINE}
     doubts = {
         doubt: None
@@ -81,7 +82,7 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
 class _FeedEvaluator:
     """Compares what each connection of a plan delivers with what it should deliver.
 
-    `before`: the hosts and sites that are known to be slow so far.
+    `before`: the hosts and sites that were already known to be slow.
     """
 
     def __init__(self, plan: FeedPlan, forest: Forest, before: Blame) -> None:
@@ -115,8 +116,8 @@ class _FeedEvaluator:
     def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
         """Return whether the parent receives data but does not send it on to this child.
 
-        The parent must have received without a break for `patience_s` seconds, or be many bytes
-        ahead.
+        This is assumed only if the parent has received data without a break for `patience_s`
+        seconds, or is many bytes ahead of the child.
         """
         parent_intake = self._intake(parent, stripe)
         ahead = parent_intake.have_bytes - intake.have_bytes
@@ -130,7 +131,7 @@ class _FeedEvaluator:
             if child in self._before.slow_hosts or self._is_beyond_thin_line(child, parent):
                 continue
             rate = usual if self._is_full(parent, stripe) else self._rate(parent, stripe)
-            # A parent with more children than there are stripes has too little uplink for all.
+            # If a parent has more children than there are stripes, its uplink is too slow for all.
             stripes = self._forest.stripes
             due = rate * stripes / max(stripes, self._children[parent])
             if (
@@ -141,11 +142,11 @@ class _FeedEvaluator:
                 yield child, parent
 
     def doubt_first_host(self, doubts: list[Doubt]) -> Iterator[Doubt]:
-        """Yield a Doubt about the first host of a chain, which moves that host to the end, once.
+        """Yield a Doubt about the first host of a chain, so that this host is moved to the end.
 
-        All other hosts receive at the rate of the first one, so only another position shows whether
-        it is slow. If it is as fast as others at the end, its successor gets a Doubt too, and with
-        two doubts neither host counts as slow.
+        This is done only once. All other hosts receive at the rate of the first host, so only another position shows
+        whether the first host is slow. If it turns out to be as fast as others at the end, its
+        successor gets a Doubt too. With these two doubts, neither host counts as slow.
         """
         heads = [
             child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE
@@ -177,9 +178,10 @@ class _FeedEvaluator:
             yield Doubt(heads[0], CONTROL_MACHINE)
 
     def _is_dispensable(self, head: str) -> bool:
-        """Return whether the first host of a chain, `head`, can move to the end.
+        """Return whether `head`, the first host of a chain, can be moved to the end.
 
-        Another host must take its position, and a host of the same site must be able to send to it.
+        Another host must be able to replace it at the beginning, and a host of its site must be
+        able to send to it.
         """
         site = self._members[head].site
         return bool(self._children[head]) and any(
@@ -206,7 +208,8 @@ class _FeedEvaluator:
     def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
         """Return whether the child has had its parent for long enough to be judged.
 
-        No clock is available, so the bytes received since then stand for the time.
+        This module has no clock, so the bytes that the child has received from this parent stand
+        for the time.
         """
         move = self._moves.get((child, stripe))
         if move is None:
@@ -239,6 +242,6 @@ class _FeedEvaluator:
         return self._members[name].is_complete or intake.have_bytes >= intake.wanted_bytes > 0
 
     def _usual_rate(self, stripe: int) -> float:
-        """Return the median rate in the stripe. Children of complete parents should reach it."""
+        """Return the median rate in the stripe. A child of a complete parent should reach it."""
         rates = [self._intake(child, stripe).rate for child in self._forest.parents[stripe]]
         return median([rate for rate in rates if rate is not None] or [0.0])

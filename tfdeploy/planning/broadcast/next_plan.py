@@ -1,6 +1,7 @@
 """Updates the plan of a running broadcast: hosts without a working parent get a new one.
 
-Reads no clock: the record of each host says how long it has got no data, and its rate.
+This module reads no clock: each member's record contains its rate and how long it has received no
+data.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ def next_plan(
 ) -> FeedPlan:
     """Return the changed plan, or the same object if nothing has to change.
 
-    `shut`: (child, parent) pairs that could not connect. `out`: members that died or sent wrong
-    pieces; they neither send nor receive any more.
+    `shut`: pairs (child, parent) in which the child could not connect to the parent. `out`: members
+    that died or sent wrong pieces; they neither send nor receive any more.
     """
     members_by_name = {member.name: member for member in members if member.name not in out}
     forest = Forest(plan.feeds, plan.stripes, members_by_name, shut)
@@ -56,7 +57,7 @@ def next_plan(
 
 
 def _remove_ended_feeds(forest: Forest, verdict: Verdict) -> None:
-    """Remove the connections that must end: the parent may not send any more, or sends nothing."""
+    """Remove each connection whose parent may no longer send, or sends nothing."""
     for stripe, parent, child in list(forest.feeds()):
         must_end = parent != CONTROL_MACHINE and not _may_continue(forest, verdict, parent, child)
         if must_end or (child, stripe) in verdict.needs_new_parent:
@@ -68,12 +69,12 @@ def _may_continue(forest: Forest, verdict: Verdict, parent: str, child: str) -> 
         return False
     parent_member, site = forest.members[parent], forest.members[child].site
     is_thin = parent_member.site in verdict.blame.slow_sites and not parent_member.is_complete
-    # A slow host must not be the one through which data enters its site.
+    # The data of a whole site must not pass through a slow host.
     return parent_member.site == site or not (is_thin or child in verdict.blame.slow_hosts)
 
 
 def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
-    """Return the connections that stay, in their order, then the new ones."""
+    """Return the connections of the changed plan: first those that stay, then the new ones."""
     new = {(stripe, child): parent for stripe, parent, child in forest.feeds()}
     kept = [feed for feed in plan.feeds if new.get((feed.stripe, feed.child)) == feed.parent]
     for feed in kept:
@@ -82,9 +83,9 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 
 def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
-    """Return for each child its last change of parent.
+    """Return each child's last change of parent.
 
-    A child that gets no data counts as changed too, so that its wait begins anew.
+    A child that receives no data gets such a record too, so that its wait is counted from now on.
     """
     moves = {
         (each.child, each.stripe): each

@@ -1,4 +1,7 @@
-"""Groups the files of a split data set into streams: files with the same receivers and sender."""
+"""Groups the files of a split data set into streams.
+
+All files of one stream have the same receivers and the same sender.
+"""
 
 from __future__ import annotations
 
@@ -9,10 +12,10 @@ from dataclasses import dataclass, field
 
 @dataclass
 class Stream:
-    """Files of a data set, by row number in its file list, that go to all `receivers`.
+    """Files of a data set that are sent to all `receivers`, as row numbers in its file list.
 
-    `lender`: a host that has all of these files and sends them. None: the control machine sends
-    them.
+    `lender`: the host that has all of these files and sends them. If it is None, the control
+    machine sends them.
     """
 
     receivers: tuple[str, ...]
@@ -30,10 +33,10 @@ def streams(
     """Return the streams that send each host the files it lacks. An empty file is not sent.
 
     A file is identified by its row number in the file list. `wanted_rows`: host -> all files that
-    the host should have. `missing_rows`: host -> those of them that are missing there. `held_rows`:
-    host -> the files that the host may send. `origin`: a host that has all files. If several hosts
-    have a file, the one with the fewest bytes to send so far sends it. Hosts that should have the
-    same files get them in one stream, so there are few streams.
+    the host should have. `missing_rows`: host -> the wanted files that it lacks. `held_rows`:
+    host -> the files that it has and may send. `origin`: a host that has all files. If several
+    hosts have a file, the one that has the fewest bytes to send so far sends it. Hosts that should
+    have the same files get them in one stream, so there are few streams.
     """
     moved = sorted({row for rows in missing_rows.values() for row in rows if sizes[row]})
     wanted_by, held_by = _hosts_of(wanted_rows, moved), _hosts_of(held_rows, moved)
