@@ -114,8 +114,8 @@ def has_agent(workdir: str, name: str) -> bool:
     if is_agent_unchanged(workdir, name):
         return True
     folder = os.path.join(workdir, AGENTS, name)
-    # The stamps are read before the files. If a file changes after that, its stamp will differ at
-    # the next start.
+    # The stamps (seen.read_stamps) are read before the files. If a file changes after that, its
+    # stamp will differ at the next start.
     stamps = _reliable_stamps(folder)
     try:
         content = _read_agent(workdir, name)

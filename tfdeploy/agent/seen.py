@@ -15,8 +15,8 @@ import stat
 from tfdeploy.agent.annotations import Iterator, List, Tuple
 
 AGENTS = ".agent"
-# Name of a file in the agent's folder, which contains the stamps of all files at the last full
-# check.
+# Name of a file in the agent's folder. It contains the stamps (see `read_stamps`) that all files
+# had at the last full check.
 SEEN = "seen"
 OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # uids that a file server or a container shows for unknown owners
@@ -82,7 +82,7 @@ def read_stamps(agent_folder: str, trusted_uids: Tuple[int, int]) -> str:
 
 
 def is_seen_file(name: str) -> bool:
-    """Return whether a file name in the agent's folder is SEEN, or a temporary name that becomes
+    """Return whether `name` is SEEN, or the temporary name of a file that will be renamed to
     SEEN."""
     first, dot, pid = name.partition(".")
     return first == SEEN and (not dot or pid.isdigit())

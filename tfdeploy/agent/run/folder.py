@@ -95,8 +95,8 @@ class RunPaths:
     # --- part.json, which is written last: a folder without it is incomplete
 
     def part(self) -> wire.HostPart:
-        """Return this host's part of the run's plan. Raises HostPartMissing if part.json is missing or
-        damaged."""
+        """Return this host's part of the run's plan. Raises HostPartMissing if part.json is missing
+        or damaged."""
         fields = read_json(self.file(layout.PART))
         if fields is None:
             raise HostPartMissing(

@@ -1,5 +1,5 @@
-"""If a program replaced a link to a keep folder, move the replacement into `keep` and restore the
-link.
+"""Move into `keep` what a program has put in place of a link to a keep folder, and restore the
+link. Keep folders outlive runs. The working directory of a run (cwd/) contains links to them.
 
 A program may replace the link by `rm -rf logs; mkdir logs`. The files that it then writes would
 stay in cwd/, which no later launch reads. Nothing is deleted: the older one of the two folders
@@ -51,7 +51,7 @@ def log_restored(log: LogWriter, attempt: int, sentences: List[str]) -> None:
 
 
 def restore_links_after(paths: RunPaths, part: wire.HostPart, task: str) -> None:
-    """Restore the links for a task whose supervisor is dead or has ended. Writes what was done to
+    """Restore the links for a task whose supervisor is dead or has ended, and report the changes in
     the task's log. If `task` is "", the log of the first task is used."""
     sentences = restore_links(paths, part.keep)
     for spec in [each for each in part.tasks if task in ("", each.task)][:1]:
@@ -61,8 +61,8 @@ def restore_links_after(paths: RunPaths, part: wire.HostPart, task: str) -> None
 
 
 def restore_links_of_dead_runs(workdir: str, job: str, inventory_name: str = "") -> List[str]:
-    """In all runs of the job that are no longer live, restore the links to `keep`. Return a
-    sentence for each link. The caller holds the job's lock."""
+    """Restore the links to `keep` in all runs of the job that are no longer live. Return a sentence
+    for each link. The caller must hold the job's lock."""
     return [
         "run %s: %s" % (paths.run, sentence)
         for paths in own_runs(workdir, job, inventory_name)
@@ -113,8 +113,8 @@ def _make_parents(cwd: str, path: str) -> None:
 
 
 def _move_into_keep(source: str, target: str) -> str:
-    """Move what is at `source` to `target`, or beside it under a name with the date. Return a text
-    that says what it was and where it is now."""
+    """Move what is at `source` to `target`, or beside `target` under a name with the date. Return a
+    text that says what was at `source` and where it is now."""
     try:
         kind = os.lstat(source).st_mode
     except FileNotFoundError:
@@ -160,7 +160,7 @@ def remove_if_empty(folder: str) -> bool:
 
 
 def is_empty(folder: str) -> bool:
-    """True if there is no file and no link in the folder, at any depth."""
+    """Return True if there is no file and no link in the folder, at any depth."""
     return next(walk_files(folder, ""), None) is None
 
 

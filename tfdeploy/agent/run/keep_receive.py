@@ -1,5 +1,6 @@
 """Receive the files of another host's keep folders. The files arrive in a separate folder and are
-then moved into `keep` together, the `checkpoint` records last.
+then moved into `keep` together. The `checkpoint` records, which are the files in which TensorFlow
+names the newest checkpoint, are moved last.
 
 Nothing is deleted: a `checkpoint` record that the other host does not have is renamed, so that
 TensorFlow does not see it.

@@ -14,8 +14,8 @@ from tfdeploy.agent.host.atomic import remove_file, remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-# A file with this suffix, beside the file that marks a run as in doubt, makes a prepare of that run
-# stop.
+# A file with this suffix, beside the file that marks a run as in doubt (in_doubt.py), makes the
+# preparation of that run stop.
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
@@ -24,16 +24,16 @@ _FOLDERS_S = 10.0  # how long to wait for folders_lock
 
 
 def forget_secrets(paths: RunPaths) -> None:
-    """Remove the files with the run's secrets, including temporary files that a killed prepare
-    left."""
+    """Remove the files with the run's secrets, including temporary files that a killed process left
+    when it prepared the run."""
     for path in map(paths.file, SECRET_FILES):
         remove_temporaries(path)
         remove_file(path, if_possible=True)
 
 
 def restore_links(paths: RunPaths, task: str = "") -> None:
-    """Restore the links to `keep` that the program replaced. Writes what was done to the log of
-    `task`, or of the first task if `task` is ""."""
+    """Restore the links to `keep` that the program replaced. Report the changes in the log of
+    `task`, or in that of the first task if `task` is ""."""
     part = paths.part()
     if paths.replaced_links(part.keep):
         # Imported here because it is seldom needed and would slow down the start of each minder.
@@ -44,7 +44,7 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
 
 def remove_partial_orders(paths: RunPaths) -> None:
     """Remove temporary files that a session left when it ended while it wrote an order for the
-    minder. A file younger than _HALF_S stays, because its writer may still be alive."""
+    minder. A file younger than _TEMPORARY_AGE_S stays, because its writer may still be alive."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
@@ -65,8 +65,8 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """If the launch was rolled back, give the keep folders that `launch --fresh` has renamed their
-    old names again. Raises OSError."""
+    """Rename the keep folders that `launch --fresh` has renamed back to their old names, if the
+    launch was rolled back. Raises OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # imported only here, because it is seldom needed
 

@@ -16,8 +16,8 @@ def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunP
 
 def planned_ports(workdir: str, inventory_name: str, except_run: str = "") -> Dict[int, str]:
     """Return {port: owner} for the ports of all live runs on this host, from the runs' plans. Plans
-    are read because /proc shows a port that a minder holds only as a socket of some Python process,
-    or not at all."""
+    are read because /proc says too little: a port that a minder holds appears there as a socket of
+    some Python process, or not at all."""
     owners: Dict[int, str] = {}
     for job in job_names(workdir):
         for paths in list_live_runs(workdir, job, inventory_name):

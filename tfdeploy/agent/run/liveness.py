@@ -1,4 +1,5 @@
-"""Tell whether a minder or supervisor of a run is alive on this host. Reads only."""
+"""Tell whether the minder of a run (the agent's daemon for the run) or a supervisor of a task is
+alive on this host. Reads only."""
 
 from __future__ import annotations
 
@@ -27,6 +28,6 @@ def was_committed(paths: RunPaths) -> bool:
 
 
 def is_abandoned(paths: RunPaths) -> bool:
-    """Return whether the run was committed and has not ended on this host, although no minder or
-    supervisor of it is alive. See serve/run/resume.py."""
+    """Return whether the run was committed and has not ended on this host, although neither its
+    minder nor a supervisor is alive. See serve/run/resume.py."""
     return paths.state().phase != "ended" and not is_live(paths) and was_committed(paths)

@@ -11,8 +11,8 @@ from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
 
 def forget_superseded(paths: RunPaths) -> None:
-    """Remove the secrets of other runs of the job on this host that are not alive. Such a run can
-    no longer be resumed, because this run is committed."""
+    """Remove the secrets of the job's other runs on this host, except runs that are alive. Called
+    when the run of `paths` is committed, because the other runs can then no longer be resumed."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if (
@@ -26,10 +26,10 @@ def forget_superseded(paths: RunPaths) -> None:
 
 def secret_files(paths: RunPaths) -> List[str]:
     """Return the paths of the files with the run's secrets, including temporary files that a killed
-    prepare left."""
+    process left when it prepared the run."""
     names = list_names(paths.host_dir)
     return [paths.file(name) for name in names if name in SECRET_FILES or name.startswith(_PARTIAL)]
 
 
-# The beginnings of the names of temporary files.
+# The beginnings of the names of temporary files with secrets.
 _PARTIAL = tuple(".%s." % name for name in SECRET_FILES)

@@ -1,5 +1,5 @@
-"""Decide whether a run may be removed: it must have ended on every host that has files of it in
-this workdir, and none of its processes may be alive.
+"""Decide whether a run may be removed: it must have ended on every host that has files of the run
+in this workdir, and none of its processes may be alive.
 
 Other hosts may share the workdir. Their locks, and the files that their minders wrote, show whether
 the run has ended on those hosts.
@@ -19,7 +19,7 @@ from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import all_host_folders, is_own_file, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
-# If an interrupted operation left an entry, the entry's name begins with one of these texts.
+# The name of a file or folder that an interrupted operation left begins with one of these texts.
 INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
 INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + (
     "gone-",
@@ -30,9 +30,9 @@ _STILL_INFORMS = "its minder still tells other hosts of its end"
 
 
 class RunStanding(NamedTuple):
-    """The state of one run. `ended`: when the run ended, in UTC seconds; None if it has not ended,
-    or if no host has complete files of it. `stays`: why the run may not be removed, or "". `live`:
-    whether a process of the run is alive, or may be alive on another host."""
+    """The state of one run. `ended`: when the run ended, in UTC seconds; None if the run has not
+    ended, or if no host has complete files of the run. `stays`: why the run may not be removed, or
+    "". `live`: whether a process of the run is alive, or may be alive on another host."""
 
     ended: Optional[float]
     stays: str
@@ -42,8 +42,8 @@ class RunStanding(NamedTuple):
 def find_standing(
     workdir: str, job: str, run: str, inventory_name: str, marked: Set[str]
 ) -> RunStanding:
-    """Return the state of a run. `inventory_name`: as in find.is_own_file. `marked`: what
-    `marked_runs` has returned."""
+    """Return the state of a run. `inventory_name`: as in find.is_own_file. `marked`: the result of
+    `marked_runs`."""
     folder = layout.run_dir(workdir, job, run)
     ended: Optional[float] = None
     damaged = ""

@@ -18,9 +18,9 @@ from tfdeploy.agent.run.leftovers import restore_links
 def reap_task(
     paths: RunPaths, task: str, outcome: str, reason: str, attempt: int = 1, round_number: int = 1
 ) -> bool:
-    """Kill the task's processes and write its status. `attempt`, `round_number`: the attempt that
-    is ended. They are needed because its supervisor may have died before it wrote a status for this
-    attempt.
+    """Kill the task's processes and write its status. `attempt`, `round_number`: the number of the
+    attempt that ends, and of its round. They are needed because the supervisor of this attempt may
+    have died before it wrote a status.
 
     Return False if the caller must try again: the supervisor is alive, a process could not be
     killed, or the disk is full. Raises OSError, also if the run's folder was removed.
@@ -65,8 +65,8 @@ def _estimate_lifetime_s(paths: RunPaths, status: wire.TaskStatus) -> Optional[f
 
 
 def mark_given_up(paths: RunPaths, task: str, reason: str) -> bool:
-    """Record in the status of an ended task that its restarts are used up. Return False if the
-    caller must try again."""
+    """Record in the status of an ended task that the task does not restart any more, for `reason`.
+    Return False if the caller must try again."""
     with FileLock(paths.supervisor_lock(task)) as lock:
         if not lock.acquire():
             return False

@@ -33,7 +33,8 @@ if TYPE_CHECKING:
     # The ids of processes, and the process table in which they were found.
     Selection = Tuple[Set[int], Dict[int, processes.Entry]]
 
-# Distinguishes runs with the same name in different workdirs.
+# This environment variable contains the path of the run's folder on the host. The path
+# distinguishes runs with the same name in different workdirs.
 FOLDER_MARKER = "TFDEPLOY_TASK_FOLDER"
 _PATIENCE_S = 5.0  # how long processes may take to end after KILL
 
@@ -76,8 +77,8 @@ def read_minder(paths: RunPaths) -> Optional[processes.Identity]:
 def _find_alive(
     boot_id: Optional[str], pid: Optional[int], start_ticks: Optional[int]
 ) -> Optional[processes.Identity]:
-    """Return the identity of this process. Return None if it is not alive, or if a part of the
-    identity is unknown."""
+    """Return the identity of the process that the arguments describe. Return None if the process is
+    not alive, or if one of the arguments is None."""
     if boot_id is None or pid is None or start_ticks is None:
         return None
     identity = processes.Identity(boot_id, pid, start_ticks)
@@ -85,8 +86,8 @@ def _find_alive(
 
 
 def write_own_identity(lock: FileLock) -> None:
-    """Write the identity of this process, which is a supervisor, into the lock file that it
-    holds."""
+    """Write the identity of this process into the lock file `lock`. The process is a supervisor and
+    holds the lock."""
     identity = processes.read_identity(os.getpid())
     if identity is not None:
         lock.write(
@@ -113,9 +114,9 @@ def find_members(paths: RunPaths, tasks: Iterable[str]) -> Selection:
 
 
 def has_live_processes(paths: RunPaths) -> bool:
-    """Return whether the run has not ended on this host, and its minder, a supervisor or any other
-    process of it is alive. The minder and the supervisors may have been killed, but not the
-    processes of the tasks."""
+    """Return whether the run has not ended on this host, and its minder, a supervisor or a process
+    of a task is alive. Processes of tasks are searched too, because they may be alive although the
+    minder and the supervisors were killed."""
     return paths.state().phase != "ended" and (
         liveness.is_minded(paths) or bool(find_members(paths, paths.tasks())[0])
     )
@@ -135,8 +136,8 @@ def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int
 
 
 def _is_agent_process(paths: RunPaths, process: processes.Entry) -> bool:
-    """Return whether a process, by the folder in its command line, belongs to the agent and not to
-    a task. Return True also if the process has ended meanwhile."""
+    """Return whether a process belongs to the agent and not to a task. The command line of such a
+    process contains the run's folder. Return True also if the process has ended meanwhile."""
     # A supervisor that is being started has no command line for a moment.
     command_line = processes.await_command_line(process)
     if command_line is None:

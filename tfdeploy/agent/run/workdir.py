@@ -29,8 +29,9 @@ def make_cwd(
     links: Dict[str, str],
     check_wanted: Callable[[], None],
 ) -> None:
-    """Make the run's working directory, unless it exists. Calls `check_wanted` before each file. Raises
-    OSError, or the error that `check_wanted` raises when the directory is no longer needed."""
+    """Make the run's working directory, unless it exists. Calls `check_wanted` before each file.
+    Raises OSError, or the error that `check_wanted` raises when the directory is no longer
+    needed."""
     if os.path.isdir(paths.cwd):
         return
     temporary = os.path.join(paths.run_dir, ".cwd.%s.%s" % (paths.host, os.urandom(4).hex()))
@@ -68,8 +69,8 @@ def _newest_data_path(folder: str, path: str) -> str:
 
 
 def _replace_by_link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """Make `path` below `root` a link to `target`. `seed`: if the target is empty, first move the
-    files that are at `path` into it."""
+    """Make `path` below `root` a link to `target`. With `seed`, if the target is empty, first move
+    the files that are at `path` into the target."""
     link = os.path.join(root, path)
     make_private_folder(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):
@@ -106,7 +107,7 @@ def _copy_tree(source: str, target: str, check_wanted: Callable[[], None]) -> No
 
 def _copy_file(source: str, target: str, clone: bool) -> bool:
     """Copy the content, time and executable bit of a file. `clone`: try to share the file's blocks
-    (reflink). Return whether to try that for the next file too."""
+    (reflink). Return False if sharing is impossible, so that it is not tried for the next file."""
     with open(source, "rb") as old, open(target, "xb") as new:
         about = os.fstat(old.fileno())
         if clone:

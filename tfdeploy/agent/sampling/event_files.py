@@ -142,7 +142,8 @@ class EventFile:
             return {}
 
     def _find_record_head(self, file: int, end: int) -> None:
-        """If the position is not at the head of a record, move it to the next one."""
+        """Move the read position to the head of the next record, unless it is at the head of a
+        record already."""
         if not self._lost:
             return
         self._at = max(self._at, end - SEARCH_BYTES)

@@ -3,7 +3,7 @@
 
 A metric is named `FOLDER/TAG`, which is never the name of a printed metric: for example
 `train/epoch_loss`, which Keras writes, or `eval/loss` from the folder `ckpt/eval`. FOLDER is the
-last folder of the path. If another path ends with the same folder, it is the last two folders or
+last folder of the path. If another path has this name already, FOLDER is the last two folders, or
 more. Folders whose name is only a time, such as `logs/20261121-101500`, are left out of FOLDER, so
 that the metrics of the next run have the same names. Files in the working directory itself are
 named `events/TAG`.
@@ -57,7 +57,8 @@ class EventFolders:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
         # Hosts may share a disk, so a host may see event files of other machines. Only one host
-        # reads those files: the host of the deciding task, whose steps count for the run.
+        # reads those files: the host of the deciding task (the task on whose success the success of
+        # the run depends), whose steps count for the run.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
         # Files of other users do not count, because a program may have let everybody write to its
@@ -71,7 +72,7 @@ class EventFolders:
         self._walk = self._walk_step_by_step()
 
     def find_files(self) -> Dict[str, FoundEventFile]:
-        """Return path -> event file. One call examines at most LOOK_ENTRIES folder entries, so it
+        """Return path -> event file. One call examines at most CALL_ENTRIES folder entries, so it
         may take several calls to find the files in large folders."""
         for _ in range(CALL_ENTRIES):
             if next(self._walk, self) is self:

@@ -150,8 +150,8 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
 
 
 def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Return the elements in one field, which is packed or not. At most two elements are needed,
-    because a tensor with two elements is not a scalar."""
+    """Return the first elements, at most two, in one field, which may be packed. More elements are
+    not needed, because a tensor with two elements is not a scalar."""
     if number in _LISTS:
         form = _LISTS[number]
         size = struct.calcsize(form)
@@ -175,8 +175,8 @@ def _parse_varints(data: bytes) -> List[int]:
 
 
 def _unpack_half(kind: int, bits: int) -> float:
-    """Return the 16-bit float with these bits: a bfloat16, which is the first half of a float32, or
-    a half."""
+    """Return the 16-bit float with these bits. It is a bfloat16 (the first half of a float32) or a
+    float16, depending on `kind`."""
     form, begin = ("<f", b"\0\0") if kind == _BFLOAT16 else ("<e", b"")
     return float(struct.unpack(form, begin + struct.pack("<H", bits))[0])
 

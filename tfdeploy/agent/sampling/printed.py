@@ -48,14 +48,16 @@ class PrintedMetrics:
         # the size of a read is limited.
         self._last = self._began = 0
         self._seen: Optional[os.stat_result] = None  # the status of the log file at the last read
-        # From this offset on, some lines were not searched, and no step was found in the others.
+        # From this offset on, some lines were not searched, and no step was found in the lines that
+        # were searched. None if there is no such offset.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}
         self.step_times: Dict[str, float] = {}
 
     def read_new(self, ended: bool = False) -> bool:
-        """Read what the task has printed since the last call. Return True if it contains a metric.
+        """Read what the task has printed since the last call. Return True if this output contains a
+        metric.
 
         `ended`: True if an attempt has ended since the last call.
         """

@@ -1,14 +1,15 @@
-"""Run `agent sample HOST_DIR`, a child of the minder. Every few seconds it records what the tasks
-of one run use on this host, how busy the host is, and which metrics the tasks have printed.
+"""Run the sampler, a child process of the minder (the agent's daemon for the run). Every few
+seconds the sampler records how much CPU time and memory the tasks of one run use on this host, how
+busy the host is, and which metrics the tasks have printed.
 
 Between two samples it reads new lines of the tasks' output every LINES_S seconds, or less often if
 this would use more CPU time than LINES_COST_SHARE. In this way, metrics can be observed within a
 second. No other process on this host searches lines for metrics.
 
-It is a separate process because it matches regular expressions of the user's job. metric_reader.py
-stops an expression that takes too long. If one step uses LOOK_CPU_S seconds of CPU time
-nevertheless, a signal ends this process, and the minder starts another one that reads no output.
-The process also ends when its standard input is closed.
+The sampler is a separate process because it matches regular expressions of the user's job.
+metric_reader.py stops an expression that takes too long. If one step uses STEP_CPU_S seconds of CPU
+time nevertheless, a signal ends the sampler, and the minder starts another one that reads no
+output. The sampler also ends when its standard input is closed.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class Sampler:
         self._gpus = gpus.start_gpu_sampler(part.sample_every_s) if uses_gpus else None
 
     def take_sample(self) -> None:
-        """Take a sample of the host and of all tasks, and store the samples. The first call has no
-        rates, because a rate needs two readings."""
+        """Take a sample of the host and of all tasks, and store the samples. The first sample
+        contains no rates, because a rate needs two readings."""
         now, before = time.monotonic(), self._sampled_at
         self._sampled_at = now
         passed_s = now - before if before else 0.0
@@ -223,8 +224,8 @@ class Sampler:
 
 
 def _merge_metrics(*groups: Dict[str, float]) -> Dict[str, float]:
-    """Merge the groups and return name -> value, with at most MOST_SAMPLED names. If a name is in
-    several groups, the value in the first of them counts."""
+    """Merge the groups and return name -> value, with at most MOST_SAMPLED names. If several groups
+    contain a name, the value in the first of these groups is used."""
     merged: Dict[str, float] = {}
     for group in groups:
         merged = {**merged, **group, **merged}
@@ -235,8 +236,9 @@ RATES = ("received", "sent", "read", "written")
 
 
 def _choose_event_file_task(part: wire.HostPart) -> str:
-    """Return the task to which the event files on this host belong. This is the deciding task if it
-    runs here, otherwise the first task that is not a ps."""
+    """Return the task to which the event files on this host are attributed. This is the deciding
+    task (the task on whose success the success of the run depends) if it runs on this host,
+    otherwise the first task that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 
@@ -250,7 +252,8 @@ def _find_live_processes(
 
 
 def main(argv: List[str]) -> int:
-    """sample HOST_DIR MINDER_PID [unread]: take samples until the minder ends this process."""
+    """Run the command `sample HOST_DIR MINDER_PID [unread]`: take samples until the minder ends
+    this process."""
     processes.die_with_parent(int(argv[1]))
     os.umask(0o077)
     paths = RunPaths(argv[0])
@@ -275,7 +278,7 @@ def main(argv: List[str]) -> int:
 
 
 def _measure_cpu_s(work: Callable[[], None]) -> float:
-    """Call `work`, and return how many CPU seconds it used. If it uses LOOK_CPU_S seconds, this
+    """Call `work`, and return how many CPU seconds it used. If it uses STEP_CPU_S seconds, this
     process is killed."""
     begin_s = time.process_time()
     # The signal SIGPROF ends this process even while a regular expression is being matched.

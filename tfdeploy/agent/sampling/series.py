@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 MOST_BYTES = 1 << 20
 WHOLE_S = 3600.0  # Samples younger than this, in seconds, are all kept.
 THIN_AFTER = 360  # After this many new samples, old samples are removed from the file.
-# A gap may be shorter than required by this factor, because the times of samples are not quite
-# regular.
+# The gap between two samples that are kept may be shorter than required by this factor, because the
+# times of samples are not quite regular.
 _SLACK = 0.9
 
 

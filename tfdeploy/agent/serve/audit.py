@@ -124,8 +124,8 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
 
 def _is_busy(paths: RunPaths) -> bool:
     """Return whether a launch is preparing this host's folder of a run, or the run is alive on this
-    host. A minder that only informs other hosts about the run's end does not count, because it
-    needs no files any more."""
+    host. A minder (the agent's daemon for the run) that only informs other hosts about the run's
+    end does not count, because it no longer needs any files."""
     if check_files.find_damage(paths):
         return is_locked(paths.minder_lock) or (
             in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
@@ -210,7 +210,7 @@ def _foreign_entry(path: str) -> Iterator[Leftover]:
 
 def _stray_processes(workdir: str, job: str, run: str) -> Iterator[Leftover]:
     """Yield the processes whose environment names a run that has ended on this host, or a run whose
-    folder is gone. If `run` is given, only processes of that run."""
+    folder is gone. If `run` is given, yield only processes of that run."""
     workdir_prefix = os.path.realpath(workdir) + os.sep
     for pid in sorted(processes.all_processes()):
         marks = processes.read_environment(pid)

@@ -163,8 +163,8 @@ def _session_key() -> Optional[str]:
 
 
 def _is_repetition(entry: AuditEntry, last: bytes) -> bool:
-    """Return whether the last entry records the same command. This happens if the answer to the
-    command was lost and a new session asked again."""
+    """Return whether the log line `last` records the same command as `entry`. This happens if the
+    answer to the command was lost and a new session has repeated the command."""
     try:
         before = json_text.loads(last)
     except (ValueError, RecursionError):

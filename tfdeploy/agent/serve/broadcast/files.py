@@ -1,5 +1,6 @@
-"""Finds which files a broadcast moves to this host, and the folders in which they are received. The
-files are those of a data set, of a release, or of keep folders.
+"""Finds which files a broadcast sends to this host, and the folders in which they are received. In
+a broadcast, hosts pass pieces of files to each other. The files are those of a data set, of a
+release, or of keep folders.
 
 For a release and for keep folders, the call names each file. For a release, only files that
 `release.begin` has listed as missing are accepted.
@@ -24,8 +25,8 @@ _SECOND_NS = 10**9
 
 class BroadcastFiles(NamedTuple):
     """The files of a broadcast. `old`: the folder with the present content. `new`: the folder in
-    which new content is received. `later`: folders in which that content may be after its
-    installation."""
+    which new content is received. `later`: folders into which the new content may have been moved
+    meanwhile, when it was installed."""
 
     files: Sequence[BroadcastFile]
     old: str
@@ -122,8 +123,8 @@ def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
 
 
 def _has_partial(path: str, size: int) -> bool:
-    """Return whether an earlier broadcast left an incomplete file at the path. Removes anything
-    else that is at the path, because an older release may share that file."""
+    """Return whether an earlier broadcast left an incomplete file at the path. Anything else at the
+    path is removed; it may be a hard link to a file of an older release, which must not change."""
     try:
         file_stat = os.lstat(path)
     except FileNotFoundError:
