@@ -20,7 +20,8 @@ from tfdeploy.lab.orders import HostOrder, NetworkOrder, Plug
 from tfdeploy.lab.state import HostState
 
 USER = "lab"
-# No user of this machine has this number, because it is between the ranges of users and services.
+# The id of the hosts' user. It lies between the ranges for people and for services, so no user of
+# this machine has it.
 UID = 60600
 HOME = f"/home/{USER}"
 # nsenter enters these namespaces of a host to run a command there.

@@ -74,7 +74,7 @@ class Lab(ABC):
         """
 
     def console(self, host: str) -> str:
-        """Return the last 800 characters that the host's sshd has printed, in all its boots."""
+        """Return the last 800 characters that the host's sshd has printed, over all boots."""
         return self._console_tail(self.host(host).name)
 
     def kill(self, host: str) -> None:

@@ -92,7 +92,8 @@ def _check(wanted: LabState, count: int) -> None:
 def _create(root: Path, wanted: LabState, count: int) -> LabState:
     """Plan the hosts of a new lab, make its folder, and return its state.
 
-    Raises Refused if the interpreter does not run on this machine, whose root the hosts boot from.
+    Raises Refused if the interpreter does not run on this machine. It would not run on the hosts
+    either, because they boot from this machine's root.
     """
     if wanted.rootfs == "/":
         interpreter.interpreter_folders(wanted.python)
@@ -142,8 +143,8 @@ def up(
     `rootfs`: the folder of the file system that isolated hosts boot from. It must contain `python`,
     sshd and rsync.
 
-    Raises UsageError if a lab of that name exists with other settings, Refused (privileges,
-    programs, ports), HostFailed (a host did not start).
+    Raises UsageError if a lab of that name exists with other settings, Refused if privileges,
+    programs or ports are missing, and HostFailed if a host did not start.
     """
     wanted = LabState(name, kind, [], python, rate, shared_workdir, gpus, sites, between, rootfs)
     _check(wanted, count)

@@ -68,7 +68,7 @@ def _run(argv: Sequence[str], text: str = "") -> str:
 def run_batch(program: Literal["ip", "tc"], lines: Iterable[str], pid: int | None = None) -> None:
     """Run the lines with `ip -batch` or `tc -batch`. Raises OSError.
 
-    They run in the network namespace of this process, or of the process `pid`.
+    The lines run in the network namespace of the process `pid`, or else of this process.
     """
     argv = [program, "-batch", "-"]
     if text := "".join(f"{line}\n" for line in lines):
@@ -142,7 +142,7 @@ def mac_address(root: str, name: str) -> str:
 
 
 def attach_links(switch: int, root: str, plugs: Sequence[tuple[int, Plug]]) -> None:
-    """Create a link for each (pid, plug), from that process's namespace to the switch."""
+    """Create a link from the namespace of each process to the switch. `plugs`: (pid, its plug)."""
     lines = []
     for pid, plug in plugs:
         name, address = plug["name"], mac_address(root, plug["name"])

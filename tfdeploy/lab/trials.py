@@ -2,7 +2,7 @@
 
 Each trial uses one feature in a forked child. It is not enough to check capabilities and the user
 id: a seccomp filter may refuse what a capability allows, and AppArmor may restrict user namespaces.
-Mounts, links and tables that a child makes vanish with the child's namespaces.
+The mounts, links and tables of a child disappear together with the child's namespaces.
 
 Standard output is one JSON object: {name of the trial: why it failed, or "" if it succeeded}.
 """

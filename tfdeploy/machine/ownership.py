@@ -33,9 +33,9 @@ class Exposure(NamedTuple):
 def find_exposure(path: Path) -> Exposure | None:
     """Return the first folder, link or file on the absolute path that another user can change.
 
-    None: no other user can change any of them, or the path does not exist. Both a link and the path
-    that it leads to are checked. This user, root and, under sudo, the user who called sudo are
-    trusted, as in git.
+    Return None if no other user can change any of them, or if the path does not exist. Both a link
+    and the path that it leads to are checked. This user, root and, under sudo, the user who called
+    sudo are trusted, as in git.
     """
     with contextlib.suppress(OSError):
         for component, file_stat in folders_above(f"{Path.cwd() / path}/x"):

@@ -1,7 +1,7 @@
 """Check the texts of the inventory, of the job file and of hosts against allow-lists. Pure.
 
-Every text that becomes part of a command of ssh or rsync, is sent to a host, or is a path on this
-machine passes one of these checks. No check allows a leading `-`.
+Each text is checked before it becomes part of a command of ssh or rsync, is sent to a host, or is
+used as a path on this machine. No check allows a leading `-`.
 """
 
 from __future__ import annotations

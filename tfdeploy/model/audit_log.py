@@ -25,8 +25,8 @@ class AuditLog(NamedTuple):
 
 
 def read_log(older: bytes, newer: bytes) -> AuditLog:
-    """Return the entries of both files of a log. `faults` of the result lists lines that are not
-    entries, and lines that report missed entries."""
+    """Return the entries of both files of a log. `faults` of the result lists the lines that are
+    not entries, and the lines that report that earlier entries could not be written."""
     entries: list[Entry] = []
     faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):

@@ -1,6 +1,6 @@
-"""Define the words that the job file accepts for a key, such as the names of the modes.
+"""Define the values that the job file accepts for some keys, such as the names of the modes.
 
-`--help` of a verb imports this module, so it imports little.
+`--help` of a verb imports this module, so the module itself imports little.
 """
 
 from __future__ import annotations

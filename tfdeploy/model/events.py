@@ -42,7 +42,8 @@ class HostFields(_HostFields, total=False):
 
 
 class _TransferFields(TypedDict):
-    # code, data NAME, keep, files, logs; all: the sum of the other transfers once they are done
+    # "code", "data NAME", "keep", "files" or "logs"; or "all", the sum of the other transfers once
+    # they are done
     what: str
     state: str  # begin, moving, done, failed
     sent_bytes: int
@@ -54,7 +55,7 @@ class TransferFields(_TransferFields, total=False):
 
 
 class _BroadcastFields(TypedDict):
-    what: str  # data NAME
+    what: str  # "data NAME"
     state: str  # moving, done
     stripes: int
     feeds: list[tuple[str, str, int]]  # parent, child, stripe; the parent "" is this machine

@@ -84,7 +84,7 @@ _UNSAID = "its agent does not say"
 
 @dataclass(frozen=True)
 class Hindrances:
-    """For each level of `protect`, why the host cannot provide it; "" if it can.
+    """Why the host cannot provide each level of `protect`; "" for a level that it can provide.
     `most_instructions`: the most instructions that the host's kernel allows in a socket's
     filter."""
 

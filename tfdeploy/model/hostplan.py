@@ -28,8 +28,8 @@ from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
 from tfdeploy.model.text.ranges import MAX_NAMES
 
-MOST_TASKS = 100_000  # the most tasks of a plan that a host sends
-MOST_NOTES = 1000  # the most notes that are shown of a plan that a host sends
+MOST_TASKS = 100_000  # the most tasks in a plan that comes from a host
+MOST_NOTES = 1000  # the most notes that are shown, if the plan comes from a host
 _SHOWN_CHARS = 2000  # the most characters of a text that is only shown; the rest is cut off
 
 _Duration = Annotated[float, Meta(ge=0, le=86_400 * 365)]
@@ -81,8 +81,8 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 
 def connection_settings(host: Host) -> dict[str, Any]:
-    """Return the inventory's host as JSON values (lists, no tuples), so that a plan equals itself
-    after a round trip. Paths on this machine in the host's settings need not be UTF-8."""
+    """Return the inventory's host as JSON values (lists, no tuples), so that a round trip through
+    JSON does not change a plan. Paths on this machine in the host's settings need not be UTF-8."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in settings_of(host).items()

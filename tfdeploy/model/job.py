@@ -18,7 +18,7 @@ from tfdeploy.model.choices import StallAction as StallAction
 from tfdeploy.model.choices import Via as Via
 from tfdeploy.model.protect import AskedLevel
 
-WHEELS = "setup-wheels"  # the name of `setup`'s wheels among a job's data sets
+WHEELS = "setup-wheels"  # the name of the data set in which `setup` sends wheels
 
 
 @dataclass(frozen=True)
@@ -122,7 +122,8 @@ class Job:
     finish_grace_s: float = 60.0
     restart_max: int = 3
     restart_backoff_s: tuple[float, float] = (1.0, 60.0)
-    # seconds that the run waits for a host on which no minder of the run is alive
+    # seconds that the run waits for a host on which the run's minder (the process that supervises
+    # the tasks there) is not alive
     restart_wait_s: float = 3600.0
     # False if the job file gives restart.max, because the user then wants that many restarts
     same_error_ends: bool = True

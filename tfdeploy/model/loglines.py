@@ -1,5 +1,5 @@
-"""Define lines of a task's output as the hosts stored them: single lines, or blocks of whole lines
-with one time; and recognise which lines belong to one Python traceback."""
+"""Define lines of a task's output as the hosts stored them, and recognise the lines of a Python
+traceback. Lines are stored singly, or in blocks of whole lines that have the same time."""
 
 from __future__ import annotations
 

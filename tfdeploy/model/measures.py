@@ -1,10 +1,10 @@
 """Hold step, loss, steps per second and all other metrics of one task, as its host's sampler reads
 them (agent/sampling/printed.py).
 
-The hosts of a run that 0.1.0 launched send metrics late, so the lines of such a run are matched
-here. Lines may come at any rate. So only the newest few lines of each quarter of a second, by the
-lines' own time, are matched, the newest first. A pattern that needs more CPU time than
-agent/metric_reader.py allows is not matched any more.
+If version 0.1.0 of tfdeploy launched a run, its hosts send metrics late, so this module searches
+the lines of the run for metrics. Lines may come at any rate. So only the newest few lines of each
+quarter of a second, by the lines' own time, are searched, the newest first. A pattern that needs
+more CPU time than agent/metric_reader.py allows is not used any more.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 WINDOW_S = 30.0  # steps per second are averaged over this time
 _BUCKETS_PER_S = 4
-LINES_PER_BUCKET = 16  # the most lines that are matched of a quarter of a second
+LINES_PER_BUCKET = 16  # the most lines of a quarter of a second that are searched for metrics
 KEPT_CHARS = 4096  # the most characters of a line that are kept for display
 
 SHOWN_APART = ("step", "loss")  # metrics with a column of their own
@@ -63,8 +63,8 @@ class Measures:
         # step counter that the task prints -> when it was printed last
         self._counted: dict[str, float] = {}
         self._written: Mapping[str, float] = {}
-        # metrics found in the lines of the current quarter of a second; None: these lines are not
-        # matched yet
+        # metrics found in the lines of the current quarter of a second; None if these lines are not
+        # searched yet
         self._matched: dict[str, float] | None = None
         self._samples: dict[str, deque[tuple[float, float]]] = {
             name: deque(maxlen=int(WINDOW_S * _BUCKETS_PER_S) + 1) for name in STEP_COUNTERS
@@ -72,7 +72,7 @@ class Measures:
 
     def line(self, time: float, line: str) -> None:
         """Record a line. `time`: UTC seconds. This is called for every line, so the line is only
-        appended; lines are matched only when their quarter of a second is over."""
+        appended; lines are searched only when their quarter of a second is over."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)

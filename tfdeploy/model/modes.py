@@ -1,7 +1,7 @@
-"""Define the modes. Each row holds all that depends on a mode; no other module compares a mode's
-name.
+"""Define the rules of each mode. They hold all that depends on a mode, so that no other module
+compares a mode's name.
 
-Values only. Of a mode's row, hosts receive only `traits` and `lockstep`.
+Values only. Of a mode's rules, hosts receive only `traits` and `lockstep`.
 """
 
 from __future__ import annotations

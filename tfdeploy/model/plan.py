@@ -107,7 +107,7 @@ class Plan:
     # True: a host sends a metric within a second of the line that contains it. False: version 0.1.0
     # launched the run, so the operator's machine finds the metrics in the lines.
     hosts_tell_metrics: bool = False
-    resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2"; None: starts from zero
+    resume: str | None = None  # "checkpoints: model.ckpt-1200 on n2"; None: the run starts anew
     # True: before the start, each host moves the content of its `keep` folders aside
     fresh: bool = False
     # In mode mirrored: the host whose `keep` folders are copied to all hosts of the run before the

@@ -34,8 +34,8 @@ def texts_of(plan: Plan) -> tuple[str, ...]:
 
 
 def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
-    """Return an argument or a value of a variable in which each of `texts` is replaced by its
-    index. wire.resolve_word reverses this."""
+    """Return `word`, an argument or a variable's value, with each of `texts` replaced by its index.
+    wire.resolve_word reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
     parts = _split(word, list(enumerate(texts)))

@@ -1,5 +1,5 @@
-"""Define who may connect to the ports of a run: what a job requests, and what a plan uses. Values
-only.
+"""Define the levels of protection of a run's ports: the level that a job requests, and the level
+that a plan uses. Values only.
 
 `peers`: the kernel admits only connections from addresses of the run's hosts. `firewall`: in
 addition, nftables rules.

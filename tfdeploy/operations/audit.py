@@ -192,7 +192,7 @@ def _secret_rows(
                 )
     for host, host_audit in audits.items():
         for entry in host_audit.log.entries:
-            # The entry belongs to another host that shares the log and has answered.
+            # True if the entry is one of another host, which shares this log and has answered too.
             is_shared = entry.host != host and entry.host in audits
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 is_held = (entry.job, entry.run) in runs_with_secrets[host]

@@ -101,7 +101,7 @@ def find_everything(fleet: Fleet, hosts: Hosts) -> Candidates:
 def _list_items(fleet: Fleet, hosts: Hosts, args: Args) -> tuple[Items, Errors, dict[str, str]]:
     """Return (items by host, errors, {host: another host with the same workdir}).
 
-    If several hosts share a workdir, the first of them has all items, and the others have none.
+    If several hosts share a workdir, all items are listed for the first of these hosts.
     """
 
     def ask(session: Session) -> tuple[str, tuple[CleanItem, ...]]:
@@ -282,7 +282,10 @@ def _connection_key(host: Host) -> tuple[object, ...]:
 
 
 def _connection_keys(plan: Plan) -> set[tuple[object, ...]]:
-    """Return the connections of the run's hosts; {()} if the record of the run is invalid."""
+    """Return the values that identify the connections to the run's hosts.
+
+    Return {()} if the record of the run is invalid.
+    """
     try:
         return {_connection_key(host) for host in hosts_of(plan)}
     except msgspec.MsgspecError:

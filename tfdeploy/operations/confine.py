@@ -15,7 +15,7 @@ from tfdeploy.transport.protocols import Session
 def check_requested_paths(
     sent_files: Collection[str], requested: list[str], host: str
 ) -> list[str]:
-    """Return `requested`, the paths that a host requests.
+    """Check and return `requested`, the paths of the files that a host requests.
 
     Raises BadAnswer if a path is not in `sent_files`, or is requested twice.
     """
@@ -31,7 +31,7 @@ def check_requested_paths(
 
 
 def check_below_workdir(session: Session, folder: str) -> str:
-    """Return `folder`, in which a host wants to receive files.
+    """Check and return `folder`, the folder in which a host wants to receive files.
 
     Raises BadAnswer if the folder is outside the workdir of the host.
     """

@@ -22,7 +22,7 @@ def begin_connecting(fleet: Fleet, hosts: Hosts) -> Callable[[], Errors]:
     outcomes: Outcomes[AgentChannel] = {}
 
     def connect() -> None:
-        # Ignore an unexpected error: the next call of the hosts will meet it again, and raise it.
+        # Ignore an unexpected error, because the next call to these hosts will raise it again.
         with contextlib.suppress(Exception):
             outcomes.update(fleet.each(hosts, lambda session: session.agent()))
 

@@ -1,7 +1,7 @@
 """Launch a run: lock, probe, plan, sync, prepare, start, commit (`tfdeploy launch`).
 
-Until the commit, a failure undoes everything. From the commit on, the run belongs to its hosts and
-needs neither this process nor this machine.
+A failure before the commit undoes everything. After the commit, the run needs only its hosts,
+neither this process nor this machine.
 """
 
 from __future__ import annotations
@@ -409,7 +409,7 @@ def _is_module_in(folder: str, module: str) -> bool:
 def _requirements_path(job: Job) -> str | None:
     """Return the path of requirements.txt in the code, relative to the job file's folder.
 
-    None if the code has no such file.
+    Return None if the code has no such file.
     """
     file = os.path.join(job.code, "requirements.txt")
     return os.path.relpath(file, job.folder or job.code) if os.path.isfile(file) else None

@@ -70,8 +70,8 @@ def is_inside(path: str) -> bool:
 
 
 def stays_inside(link: FoundFile) -> bool:
-    """True if the link's target is in the same tree. Only the target's text is checked: `..` may
-    occur only at its beginning, and not more often than the link is deep."""
+    """True if the link's target is in the same tree. Only the target's text is checked. `..` may
+    occur only at the beginning of the target, and at most once for each folder above the link."""
     remainder, ups = link.target or "", 0
     while remainder.startswith("../"):
         remainder, ups = remainder[3:], ups + 1

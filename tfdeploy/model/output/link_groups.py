@@ -75,7 +75,8 @@ def _groups_of_cause(
 
 
 def _always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side: int) -> list[str]:
-    """Return the hosts on one side of at least two failed pairs, and of no other tested pair."""
+    """Return each host of which all tested pairs, at least two, have failed. Only pairs that have
+    the host on this side count. `side`: 0 for the source, 1 for the target."""
     counts = Counter(pair[side] for pair in failed)
     all_counts = Counter(pair[side] for pair in tested)
     return [name for name, count in counts.items() if 1 < count == all_counts[name]]

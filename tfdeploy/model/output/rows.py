@@ -45,7 +45,7 @@ SlowestRow = TypedDict("SlowestRow", {"host": str, "from": list[str], "rate": fl
 class BroadcastRow(TypedDict):
     """One data set, sent to several hosts at once."""
 
-    what: str  # data NAME
+    what: str  # "data NAME", with the name of the data set
     hosts: int  # hosts that received something
     bytes: int  # bytes sent to the host that received most
     bytes_from_here: int
@@ -189,7 +189,7 @@ class KnownRunRow(TypedDict):
 
 class RunRow(KnownRunRow, total=False):
     damaged: dict[str, str]  # host -> what is wrong with the run's files there
-    differ: TfdeployError  # the hosts hold different plans of the run
+    differ: TfdeployError  # only if the hosts hold different plans of the run
     doubt: str  # why the start time of the run is not known
 
 

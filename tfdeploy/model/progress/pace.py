@@ -19,9 +19,10 @@ from tfdeploy.model.progress.trends import LINES, Trends
 
 SLOW = 1.5  # a task is slow if its figure differs from the median by at least this factor
 FEWEST = 3  # the fewest tasks that are compared
-OVER_S = 60.0  # rates and use are averaged over this time
+OVER_S = 60.0  # rates, and the use of GPUs and CPUs, are averaged over this time
 SEEN_S = 15.0  # line rates are compared only if they cover at least this time
-# a worker is stale if the run needs at least this time for the steps by which the worker is behind
+# A worker is stale if the run needs at least this time to make as many steps as the worker is
+# behind.
 BEHIND_S = 30.0
 
 

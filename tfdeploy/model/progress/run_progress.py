@@ -1,9 +1,9 @@
 """Compute the progress of a run from its events. The same events give the same state, live or
 replayed.
 
-This module reads no clock; its time is the time of the events. A line costs about a microsecond;
-step and loss are computed when they are read. Texts are not sanitised: they are as the hosts sent
-them.
+This module reads no clock; its time is the time of the events. It takes about a microsecond to
+record a line, because step and loss are computed only when they are read. Texts are not sanitised:
+they are as the hosts sent them.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class RunProgress:
         self.ended: float | None = None
         self.tasks: dict[str, TaskProgress] = {}
         self.hosts: dict[str, HostProgress] = {}
-        # what a running broadcast sends -> its last event
+        # what a running broadcast sends, such as "data digits" -> the broadcast's last event
         self.broadcasts: dict[str, BroadcastFields] = {}
         self.steps: dict[str, str] = {}  # step of the launch -> begin, done, failed
         self.notes: deque[tuple[float, str, str]] = deque(maxlen=_KEPT_NOTES)  # time, level, text
@@ -178,8 +178,8 @@ class RunProgress:
         return self.plan.metrics if self.plan else ()
 
     def gpu_use(self, task: TaskProgress) -> tuple[float | None, int | None]:
-        """Return (mean percent busy of the task's GPUs, bytes in use in all of them). None: not
-        measured, or the task has no GPU."""
+        """Return (mean percent busy of the task's GPUs, bytes in use in all of them). A value is
+        None if it was not measured or the task has no GPU."""
         host = self.hosts.get(task.host)
         if host is None or task.state != "running":
             return None, None

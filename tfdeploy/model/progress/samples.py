@@ -13,7 +13,7 @@ from tfdeploy.model.status.attempts import Attempt
 def gpu_use(seen: Iterable[tuple[float | None, int | None]]) -> tuple[float | None, int | None]:
     """Return the mean use of several GPUs in percent, and the bytes in use in all of them.
 
-    `seen`: (percent, bytes) of each GPU. None: not measured.
+    `seen`: (percent, bytes) of each GPU. A value is None if it was not measured.
     """
     known = list(seen)
     busy = [percent for percent, _ in known if percent is not None]

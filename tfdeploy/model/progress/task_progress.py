@@ -66,7 +66,7 @@ class TaskProgress:
         return self.rate_of("step")
 
     def rate_of(self, name: str) -> float | None:
-        """Return the rate of one of the metrics that count steps, per second. None: not known."""
+        """Return the steps per second of a metric that counts steps; None if not known."""
         return None if self.state in ("ended", "lost") else self.measures.rate(self.last_time, name)
 
     @property

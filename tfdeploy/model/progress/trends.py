@@ -20,8 +20,8 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 
 MOST = 256  # the most points of a series
 APART_S = 1.0  # the shortest time in seconds between two updates
-LINES = "lines"  # the name of the trend of the number of lines that a task has written so far
-PACE = "pace"  # the name of the trend of the task's own steps per second
+LINES = "lines"  # names the trend that counts the lines that a task has written so far
+PACE = "pace"  # names the trend of the task's own steps per second
 USES = ("cpu", "memory", "gpu", "gpu memory")
 # DONE: the fraction of the run that is done, 0 to 1
 STEP, LOSS, RATE, DONE = "step", "loss", "steps/s", "done"

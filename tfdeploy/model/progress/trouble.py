@@ -1,5 +1,5 @@
-"""Classify the trouble of each task of a run: a rank by which tasks that need attention come first,
-and a text. Pure."""
+"""Classify the trouble of each task of a run by a rank and a text. Tasks that need attention have
+the first ranks. Pure."""
 
 from __future__ import annotations
 

@@ -51,7 +51,7 @@ def lines_of_files(
     contents: tuple[Contents | None, Contents | None],
 ) -> Iterator[LinesOfFile]:
     """Yield the differing lines of each changed file. `contents`: for each run, the contents of the
-    files that `wanted` returned; None: no host has the run's code any more."""
+    files that `wanted` returned, or None if no host has the run's code any more."""
     for path in changed_files(*files):
         texts, why = [], None
         for run, known, content in zip(runs, files, contents, strict=True):

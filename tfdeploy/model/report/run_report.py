@@ -170,8 +170,8 @@ def _lines(named: Iterable[tuple[str, list[tuple[float, float | None]]]]) -> tup
 
 
 def attempts(report: RunReport) -> list[Attempt]:
-    """Return all attempts that the events and the hosts report. If the attempts of a task are not
-    known, the task's row of status is its only attempt."""
+    """Return all attempts that the events, the tasks' status and the hosts report. The status of a
+    task shows only its newest attempt."""
     known_attempts: dict[tuple[str, int], Attempt] = {}
     for event in report.events:
         if event.kind == "task" and (attempt := attempt_of(event, known_attempts)):

@@ -19,7 +19,7 @@ _PER_STEP = "ms/step"  # a metric that Keras prints
 
 def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list[str]:
     """Return the task's metrics that tables may show, the most important first. `job_metrics`: the
-    job's own."""
+    names of the job's own metrics."""
     shown_names = (
         name
         for name in names

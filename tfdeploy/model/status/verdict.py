@@ -23,7 +23,8 @@ def verdict(
     """Return (state, cause, first death) by what the answering hosts report. If their reports do
     not suffice, the cause names the hosts that do not answer."""
     silent = {*unreachable, *unasked}
-    # The deaths that minders report as the cause take precedence over the tasks' own outcomes.
+    # A minder is the process that supervises a host's tasks. The deaths that minders report as the
+    # cause take precedence over the tasks' own outcomes.
     death = first(reported(states) or [death_of(view) for view in views if view.outcome in DEATHS])
     cause = death.describe if death else _abort_reason(states)
     task = death.task if death else None
@@ -46,7 +47,7 @@ def verdict(
 
 
 def _over(states: list[HostRunState], views: tuple[TaskView, ...], silent: Collection[str]) -> bool:
-    """True if no host that answers reports anything of the run as alive."""
+    """True if every host that answers reports that nothing of the run is alive there."""
     answering = [s for s in states if s.host not in silent]
     return all(_host_over(s, views) for s in answering or states)
 
@@ -58,8 +59,8 @@ def _host_over(state: HostRunState, views: tuple[TaskView, ...]) -> bool:
 
 def _unfinished_state(states: list[HostRunState], views: tuple[TaskView, ...]) -> str:
     committed = any(s.phase in ("committed", "ending", "ended") for s in states)
-    # state of a task -> highest number of an attempt with which the run still counts as `starting`.
-    # When a task restarts later, the run stays `running`.
+    # state of a task -> the highest number of its attempt with which the run still counts as
+    # `starting`. With a higher number, the task has restarted, and the run stays `running`.
     first = {"pending": 0, "starting": 1}
     coming_up = any(
         v.state in first and v.attempt <= first[v.state] and v.health is None for v in views

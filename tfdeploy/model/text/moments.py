@@ -27,6 +27,6 @@ def moment_of(text: str, now: float | None = None) -> float:
         offset = {None: "", "Z": "+00:00", "z": "+00:00"}.get(zone, zone)
         moment = datetime.fromisoformat(f"{date}T{minutes or '00:00'}{seconds or ':00'}{offset}")
         return moment.timestamp() + float(fraction or 0)
-    # OverflowError and OSError: the local clock cannot represent the year.
+    # OverflowError and OSError are raised if the local clock cannot represent the year.
     except (ValueError, OverflowError, OSError):
         raise ValueError(f"{text!r} is neither a duration nor a time like {EXAMPLES}") from None

@@ -10,8 +10,8 @@ _MODULE = re.compile(r"\A(?:[A-Za-z_]\w*\.)+(?=[A-Z]\w*(?::|\Z))")
 
 
 def iso_z(seconds: float | None) -> str | None:
-    """Return UTC seconds as 2026-11-21T10:15:00Z, with milliseconds if there are any. None stays
-    None."""
+    """Return UTC seconds as 2026-11-21T10:15:00Z, with milliseconds if there are any. If `seconds`
+    is None, return None."""
     if seconds is None:
         return None
     whole = datetime.fromtimestamp(round(seconds, 3), tz=timezone.utc)

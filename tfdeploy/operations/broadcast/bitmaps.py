@@ -1,4 +1,4 @@
-"""Read bitmaps by which hosts name files: each bit stands for a row of a listing of files.
+"""Read bitmaps in which hosts name some files of a listing: each bit stands for a row.
 
 See agent/bitmap.py.
 """

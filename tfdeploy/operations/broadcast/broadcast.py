@@ -1,7 +1,8 @@
 """Run one broadcast: hosts that lack the same files receive them and pass them on to each other.
 
 The planner decides which members send to which (a member's parents send to it). It plans again if a
-member fails, is slow, or is not reached by another. Pieces that have arrived are not sent again.
+member fails, is slow, or cannot be reached by another member. Pieces that have arrived are not sent
+again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from tfdeploy.planning.broadcast.next_plan import next_plan
 from tfdeploy.transport.protocols import Session
 
 CALLS_AT_ONCE = 16  # most members that are called at the same time
-PLAN_S = 0.5  # seconds between two plans of who sends to whom
+PLAN_S = 0.5  # seconds between two plans of which members send to which
 RETRY_S = 0.05  # seconds between two checks whether a call over a lost connection has ended
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
@@ -126,9 +127,9 @@ class Broadcast:
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
-        """Return the members that are planned before they have joined.
+        """Return the members that have not joined yet, but are included in the plan already.
 
-        After START_WITHOUT_S there are none, unless no member at all has joined.
+        After START_WITHOUT_S, none are included, unless no member at all has joined.
         """
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
         if is_late and len(self._not_joined) < len(self.members):
@@ -136,7 +137,10 @@ class Broadcast:
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
     def _fail_not_joined(self) -> None:
-        """Fail members that join too late. If all others are done, a rejoin may take REJOIN_S."""
+        """Fail members that have not joined in time.
+
+        A member that lost its connection may take REJOIN_S to rejoin, once all others are done.
+        """
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
         )
@@ -165,8 +169,9 @@ class Broadcast:
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
 
-        Ends early after any report that is more than plain progress. Planning after each progress
-        report would need a sixth of a core with 32 hosts, and a whole core with 200 hosts.
+        Ends early after any report that is more than plain progress. It does not end after progress
+        reports, because a new plan after each of them would need a sixth of a core with 32 hosts,
+        and a whole core with 200 hosts.
         """
         deadline = time.monotonic() + within_s
         due = False
@@ -279,7 +284,11 @@ class Broadcast:
         return lambda message: self._reports.put((member, reconnects, message))
 
     def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
-        """Return a feeder's error callback, which blames the source's host for its own errors."""
+        """Return an error callback for a feeder of a member.
+
+        The callback attributes an error of the host that has the source to that host, and any other
+        error to the member.
+        """
         held_by = self.members.get(self.source.held_by or "")
 
         def failed(error: Exception) -> None:
@@ -396,7 +405,7 @@ class Broadcast:
         """Check that the source is unchanged. `members`: pairs of a member and its `reconnects`."""
         try:
             self.check_source()
-        except HostUnreachable:  # the members have the source as it was when it was hashed
+        except HostUnreachable:  # harmless: the members have the files that were hashed
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error

@@ -18,8 +18,8 @@ from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 from tfdeploy.tree.datasets import has_changed, read_again
 
-# From this many bytes on, the data is sent by a host that already has all of it, and not by this
-# machine.
+# If the data has at least this many bytes and a host already has all of it, that host sends it, and
+# not this machine.
 LENT_BYTES = 64 << 20
 LISTING_TIMEOUT_S = 600.0
 
@@ -74,7 +74,7 @@ class DataSet:
             # Only the origin's files are certainly correct, so no other host sends its own files.
             held = {} if origin is not None else self.split.held
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
-        different = set(lacks.values())  # most hosts lack the same rows
+        different = set(lacks.values())  # few values, because most hosts lack the same rows
         moved = array(
             "I", RowSet((row for each in different for row in each.rows if sizes[row]), len(sizes))
         )

@@ -1,4 +1,4 @@
-"""Send data sets to hosts: ask what each host lacks, broadcast it, and put it in place.
+"""Send data sets to hosts: find the files that each lacks, broadcast them, put them in place.
 
 The caller holds the job's lock on every host. A host keeps the old data in place until the whole
 data set has arrived.
@@ -33,7 +33,7 @@ from tfdeploy.planning.broadcast.streams import Stream
 from tfdeploy.transport.protocols import Fleet, Session
 
 TRIES = 3  # attempts to send a source that changes while it is sent
-COPY_S = 24 * 3600.0  # seconds for a host to copy data that lies on its own disk
+COPY_S = 24 * 3600.0  # timeout for a host that copies data on its own disk
 STREAMS_AT_ONCE = 16
 
 
@@ -146,7 +146,7 @@ class _Sending:
         self._whole = wanted_whole(data.listing)
         self._complete: list[Host] = []  # hosts that had the data set before it was sent
         self._placed: set[str] = set()
-        # {host: {number of the broadcast: how many bytes that the host lacked have arrived}}
+        # {host: {number of the broadcast: how many of the bytes that the host lacked have arrived}}
         self._arrived: dict[str, dict[int, int]] = {}
         # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key is the
         # digest of the host's wanted rows and the packed bitmap.
@@ -288,7 +288,7 @@ class _Sending:
             add_outcomes(results, {name: outcomes[name] for name in stream.receivers})
 
     def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
-        """Return the error for `host`, which has no data because the data's own host failed."""
+        """Return the error for `host`, which got no data because the data's source host failed."""
         if self._data.origin is None:
             raise error
         kind = HostUnreachable if isinstance(error, HostUnreachable) else HostFailed

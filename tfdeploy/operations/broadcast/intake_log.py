@@ -23,7 +23,7 @@ class IntakeLog:
         self._flowing_since: float | None = None
 
     def begin(self) -> None:
-        """Start to measure for how long the host receives nothing. Called once data may arrive."""
+        """Start to measure how long the host receives nothing. Call this once data may arrive."""
         self._moved_at = time.monotonic()
 
     def record(self, have_bytes: int) -> None:

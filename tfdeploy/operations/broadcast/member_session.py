@@ -81,7 +81,7 @@ class MemberSession:
     source_seen: bool = False
     placing: bool = False  # True once putting the files in place has begun
     placed: bool = False
-    _proved_bytes: int = 0  # `have_bytes` when it had last grown by a whole piece
+    _proved_bytes: int = 0  # the value of `have_bytes` when it last grew by a whole piece
     _proved_at: float = field(default_factory=time.monotonic)
 
     @property

@@ -1,4 +1,4 @@
-"""List data on a host of the inventory. The host sends only the listing to this machine."""
+"""List the data that comes from a host of the inventory. The host sends only the listing here."""
 
 from __future__ import annotations
 

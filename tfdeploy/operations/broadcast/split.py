@@ -1,6 +1,6 @@
 """Decide which host gets which files of a data set with `split: worker`.
 
-A file stays on the host that has it, as far as the balance allows.
+A file stays on the host that has it, if the parts of all workers still become about equally large.
 """
 
 from __future__ import annotations

@@ -28,7 +28,7 @@ class StalledHosts:
 
     members: Mapping[str, MemberSession]
     hashed_at: float = field(default_factory=time.monotonic)
-    # {stalled host: since when only this machine sends to it, in monotonic seconds}.
+    # {stalled host: the time, in monotonic seconds, since which only this machine sends to it}
     _fed_from_control: dict[str, float] = field(default_factory=dict)
 
     @property

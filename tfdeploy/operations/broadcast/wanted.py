@@ -49,7 +49,7 @@ class Wanted:
 
     @cached_property
     def parts_name(self) -> str:
-        """Return the digest of the part numbers, like serve/datasets/parts.py of the agent."""
+        """Return the digest of the part numbers, as the agent's datasets/parts.py computes it."""
         return (
             hashlib.sha256(b"%d " % self.parts + self._part_bytes).hexdigest()
             if self.part_of_row is not None

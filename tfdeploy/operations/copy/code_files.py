@@ -22,8 +22,8 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.transport.protocols import Session
 from tfdeploy.tree.hash_cache import make_stamp
 
-# Limit for the files that are sent in the call that commits a release. Up to this size, the call is
-# faster than rsync.
+# If the missing files have at most this many bytes, they are sent in the call that commits the
+# release, which is then faster than rsync.
 MOST_BYTES = 8 << 20
 # If at least two hosts lack this many bytes, they get them by a broadcast.
 LEAST_BROADCAST_BYTES = 8 << 20

@@ -219,9 +219,9 @@ class _FolderFetch:
     def _is_received(self, file: FoundFile) -> bool:
         """Return whether this machine has the file, in `staging` or at its destination.
 
-        A file in `staging` whose hash was equal to the host's counts even if the file has a new
-        size or time on the host by now. Only a file named `checkpoint` must be as the host lists
-        it.
+        A file in `staging` whose hash was equal to the host's counts as received, even if the
+        file has a new size or time on the host by now. Only a file named `checkpoint` must have the
+        size and time that the host lists.
         """
         listed = (file.size, file.mtime_ns)
         if file.path in self.checked:

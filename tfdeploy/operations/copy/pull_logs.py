@@ -161,7 +161,8 @@ def _append_new(
             if offset > end:
                 name = f"{log_stem(task, progress.host)}.from-{offset}.log"
             _append_bytes(folder, name, blob)
-            # Limit the time records, because a host may send far more of them than its bytes need.
+            # Limit the records of times, because a host may send far more records than the bytes of
+            # its logs need.
             if times_bytes < plan.logs_max_bytes + SLACK_BYTES:
                 times = pack_records(offset, item.records, len(blob))
                 _append_bytes(folder, times_name(task, progress.host), times)

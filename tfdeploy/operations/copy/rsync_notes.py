@@ -1,4 +1,4 @@
-"""Warn of known security flaws of this machine's rsync, and note if it cannot be confined."""
+"""Warn of known security flaws of this machine's rsync, and of an rsync that cannot be confined."""
 
 from __future__ import annotations
 

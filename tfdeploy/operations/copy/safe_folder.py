@@ -130,7 +130,7 @@ class SafeFolder:
 
 @contextlib.contextmanager
 def refuse_unwritable(path: Path) -> Iterator[None]:
-    """Turn an OSError in the `with` block into Refused. It names its file, or else `path`."""
+    """Turn an OSError in the `with` block into Refused, which names the error's file or `path`."""
     try:
         yield
     except OSError as error:
