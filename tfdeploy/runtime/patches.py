@@ -1,4 +1,4 @@
-"""List, for each module that a program may import, the patches for it.
+"""List the patches for each module that a program may import.
 
 A patch is a module of this package with a function `apply(module)`, which is called right after the
 import. A patch may also have a function `before()`, which is called before the import. Classes are

@@ -4,10 +4,10 @@ In many programs a ps does not call `server.join()`, which never returns. Instea
 until every worker has put an element into a queue ("done_queue"), and then ends with 0. At that
 time the chief may still evaluate, save or close its session.
 
-Without the patch, tfdeploy would take this end for a failure and restart the ps, or, in synchronous
-mode, all tasks together. Values that are not saved would be lost. So the ps waits for its TERM
-signal. A ps that fails ends at once, and so does a ps that never had a session in which it could
-wait.
+Without the patch, tfdeploy would take this early end for a failure. It would restart the ps or, in
+synchronous mode, all tasks together, and values that are not saved would be lost. With the patch,
+the ps waits for the signal TERM before it ends. A ps that fails ends at once, and so does a ps that
+never had a session in which it could wait.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def _note_exits() -> None:
 
 
 def _wait_for_term() -> None:
-    """Wait for the signal TERM, which ends the process. Return at once after an error, if this
-    process never had a session, or in a fork of the process that started the server."""
+    """Wait for the signal TERM, which ends the process. Do not wait if the program has failed, if
+    this process never had a session, or in a fork of the process that started the server."""
     if _failed or not _had_session or hasattr(sys, "last_value") or _served[0][0] != os.getpid():
         return
     task.print_once("this ps is done; it waits for the end of the run")

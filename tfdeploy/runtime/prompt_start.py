@@ -2,10 +2,12 @@
 
 The problem: a worker that is not the chief checks whether the model is ready, and nearly always a
 moment too early. The worker checks again only after `recovery_wait_secs`. The default is 30 s in
-Supervisor and in SessionManager (tensorflow/python/training/session_manager.py), and
-MonitoredTrainingSession cannot change it. The same wait delays a worker after the restart of a ps.
+Supervisor and in SessionManager (tensorflow/python/training/session_manager.py), and a program that
+uses MonitoredTrainingSession cannot change it. The same wait delays a worker after the restart of a
+ps.
 
-The patch: the default is one second. A value that the program passes is kept.
+The patch: the default of `recovery_wait_secs` is one second. A value that the program passes is
+kept.
 """
 
 from __future__ import annotations

@@ -3,8 +3,9 @@
 A task remembers the ids of its last 100,000 requests. It rejects a request with a known id by
 AbortedError, "The same RunGraph (Worker) request was received twice". The ids are random: about one
 step in 43,000 gets the id of an earlier request. The task that rejects the request runs nothing of
-the step, but other tasks may have run their parts of the step (docs/decisions/0003). If their parts
-are cancelled first, the step ends with CancelledError, whose message quotes the rejection.
+the step, but other tasks may have run their parts of the step (docs/decisions/0003). If the
+worker's own part is cancelled before the rejection arrives, the step ends with CancelledError,
+whose message quotes the rejection.
 
 A step that takes gradients out of accumulators could wait forever when it is repeated, if its first
 try has already taken the gradients. So such a step is repeated only when each accumulator contains
@@ -21,8 +22,7 @@ from . import task
 from .wrapping import report_errors
 
 MESSAGE = "The same RunGraph (Worker) request was received twice"
-# A step is repeated at most this many times. By chance, more retries are needed once in 10**13
-# steps.
+# A step is repeated at most this many times. Only one step in 10**13 needs more retries by chance.
 MAX_RETRIES = 3
 GRADIENTS_TIMEOUT_S = 10.0
 _POLL_S = 0.02

@@ -1,5 +1,5 @@
-"""Find out whether this process trains synchronously. It does if the mode of the job is
-synchronous, or if the program has created a SyncReplicasOptimizer."""
+"""Find out whether this process trains synchronously: whether the mode of the job is synchronous,
+or the program has created a SyncReplicasOptimizer."""
 
 from __future__ import annotations
 

@@ -301,7 +301,7 @@ class _WorkSlots:
 
 
 class _HostEntry:
-    """What the fleet stores about one host."""
+    """The fleet's data about one host: its session, locks and last time-out."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -51,7 +51,7 @@ class HashCache:
         self._current: dict[str, Known] = {}
 
     def get(self, path: str, current_stamp: Stamp) -> Known | None:
-        """Return the cached row of the file `path` if its stamp still is `current_stamp`, else None."""
+        """Return the cached row of the file `path`, or None if its stamp is not `current_stamp`."""
         cached = self._loaded.get(path)
         if cached is None or cached[0] != current_stamp:
             return None

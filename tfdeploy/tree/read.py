@@ -45,8 +45,8 @@ def read_tree(
 ) -> Manifest:
     """Return the manifest of the folder `root`. Its entries are sorted by path.
 
-    `exclude`: paths relative to `root`. `cache`: the folder of the hash cache; None: hashes are not
-    cached. `withhold`: files that must not be sent; a warning names them.
+    `exclude`: paths relative to `root`. `cache`: the folder of the hash cache, or None to cache no
+    hashes. `withhold`: files that must not be sent; a warning names them.
 
     Raises ConfigError (`root` is missing or not a folder, or git tracks a secret file) and Refused
     (git is missing, the folder has no file, or a file is unreadable or keeps changing).

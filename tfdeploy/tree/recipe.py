@@ -35,7 +35,7 @@ class Recipe:
 
     `files`: {path relative to the common folder of all requirements files: text}.
     `main`: the path in `files` of the requirements file that includes the others.
-    `wheels`: the listing of the folder of wheels; None: there is none.
+    `wheels`: the listing of the folder of wheels, or None if there is no such folder.
     `digest`: a hash of all files and wheels.
     """
 
@@ -55,7 +55,7 @@ def read_recipe(
 ) -> Recipe:
     """Return the inputs of a Python environment.
 
-    `cache`: the folder of the hash cache; None: hashes are not cached.
+    `cache`: the folder of the hash cache, or None to cache no hashes.
     `where`: file and key of the setting that names the requirements and the wheels, for errors.
     `withhold`: files that must not be sent.
 

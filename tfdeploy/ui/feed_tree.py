@@ -24,13 +24,13 @@ def feed_tree(
     feeds: Iterable[tuple[str, str]], *, width: int, most: int, named: Collection[str] = ()
 ) -> list[str]:
     """Return at most `most` lines of at most `width` columns. `feeds`: (parent, child) for each
-    pair of hosts in which the parent sends one stripe of the data to the child; the parent "" is
-    this machine."""
+    pair of hosts in which the parent sends data to the child; the parent "" is this machine. All
+    pairs belong to one stripe, a share of the data that is sent along a tree of its own."""
     tree = _Tree(feeds)
     levels = max(tree.depth.values(), default=0) + 1
     lines: list[str] = []
-    # The second pass is needed if even the named hosts do not fit: it may leave out named hosts
-    # too.
+    # The first pass shows all named hosts. If these do not fit, the second pass may also leave out
+    # named hosts.
     for shown, least in ((named, 1), ((), 0)):
         above = tree.with_all_above(shown)
         for depth in range(levels, least - 1, -1):

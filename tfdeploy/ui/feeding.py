@@ -49,8 +49,9 @@ class Feeding:
 
 
 def _trees(fields: BroadcastFields, width: int, most: int) -> Iterator[str]:
-    """Return the lines of a broadcast's trees, at most `most` lines for each stripe. If there are
-    several stripes, the number of the stripe stands before the first line of its tree."""
+    """Return the lines of a broadcast's trees, at most `most` lines for each tree. There is one
+    tree for each stripe (a share of the data). If there are several stripes, the number of the
+    stripe stands before the first line of its tree."""
     named = {*fields["slow"], *fields["stuck"]}
     for stripe in range(fields["stripes"]):
         label = f"{stripe + 1}/{fields['stripes']} " if fields["stripes"] > 1 else ""

@@ -43,8 +43,8 @@ _STATE_STYLE = {
 class PlainView:
     """Writes events and lines of tasks. Call the object with an Event, and `take_lines` with lines.
 
-    `lines`: the stream for the tasks' output; None: the output is not shown. `quiet`: write only
-    warnings and errors."""
+    `lines`: the stream for the tasks' output, or None to show no output of tasks. `quiet`: write
+    only warnings and errors."""
 
     def __init__(
         self,

@@ -31,7 +31,8 @@ _ALWAYS_SHOWN = ("task", "host", "state")
 # What the result of `tfdeploy stop` says about a host.
 STOPPED = "stopped"
 HAD_ENDED = "had ended before"
-# The maximum number of lines for the tree of one stripe of a broadcast.
+# The maximum number of lines for one tree of a broadcast. A broadcast may have several trees, each
+# for a share of the data.
 MOST_FEED_LINES = 12
 # The maximum number of paths that are listed for one host.
 _MOST_PATHS = 5
@@ -147,8 +148,8 @@ def _own_reason(view: RunView, task: TaskView) -> str | None:
 
 
 def task_state(task: TaskView) -> str:
-    """Return the health of a task if it has one, else its outcome if it has one, else its state:
-    'unreachable', 'failed: 1', 'killed: 9', 'running'."""
+    """Return one text for the state of a task, such as 'unreachable', 'failed: 1', 'killed: 9' or
+    'running': its health if it has one, else its outcome if it has one, else its state."""
     if task.health:
         return task.health
     return outcome_words(task.outcome, task.exit_code, task.signal) if task.outcome else task.state
@@ -157,9 +158,9 @@ def task_state(task: TaskView) -> str:
 def show_left_files(
     terminal: Terminal, files_by_host: Mapping[str, Sequence[str]], cwd: str = ""
 ) -> None:
-    """Write the files that the program left outside the `keep` folders, and the line for the job
-    file that would keep these files. `files_by_host`: host -> paths. `cwd`: the folder of the code
-    in which the program started."""
+    """Write which files the program left outside the folders that the job file's `keep` names, and
+    the `keep` line that would include these files. `files_by_host`: host -> paths. `cwd`: the
+    folder of the code in which the program started."""
     for host, paths in files_by_host.items():
         shown = listed([clean(path, 60) for path in paths], _MOST_PATHS)
         _write_line(terminal, f"left on {clean(host)}: ", shown)

@@ -77,8 +77,8 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
 
 
 def is_plain(line: bytes) -> bool:
-    """Return True if the line is printable ASCII. `clean` changes such a line only if it is too
-    long."""
+    """Return True if the line is printable ASCII. `clean` changes such a line only by cutting it if
+    it is too long."""
     return not line.translate(None, _PRINTABLE)
 
 

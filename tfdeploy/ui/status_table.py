@@ -18,7 +18,7 @@ from tfdeploy.ui.terminal import run_style
 
 
 def status_table(view: RunView, now: float) -> Table:
-    """Return the table of the run's tasks, with the run's state in the title. `now`: UTC seconds."""
+    """Return the table of the run's tasks. Its title has the run's state. `now`: UTC seconds."""
     lasted = in_seconds(run_seconds(view.started, view.ended, now))
     title = Text(clean(f"{view.run}  {view.mode}  "))
     title.append(clean(view.state), run_style(view.state)).append(f"  {lasted}")

@@ -1,5 +1,5 @@
 """Write the summary of a run in plain lines: its state, the cause of its failure, the files that it
-left outside the `keep` folders, and what to type next."""
+left outside the folders that the job file's `keep` names, and what to type next."""
 
 from __future__ import annotations
 

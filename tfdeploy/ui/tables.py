@@ -52,8 +52,8 @@ def table_lines(
     paint: Style = str,
     paint_header: Style = str,
 ) -> list[str]:
-    """Return the table as lines of at most `width` columns (None: unlimited); [] if there are no
-    rows."""
+    """Return the table as lines of at most `width` columns, or of any width if `width` is None.
+    Return [] if there are no rows."""
     body = [["" if cell is None else clean(str(cell)) for cell in row] for row in rows]
     if not body:
         return []

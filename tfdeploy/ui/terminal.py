@@ -46,8 +46,8 @@ NAMED = {
 
 @dataclass(frozen=True)
 class Terminal:
-    """A stream and what it can show. `width`: columns; None: the stream is not a terminal, so lines
-    are not cut. `color`: whether colours are wanted."""
+    """A stream and what it can show. `width`: the number of columns, or None if the stream is not a
+    terminal, so that lines are not cut. `color`: whether colours are wanted."""
 
     stream: TextIO
     width: int | None

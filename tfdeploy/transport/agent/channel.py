@@ -54,7 +54,7 @@ class FramedChannel:
     ) -> None:
         """Store the settings.
 
-        `fences`: {job: number of the lock that this machine has acquired for the job on the host}.
+        `fences`: for each job whose lock on the host this machine has acquired, the lock's number.
         `by`: the operator and the command, for the host's audit log.
         `rate`: at most this many bytes per second are sent to the host. If 0, there is no limit.
         """
@@ -75,10 +75,10 @@ class FramedChannel:
         self._hurried = False
         self._stderr = b""  # the last bytes of the agent's standard error
         self._ping_due = 0.0
-        # Time (monotonic) at which the oldest unanswered ping was due. None: all pings were
+        # Time (monotonic) at which the oldest unanswered ping was due, or None if all pings were
         # answered.
         self._unanswered_since: float | None = None
-        # Time (monotonic) since which a sender waits, because the SSH window is full. None: no
+        # Time (monotonic) since which a sender waits, because the SSH window is full, or None if no
         # sender waits.
         self._blocked_since: float | None = None
         self._pinged_at = 0.0  # time at which the last ping was sent, UTC seconds
@@ -98,7 +98,7 @@ class FramedChannel:
 
     @property
     def idle(self) -> bool:
-        """True if no call waits for an answer and this machine holds no lock through this agent."""
+        """True if no call waits for an answer and this channel's agent holds no lock for us."""
         return not self._answers and not self._locked
 
     @property

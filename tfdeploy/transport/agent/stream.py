@@ -25,7 +25,7 @@ from tfdeploy.model.answers.verb import Flow
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copy_error
 
-BACKLOG_BYTES = 16 << 20  # if the backlog is larger, the reader thread waits
+BACKLOG_BYTES = 16 << 20  # the reader thread waits while the backlog is larger
 MOST_BACKLOG_BYTES = 4 * BACKLOG_BYTES  # limit of the backlog while a call waits
 # A stream with `silence_s` may last MAX_SILENCES times `silence_s`, and in addition as long as its
 # blobs take at MIN_BYTES_PER_S.
@@ -51,7 +51,7 @@ class Reply:
         self._items: deque[Frame] = deque()
         self._weight = 0
         self._last_frame: Frame | TfdeployError | None = None
-        self.dropping = not items  # True: items are dropped, only the value is stored
+        self.dropping = not items  # True if items are dropped and only the value is stored
 
     def put(self, frame: Frame) -> None:
         """Add one frame. Frames after the last one of the answer are dropped."""

@@ -42,9 +42,9 @@ class RsyncProcess:
     """One run of rsync: its settings and, after `run`, its result.
 
     `argv`: rsync's arguments without the remote shell.
-    `names`: the files to copy; None: all.
-    `start`: a function that starts the remote command over an open session; None: a new ssh starts
-    it.
+    `names`: the files to copy, or None to copy all files.
+    `start`: a function that starts the remote command over an open session. If `start` is None, a
+    new ssh starts the command.
     `drops_noise`: True to drop what the login shell prints.
     `totals`: (bytes sent, bytes received).
     """
@@ -55,7 +55,8 @@ class RsyncProcess:
     on_progress: Progress | None
     max_bytes: int | None = None
     max_s: float | None = None
-    # rsync may write only to this folder, if the kernel can enforce that. None: to any folder.
+    # rsync may write only to this folder, if the kernel can enforce that. If None, rsync may write
+    # to any folder.
     only_into: str | None = None
     start: Start | None = None
     drops_noise: bool = False

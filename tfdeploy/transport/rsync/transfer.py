@@ -80,7 +80,7 @@ def pull(
     """Copy a tree of the host, or some of its files, to this machine. Return the bytes received.
 
     `destination`: a local folder, which must exist.
-    `names`: relative paths below `source_root`. None: the whole tree.
+    `names`: relative paths below `source_root`, or None for the whole tree.
     `max_bytes`, `max_s`: most bytes and most seconds; a transfer that exceeds one of them is ended.
     `session`, `total_bytes`, `on_progress`: see `push`.
 

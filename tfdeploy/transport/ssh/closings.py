@@ -18,7 +18,7 @@ class Closing:
     {failure} (how it ended), {program} and {config} (the file). `notice` may contain {patience}.
     """
 
-    # Seconds for which the connection is retried. 0: no retry, because each retry adds a penalty.
+    # Seconds for which the connection is retried, or 0 if each retry would add a penalty.
     patience_s: float
     cause: str  # what happened
     remedy: str  # what the operator should type or change
@@ -64,8 +64,8 @@ PROXY_MISSING = replace(
     patience_s=0.0,
     remedy="install {program} on this machine, or correct `ProxyCommand` in {config}",
 )
-# sshd has sent its greeting, so it counts each such connection as one without a login. Many of them
-# lead to a penalty, so the retries end soon.
+# sshd has sent its greeting, so it counts each such connection as one without a login. Many such
+# connections lead to a penalty, so the retries end soon.
 INTERRUPTED = Closing(
     patience_s=0.5,
     cause="{place} ends connections during the handshake",

@@ -217,7 +217,7 @@ class _JumpHost:
         self._lock = threading.Lock()
         self._starts = Slots(STARTS_PER_JUMP)
         self._connection: fabric.Connection | None = None
-        # (monotonic time, error) of the last attempt that failed. None: no attempt has failed.
+        # (monotonic time, error) of the last attempt that failed, or None if none has failed.
         self._failure: tuple[float, TfdeployError] | None = None
 
     def transport(self, host: str) -> paramiko.Transport:

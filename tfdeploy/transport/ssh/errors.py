@@ -32,7 +32,7 @@ class Attempt:
     target: Target
     timeout_s: float
     timed_out: bool = False
-    link: Link | None = None  # None: no connection yet
+    link: Link | None = None  # None before there is a connection
     transport: paramiko.Transport | None = None
     offer: Offer | None = None
     waited_s: float = 0.0  # seconds since the server first closed a connection before login

@@ -57,7 +57,7 @@ def defer_metadata() -> None:
 
 
 def _version_of_folder(package: str) -> str | None:
-    """Return the version in the name of the package's `.dist-info` folder, or None if it has none."""
+    """Return the version in the name of the package's `.dist-info` folder, if it has one."""
     spec = find_spec(package)
     if spec is None or spec.origin is None:
         return None

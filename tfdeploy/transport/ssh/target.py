@@ -31,7 +31,7 @@ class Target:
     """The settings that are needed to connect to one host. All paths are absolute.
 
     `identities_only`: True to offer only keys of `identity_files`, which may be in an ssh-agent.
-    `agent`: the socket of the ssh-agent. "": no agent is used.
+    `agent`: the socket of the ssh-agent, or "" if no agent is used.
     `unused`: settings in ssh's configuration that have no effect in tfdeploy.
     """
 

@@ -58,14 +58,14 @@ class Link:
             socket.AF_INET,
             socket.AF_INET6,
         )
-        # IP address of this machine. "": the link is not a TCP connection of this process.
+        # IP address of this machine, or "" if the link is not a TCP connection of this process.
         self.own_address = str(under.getsockname()[0]) if self._tcp else ""
         if self._tcp:
             under.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for option, value in _TCP_OPTIONS.items():
             self._set_tcp_option(option, value)
         self._closed = False
-        # Number of bytes that may come before the login. None: the login is complete.
+        # Number of bytes that may come before the login, or None after the login is complete.
         self.budget: int | None = HANDSHAKE_BYTES
         self.greeting = b""  # the first bytes received
         self.received_at = time.monotonic()

@@ -16,8 +16,8 @@ MOST_LINES = 2000
 
 def write_lines(stream: IO[str], view: ViewState) -> None:
     """Write the newest lines of the log that pass the filter. If the log is paused or scrolled,
-    write the lines down to the lower edge of the view. The lines have no label, and the terminal
-    wraps them."""
+    write the lines down to the lower edge of the view. The lines have no task name before them, and
+    the terminal wraps them."""
     lines = (
         view.snapshot[: view.bottom]
         if view.snapshot is not None

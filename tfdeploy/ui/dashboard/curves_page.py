@@ -22,8 +22,8 @@ MOST_CURVES = 8
 
 def curves_page(frame: Frame, height: int) -> list[Row]:
     """Return the plots of the page. Each plot is low enough that two plots fit into `height` rows.
-    The curves of the tasks in the most trouble are drawn above all other curves, and their names
-    come first in the titles."""
+    The curves of the tasks with the worst problems are drawn on top of all other curves, and the
+    names of these tasks come first in the titles."""
     scene = frame.scene
     rows = max(5, min(14, (height - 6) // 2 - 1))
     worst = sorted(frame.shown, key=lambda name: frame.marks[name].rank)

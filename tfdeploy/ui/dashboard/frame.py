@@ -24,7 +24,7 @@ from tfdeploy.ui.dashboard.timeline_page import happening_row, timeline_page
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import cells
 
-# The minimum number of rows that the table of tasks leaves to the log.
+# The table of tasks leaves at least this many rows to the log.
 LOG_LEAST = 6
 _KEYS = (
     "q leave",
@@ -233,7 +233,7 @@ def _label(line: BufferedLine) -> str:
 
 def _log_rows(line: BufferedLine, label: int, width: int | None) -> list[Row]:
     """Return a line of the log as rows: as many rows as the text needs in `width` columns, or one
-    row if `width` is None. `label`: the width of the label, in columns."""
+    row if `width` is None. `label`: the width of the task name before the line, in columns."""
     name = clean(_label(line), 64).ljust(label)[: max(label, 1)]
     style = line.style or ""
     head = Span(name, style or task_style(line.task))

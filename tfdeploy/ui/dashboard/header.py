@@ -102,8 +102,9 @@ def _style(trouble: float) -> str:
 
 
 def _rate(progress: RunProgress, silent: Collection[str]) -> str:
-    """Return the rate of the run as text. If all tasks share one step counter, the rate is that of
-    the counter, which no row of a task can show; else the rate is that of the leading task."""
+    """Return the training rate of the run as text. If all tasks share one step counter, return the
+    rate of this counter, which no task's row shows. Otherwise return the rate of the leading task.
+    """
     rate = None if progress.final else progress.run_rate(silent)
     if rate is None:
         return ""

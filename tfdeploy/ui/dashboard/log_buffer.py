@@ -47,7 +47,7 @@ class LogBuffer:
         self._matching: dict[str, deque[BufferedLine]] = self._all
         self._ticks: deque[tuple[float, int]] = deque()
         self._filter = "", True
-        # The tasks whose lines are shown; None: all tasks.
+        # The tasks whose lines are shown, or None to show the lines of all tasks.
         self.chosen: frozenset[str] | None = None
 
     def add(self, task: str, host: str, text: str, style: str = "", about: str = "") -> None:
@@ -71,8 +71,8 @@ class LogBuffer:
     def filter(
         self, text: str, finds: Callable[[str], object] | None, chosen: frozenset[str] | None
     ) -> bool:
-        """Show only the lines of the tasks `chosen` (None: all tasks) that pass the test `finds`
-        (None: all lines).
+        """Show only the lines of the tasks in `chosen` that pass the test `finds`. If `chosen` is
+        None, all tasks are chosen. If `finds` is None, all lines pass.
 
         `text`: the filter as typed. If the text has changed, all kept lines are filtered again.
         Return True if the filter or the chosen tasks have changed."""
@@ -111,9 +111,10 @@ class LogBuffer:
         return self.count - self.count_kept()
 
     def tail(self, rows: int, task: str | None = None) -> list[BufferedLine]:
-        """Return the newest lines of `task` (None: of all tasks), the oldest first. If `task` is
-        None, each task with a line in the last RECENT_S seconds gets its share of the rows, however
-        much other tasks write."""
+        """Return the newest lines of `task`, at most `rows`, the oldest first.
+
+        If `task` is None, return the newest lines of all tasks. Then each task with a line in the
+        last RECENT_S seconds gets its share of the rows, however much other tasks write."""
         rings = self._rings(task)
         newest = [_last(ring, rows) for ring in rings]
         if task is not None:
@@ -125,13 +126,13 @@ class LogBuffer:
         return sorted([*kept, *others[: rows - len(kept)]])
 
     def all_lines(self, task: str | None = None) -> list[BufferedLine]:
-        """Return all kept lines of `task` (None: of all tasks) that pass the filter, the oldest
-        first."""
+        """Return all kept lines of `task` that pass the filter, the oldest first. If `task` is
+        None, return those of all tasks."""
         return sorted(line for ring in self._rings(task) for line in ring)
 
     def count_kept(self, task: str | None = None) -> int:
-        """Return how many lines of `task` (None: of all tasks) are kept, whether they pass the
-        filter or not."""
+        """Return how many lines of `task` are kept, whether they pass the filter or not. If `task`
+        is None, count the lines of all tasks."""
         return sum(len(ring) for name, ring in self._all.items() if task in (None, name))
 
     def last_of(self, task: str, rows: int) -> list[str]:

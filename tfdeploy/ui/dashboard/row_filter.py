@@ -3,7 +3,7 @@
 A filter is a list of terms separated by spaces; all terms must match. `worker` and `worker:[0-2]`
 select tasks; `@n[3-5]` and `n3` select the tasks of hosts; `stalled` selects the tasks in that
 state, if there are any. Any other word, or a "quoted phrase", is searched for in the log and the
-events. If the word is a valid regular expression, it is searched for as one. `!` before a term
+events. If the word is a valid regular expression, its matches are searched for. `!` before a term
 negates the term.
 """
 

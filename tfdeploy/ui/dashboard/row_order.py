@@ -67,7 +67,8 @@ def _folded(
     open_: str | None,
 ) -> list[Item]:
     """Return the rows of the table. Tasks of the same role and state become one folded row, at the
-    position of the first of these tasks. `can_fold`: whether a task with this mark may be folded.
+    position of the first of these tasks. `can_fold`: returns True if a task with this mark (its
+    state and problem) may be folded.
     """
 
     def group_of(task: str) -> tuple[str, str]:

@@ -40,21 +40,22 @@ class ViewState:
     page: Page = "run"
     # The rows of the table that the last frame has drawn.
     items: Sequence[Item] = ()
-    # The task of the selected row; None: no row is selected.
+    # The task of the selected row, or None if no row is selected.
     selected: str | None = None
-    # The task to which the log is limited; None: the log of all tasks.
+    # The task whose lines the log shows, or None if the log shows the lines of all tasks.
     followed: str | None = None
     typing: bool = False
     filter: str = ""
     # The filter, as parsed for the tasks of the last frame.
     parsed: Filter = field(default_factory=Filter)
     sort: str = SORTS[0]
-    # Whether equal rows are folded. None: rows are folded if there is no room for all.
+    # Whether equal rows are folded. If None, they are folded only if there is no room for all rows.
     fold: bool | None = None
-    # The role whose tasks are never folded; None: no role.
+    # The role whose tasks are never folded, or None if there is no such role.
     open: str | None = None
     wrap: bool = False
-    # The lines that are shown while the log is scrolled or paused; None: the newest lines.
+    # The lines that are shown while the log is scrolled or paused. If None, the newest lines are
+    # shown.
     snapshot: list[BufferedLine] | None = None
     # How many lines the log had received when the snapshot was taken.
     snapshot_count: int = 0

@@ -40,7 +40,7 @@ COLOURS = 8
 _MOST = 1e100
 # The height of a row of the timeline.
 _ROW = 18
-# Outcome of an attempt -> CSS class of its bar. None: the attempt is still running.
+# Outcome of an attempt -> CSS class of its bar. The outcome None means that the attempt still runs.
 _KINDS = {"succeeded": "good", "stopped": "still", None: "going"}
 Amount = Callable[[float], str]
 

@@ -40,7 +40,7 @@ class KnownKey:
     keytype: str
     key: bytes
     file: str
-    line: int  # 0: unknown
+    line: int  # 0 if the number is unknown
     marker: str  # "", @cert-authority, @revoked
 
     @property
