@@ -2,8 +2,8 @@
 
 The Python API is `Inventory`, `Job`, `plan`, `launch` and `Run`: docs/api.md describes it.
 
-This package travels to the hosts as well (agent and runtime), so this file keeps to Python 3.8
-syntax and imports the API only when it is used.
+Hosts get a copy of this file too, with the agent and the runtime. So the file uses only the syntax
+of Python 3.8, and imports the API only when it is used.
 """
 
 __version__ = "0.1.0"

@@ -1,10 +1,12 @@
-"""`python -m tfdeploy` is `tfdeploy`, which imports nothing from the current folder."""
+"""Run `python -m tfdeploy` like the command `tfdeploy`, which imports nothing from the current
+folder.
+"""
 
 import os
 import sys
 
-# `python -m` puts the current folder first, where a queue.py of the user's may lie. -I and -P do
-# not.
+# `python -m` puts the current folder first on sys.path. A file there, such as queue.py, would be
+# imported in place of a standard module. With -I or -P, Python does not add the current folder.
 if os.path.exists(".") and sys.path[:1] == [os.getcwd()]:
     del sys.path[0]
 

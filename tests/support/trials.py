@@ -49,7 +49,7 @@ def try_nftables(scratch: Path) -> None:
 
 
 def try_port_filters(scratch: Path) -> None:
-    """Attach to a socket the classic BPF program that decides which peers can reach a run's ports."""
+    """Attach a BPF filter to a socket, as tfdeploy does to decide who can reach a run's ports."""
     instructions = array.array("B", peer_filter.pack(peer_filter.build_filter((), 1, 0)))
     address, length = instructions.buffer_info()
     program_header = struct.pack("HP", length // 8, address)

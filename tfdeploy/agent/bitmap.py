@@ -1,7 +1,7 @@
-"""Encode a set of numbers as a bitmap. The numbers are those of rows in a listing or of pieces in a
-segment. Each number has one bit; number 0 is the lowest bit of the first byte.
+"""Encode a set of numbers as a bitmap: the numbers of rows in a listing, or of pieces in a segment
+of a broadcast. Each number has one bit; number 0 is the lowest bit of the first byte.
 
-Bitmaps are sent as packed text in JSON, and between hosts as raw bytes.
+In JSON, bitmaps are sent as packed text. Between hosts, they are sent as raw bytes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def pack(content: Bitmap) -> str:
 
 
 def unpack(text: str) -> bytes:
-    """Return the bitmap that `pack` has encoded. A bitmap that is longer than MOST_BYTES is cut
+    """Return the bitmap from a text that `pack` has made. A bitmap longer than MOST_BYTES is cut
     off. Raises ValueError if the text is not a packed bitmap."""
     try:
         return zlib.decompressobj().decompress(base64.b64decode(text, validate=True), MOST_BYTES)

@@ -1,8 +1,8 @@
-"""Recompile modules whose bytecode files are truncated because a disk was full. Without this,
-Python would fail on such a file at every start, even after space is free again.
+"""Recompile modules whose bytecode files were truncated when a disk was full. Without this, Python
+would fail on such a file at every start, even after space is free again.
 
-Python before 3.13 does not notice that it has written only a part of such a file. A file that is
-shorter than a disk block is never truncated.
+When a disk becomes full, Python before 3.13 does not notice that it has written only a part of a
+bytecode file. A file that is shorter than a disk block is never truncated.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib.machinery import SourceFileLoader
 
 
 def recompile_truncated() -> None:
-    """From now on, when this process imports a module whose bytecode is truncated, recompile it."""
+    """Make this process recompile each module that it imports and whose bytecode is truncated."""
     original_get_code = SourceFileLoader.get_code
 
     def get_code(self, fullname):  # type: ignore[no-untyped-def]

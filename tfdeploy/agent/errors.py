@@ -30,9 +30,10 @@ def is_path_inside(path: object) -> bool:
 
 
 class VerbError(Exception):
-    """The error of a verb (a request to the agent). The caller receives it as {"error": {"code",
-    "what", "where", "advice", "details"}}. `advice`: the name of a text in model/advice.py. The
-    control machine completes that text with `details`."""
+    """An error that a verb (a request to the agent) reports. The caller receives the answer
+    {"error": {...}} with the keys "code", "what", "where", "advice" and "details". `advice`: the
+    name of a text in model/advice.py. The control machine fills the placeholders of this text with
+    `details`."""
 
     def __init__(
         self,

@@ -1,10 +1,11 @@
-"""Encode and decode the frames of the channel between the control machine and `serve`. Every
-`serve` process loads this module, and many of them may share a core, so the module imports as
-little as possible.
+"""Encode and decode the frames on the channel between the control machine and the agent's `serve`
+process on a host. Every `serve` process loads this module, and many such processes may share a CPU
+core, so the module imports as little as possible.
 
-A frame is !II header_bytes blob_bytes | header (JSON, ASCII) | blob (raw bytes). If the header is
-too long, the value of its key `args`, `value` or `item` is moved to the blob, as JSON compressed by
-zlib; the header then has the key `packed`, which names the moved key.
+A frame has three parts: the lengths of the other two in bytes (struct format !II), the header (JSON
+in ASCII), and the blob (raw bytes). If the header is too long, the value of its key `args`, `value`
+or `item` is moved to the blob, as JSON compressed by zlib. The header then has the key `packed`,
+which names the moved key.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, BinaryIO, Mapping, Optiona
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
-# The first line that the agent prints. Everything before this line was printed by a login shell.
+# The first line that the agent prints. Any earlier output comes from the login shell.
 GREETING = b"=tfdeploy-agent="
 MAX_HEADER_BYTES = 1 << 20
 MAX_BLOB_BYTES = 64 << 20
@@ -65,14 +66,14 @@ def compress(content: bytes) -> bytes:
 
 
 def decompress(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> bytes:
-    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid or
-    its content is longer than `most_bytes`; no more than that is unpacked."""
+    """Return the content that `compress` has compressed. Raises WireError if the blob is invalid,
+    or if its content is longer than `most_bytes`; then the rest is not unpacked."""
     return decompress_first(blob, most_bytes)[0]
 
 
 def decompress_first(blob: bytes, most_bytes: int = MAX_PACKED_BYTES) -> Tuple[bytes, bytes]:
-    """Return (the unpacked content, the bytes after the packed content in the blob). Limits and
-    errors are the same as for `decompress`."""
+    """Unpack the compressed content at the beginning of the blob. Return (the content, the
+    remaining bytes of the blob). Limits and errors are the same as for `decompress`."""
     import zlib
 
     reader = zlib.decompressobj()

@@ -58,7 +58,7 @@ class Client:
         return self.frames[number].get(timeout=WITHIN_S)
 
     def answer(self, number: int) -> dict[str, Any]:
-        """Return the frame that ends request `number`. Item frames that arrive earlier are dropped."""
+        """Return the frame that ends request `number`. Item frames before it are dropped."""
         while True:
             header, _ = self.frame(number)
             if "item" not in header:

@@ -242,7 +242,7 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """Wait until `reached` is true. A function for NearFleet's `around` calls this to delay a host."""
+    """Wait until `reached` is true. A test calls this in its `around` to delay a host's answer."""
     watch = Stopwatch()
     while not reached():
         assert watch.seconds < within_s, "it never came"

@@ -1,4 +1,4 @@
-"""Keep the configured reserve of disk space free while a broadcast writes."""
+"""Keep the configured amount of disk space free while a broadcast writes files to this host."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ CHECK_BYTES = 16 << 20  # how many bytes may be written before the free space is
 
 
 class DiskReserve:
-    """Makes sure that `reserve` bytes stay free on the disk that contains `folder`. With a
-    `reserve` of 0, a broadcast may fill the disk."""
+    """Makes sure that `reserve` bytes stay free on the disk that contains `folder`. If `reserve` is
+    0, a broadcast may fill the disk."""
 
     def __init__(self, folder: str, reserve: int) -> None:
         self._folder, self._reserve = folder, reserve
         self._lock = threading.Lock()
-        self._unchecked = CHECK_BYTES  # bytes reserved since the last check
+        self._unchecked = CHECK_BYTES  # bytes reserved since the free space was last checked
 
     def reserve(self, count: int) -> None:
-        """Reserve `count` bytes before they are written. Raises OSError (ENOSPC) if fewer than
-        `reserve` bytes would stay free. Checks the disk only once per CHECK_BYTES."""
+        """Call this before `count` bytes are written. Raises OSError (ENOSPC) if fewer bytes would
+        stay free than required. The free space is checked only once per CHECK_BYTES."""
         if not self._reserve:
             return
         with self._lock:

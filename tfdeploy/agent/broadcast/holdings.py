@@ -1,5 +1,6 @@
-"""Record which pieces of a broadcast this host has, and check pieces against their hashes. All
-threads that take part in the broadcast share one Holdings object.
+"""Record which pieces of a broadcast this host has, and check pieces against their hashes. A piece
+is a small part of the sent files. All threads of this host that take part in the broadcast share
+one Holdings object.
 
 A segment is a group of pieces. The leaves of a segment are the hashes of its pieces; the root of a
 segment is the hash of its leaves. Leaves are accepted only if they match the root, which this host
@@ -18,13 +19,13 @@ from tfdeploy.agent.broadcast.offered_files import OfferedFiles
 from tfdeploy.agent.broadcast.piece_files import PieceFiles
 from tfdeploy.agent.pieces import Pieces
 
-# limits the wait for the root hash of a segment, which arrives over the SSH session
+# The longest wait for the root hash of a segment, which arrives over the SSH session.
 ROOT_TIMEOUT_S = 60.0
-KEPT_SEGMENTS = 8  # how many segments have their piece extents cached
+KEPT_SEGMENTS = 8  # for how many segments the list of pieces is cached
 
 
 class WrongSum(ValueError):
-    """Received content does not match its hash, or this host does not have the hash to check it."""
+    """Received content does not match its hash, or this host lacks the hash for the check."""
 
 
 class BroadcastEnded(Exception):
@@ -76,12 +77,12 @@ class Holdings:
             return self._roots[segment]
 
     def accept(self, segment: int, leaves: bytes, *, own: bool = False) -> None:
-        """Accept the leaves of a segment, then search this host's files for its pieces. `own`: the
-        leaves were computed from this host's files, so this host has all pieces of the segment.
+        """Accept the leaves of a segment, then search this host's files for the segment's pieces.
+        If `own` is True, the leaves were computed from this host's files, so this host has all
+        pieces, and no search is needed.
 
-        Hosts that receive from this host may read the leaves before the search ends, so that all
-        hosts of a chain search their files at the same time. Raises WrongSum, BroadcastEnded,
-        OSError.
+        The leaves can be sent to other hosts before the search ends. So all hosts of a chain search
+        their files at the same time. Raises WrongSum, BroadcastEnded, OSError.
         """
         if (
             pieces.hash_leaves(leaves) != self.root(segment)
@@ -154,8 +155,8 @@ class Holdings:
         self._notify_listeners()
 
     def set_stripes(self, stripes: int) -> None:
-        """Set the number of stripes of the broadcast. The number must not change after the first
-        piece has arrived."""
+        """Set the number of stripes, which are the parts of the data that may come from different
+        hosts. The number must not change after the first piece has arrived."""
         with self._changed:
             if len(self.have_by_stripe) != stripes:
                 self.have_by_stripe = [0] * stripes

@@ -1,11 +1,12 @@
-"""Copy the chief's `keep` folders to the other hosts of the gang before the gang restarts. The
-minders do this over their mesh. Without this copy, each task would restore the checkpoint that is
-on the disk of its own host, and these may be of different steps.
+"""Copy the chief's `keep` folders to the other hosts of a gang before the gang restarts. A gang is
+a group of tasks that must restart together. The minders (the processes that watch a run on each
+host) copy the folders over their mesh. Without the copy, each task would restore the checkpoint on
+the disk of its own host, and these checkpoints may be of different steps.
 
 A connection begins with the question {"ask": {"keep": round}}. The answer is one line with [path,
 size, mtime_ns] of every file. The asking host replies with one line that lists the files that it
-lacks. Then it receives the pieces of these files, each after its hash (see agent/pieces.py). The
-files are moved to their final place only after all of them have arrived.
+lacks. Then it receives the pieces of these files, each preceded by its hash (see agent/pieces.py).
+The files are moved to their final place only after all of them have arrived.
 """
 
 from __future__ import annotations
@@ -31,13 +32,15 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.run.keep_folders import RECORD, keep_rows
 
 RETRY_S = 1.0  # the pause before a retry
-# Limits each operation on the connection, for example while the other host lists its files.
+# The time limit for each operation on the connection. An operation may have to wait until the other
+# host has listed its files.
 OPERATION_TIMEOUT_S = 120.0
 LISTING_TIMEOUT_S = 600.0  # limits the time to receive a whole listing
 # Limits the length of a listing; enough for several hundred thousand files.
 MOST_LINE_BYTES = 64 << 20
 _MOST_VALUES = 1 << 22  # limits the number of JSON values in a listing
-# Folders in which TensorFlow lets workers other than the chief write. It never reads these files.
+# Temporary folders, to which TensorFlow lets workers other than the chief write. TensorFlow never
+# reads these files.
 _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 File = Tuple[str, int, int]  # path, size, mtime_ns
 
@@ -45,8 +48,8 @@ File = Tuple[str, int, int]  # path, size, mtime_ns
 def send_keep_folders(
     paths: RunPaths, part: wire.HostPart, question: Any, channel: ssl.SSLSocket
 ) -> None:
-    """Send the `keep` folders of this host to the minder of another host that asks for them. If
-    OSError or ValueError is raised, the connection ends, and the other host tries again."""
+    """Send the `keep` folders of this host to the minder of another host, which has asked for them.
+    If this raises OSError or ValueError, the connection ends, and the other host tries again."""
     if not isinstance(question, dict) or "keep" not in question:
         raise ValueError("an unknown question")
     root = layout.keep_dir(paths.workdir, paths.job, "")
@@ -67,8 +70,8 @@ class KeepFetch:
         self.error = ""  # why the last try failed
 
     def has_arrived(self, number: int) -> bool:
-        """True if the chief's `keep` folders for round `number` have arrived. The first call for a
-        round starts the transfer."""
+        """True if the chief's `keep` folders for round `number` have arrived. A round is one start
+        of the gang. The first call for a round starts the transfer."""
         with self._lock:
             self._wanted = max(self._wanted, number)
             if self._arrived < number and not self._fetching:
@@ -78,8 +81,8 @@ class KeepFetch:
             return self._arrived >= number
 
     def give_up(self) -> None:
-        """From now on, put no received files in place. The run is over on this host, and another
-        run may now use the `keep` folders."""
+        """Stop changing the `keep` folders: received files are no longer moved there. The run is
+        over on this host, and another run may now use these folders."""
         with self._lock:
             self._wanted = 0
 
@@ -102,8 +105,8 @@ class KeepFetch:
 
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
-        """Hold the lock, so that `give_up` cannot take effect meanwhile. Raises ValueError if the
-        files of round `number` are no longer wanted."""
+        """Hold the lock during the `with` block, so that `give_up` waits until the block has ended.
+        Raises ValueError if the files of round `number` are no longer wanted."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("no longer needed")

@@ -1,9 +1,9 @@
-"""Take part in one broadcast: hold this host's pieces, receive pieces from parents (the hosts that
-send to this host) and send them to children (the hosts that receive from it). A member lives as
-long as its SSH session.
+"""Take part in one broadcast on this host: receive pieces of the files from parents (the hosts that
+send to this host), and send pieces to children (the hosts that receive from this host). A member
+lives as long as its SSH session.
 
 The control machine decides which host sends to which, and may change that at any time. A member
-reports to it which pieces it has, and which of its parents has failed.
+reports to the control machine which pieces it has, and which of its parents have failed.
 """
 
 from __future__ import annotations
@@ -50,8 +50,8 @@ class Member:
         certs: Certificates,
         rate: int,
     ) -> None:
-        """`rate`: the limit in bytes per second, for sending and for receiving separately. 0 means
-        no limit."""
+        """`rate`: the limit in bytes per second. It applies to sending and to receiving separately.
+        0 means no limit."""
         self.id, self.name, self.holdings = id_, name, holdings
         self._members, self._certs = members, certs
         self._server, self._client = tls.make_contexts(certs)
@@ -74,8 +74,8 @@ class Member:
     # --- hosts that receive from this one
 
     def listen(self, first: int, last: int) -> Optional[int]:
-        """Listen on a free port between `first` and `last`, and return this port. Return None if
-        all are taken."""
+        """Listen on a free port between `first` and `last`, and return this port. Return None if no
+        port is free."""
         # Start from the high end, because runs take their ports from the low end of the range.
         for port in range(last, first - 1, -1):
             try:
@@ -101,9 +101,9 @@ class Member:
     def set_feeds(
         self, stripes: int, parents: Mapping[str, Parent], control_stripes: FrozenSet[int]
     ) -> None:
-        """Set the hosts that send to this host from now on. `control_stripes`: the stripes that
-        come from the control machine. If a host already sends to this host, its connection stays
-        open."""
+        """Set the hosts that send to this host from now on. The connections to hosts that already
+        do so stay open. `control_stripes`: the numbers of the stripes (parts of the data) that come
+        from the control machine."""
         self.holdings.set_stripes(stripes)
         with self._lock:
             self._stripes, self._control_stripes = stripes, control_stripes
@@ -130,9 +130,9 @@ class Member:
         self.reports.put((parent, failure, reason))
 
     def _search_own_files(self) -> None:
-        """Hash this host's files, so that this host can send them to others. By size and time the
-        files seem to be complete. If a segment differs from its root hash, report it and stop.
-        Segments whose leaves are known already are skipped."""
+        """Hash this host's files, so that this host can send them to others. The files have the
+        right sizes and times, so they are expected to be complete. If the hash of a segment differs
+        from its root hash, report this and stop. Segments whose leaves are known are skipped."""
         for segment in range(self.holdings.cut.segments):
             if not self._has_no_sender:
                 return
@@ -151,8 +151,9 @@ class Member:
     # --- pieces from the control machine
 
     def accept_from_control(self, segment: int, leaves: bytes) -> int:
-        """Accept the leaves of a segment from the control machine. Return the bitmap of the pieces
-        that the control machine must send. Raises WrongSum, BroadcastEnded, OSError."""
+        """Accept the leaves (hashes of the pieces) of a segment from the control machine. Return
+        the bitmap of the pieces that the control machine must send. Raises WrongSum,
+        BroadcastEnded, OSError."""
         self.holdings.accept(segment, leaves)
         return self.holdings.lacking_pieces(segment) & messages.in_stripes(
             self._stripes, self._control_stripes, segment

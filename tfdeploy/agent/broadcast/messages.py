@@ -43,7 +43,8 @@ def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
 
 
 def receive_into(channel: Any, buffer: memoryview) -> None:
-    """Fill the buffer. Raises OSError; EOFError if the connection ends first."""
+    """Receive bytes until the buffer is full. Raises OSError, and EOFError if the connection ends
+    first."""
     while buffer:
         count = channel.recv_into(buffer)
         if not count:
@@ -52,8 +53,8 @@ def receive_into(channel: Any, buffer: memoryview) -> None:
 
 
 def in_stripes(stripes: int, wanted: "frozenset[int]", segment: int) -> int:
-    """Return the bitmap of those pieces of the segment that are in one of the stripes `wanted`. A
-    piece is in stripe p % stripes, where p is its number, counted over all segments."""
+    """Return the bitmap of the segment's pieces that belong to one of the stripes `wanted`. Piece p
+    of the broadcast, counted over all segments, belongs to stripe p % stripes."""
     if stripes <= 1:
         return (1 << pieces.SEGMENT) - 1
     first = segment * pieces.SEGMENT

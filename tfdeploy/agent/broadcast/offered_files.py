@@ -24,7 +24,7 @@ class OfferedFiles:
         return pieces.read_piece(piece, self._paths.__getitem__)
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """Return the bitmap of those pieces of the segment whose content matches their hashes."""
+        """Return the bitmap of the segment's pieces whose content matches their hashes `leaves`."""
         return sum(
             1 << index
             for index, piece in enumerate(segment)

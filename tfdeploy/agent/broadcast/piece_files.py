@@ -1,4 +1,5 @@
-"""Read the pieces of a broadcast from this host's files, check them, and write received pieces.
+"""Read and check the pieces of a broadcast in this host's files, and write the pieces that this
+host receives.
 
 New content is written to a staging folder beside the data set, under the same relative paths. The
 data set itself does not change: a file that this host already has is only read.
@@ -16,8 +17,8 @@ from tfdeploy.agent.broadcast.write_back import WriteBack
 from tfdeploy.agent.pieces import Extent, Piece
 
 _BLOCK = 4096
-# How many pieces of a file are compared first. If all of them differ, the other pieces are not
-# compared.
+# How many pieces of a file are compared with the old file first. If all of them differ, the other
+# pieces are not compared.
 _PROBES = 4
 _ZEROS = bytes(_BLOCK)
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW
@@ -63,8 +64,8 @@ class PieceFiles:
         self._old, self._new = os.fsencode(old), os.fsencode(new)
         self._placed = [os.fsencode(folder) for folder in placed]
         self._lock = threading.Lock()
-        # Index of a file -> how many bytes it still lacks. Files with all pieces or with no piece
-        # are left out.
+        # Index of a file -> how many bytes the file still lacks. Files that are complete, and files
+        # without any piece, are left out.
         self._left: Dict[int, int] = {}
         # Indices of files whose size and time were right, but whose content turned out to differ.
         self._differing: Set[int] = set()
@@ -97,7 +98,7 @@ class PieceFiles:
         return moved
 
     def find_in(self, segment: List[Piece], leaves: bytes) -> int:
-        """Return the bitmap of those pieces of the segment that this host already has."""
+        """Return the bitmap of the segment's pieces that this host already has."""
         new, present_pieces = self._find_wholly_changed(segment, leaves), 0
         for index, piece in enumerate(segment):
             if self._find(piece, pieces.leaf_at(leaves, index), piece[0][0] not in new):
@@ -105,10 +106,10 @@ class PieceFiles:
         return present_pieces
 
     def _find_wholly_changed(self, segment: List[Piece], leaves: bytes) -> Set[int]:
-        """Return the files that seem to have only new content: several of their pieces, spread over
-        the segment, were compared with the old file, and all of them differ. The other pieces of
-        such a file are not compared, because reading and hashing them would delay the first piece
-        for all hosts."""
+        """Return the files that seem to have only new content. Several pieces of each file, spread
+        over the segment, are compared with the old file. If all of these differ, the file is
+        returned, and its other pieces are not compared: reading and hashing them would delay the
+        first piece for all hosts."""
         of_file: Dict[int, List[int]] = {}
         for index, piece in enumerate(segment):
             moved = self._broadcast_file(piece[0][0])
@@ -131,8 +132,8 @@ class PieceFiles:
 
     def _find(self, piece: Piece, leaf: bytes, in_old: bool) -> bool:
         """True if this host already has the piece: in a partial file, as a hole in a sparse file,
-        or in the old file at the same position. A piece of the old file is copied to the staging
-        folder. `in_old`: whether to compare the old files too."""
+        or in the old file at the same position. A piece that is found in the old file is copied to
+        the staging folder. If `in_old` is False, the old file is not searched."""
         moved = [self._broadcast_file(extent[0]) for extent in piece]
         is_lacking = any(each.lacking for each in moved)
         is_new_and_sparse = is_lacking and all(each.sparse and not each.partial for each in moved)
@@ -162,8 +163,8 @@ class PieceFiles:
         return False
 
     def _copy_to_staging(self, piece: Piece) -> None:
-        """Copy files whose size and time are right, but whose content differs, to the staging
-        folder. From then on they are received like the others."""
+        """Copy to the staging folder the piece's files whose size and time are right but whose
+        content differs. From then on, such files are received like files that this host lacks."""
         for file, _, _ in piece:
             moved = self._broadcast_file(file)
             partial = os.path.join(self._new, moved.path)
@@ -233,8 +234,8 @@ class PieceFiles:
         return opened
 
     def _count(self, piece: Piece) -> None:
-        """Count the piece as present. A file that is complete now gets its modification time, by
-        which it is recognised as complete later."""
+        """Count the piece as present. If this completes a file, set the file's modification time.
+        By this time, the file is recognised as complete later."""
         for file, _, length in piece:
             moved = self._broadcast_file(file)
             with self._lock:
@@ -250,8 +251,8 @@ class PieceFiles:
 
 
 def split_at_holes(content: memoryview) -> "List[tuple[int, int]]":
-    """Return (start, length) of the ranges that are not all zeros. Ranges begin and end at block
-    boundaries."""
+    """Return (start, length) of each range of `content` that must be written, because it is not all
+    zeros. Ranges begin and end at block boundaries."""
     islands: "List[tuple[int, int]]" = []
     for start in range(0, len(content), _BLOCK):
         block = content[start : start + _BLOCK]

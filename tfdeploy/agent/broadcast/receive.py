@@ -1,5 +1,5 @@
-"""Receive from a parent, which is a host that sends to this one: connect, request the missing
-pieces, check the pieces that arrive, and write them."""
+"""Receive pieces of a broadcast from a parent, which is a host that sends to this one: connect,
+request the missing pieces, check the pieces that arrive, and write them."""
 
 from __future__ import annotations
 
@@ -108,7 +108,7 @@ class Receiver:
         return channel
 
     def _receive(self, channel: ssl.SSLSocket) -> None:
-        # No timeout is set, because the control machine detects a parent that sends nothing.
+        # The connection needs no timeout: the control machine detects a parent that sends nothing.
         channel.settimeout(None)
         head, buffer = (
             memoryview(bytearray(messages.HEAD.size)),
@@ -137,4 +137,4 @@ class Receiver:
 
 
 class _Disk(OSError):
-    """Raised if the disk of this host fails, not the connection."""
+    """Raised if this host's disk is the cause of the failure, and not the connection."""

@@ -1,5 +1,6 @@
-"""Send the hashes of each segment to a child, which is a host that receives from this one. Then
-send the pieces that the child requests, each as soon as this host has it.
+"""Send the files of a broadcast to a child, which is a host that receives from this one. First send
+the hashes of each segment, then the pieces that the child requests. Each piece is sent as soon as
+this host has it.
 
 Each child has its own thread, so that a slow child does not delay the others. A child does not
 request pieces that it already has.
@@ -30,7 +31,7 @@ class Sender:
         self._holdings, self._channel, self._limit = holdings, channel, limit
         # Number of a segment -> bitmap of the pieces that the child has requested.
         self._wanted: Dict[int, int] = {}
-        # How many of the segments in holdings.arrived_segments have been announced to the child.
+        # For how many segments in holdings.arrived_segments the child has received the hashes.
         self._announced = 0
         self._wake_reading, self._wake_writing = os.pipe()
         os.set_blocking(self._wake_writing, False)

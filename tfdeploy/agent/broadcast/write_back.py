@@ -1,5 +1,5 @@
-"""Write received content to the disk while more arrives, so that the final flush takes little
-time."""
+"""Flush received content to the disk while more content arrives, so that the final flush takes
+little time."""
 
 from __future__ import annotations
 

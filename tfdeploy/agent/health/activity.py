@@ -1,5 +1,5 @@
 """Observe the signs of life of one task: its output, its CPU time, the bytes that it reads and
-writes, and the bytes on its connections. This module draws no conclusions.
+writes, and the bytes on its connections. Whether the task is stalled is decided in diagnose.py.
 
 The costly signs are observed only if the cheap ones show no activity. Small amounts do not count,
 because waiting threads and heartbeats between servers are no progress.
@@ -17,10 +17,11 @@ from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.run.folder import RunPaths
 
 BUSY_SHARE = 0.02  # A task that uses more than this share of one CPU core is busy.
-# A task that moves more bytes a second on one connection or in one process's files is busy too.
+# A task that moves more bytes a second than this is busy too. The bytes are counted for each
+# connection, and for all files of each process.
 BUSY_BYTES_S = 1000.0
-# A task that waits logs this through TensorFlow every 10 s. A task that has not logged it for
-# WAIT_EXPIRES_S seconds no longer waits.
+# TensorFlow logs this text every 10 s while a task waits for another task. If the text has not been
+# logged for WAIT_EXPIRES_S seconds, the task no longer waits.
 WAIT_EXPIRES_S = 25.0
 
 
@@ -44,9 +45,10 @@ class ProcessUsage(NamedTuple):
 
 
 class TaskActivity:
-    """Observes one attempt of a task. Call `observe` repeatedly, always with times of the same
-    clock (seconds). `guard`: the inode of the agent's socket on the task's port. The task's
-    processes inherit this socket, but this does not mean that the task listens."""
+    """Observes one attempt of a task (the time from one start to its end). Call `observe`
+    repeatedly, always with times of the same clock (seconds). `guard`: the inode of the agent's
+    socket on the task's port. The task's processes inherit this socket, but this does not mean that
+    the task listens."""
 
     def __init__(
         self, paths: RunPaths, spec: wire.TaskSpec, now: float, guard: Optional[int] = None
@@ -56,7 +58,7 @@ class TaskActivity:
         self._observed_at = self._active_at = now
         self._usage: Dict[int, ProcessUsage] = {}
         self._moved: Optional[Dict[int, int]] = None
-        # Task that is waited for -> the time when this wait was last logged.
+        # Other task for which this task waits -> the time when this task last logged the wait.
         self._waits: Dict[str, float] = {}
         self._waits_since: Optional[float] = None
         self._listened = False

@@ -1,9 +1,9 @@
-"""Find which tasks of this host are stalled, and why. The input is facts about all tasks, and the
-output is text. Pure.
+"""Find which tasks of this host are stalled, and why. The functions are pure: they turn facts about
+all tasks into texts about the stalled ones.
 
-This module reads no clock, file or network (monitor.py does), so each diagnosis can be tested with
-one row of a table. Servers and evaluators wait by design, so they are stalled only if they are
-frozen (SIGSTOP). If one task causes the stall, the tasks that wait for it are not blamed.
+Only monitor.py reads clocks, files and the network. So each diagnosis can be tested with one row of
+a table. Servers and evaluators wait by design, so they are stalled only if they are frozen
+(SIGSTOP). If one task causes the stall, the tasks that wait for this task are not blamed.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 # A task that has logged only that it waits, for this many seconds, needs a closer check.
 WAITING_S = 20.0
-# If another task stalled this many seconds earlier, a stalled task probably waits for it.
+# If another task stalled at least this many seconds earlier than a stalled task, the stalled task
+# probably waits for that other task.
 EARLIER_S = 10.0
 _NAMED_MOST = 3  # limits how many tasks the text of one finding names
 OPEN, CLOSED = "open", "closed"
@@ -66,7 +67,7 @@ def find_late_tasks(facts: Facts) -> Set[str]:
 
 
 def diagnose(facts: Facts) -> Dict[str, Finding]:
-    """Return task of this host -> what is wrong with it. Healthy tasks are missing."""
+    """Return {task: what is wrong with it}, for the stalled tasks of this host only."""
     findings = {}
     for task in sorted(find_late_tasks(facts)):
         finding = _diagnose_task(facts, task)
@@ -101,7 +102,7 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
             reason += "; and %d more" % (len(blamed) - _NAMED_MOST)
         return Finding(reason, False)
     if named and all(_is_working(facts, other) or _is_starting(facts, other) for other in named):
-        return None  # the tasks for which this one waits have not reached that point yet
+        return None  # the tasks for which this task waits are still starting or working
     if task in facts.proxies:
         return Finding(
             "%s is set in its environment, and no_proxy leaves out the other tasks"
@@ -134,8 +135,8 @@ def _diagnose_task(facts: Facts, task: str) -> Optional[Finding]:
 
 
 def _describe_culprits(facts: Facts, task: str, others: List[str], is_named: bool) -> List[str]:
-    """Return one text for each task that holds up `task`, with the reason. `is_named`: True if
-    `task` itself has logged that it waits for the tasks `others`."""
+    """Return one text, with the reason, for each of the tasks `others` that holds up `task`.
+    `is_named`: True if `task` itself has logged that it waits for these tasks."""
     problems = ((other, _find_problem(facts, other, is_named)) for other in others)
     blamed = [
         _name_with_host(facts, other) + ": " + problem

@@ -1,5 +1,5 @@
-"""Watch the health of the tasks of one host, on a thread of the minder: observe the tasks, ask the
-other hosts, and report what is wrong.
+"""Watch the health of the tasks of one host, on a thread of the minder (the process that watches a
+run on its host): observe the tasks, ask the other hosts, and report what is wrong.
 
 The monitor ends no task and writes no file; the minder reads the result with `health()`. While all
 tasks make progress, the monitor only observes them every few seconds, which costs a small share of
@@ -35,8 +35,8 @@ ASK_INTERVAL_S = 10.0  # the pause in seconds before the other hosts are asked a
 MOST_PORTS = 64  # limits how many ports are tried at the same time
 # The first and the longest pause between two tries of the ports, in seconds.
 PORT_INTERVALS_S = (30.0, 300.0)
-# The largest share of a CPU core that checks may use. To stay below it, the pause between checks
-# grows.
+# The largest share of a CPU core that checks may use. If checks would use more, the pause between
+# two checks becomes longer.
 MAX_CPU_SHARE = 0.003
 # A task may be ended only if this many diagnoses in a row name it as the cause of the stall.
 CONFIRMATIONS = 2
@@ -88,7 +88,8 @@ class Monitor:
     # --- methods that the minder calls
 
     def update(self, known: Knowledge, active: bool) -> None:
-        """Set the state that all minders share. `active`: whether to observe the tasks at all."""
+        """Set the state of the run that all its minders share. If `active` is False, the tasks are
+        not observed."""
         if not self._part.stall_after_s:
             return
         was_active = self._active
@@ -111,7 +112,7 @@ class Monitor:
                 try:
                     self.check_tasks(time.monotonic(), self._known)
                 except Exception:  # noqa: BLE001 - the run continues after any error
-                    # Then no task is reported as stalled.
+                    # After an error in a check, no task is reported as stalled.
                     threads.report_once("checking for stalled tasks")
                     self._publish({})
             time.sleep(self._pause_s(time.thread_time() - begun))
@@ -172,7 +173,8 @@ class Monitor:
     def _extend_facts(self, facts: Facts, late: Set[str], now: float) -> Facts:
         """Return the facts, extended by the signs of life from other hosts and by problems in the
         connections to these hosts."""
-        # First the tasks for which a stalled task waits, then servers, then the others.
+        # The order in which to ask about the tasks of other hosts: first the tasks for which a
+        # stalled task waits, then servers, then the others.
         awaited = {task for stalled in late for task in facts.signs[stalled].waits}
         ordered_peers = sorted(
             (peer for peer in self._part.peers if peer.host != facts.host),
@@ -207,8 +209,9 @@ class Monitor:
         )
 
     def _hosts_to_ask(self, ordered_peers: List[wire.Peer]) -> List[str]:
-        """Return the hosts of these peers in the order in which to ask them. If there are too many,
-        half of them are the first ones, and the others differ each time."""
+        """Return the hosts of these peers in the order in which to ask them. Only the first
+        MOST_HOSTS hosts are asked. If there are more, half of these are always the same hosts, and
+        the other half are different hosts in each call."""
         hosts = list(dict.fromkeys(peer.host for peer in ordered_peers))
         half = peers.MOST_HOSTS // 2
         if len(hosts) > peers.MOST_HOSTS:

@@ -1,4 +1,5 @@
-"""Ask other hosts' minders for the signs of life of their tasks, over the run's mesh.
+"""Ask other hosts for the signs of life of their tasks. Question and answer travel over the run's
+mesh: the connections between the minders, the processes that watch the run on each host.
 
 A connection begins with the question {"ask": {"signs": true}}; the answer is one line.
 """
@@ -34,7 +35,7 @@ class PeerSigns(NamedTuple):
 
 def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSigns:
     """Ask these hosts, and return their answers. Takes at most WITHIN_S seconds."""
-    # Imported only here, because it is needed only once a task is stalled.
+    # Imported only here, because this module is needed only once a task is stalled.
     from tfdeploy.agent.host.parallel import call_for_each
 
     addresses = {address.host: address for address in part.mesh if address.host != part.host}
@@ -46,7 +47,7 @@ def ask_for_signs(mesh: Mesh, part: wire.HostPart, hosts: List[str]) -> PeerSign
         answers[address.host] = _ask_host(mesh, part, address)
 
     call_for_each(store_answer, asked, WITHIN_S)
-    # Late answers do not count.
+    # Answers that arrive after the time limit are ignored.
     in_time = dict(answers)
     signs = {task: sign for host_signs, _ in in_time.values() for task, sign in host_signs.items()}
     return PeerSigns(signs, {host: result for host, (_, result) in in_time.items()})
@@ -82,8 +83,8 @@ def _check_answer(value: Any, part: wire.HostPart, host: str) -> Dict[str, Sign]
 
 
 def _check_waits(value: Any, tasks: Set[str]) -> Tuple[str, ...]:
-    """Return those entries of the list `value` that are tasks of the run. Raises ValueError if it
-    is no list."""
+    """Return the entries of the list `value` that are in `tasks`, the tasks of the run. Raises
+    ValueError if `value` is no list."""
     entries = bounded_json.check_list(value)[:_MOST_WAITS]
     return tuple(entry for entry in entries if isinstance(entry, str) and entry in tasks)
 
@@ -100,8 +101,8 @@ _CHECKS: Dict[str, bounded_json.Check] = {
 
 
 class SignsAnswer:
-    """Answers other hosts that ask for the signs of life of this host's tasks. Another thread
-    replaces the whole dict `signs`."""
+    """Answers other hosts that ask for the signs of life of this host's tasks. The thread that
+    observes the tasks always replaces the whole dict `signs`, so no lock is needed."""
 
     def __init__(self) -> None:
         self.signs: Dict[str, Sign] = {}

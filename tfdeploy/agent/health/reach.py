@@ -1,8 +1,9 @@
-"""Test whether a port of the run accepts connections. One connection is opened, and closed at once.
-Also find names of other hosts that resolve to this host, and proxies on the way to other tasks.
+"""Test whether a port of the run accepts connections. A test opens one connection and closes it at
+once. Also find names of other hosts that resolve to this host, and proxies through which gRPC would
+connect to other tasks.
 
-Test seldom. Open connections would disturb a TensorFlow server, and a frozen server keeps even
-connections that the client has closed.
+Ports must be tested seldom: open connections would disturb a TensorFlow server, and a frozen server
+keeps even the connections that the client has closed.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ TURNED_AWAY = "turned away"
 # Limits the wait for the first byte after a connect. A TensorFlow server sends first. If no server
 # listens on a guarded port, the agent's socket accepts the connection and then closes it.
 FIRST_BYTE_TIMEOUT_S = 1.0
-# In the order in which gRPC reads these variables.
+# The environment variables that name a proxy, in the order in which gRPC reads them.
 _PROXIES = ("grpc_proxy", "https_proxy", "http_proxy")
 
 
 def try_ports(addresses: Iterable[str], guarded: Collection[str] = ()) -> Dict[str, str]:
-    """Return "host:port" -> "open", "closed" (no process listens there), or why there was no
-    answer.
+    """Return {"host:port": result}. The result is "open", "closed" (no process listens there), or
+    the reason why there was no answer.
 
     `guarded`: the addresses that guarded_ports.py guards. On these ports, the agent's own socket
     may accept the connection.
     """
-    # Imported only here, because these modules are needed only once a task is stalled.
+    # These modules are imported only here, because they are needed only once a task is stalled.
     from tfdeploy.agent.host.network import port_probe, resolving
 
     distinct = list(dict.fromkeys(addresses))
@@ -77,7 +78,8 @@ def _host_name(address: str) -> str:
 
 
 def guarded_addresses(part: wire.HostPart) -> Set[str]:
-    """Return the addresses of tasks on hosts that close the run's ports to strangers."""
+    """Return the addresses of tasks on hosts where the run's ports are closed to machines that do
+    not belong to the run."""
     if part.guarded is None:
         return {peer.address for peer in part.peers} if part.protect != "none" else set()
     return {peer.address for peer in part.peers if peer.host in part.guarded}
@@ -89,8 +91,8 @@ def _describe_errno(code: int) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return a text for an error of a connection over the mesh. The texts are those of
-    `try_ports`."""
+    """Return the result, in the words of `try_ports`, of a connection over the mesh that failed
+    with this error."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):
@@ -99,8 +101,8 @@ def describe_error(error: BaseException) -> str:
 
 
 def find_loopback_names(addresses: Iterable[str]) -> Dict[str, str]:
-    """Return address -> text, for addresses whose name resolves to a loopback address, for example
-    "n3:2222" -> "n3 resolves to 127.0.1.1"."""
+    """Return {address: text} for the addresses whose host name resolves to a loopback address, for
+    example {"n3:2222": "n3 resolves to 127.0.1.1"}."""
     from tfdeploy.agent.host.network import resolving
 
     rows = resolving.resolve(
