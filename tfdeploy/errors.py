@@ -14,8 +14,8 @@
      +-- Interrupted       130    Ctrl-C before the point of no return
 
 Any other exception that reaches the command line is a bug: exit code 70, with its traceback.
-`worst` reduces several results to one exit code. This module also runs on hosts: Python 3.8 syntax,
-and imports from the standard library only.
+`worst` reduces several results to one exit code. This module also runs on hosts, so it has only the
+syntax of Python 3.8 and imports only the standard library.
 """
 
 from __future__ import annotations
@@ -78,9 +78,10 @@ class HostUnreachable(TfdeployError):
         next: Optional[str] = None,
         retries: int = 3,
     ) -> None:
-        """Set `next` to how to test the connection or leave the host out, unless `next` is given.
+        """Create the error. If `next` is None, it says how to test the connection or leave out the
+        host.
 
-        `retries`: how many more tries can help, for a verb that retries.
+        `retries`: how many more times a verb should try to connect.
         """
         self.retries = retries
         again = (
@@ -115,7 +116,7 @@ class AgentError(HostFailed):
 
 
 def has_code(error: object, *codes: str) -> bool:
-    """True if `error` is an agent's error with one of these codes."""
+    """Return True if `error` is an agent's error with one of these codes."""
     return isinstance(error, AgentError) and error.code in codes
 
 
@@ -158,8 +159,8 @@ _SEVERITY = (0, 1, 3, 4, 5)
 def worst(results: Iterable[object]) -> int:
     """Return one exit code for several results; 0 if all of them succeeded.
 
-    130 and 2 come first, then 5 > 4 > 3 > 1. An error counts with its exit code, a number is an
-    exit code, and anything else is a success.
+    A result is an error, an exit code, or anything else, which counts as success. Of several exit
+    codes, 130 takes precedence, then 2, 5, 4, 3 and 1.
     """
     errors = [each.exit_code if isinstance(each, TfdeployError) else each for each in results]
     codes = [code for code in errors if isinstance(code, int)]

@@ -24,7 +24,7 @@ _MIN_SIMILARITY = 0.75
 _CONSENT_FLAGS = re.compile(
     r"--(everything|force|fresh|ignore-keep|now|overwrite|renew|yes|allow-.*)\Z|-y\Z"
 )
-# Flags that users of other tools type, and ours.
+# {flag that a user of another tool may type: the flag of tfdeploy to suggest}
 _FLAGS_OF_OTHERS = {
     "--background": "--detach",
     "--from-scratch": "--fresh",
@@ -102,7 +102,7 @@ class Parser(argparse.ArgumentParser):
 def _help_width() -> int:
     """Return the width of help texts, in columns.
 
-    argparse would find out the same with the module shutil, whose import takes 10 ms.
+    argparse would compute the same width, but by importing shutil, which takes 10 ms.
     """
     try:
         columns = int(os.environ.get("COLUMNS", 0)) or os.get_terminal_size(1).columns
@@ -125,9 +125,9 @@ def unknown_choice_error(
 
 
 def closest_name(word: str, known: Iterable[str]) -> str | None:
-    """Return the name in `known` that is most similar to `word`, or None.
+    """Return the name in `known` that is most similar to `word`, or None if no name is similar.
 
-    If no name is similar enough, but exactly one name begins with `word`, that name is returned.
+    If no name is similar, but exactly one name begins with `word`, that name is returned.
     """
     import difflib  # imported here because a hint is rare
 
@@ -145,7 +145,7 @@ def env_default(flag: str) -> str | None:
 
 
 def is_env_true(flag: str) -> bool:
-    """True if TFDEPLOY_<FLAG> is set to anything but 0, false, no or off."""
+    """Return True if TFDEPLOY_<FLAG> is set to anything but 0, false, no or off."""
     return (env_default(flag) or "0").lower() not in ("0", "false", "no", "off")
 
 

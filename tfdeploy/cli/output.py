@@ -14,12 +14,13 @@ def print_json(answer: Mapping[str, object]) -> None:
 
 
 def print_message(text: object) -> None:
-    """Print a message on stderr. While the Python API runs, give it to `message_sink` instead."""
+    """Print a message on stderr. If the Python API has set `message_sink`, pass the message to that
+    function instead."""
     if sink := message_sink.get():
         sink(str(text))
     else:
         print(text, file=sys.stderr)
 
 
-# A function that prints a message, in place of stderr.
+# A function that receives each message. If it is None, messages are printed on stderr.
 message_sink: ContextVar[Callable[[str], None] | None] = ContextVar("message_sink", default=None)

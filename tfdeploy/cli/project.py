@@ -1,4 +1,4 @@
-"""Load the job file and the inventory, which the command line or the current folder determines."""
+"""Load the job file and the inventory that the command line names, or that a search finds."""
 
 from __future__ import annotations
 
@@ -37,14 +37,15 @@ def load_job(flags: CommonFlags) -> Job:
 
 
 def _with_last_project(error: ConfigError) -> ConfigError:
-    """Return the error. If nothing was found, it names the folder of the last run first."""
+    """Return the error. If no file was found, make the error suggest a folder that has a job file:
+    one in the current folder, or the folder of the last run."""
     if error.what in ("no job file", "no inventory") and error.next and "init" in error.next:
         below = next(Path.cwd().glob(f"*/{FILE}"), None)
         if below:
             error.next = f"`cd {shlex.quote(below.parent.name)}`; otherwise {error.next}"
             return error
         folder = None
-        with contextlib.suppress(Refused):  # a state folder that others can change
+        with contextlib.suppress(Refused):  # other users can change the state folder
             folder = open_run_store().last_code()
         if folder is not None and os.path.isdir(folder):
             error.next = f"`cd {shlex.quote(folder)}` (of the last run); otherwise {error.next}"
@@ -70,7 +71,8 @@ def _load_found_job(flags: CommonFlags, job_file: FoundFile) -> Job:
 
 
 def load_inventories(flags: CommonFlags, job: Job | None) -> tuple[Inventory, Inventory]:
-    """Return the whole inventory, and the hosts of it that --limit and --exclude select."""
+    """Return the whole inventory, and the inventory with only the hosts that --limit and --exclude
+    select."""
     whole = load_whole_inventory(flags, job)
     return whole, select(whole, flags.limit, flags.exclude)
 
@@ -83,7 +85,7 @@ def load_whole_inventory(flags: CommonFlags, job: Job | None) -> Inventory:
 
 
 def warn_of_notes(inventory: Inventory) -> Inventory:
-    """Print the notes of the inventory as warnings, and return it."""
+    """Print the notes of the inventory as warnings, and return the inventory."""
     for note in inventory.notes:
         _print_once(f"warning: {note}")
     return inventory
@@ -97,8 +99,8 @@ def load_project_inventory(flags: CommonFlags) -> Inventory:
 def find_inventory_file(flags: CommonFlags, job: Job | None) -> Path:
     """Return the path of the inventory.
 
-    Prints the path if the file was found outside the current folder, or if another inventory is not
-    used. Raises ConfigError and Refused.
+    Prints the path if the file was found outside the current folder, or if the project has another
+    inventory, which is then not used. Raises ConfigError and Refused.
     """
     cwd = Path.cwd()
     job_file = config.find_job(flags.job, cwd) if job else None
@@ -122,7 +124,7 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     """Raise Refused if another user can change a file that tfdeploy found by itself.
 
     If the operator named the file, only a warning is printed. `naming_flags`: the flags that name
-    the file. The error suggests to repeat the command with them.
+    the file. The error suggests repeating the command with these flags.
     """
     exposure = find_exposure(file.path)
     if exposure is None:
@@ -138,10 +140,11 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
 
 
 def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
-    """Return " -i PATH" of the project's inventory if another user can change it, else "".
+    """Return " -i PATH", the flag for the project's inventory, if another user can change that
+    file.
 
-    The suggested command must then name the inventory too. "" is also returned if the command line
-    names the job file or the inventory.
+    A suggested command must then name the inventory too. Return "" if no other user can change it,
+    or if the command line names the job file or the inventory.
     """
     if job_file.named or flags.inventory:
         return ""

@@ -42,20 +42,22 @@ def open_run_store() -> RunStore:
 
 
 def remember_inventory(inventory: Inventory) -> None:
-    """Store the names of hosts and roles, for completion in this folder."""
+    """Store the names of hosts and roles, so that the shell can complete them in this folder."""
     remember_names({"hosts": [host.name for host in inventory.hosts], "roles": inventory.roles})
 
 
 def remember_plan(plan: Plan) -> None:
-    """Store the run and the names of its tasks, for completion in this folder."""
+    """Store the run and the names of its tasks, so that the shell can complete them in this
+    folder."""
     remember_names({"tasks": [task.task for task in plan.tasks]})
     remember_names({"runs": [plan.run]}, add=True)
 
 
 def remember_names(names: Mapping[Kind, Iterable[str]], *, add: bool = False) -> None:
-    """Store names for completion in this folder, unless the state folder cannot be used.
+    """Store names that the shell can complete in this folder. Do nothing if the state folder cannot
+    be used.
 
-    `add`: keep the names that are stored already.
+    `add`: True to keep the names that are stored already.
     """
     from tfdeploy.store.names import remember_names as remember
 

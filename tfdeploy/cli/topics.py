@@ -1,4 +1,4 @@
-"""Compose the topics of `tfdeploy docs TOPIC`, each from the tables that hold its facts."""
+"""Compose the text of each topic of `tfdeploy docs TOPIC` from the tables that hold the facts."""
 
 from __future__ import annotations
 

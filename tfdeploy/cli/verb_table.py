@@ -44,5 +44,5 @@ _OTHER_NAMES = {
 }
 # {verb of another tool: the verb of tfdeploy to suggest, perhaps with flags}
 OTHER_NAMES = {name: verb for verb, names in _OTHER_NAMES.items() for name in names.split()}
-# These verbs read no inventory and contact no host.
+# The verbs that read no inventory and contact no host.
 NO_FILES = ("completion", "docs", "init", "lab")

@@ -1,4 +1,4 @@
-"""Reads inventories and job files into values; every error names its file:line:key.
+"""Reads inventories and job files into values. Every error names file:line:key, its location.
 
 Opens no socket and prints nothing.
 """

@@ -1,6 +1,7 @@
-"""Makes the JSON Schemas by which an editor checks and completes the two files.
+"""Makes the JSON Schemas by which an editor checks and completes the job file and the inventory.
 
-The readers in `reference.py` decide what the schemas admit. Editors support draft 7 best.
+The schemas admit what the readers in `reference.py` accept. They follow draft 7 of JSON Schema,
+which editors support best.
 """
 
 from __future__ import annotations

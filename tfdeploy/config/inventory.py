@@ -23,8 +23,8 @@ from tfdeploy.model.text.ranges import MAX_NAMES
 
 FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
-# The settings of `defaults:` that are equal for all hosts, and those that contain {name}, which is
-# replaced by each host's name.
+# Two kinds of settings of `defaults:`. The first dict has those that are equal for all hosts. The
+# second has those that contain {name}, which is replaced by each host's name.
 _Defaults = tuple[dict[str, Given], dict[str, Node]]
 
 
@@ -83,7 +83,8 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
 def _read_defaults(node: Node) -> _Defaults:
     """Return the settings below the key `defaults:`."""
     varying = {key: child for key, child in node.keys.items() if _has_braces(child)}
-    # The defaults are read here too, to report a wrong one even if every host overrides it.
+    # The defaults are checked here too, so that a wrong default is reported even if every host
+    # overrides it.
     read_keys(_filled(node.keys, "name", node), reference.HOST)
     fixed = {key: child for key, child in node.keys.items() if key not in varying}
     return read_keys(_filled(fixed, "", node), reference.HOST), varying
@@ -92,7 +93,7 @@ def _read_defaults(node: Node) -> _Defaults:
 def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
     """Return the host's settings: its own ones, and the defaults for all others.
 
-    In each of them, {name} is replaced by the host's name.
+    In each setting, {name} is replaced by the host's name.
     """
     if own.kind not in ("mapping", "nothing"):
         raise own.wrong(
@@ -182,12 +183,13 @@ def find_inventory(
     cwd: Path,
     job_file: FoundFile | None = None,
 ) -> FoundFile:
-    """Return the inventory file that the first of these sources names.
+    """Return the inventory file that is found first in several sources.
 
     The sources are -i, TFDEPLOY_INVENTORY, the key `inventory:` of the job file, and a folder
-    inventories/ that contains a single inventory. If a flag named the job file, that folder is
-    looked for next to the job file, then in `cwd`; otherwise from `cwd` upwards to the folder of
-    the job file. Raises ConfigError, with the possible files, if no source names one.
+    inventories/ that contains a single inventory. If a flag named the job file, inventories/ is
+    looked for next to the job file, then in `cwd`. Otherwise it is looked for from `cwd` upwards to
+    the folder of the job file. Raises ConfigError if no source names an inventory; the error lists
+    the possible files.
     """
     folders = _folders(cwd, job_file)
     choices = next(filter(None, (_listed(folder / FOLDER) for folder in folders)), [])
@@ -241,9 +243,10 @@ def _listed(folder: Path) -> list[Path]:
 
 
 def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
-    """Return the file of `others` that stays unused because `path` is used.
+    """Return the inventory among `others` that is not used because `path` is used.
 
-    If several of them exist, return their folder. None if none exists, or `path` is one of them.
+    If several of `others` exist, return their folder. Return None if none of them exists, or if
+    `path` is one of them.
     """
     present = [other for other in others if other.exists()]
     if any(other.samefile(path) for other in present):

@@ -50,7 +50,7 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
 def find_own_job(cwd: Path) -> FoundFile | None:
     """Return the tfdeploy.yaml in `cwd`, else in the nearest folder above it (`Search.upwards`).
 
-    None if there is no such file.
+    Return None if there is no such file.
     """
     job_file = _first(Search.upwards(cwd).folders)
     return FoundFile(job_file, named=False) if job_file else None
@@ -59,8 +59,8 @@ def find_own_job(cwd: Path) -> FoundFile | None:
 def find_job_above(folder: Path) -> Path | None:
     """Return the tfdeploy.yaml in the nearest folder above `folder`.
 
-    Verbs that run in `folder` use this job file if `folder` contains none. None if there is no
-    such file.
+    Verbs that run in `folder` use this job file if `folder` itself contains none. Return None if
+    there is no such file.
     """
     return _first(Search.upwards(folder).folders[1:])
 
@@ -72,7 +72,7 @@ def _first(folders: Iterable[Path]) -> Path | None:
 def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     """Return the job with its defaults filled in. Raises ConfigError.
 
-    Of `environ` only HOME is read.
+    Only HOME is read from `environ`.
     """
     root = read_yaml(path)
     given = read_keys(root, reference.JOB)
@@ -129,8 +129,8 @@ def check_sources(job: Job, inventory: Inventory) -> None:
 def with_via(job: Job, via: Via | None) -> Job:
     """Return the job with this `via` (the value of --via) for all its data sets.
 
-    None: each data set keeps the `via` of the job file. Raises UsageError if a data set cannot be
-    sent in this way.
+    If `via` is None, each data set keeps the `via` of the job file. Raises UsageError if a data set
+    cannot be sent in this way.
     """
     if via is None:
         return job
@@ -179,7 +179,7 @@ def _absolute(given: str, folder: Path, home: str) -> str:
 
 
 def _places(given: dict[str, Given]) -> dict[str, str]:
-    """Return key of the job file -> its location, "file:line:key".
+    """Return {key of the job file: its location, "file:line:key"}.
 
     The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME`, `metrics.NAME` and
     `roles.NAME` for each entry.
@@ -218,7 +218,8 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
 def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
     """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
 
-    That folder must not be the code folder, and no data set may have the name reserved for it.
+    The folder of wheels must not be the code folder. No data set may have the name that is reserved
+    for the wheels.
     """
     setup = root.keys.get("setup")
     if setup is not None and setup.kind != "nothing" and job.setup_requirements is None:

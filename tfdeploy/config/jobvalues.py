@@ -29,7 +29,7 @@ from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
 from tfdeploy.model.part_names import BEFORE, part_variable
 from tfdeploy.model.text.patterns import compiled
 
-MOST_KEPT = 1000  # limits the number of `keep` folders; a host reports no more of them
+MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this
 ROLES = ("chief", "worker", "ps", "evaluator")
 # TensorFlow 1's name of the chief. A job file's `master: {}` means `chief: {as: master}`.
 _CHIEF = "master"
@@ -52,7 +52,8 @@ _INSIDE_PATTERN = r"^(?![-/~])(?!(.*/)?\.\.(/|$))[^{}\\\u0000-\u001f\u007f]{1,40
 
 
 def mapping_by_name(schema: Schema, names: str = _NAMES) -> Schema:
-    """Return the JSON Schema of a mapping of names, which match `names`, to such values."""
+    """Return the JSON Schema of a mapping whose keys match `names` and whose values match
+    `schema`."""
     return {
         "type": ["object"],
         "propertyNames": {"pattern": names},
@@ -62,9 +63,10 @@ def mapping_by_name(schema: Schema, names: str = _NAMES) -> Schema:
 
 @accepts("array", items={"type": ["string", "number", "boolean"]}, minItems=1)
 def command(node: Node) -> tuple[str, ...]:
-    """Return the words of the command as written; a number is returned as its text.
+    """Return the words of the command as they are written, numbers too.
 
-    Raises ConfigError for a single text in place of a list, because no shell would split the text.
+    Raises ConfigError if the command is one text and not a list, because no shell would split the
+    text.
     """
     if node.kind in SCALARS:
         try:
@@ -144,7 +146,7 @@ def _source(node: Node) -> DataSource:
     )
 )
 def data(node: Node) -> dict[str, DataSource]:
-    """Return name -> data set; paths stay as written.
+    """Return {name: data set}. Paths are returned as they are written.
 
     Raises ConfigError if the names of two split data sets lead to the same environment variables.
     """
@@ -236,7 +238,7 @@ _RULE = (
 
 @accepts(**mapping_by_name(or_nothing(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$"))
 def roles(node: Node) -> dict[str, RoleRule]:
-    """Return role -> its number of tasks, GPUs, name and command, from the key `roles`."""
+    """Return {role: its number of tasks, GPUs, name and command}, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
     if {_CHIEF, "chief"} <= given.keys():
         raise given[_CHIEF].error("master and chief are one role", "name one of them")
@@ -257,7 +259,8 @@ def roles(node: Node) -> dict[str, RoleRule]:
 
 
 def _not_a_rule(role: str, node: Node) -> ConfigError:
-    """Return the error for a role of the job file with hosts or a number in place of a mapping."""
+    """Return the error for a role of the job file whose value is a list of hosts or a number, and
+    not a mapping."""
     if node.text.isdecimal():
         return node.wrong("a mapping", f"write {role}: {{count: {node.text}}}")
     hosts = [item.text for item in node.items] or re.split("[, ]+", node.text)
@@ -276,7 +279,8 @@ def check_role(role: str, node: Node) -> None:
 
 @accepts(**mapping_by_name({"type": ["string", "number"]}, VARIABLE_NAMES))
 def env(node: Node) -> dict[str, str]:
-    """Return the environment variables of the key `env`; a number becomes the text as written.
+    """Return the environment variables of the key `env`. A number is returned as the text that is
+    written.
 
     Raises ConfigError for booleans, and for variables that tfdeploy sets itself.
     """
@@ -315,7 +319,7 @@ def check_variable(name: str, node: Node) -> None:
 
 @accepts(**mapping_by_name({"type": ["string"], "format": "regex"}))
 def metrics(node: Node) -> dict[str, str]:
-    """Return name -> regular expression.
+    """Return {name of a metric: regular expression}.
 
     Raises ConfigError for an expression that does not compile, or has not exactly one group.
     """

@@ -33,7 +33,8 @@ class Node:
     key: str = ""
     items: list[Node] = field(default_factory=list)
     keys: dict[str, Node] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)  # of a whole inventory: what has no effect
+    # only in the top node of an inventory: texts about settings that have no effect
+    notes: list[str] = field(default_factory=list)
 
     @property
     def path(self) -> str:
@@ -62,13 +63,13 @@ class Node:
     def error(self, what: str, next: str | None = None) -> ConfigError:
         """Return a ConfigError at this node's location.
 
-        `next`: the remedy. None gives a general hint instead.
+        `next`: the remedy. If it is None, the error has a general hint.
         """
         hint = next or "`tfdeploy docs` shows every key and what may stand there"
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
-        """Return the error which says that this value is not what is `wanted`."""
+        """Return an error that says that this value is not `wanted`, such as "a mapping"."""
         actual = "nothing" if self.kind == "nothing" else f"a {self.kind}"
         if self.kind in SCALARS:
             actual = shortened(self.text)
@@ -118,7 +119,6 @@ def shortened(text: str) -> str:
 
 
 def nearest(word: str, known: Iterable[str], heading: str) -> str:
-    """Return a hint on what to write instead of `word`: the nearest known word, or all known
-    words."""
+    """Return a hint that names the known word nearest to `word`, or else all known words."""
     existing = list(known)
     return did_you_mean(word, existing, f"{heading}: {listed(existing, 40)}")

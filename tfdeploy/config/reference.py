@@ -111,7 +111,7 @@ HOST = (
 
 
 def _host_schema() -> Schema:
-    """Return the JSON Schema of a host's keys, in whose values {name} may stand."""
+    """Return the JSON Schema of a host's keys, whose values may contain {name}."""
     schema = mapping_schema(HOST)
     for key in schema["properties"].values():
         key["pattern"] = "|".join(filter(None, (key.get("pattern"), r"\{name\}")))
@@ -468,14 +468,14 @@ def reference_sections() -> dict[str, list[TopicSection]]:
 
 
 def plain_rows(texts: Mapping[str, str]) -> list[ReferenceRow]:
-    """Return rows with a name and a text alone."""
+    """Return rows that have only a name and a text."""
     return [
         {"key": name, "text": text, "default": "", "example": ""} for name, text in texts.items()
     ]
 
 
 def sections_text(sections: Iterable[TopicSection], width: int = 16) -> str:
-    """Return the sections as plain text. `width`: of the column of keys."""
+    """Return the sections as plain text. `width`: the width of the column of keys."""
     lines = []
     for section in sections:
         lines.append(section["title"])

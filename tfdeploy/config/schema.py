@@ -1,8 +1,8 @@
 """Defines a key of a file: its name, reader and description.
 
-`reference.py` lists the keys; `read_keys` reads a mapping according to such a list, and
-`mapping_schema` makes a JSON Schema of it. Both follow the readers: each states with `accepts`
-which values it takes.
+`reference.py` lists the keys. From such a list, `read_keys` reads a mapping, and `mapping_schema`
+makes a JSON Schema. Each reader is decorated with `accepts`, which states as a JSON Schema which
+values the reader takes.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _SCHEMAS: dict[Callable[[Node], Any], Schema] = {}
 def accepts(*types: str, **more: Any) -> Callable[[R], R]:
     """Return a decorator that states which values a reader takes, as a JSON Schema.
 
-    `types`: JSON types. `more`: the other keywords. The schema admits what the reader takes, except
-    numbers in quotes, and numbers in place of texts. It may admit more, because only the reader
-    checks rules about several values.
+    `types`: JSON types. `more`: the other keywords of the schema. The schema admits what the reader
+    takes, except numbers in quotes, and numbers in place of texts. It may admit more, because only
+    the reader checks rules about several values.
     """
 
     def state(read: R) -> R:
@@ -36,19 +36,20 @@ def accepts(*types: str, **more: Any) -> Callable[[R], R]:
 
 
 def schema_of(read: Callable[[Node], Any]) -> Schema:
-    """Return what `accepts` states about a reader."""
+    """Return the JSON Schema that `accepts` has stated for a reader."""
     return _SCHEMAS[read]
 
 
 def matching(*expressions: re.Pattern[str]) -> str:
-    """Return the `pattern` of texts that one of the expressions matches, each of which ends in
-    `\\Z`."""
+    """Return a `pattern` for a JSON Schema, which admits texts that one of the expressions matches.
+    Each expression must end in `\\Z`."""
     return "|".join("^" + each.pattern.replace(r"\Z", "$") for each in expressions)
 
 
 @dataclass(frozen=True)
 class Key:
-    """One key of a file. It has either a value, which `read` reads, or `keys` below it.
+    """One key of a file. The key has either a value, which `read` reads, or further `keys` below
+    it.
 
     `field`: the name of the field that gets the value; "" means the name of the key.
     """
@@ -71,7 +72,7 @@ class Given:
 
 
 def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
-    """Return field name -> value and location, for the keys of this mapping that have a value.
+    """Return {field name: value and location} for the keys of this mapping that have a value.
 
     Raises ConfigError for an unknown key or a wrong value.
     """
@@ -93,7 +94,7 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
 
 
 def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
-    """Return field name -> value, for the keys of this mapping that have a value.
+    """Return {field name: value} for the keys of this mapping that have a value.
 
     Raises ConfigError for an unknown key or a wrong value.
     """

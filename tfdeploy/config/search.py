@@ -14,8 +14,8 @@ class FoundFile(NamedTuple):
     """A job file or inventory.
 
     `named`: True if a flag, its environment variable, or the job file names the file; False if a
-    search found it. `unused`: another file of the project that is not used because of this one,
-    or the folder of several such files.
+    search found it. `unused`: another such file of the project, which is not used because this one
+    is; or the folder of several such files.
     """
 
     path: Path
@@ -36,8 +36,8 @@ class Search(NamedTuple):
     def upwards(cwd: Path) -> Search:
         """Return the folders from `cwd` upwards.
 
-        The last one is the top of a git checkout, the home folder, the top of a file system, or a
-        folder directly below one in which other users may create files, such as /tmp.
+        The last folder is the top of a git checkout, the home folder, the top of a file system, or
+        a folder whose parent folder is open to other users, as /tmp is.
         """
         home = os.path.realpath(home_folder(os.environ) or "/")
         folders = [cwd]

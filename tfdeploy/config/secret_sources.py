@@ -46,7 +46,7 @@ _NAMED_SOURCE = mapping_by_name(
     items={**_NAMED_SOURCE, "type": ["string", "object"], "pattern": VARIABLE_NAMES},
 )
 def secrets(node: Node) -> dict[str, SecretSource]:
-    """Return variable name -> source of its value. A file path stays as written.
+    """Return {variable name: source of its value}. A file path is returned as it is written.
 
     Raises ConfigError.
     """
@@ -62,7 +62,7 @@ def secrets(node: Node) -> dict[str, SecretSource]:
 def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
     """Yield (variable name, location of the name, source of the value).
 
-    A source of None stands for the caller's environment.
+    If the source is None, the value is in the caller's environment.
     """
     is_list = node.kind != "mapping"
     wanted = "a list of names, or a mapping of name: source"

@@ -19,17 +19,18 @@ from tfdeploy.model.job import Job, Secret, SecretSource
 # Linux's limit on the length of NAME=value and its final NUL (MAX_ARG_STRLEN).
 MOST_BYTES = 128 << 10
 COMMAND_S = 30.0  # time limit of a command that prints a secret, in seconds
-# Texts are not searched for shorter secrets, because many texts contain them by chance.
+# Texts are not searched for secrets that are shorter than this, because many texts contain such
+# secrets by chance.
 SHORTEST_SHOWN = 6
 _ERROR_BYTES = 2000  # limits how much of a command's standard error a message shows
 _READ_BYTES = 1 << 16  # the most that one read from a pipe returns
 
 
 def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
-    """Return variable name -> secret value.
+    """Return {variable name: secret value}.
 
-    Raises UsageError, with a list of the environment variables that are not set, or ConfigError if
-    a source has no usable value.
+    Raises UsageError if environment variables are not set, with a list of them. Raises ConfigError
+    if another source has no usable value.
     """
     sources = {
         name: job.secret_sources.get(name, SecretSource(variable=name)) for name in job.secrets
@@ -51,8 +52,8 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
 def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping[str, str]) -> None:
     """Raise UsageError if a secret's value stands in a text that other people can read.
 
-    All users of a host can read a command. The plan shows `env`, `data`, `keep`, `metrics` and the
-    flags. `flags`: flag -> its value.
+    All users of a host can read the command of a task. The plan shows `env`, `data`, `keep`,
+    `metrics` and the flags. `flags`: {flag: its value}.
     """
     roles, sources = job.roles.items(), job.data.items()
     shown = [
@@ -160,8 +161,8 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
     """Return (standard output, standard error, whether both have ended).
 
-    Reads for at most COMMAND_S seconds. Holds only the last bytes of each stream, a little more
-    than a secret may have.
+    Reads for at most COMMAND_S seconds. Keeps only the last bytes of each stream, but a little more
+    than the longest secret.
     """
     assert process.stdout is not None and process.stderr is not None
     deadline = time.monotonic() + COMMAND_S

@@ -1,6 +1,6 @@
 """Builds the texts of the job file and the inventory that `tfdeploy init` writes.
 
-The comments in these texts come from the reference. Writes no file itself.
+The comments in these texts come from the reference. This module writes no file.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def job_text(
 
 
 def stated_settings(host: Host, given: Mapping[str, Given]) -> dict[str, str]:
-    """Return the settings that an inventory gives a host, as YAML; without an address that is the
-    host's name."""
+    """Return the settings that an inventory states for a host, as YAML. An address that equals the
+    host's name is left out."""
     settings = {}
     for key, each in given.items():
         value = getattr(host, key)
@@ -56,7 +56,7 @@ def stated_settings(host: Host, given: Mapping[str, Given]) -> dict[str, str]:
 
 
 def roles_text(roles: Mapping[str, Iterable[str]]) -> str:
-    """Return the key `roles:` with these hosts, folded to ranges."""
+    """Return the key `roles:` as YAML, with host names folded to ranges such as n[1-3]."""
     rows = [
         f"\n  {role}: [{', '.join(map(quoted, split_list(fold_names(names))))}]"
         for role, names in roles.items()
@@ -67,10 +67,10 @@ def roles_text(roles: Mapping[str, Iterable[str]]) -> str:
 def inventory_text(
     hosts: Mapping[str, Mapping[str, str]], roles: Mapping[str, Iterable[str]] | None = None
 ) -> str:
-    """Return an inventory of these hosts. Without `roles`, it has only an example of them, since
-    the mode decides which roles hosts have by default.
+    """Return the text of an inventory with these hosts. If `roles` is None, the text has only an
+    example of roles in a comment, because the mode decides which roles hosts have by default.
 
-    `hosts`: name -> key -> value, as YAML.
+    `hosts`: {name: {key: value as YAML}}.
     """
     lines = "\n".join(
         f"  {name}: {{{', '.join(f'{key}: {text}' for key, text in keys.items())}}}"

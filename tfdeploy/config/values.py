@@ -61,7 +61,8 @@ def local_path(node: Node) -> str:
 
 
 def _name_like(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
-    """Return a function that reads a text which the expression matches. `form`: what it may be."""
+    """Return a function that reads a text which the expression `allowed` matches. `form`: describes
+    the allowed texts, for the error."""
 
     @accepts("string", pattern=matching(allowed))
     def read(node: Node) -> str:

@@ -1,4 +1,4 @@
-"""Parses YAML files into trees of nodes with line numbers, or raises one clear ConfigError.
+"""Parses a YAML file into a tree of nodes with line numbers, or raises a ConfigError.
 
 No other module calls the YAML parser. This one reads parser events, so no tag in the file can
 create a Python object. It limits the nesting before the C stack overflows. An alias of a list or
@@ -134,7 +134,8 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
         (hint for words, hint in _HINTS.items() if words in problem),
         "check quotes, brackets and indentation there",
     )
-    # The parser takes `mode:plain` for text, and reports the line after it.
+    # Without a blank after the colon, the parser reads `mode:plain` as a text, and reports an error
+    # on the next line.
     for at, each in enumerate(_BREAK.split(text)[: line + 1]):
         if at >= line - 1 and _JOINED.match(each):
             line, hint = at, f"write a blank after the colon in {each.strip()!r}"

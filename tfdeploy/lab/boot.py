@@ -1,9 +1,10 @@
-"""Start the hosts of a lab: `python -m tfdeploy.lab.boot`, with JSON on stdin and on stdout.
+"""Start the hosts of a lab. This is the program `python -m tfdeploy.lab.boot`.
 
-stdin has one `Order` of `lab/orders.py`, and stdout gets one line with an `Outcome`. This program
-is a process of its own because it forks, and `lab up` may run in a process with several threads.
-Each host and each network is an orphaned process that holds its namespaces. The kernel therefore
-removes the links and mounts of a lab when its processes end, and the names of two labs never clash.
+The program reads one `Order` of `lab/orders.py` from stdin as JSON, and writes one line with an
+`Outcome` to stdout. It is a process of its own because it forks, and `lab up` may run in a process
+with several threads. Each host and each network is an orphaned process that holds its namespaces.
+The kernel therefore removes the links and mounts of a lab when its processes end, and the names of
+two labs never clash.
 """
 
 from __future__ import annotations
@@ -125,7 +126,7 @@ def _start_network(name: str, spec: NetworkOrder) -> ForkedProcess:
 
 
 def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProcess:
-    """Start a host's first process, which closes the other hosts' `inherited_descriptors`."""
+    """Start a host's first process, which closes the `inherited_descriptors` of other hosts."""
     own_disk = host["disk"]
 
     def main(report: Report, wait: Wait) -> None:

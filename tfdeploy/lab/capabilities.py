@@ -16,7 +16,7 @@ from tfdeploy.lab import folder
 from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.machine.own_command import own_command
 
-TRIALS_TIMEOUT_S = 60.0  # for all trials together
+TRIALS_TIMEOUT_S = 60.0  # time limit for all trials together
 PACKAGES = {  # program -> its Debian package
     "sshd": "openssh-server",
     "ssh": "openssh-client",
@@ -86,7 +86,7 @@ def _trial_results() -> dict[str, str]:
 
 
 def can_stack_in(path: str) -> bool:
-    """True if folders in `path` can be the writable layers of overlay file systems.
+    """Return True if folders in `path` can be the writable layers of overlay file systems.
 
     `path`: the labs' folder or `folder.SPARE`.
     """

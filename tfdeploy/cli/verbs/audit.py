@@ -44,10 +44,10 @@ def run(flags: Flags) -> int:
 def _find_subject(
     flags: Flags, fleet: Fleet
 ) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
-    """Return (what to audit, the hosts to ask, the error of the look-up or None).
+    """Return (what to audit, the hosts to ask, the error of the search for the run or None).
 
-    The look-up fails if the run was rolled back, because such a run has no plan. The hosts' audit
-    logs list the run by its whole id.
+    The search fails if the run was rolled back, because such a run has no plan. The audit logs of
+    the hosts may still contain the run, under its whole id.
     """
     if flags.run_prefix is None:
         return Subject(), load_project_inventory(flags).hosts, None

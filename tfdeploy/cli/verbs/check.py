@@ -55,7 +55,8 @@ def _describe_launch(job: Job, inventory: Inventory, whole: Inventory) -> Launch
 
 
 def _show_checks(flags: Flags, hosts: list[CheckedHostRow], links: list[LinkRow]) -> None:
-    """Print the checks. The fixes in them are commands that the operator can type as they are."""
+    """Print the checks. The fix in a check is a command that the operator can type as it is
+    printed."""
     for each in (*links, *(each for host in hosts for each in host["checks"])):
         each["fix"] = flags.full_command(each["fix"]) if each["fix"] else None
     show_checks(flags.out, hosts, links, quiet=flags.quiet)

@@ -101,7 +101,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
 
 
 def _confirmed_command(flags: Flags) -> str:
-    """Return a shell command that cleans the same hosts and answers clean's question."""
+    """Return a shell command that cleans the same hosts and gives the confirmation itself."""
     command = "clean --everything"
     for name, value in (("limit", flags.limit), ("exclude", flags.exclude)):
         command += f" --{name} {shlex.quote(value)}" if value else ""
@@ -122,7 +122,8 @@ def _ask_for_consent(flags: Flags) -> None:
 
 
 def _make_rows(items: Mapping[str, Iterable[CleanItem]], record_sizes: Mapping[str, int]) -> _Rows:
-    """Return {host: rows}: a row for each item to remove, and one for each run recorded here.
+    """Return {host: rows}, with one row for each item to remove and for each run recorded on this
+    machine.
 
     `record_sizes`: {run: bytes of its record on this machine}.
     """

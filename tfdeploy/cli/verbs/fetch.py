@@ -53,14 +53,15 @@ def run(flags: Flags) -> int:
 def fetch_to_folder(
     flags: Flags, fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None, emit: Emit
 ) -> tuple[Fetched, FetchAnswer, Path]:
-    """Fetch what the flags select. Return the outcome of each host, the answer, and the folder."""
+    """Fetch what the flags select. Return (the outcome of each host, the answer of --json, the
+    folder of the copies)."""
     target = Path(flags.to) if flags.to else _make_default_folder() / plan.run
     gets_gitignore = flags.to and _is_new_or_empty(target) and target.resolve() != Path.cwd()
     parts = _selected_parts(flags)
     options = FetchOptions(target, parts, flags.overwrite, only_hosts, flags.max)
     fetched = fetch(fleet, plan, options, emit)
     if gets_gitignore:
-        # No sync then sends the fetched files as code.
+        # The .gitignore prevents that a sync sends the fetched files as code.
         with suppress(OSError):
             if any(target.iterdir()):
                 (target / ".gitignore").write_text("*\n")
@@ -76,7 +77,8 @@ def fetch_to_folder(
 
 
 def _selected_parts(flags: Flags) -> tuple[str, ...]:
-    """Return what to fetch (keep, files, logs): what the command line names, or all of it."""
+    """Return which of keep, files and logs to fetch: those that the command line names, else
+    all."""
     return tuple(part for part in PARTS if getattr(flags, part)) or PARTS
 
 
@@ -110,9 +112,9 @@ def _make_default_folder() -> Path:
 
 
 def _is_new_or_empty(folder: Path) -> bool:
-    """True if the folder is missing or empty.
+    """Return True if the folder is missing or empty.
 
-    If it is neither, its files may be code, which a .gitignore would hide from a sync.
+    Files that are already in the folder may be code, which a .gitignore would hide from a sync.
     """
     try:
         return not any(folder.iterdir())

@@ -36,14 +36,15 @@ if TYPE_CHECKING:
 
 Checked = TypeVar("Checked")
 JOB_FILE = "tfdeploy.yaml"
-SCHEMA_FOLDER = ".tfdeploy"  # no part of a job's code
+SCHEMA_FOLDER = ".tfdeploy"  # never sent as a part of a job's code
 _SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 # Addresses reserved for documentation: no host has them.
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
 _HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
-_FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")  # of no host's name
-_CLEAR_NAMES = ("train.py", "main.py")  # a program of this name is taken without a question
+_FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")  # the name of a host has none of these
+# a program with one of these names is used without a question
+_CLEAR_NAMES = ("train.py", "main.py")
 _MOST_SOURCES = 500
 _MAX_SOURCE_BYTES = 1 << 20
 
@@ -62,7 +63,7 @@ def run(flags: Flags) -> int:
         _print_used_inventory(flags)
         hosts = None
     elif flags.hosts is None and (folder / INVENTORY).exists():
-        hosts = ""  # not asked for, because the file stays as it is
+        hosts = ""  # The question is not asked, because the existing inventory stays as it is.
     else:
         question = "Hosts (ml@n1,n2:2200, a range gpu[01-08], or an inventory file)"
         hosts = _ask_or_default(flags, flags.hosts, question, EXAMPLE_HOSTS, _make_inventory_text)
@@ -120,7 +121,7 @@ def _make_job_text(flags: Flags, folder: Path) -> str:
 
 
 def _find_programs(folder: Path) -> list[FolderProgram]:
-    """Return the programs in the folder and in its folders, the most likely one first."""
+    """Return the programs in the folder and in its subfolders, the most likely one first."""
     paths = [
         path
         for path in (*sorted(folder.glob("*.py")), *sorted(folder.glob("*/*.py")))
@@ -151,7 +152,7 @@ def _describe_data(program: FolderProgram | None) -> tuple[dict[str, str], list[
 
 
 def _print_used_inventory(flags: Flags) -> None:
-    """Print which existing inventory is used, so that no new inventory is written.
+    """Print which existing inventory is used, which is why no new inventory is written.
 
     Raises UsageError, ConfigError.
     """
@@ -254,8 +255,8 @@ def _check_file_text(name: str, text: str, flag: str) -> str:
 def _write_new_file(folder: Path, name: str, text: str) -> bool:
     """Write a new file and return True, or return False if the file exists already.
 
-    The schema that its first line names to editors is written too. A schema that exists is renewed
-    in both cases.
+    The first line of the file names a JSON Schema for editors. This schema is written too, and an
+    existing one is replaced even if the file is not written.
     """
     path, schema = folder / name, folder / SCHEMA_FOLDER / f"{_SCHEMAS[name]}.schema.json"
     line = f"# yaml-language-server: $schema={os.path.relpath(schema, path.parent)}\n"
@@ -314,7 +315,7 @@ def _has_python(inventory: Path) -> bool:
 
 
 def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
-    """Return what the operator does next.
+    """Return a text that says what the operator should do next.
 
     `has_hosts`: True if the inventory has real hosts, False if it has EXAMPLE_HOSTS.
     """

@@ -43,10 +43,10 @@ def run(flags: Flags) -> int:
 
 
 def _load_naming_job(flags: Flags) -> Job | None:
-    """Return the job, whose file may name the inventory, or None if there is no job.
+    """Return the job, because its file may name the inventory. Return None if there is no job.
 
-    With -i, the job file is not read. With TFDEPLOY_INVENTORY, the job file is read only to print
-    which inventory is not used, so errors in the job file are ignored.
+    With -i, the job file is not read. With TFDEPLOY_INVENTORY, the job file is read only to find
+    the inventory that is not used, so errors in the job file are ignored.
     """
     exported = env_default("inventory")
     if flags.inventory == exported:

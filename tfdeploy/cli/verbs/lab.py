@@ -53,7 +53,8 @@ def run(flags: LabFlags) -> int:
 def _choose_python(name: str) -> str:
     """Return the Python of the lab's hosts: that of the existing lab, or one that has TensorFlow.
 
-    Prints a note if it is not the interpreter of this process, or if none has TensorFlow.
+    Prints a note if that is not the interpreter of this process, or if no interpreter has
+    TensorFlow.
     """
     if name in lab.names():
         return lab.load(name).state.python

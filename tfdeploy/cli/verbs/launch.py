@@ -106,7 +106,7 @@ def make_launch_request(
 ) -> Launch:
     """Return the launch that flags, job and inventory define. Raises TfdeployError.
 
-    Without `job` or `whole_inventory`, its file is read.
+    If `job` or `whole_inventory` is None, it is read from its file.
     """
     job = _apply_flags(flags, job or load_job(flags))
     now = time.time()

@@ -50,7 +50,8 @@ def run(flags: Flags) -> int:
         query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
         query, follow = select_attempts(flags, fleet, plan, query, errors)
         show_unasked(flags, unasked_hosts(plan, only_hosts))
-        # label of a task -> how many bytes the rotation has removed from its log
+        # name of a task -> how many bytes of its log were removed because the log had grown too
+        # long
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = LinePrinter(
@@ -183,10 +184,10 @@ def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) ->
 def select_attempts(
     flags: Flags, fleet: Fleet, plan: Plan, query: LogQuery, errors: dict[str, TfdeployError]
 ) -> tuple[LogQuery, bool]:
-    """Return the query limited to the attempts that --attempt or --previous selects.
+    """Return the query, limited to the attempts that --attempt or --previous selects, and whether
+    to follow new lines.
 
-    The second value is True if new lines are to be followed. Raises UsageError if no task has had
-    such an attempt.
+    Raises UsageError if no task has had such an attempt.
     """
     follow = flags.follow and (flags.until is None or flags.until > time.time())
     if flags.attempt is None and not flags.previous:
@@ -205,7 +206,8 @@ def select_attempts(
             next="add --attempt 1",
         )
     follow = follow and any(attempt == newest[task] for task, attempt in existing.items())
-    # Tasks on hosts that did not answer stay in the query, because they may have had the attempt.
+    # The tasks of hosts that did not answer stay in the query, because they may have had the
+    # attempt.
     existing |= {
         task: flags.attempt for task in query.tasks if flags.attempt and task not in newest
     }

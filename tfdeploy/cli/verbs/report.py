@@ -1,6 +1,6 @@
 """Run `tfdeploy report`: write an HTML page about a run, or serve the page on loopback.
 
-With -o csv it writes the run's samples as CSV.
+With -o csv, the verb writes the run's samples as CSV instead.
 """
 
 from __future__ import annotations

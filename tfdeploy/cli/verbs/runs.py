@@ -1,4 +1,5 @@
-"""Run `tfdeploy runs`: list the runs that the hosts report, from any control machine."""
+"""Run `tfdeploy runs`: list the runs that the hosts report, whichever control machine has launched
+them."""
 
 from __future__ import annotations
 

@@ -68,7 +68,7 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
 def unreachable_code(
     plan: Plan, only_hosts: Collection[str] | None, errors: dict[str, TfdeployError]
 ) -> int:
-    """Return 4 if the status is unusable because hosts failed, else 0.
+    """Return the exit code 4 if the status is unusable because hosts failed, else 0.
 
     The status is unusable if all hosts failed, or if a host failed and the plan lacks the address
     of some host. Otherwise `status` succeeds although some hosts do not answer.

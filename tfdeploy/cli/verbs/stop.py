@@ -91,7 +91,7 @@ def _show_result(
 ) -> None:
     """Print the result of the stop.
 
-    `earlier_end`: the state in which the run had ended before the stop. None: the run had not
+    `earlier_end`: the state in which the run had ended before the stop, or None if it had not
     ended.
     """
     show_stop(flags.err, rows)

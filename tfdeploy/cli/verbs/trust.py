@@ -1,4 +1,5 @@
-"""Run `tfdeploy trust`: show the host keys that are not known yet, ask, and record them.
+"""Run `tfdeploy trust`: show the host keys that are not known yet, ask for consent, and record the
+keys.
 
 With --renew, the verb replaces a host key that has changed.
 """

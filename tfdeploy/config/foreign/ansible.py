@@ -21,7 +21,8 @@ from tfdeploy.model.text.nexts import similar
 from tfdeploy.model.text.ranges import MAX_NAMES
 
 ASK_ANSIBLE = "`tfdeploy inventory --from ansible -i {file} --output yaml` asks ansible-inventory"
-# If a host has both the old and the new name of a variable, the later one here counts.
+# Some variables have an old and a new name. If a host has both, the name that is later in this
+# table takes precedence.
 _KEYS = {
     "ansible_ssh_host": "address",
     "ansible_host": "address",
@@ -38,7 +39,7 @@ _SSH_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "libssh")
 _JUMP = re.compile(r"(?:-J\s*|ProxyJump[= ])(\S+)")
 _CONTENT = re.compile(
     r"^(?!\s*#|---|\.\.\.|\s*$)", re.MULTILINE
-)  # a line of a YAML file that counts
+)  # a line of a YAML file that is neither empty nor a comment
 _PATTERN = re.compile(r"\[([^\[\]]+)\]")
 _RANGE = re.compile(r"([A-Za-z0-9]+):([A-Za-z0-9]+)(?::(\d+))?", re.ASCII)
 
@@ -174,7 +175,8 @@ def _depths(groups: Groups) -> dict[str, int]:
 
 
 def _misspelt(variables: Mapping[str, Node]) -> Iterator[str]:
-    """Yield a note for each variable whose name is nearly that of a variable that is read."""
+    """Yield a note for each variable whose name may be a misspelling of a variable that tfdeploy
+    reads."""
     for name, node in variables.items():
         near = similar(name, _KEYS, 0.9) or name
         if near != name:

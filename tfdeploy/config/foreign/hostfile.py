@@ -1,7 +1,7 @@
 """Reads the hostfiles of Open MPI, MPICH, Horovod and DeepSpeed, and lists with one host per line.
 
 A line names a host; `slots=N` or `:N` after it is the number of workers there. If several lines
-name the same host, as in the file that PBS writes, their numbers are added.
+name the same host, as in the file that PBS writes, their numbers of workers are added up.
 """
 
 from __future__ import annotations
