@@ -81,7 +81,7 @@ class HostUnreachable(TfdeployError):
         """Create the error. If `next` is None, it says how to test the connection or leave out the
         host.
 
-        `retries`: how many more times a verb should try to connect.
+        `retries`: how many more times a verb that retries should try to connect.
         """
         self.retries = retries
         again = (

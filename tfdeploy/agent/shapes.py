@@ -1,6 +1,6 @@
 """Define the types of JSON objects in small files and in messages between minders (a minder is the
-process that manages a run on one host). Use them in annotations only. The records in wire.py are
-defined there, not here.
+process that manages a run on one host). Use the types in annotations only. The gang of a run is the
+set of its tasks that must restart together. The records in wire.py are defined there, not here.
 
 No process of the agent loads this module, because `typing` would add about 4 ms to each start. A
 module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). In a
@@ -181,7 +181,7 @@ class ShownPlan(TypedDict):
 
     operator: str  # "unknown" if the plan names none
     created: object  # returned to the control machine unchanged
-    data: Optional[List[str]]  # names of data sets; None: the plan does not list them
+    data: Optional[List[str]]  # names of data sets; None if the plan does not list them
 
 
 class _AuditEntry(TypedDict):
@@ -288,8 +288,8 @@ class DataRecord(TypedDict):
     v: int
     time: float
     digest: str
-    attributes: str  # "": not recorded, because an older version or rsync brought the data
-    parts: Optional[DataParts]  # None: the data set is not split into parts
+    attributes: str  # "" if not recorded, because an older version or rsync brought the data
+    parts: Optional[DataParts]  # None if the data set is not split into parts
 
 
 class DataParts(TypedDict):

@@ -1,5 +1,6 @@
 """Define the records that the control machine and the hosts exchange as values of verbs and as
-status files. VERSION is the common version of these records.
+status files. VERSION is the common version of these records. On a host, the minder is the process
+that manages a run, and a supervisor is the parent process of a task.
 
 A record travels as the JSON of its fields. A reader ignores fields that it does not know, so the
 agent and tfdeploy understand each other even if one of them is older.
@@ -179,7 +180,7 @@ def resolve_words(spec: TaskSpec, texts: List[str]) -> TaskSpec:
 
 @record
 class Peer:
-    """One task of the run, on any host. Every minder knows all of them."""
+    """One task of the run, on any host. Every minder knows all tasks of the run."""
 
     task: str
     role: str

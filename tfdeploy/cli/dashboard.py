@@ -94,7 +94,8 @@ def show_dashboard(
     `record`: a function that gets all events. `record_lines`: a function that gets the lines of the
     tasks.
     `last_lines`: how many earlier lines of each task are shown.
-    `launch_board`: the dashboard of the launch; what the operator has chosen on it stays chosen.
+    `launch_board`: the dashboard of the launch; the choices that the operator has made on it are
+    kept.
 
     Returns the exit code of the run, or 0 if the operator left with `q`.
     """

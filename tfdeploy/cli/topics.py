@@ -14,7 +14,8 @@ from tfdeploy.model.modes import RULES, Rules
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import TopicSection
 
-# Variable -> what it does. The common options come from their declarations.
+# {environment variable: its effect}. The variables of common options are not here, because the
+# declarations of these options describe them.
 _READ_HERE = {
     "TFDEPLOY_LAB_NAME": "--name of `tfdeploy lab`",
     "TFDEPLOY_NO_COLOR": "as TFDEPLOY_COLOR=never",

@@ -1,4 +1,4 @@
-"""Describe what `tfdeploy VERB --help` shows after the options: examples, exit codes, variables."""
+"""Compose the end of `tfdeploy VERB --help`, after the options: examples, exit codes, variables."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ _LAB_VARIABLES = "TFDEPLOY_LAB_NAME and TFDEPLOY_JSON, for --name and --json; XD
 
 
 def examples_of(prog: str) -> list[list[str]]:
-    """Return [command line, what it does] of a verb's examples."""
+    """Return [command line, what it does] for each example of a verb."""
     lines = [line for line in EXAMPLES.splitlines() if f"{line} ".startswith(f"{prog} ")]
     return [line.split("  ", 1) for line in lines]
 

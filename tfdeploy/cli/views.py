@@ -1,4 +1,4 @@
-"""Make the views. A view is a function that shows the events of an operation to the operator."""
+"""Make the views. A view shows the events of an operation to the operator."""
 
 from __future__ import annotations
 

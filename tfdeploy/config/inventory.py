@@ -32,7 +32,7 @@ _Defaults = tuple[dict[str, Given], dict[str, Node]]
 class InventoryFile:
     """An inventory, together with the settings of each host as its file states them.
 
-    `given`: host -> field of Host -> value and location of the setting.
+    `given`: {host: {field of Host: value and location of the setting}}.
     """
 
     inventory: Inventory

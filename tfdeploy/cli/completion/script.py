@@ -74,7 +74,7 @@ def make_script(shell: Shell) -> str:
 def read_rows(
     parser: argparse.ArgumentParser, command: str = ""
 ) -> Iterator[tuple[str, list[Row]]]:
-    """Yield (command, its rows) for the parser and those of its verbs.
+    """Yield (command, rows of the command) for the parser and for the parsers of its verbs.
 
     `command`: the verbs that come before the rows on the command line, such as "lab up".
     """

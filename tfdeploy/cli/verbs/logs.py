@@ -50,8 +50,7 @@ def run(flags: Flags) -> int:
         query = replace(unbound_query, tasks=select_tasks(flags, plan, only_hosts))
         query, follow = select_attempts(flags, fleet, plan, query, errors)
         show_unasked(flags, unasked_hosts(plan, only_hosts))
-        # name of a task -> how many bytes of its log were removed because the log had grown too
-        # long
+        # task@host -> how many bytes of its log were rotated away before they could be read
         rotated_bytes: dict[str, int] = {}
         fetched = FetchedLogs(Path("fetched") / plan.run / "logs")
         printer = LinePrinter(

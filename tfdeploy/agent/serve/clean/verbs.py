@@ -1,5 +1,5 @@
 """Answers `clean.list`, `clean.remove`, `clean.workdir` and `clean.everything`: lists and removes
-what no run needs any more.
+files and folders that no run needs any more.
 
 Whether an item may be removed is decided again just before its removal (clean/kinds.py). A run is
 removed under the lock of the job's folders. Other items of a job are removed only while no other

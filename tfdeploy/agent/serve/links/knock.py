@@ -40,7 +40,7 @@ _TRANSIENT_ERRORS = (
 class PortTarget(NamedTuple):
     address: str  # an IP address, or a name
     port: int
-    token: str  # what the right host sends to a client
+    token: str  # the text by which a client recognises the right host
 
 
 class PortFailure(NamedTuple):

@@ -1,4 +1,4 @@
-"""Writes files of a release whose contents are in the blob of `release.commit`. Small changes of
+"""Writes those files of a release that are sent in the blob of `release.commit`. Small changes of
 the code arrive in this way, without rsync.
 
 The contents are in the order in which `release.begin` listed the missing files. They arrive through

@@ -1,4 +1,5 @@
-"""Holds the prepare lock of a job, which allows one prepare at a time on each host."""
+"""Holds the prepare lock of a job, which allows one prepare (call of run.prepare) at a time on each
+host."""
 
 from __future__ import annotations
 

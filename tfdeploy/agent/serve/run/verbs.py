@@ -296,8 +296,8 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
 
 
 def _send_signal_to_suspended_agents(paths: RunPaths, tasks: List[str], signal_number: int) -> None:
-    """Send the signal to each process of the run's minder and supervisors that is suspended (state
-    T or t). SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
+    """Send the signal to each suspended process (state T or t) among the run's minder and
+    supervisors. SIGCONT resumes a suspended process; SIGKILL ends one that a debugger holds."""
     supervisors = (task_processes.read_supervisor(paths, task) for task in tasks)
     for agent in (task_processes.read_minder(paths), *supervisors):
         process = processes.read_entry(agent.pid) if agent is not None else None
