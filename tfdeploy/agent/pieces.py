@@ -24,8 +24,8 @@ Piece = Sequence[Extent]
 
 
 class PackedFiles(Sequence[Extent]):
-    """A piece that consists of whole files, in order. Its extents are computed only when
-    they are needed, because there may be tens of thousands."""
+    """A piece that consists of whole files, in order. Its extents are computed only when they are
+    needed, because there may be tens of thousands of them."""
 
     __slots__ = ("_first", "_last", "_sizes")
 

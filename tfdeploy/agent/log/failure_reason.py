@@ -150,9 +150,9 @@ def _find_usage_error(err: str) -> Optional[str]:
 
 def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReason]:
     """Return the exception that explains a failure best, or None if the text shows no exception.
-    Exceptions of the main program explain best, then those of other threads, then those of
-    finalisers; of the best ones, the last is chosen. If it is only a consequence, its cause is
-    returned instead."""
+    Exceptions of the main program are preferred to exceptions of other threads, and these to
+    exceptions of finalisers. Among the preferred exceptions, the last one is chosen. If it is only
+    a consequence of another exception, that other exception is returned instead."""
     exceptions = list(tracebacks.read_exceptions(text, roots))
     if not exceptions:
         return None

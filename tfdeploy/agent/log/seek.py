@@ -16,7 +16,8 @@ _LINE_BYTES = 4 << 10
 
 def last_lines_offset(task_dir: str, lines: int) -> int:
     """Return the offset at which the last `lines` lines of the log begin. Lines may be endless, so
-    the search stops about 8 MiB + 4 KiB per line before the end, and returns the offset there."""
+    only about the last 8 MiB + 4 KiB per line are searched. If they contain fewer lines, return the
+    offset at which the search stopped."""
     with OpenSegments(task_dir) as segments:
         return _last_lines_offset(segments, lines)
 

@@ -30,7 +30,7 @@ MOST_WAITING = 256
 HELLO_TIMEOUT_S = 5.0
 _HELLO_BYTES = 4096
 _HANDSHAKE = b"\x16\x03"
-# The pause between two polls while connections are refused. Because of it, each poll handles many
+# The pause between two polls while connections are refused. With this pause, each poll handles many
 # connections.
 _PAUSE_S = 0.01
 _AT_ONCE = 256  # limits the connections that are accepted in one poll

@@ -45,9 +45,9 @@ class Knowledge(NamedTuple):
     `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
     `final`. `round`: the last restart of the gang, or None before the first one. `stands`: host ->
     (round, stage that the host has reached in the restart to this round). `decided`: when all
-    deciding tasks, on whose success the success of the run depends, had succeeded (UTC seconds); a
-    later round does not change this. `unminded`: host -> (n, since); an odd n means that the host
-    has had no minder since `since` (UTC seconds), an even n that it has one again.
+    deciding tasks had succeeded (UTC seconds), which makes the run a success; a later round does
+    not change this. `unminded`: host -> (n, since); an odd n means that the host has had no minder
+    since `since` (UTC seconds), an even n that it has one again.
     """
 
     committed: bool = False

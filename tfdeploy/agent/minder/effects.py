@@ -71,8 +71,8 @@ class Effects:
         self.share()
 
     def share(self) -> None:
-        """Send the shared state to the other minders. If all deciding tasks, on whose success the
-        success of the run depends, have succeeded, also notify the programs of this host."""
+        """Send the shared state to the other minders. If all deciding tasks have succeeded, and
+        with them the run, also notify the programs of this host."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:

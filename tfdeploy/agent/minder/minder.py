@@ -271,7 +271,7 @@ class Minder:
             self.store.update_state(stop_requested=True)
         signs = view.control_words.get("start"), view.control_words.get("renew")
         if signs != self.launcher and view.phase in ("prepared", "started"):
-            # The launcher waits for other hosts.
+            # The launcher is alive and waits for other hosts.
             view.marks[view.phase] = view.now
         self.launcher = signs
 

@@ -238,8 +238,8 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 def restart_tasks(view: View) -> List[Action]:
     """Return the actions that restart or end tasks of this host, or report a stage of the gang's
-    restart. The run must be committed. Return [] after all deciding tasks, on whose success the
-    success of the run depends, have succeeded."""
+    restart. The run must be committed. Return [] after all deciding tasks, and with them the run,
+    have succeeded."""
     if decision_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []

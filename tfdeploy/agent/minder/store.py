@@ -130,7 +130,7 @@ class StateStore:
         self.update_state(health=health)
 
     def update_state(self, **fields: Any) -> None:
-        """Set these fields of `state`, and note a change if one of them had another value."""
+        """Set the given fields of `state`. Call `note_change` if the value of a field changes."""
         if any(value != getattr(self.state, name) for name, value in fields.items()):
             vars(self.state).update(fields)
             self.note_change()

@@ -80,9 +80,8 @@ class Supervisors:
 
     def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
         """Return task -> current state, for all tasks of this host. `decided`: True after all
-        deciding tasks, on whose success the success of the run depends, have succeeded. In this
-        case the new log lines of the tasks are read too, because output extends a task's grace
-        time."""
+        deciding tasks, and with them the run, have succeeded. In this case the new log lines of the
+        tasks are read too, because output extends a task's grace time."""
         now = time.monotonic()
         return {spec.task: self._observe_task(spec.task, now, decided) for spec in self._part.tasks}
 

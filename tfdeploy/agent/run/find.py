@@ -81,8 +81,8 @@ def list_names(folder: str) -> List[str]:
 
 
 def host_folders(workdir: str, job: str, run: str) -> List[RunPaths]:
-    """Return the hosts' folders of this run in this workdir, without those that have no part.json.
-    If the list is empty, the run is unknown in this workdir."""
+    """Return the hosts' folders of this run in this workdir that contain part.json. If the list is
+    empty, the run is unknown in this workdir."""
     folders = all_host_folders(layout.run_dir(workdir, job, run))
     return [paths for paths in folders if not paths.was_removed()]
 

@@ -1,8 +1,8 @@
 """Find which releases, environments and data sets are used by runs that have not ended on all their
 hosts. A cleanup must not remove them.
 
-In a shared workdir, such a run may belong to another host. A damaged run may be alive, so what can
-still be read of its files counts too.
+In a shared workdir, such a run may belong to another host. A damaged run may be alive, so the names
+that can still be read from its files are returned too.
 """
 
 from __future__ import annotations

@@ -54,9 +54,9 @@ def _read_memory() -> Tuple[Optional[int], Optional[int]]:
 
 
 def _read_network() -> Tuple[Optional[int], Optional[int]]:
-    """Return (received, sent) bytes of the network cards. If there are no cards, return those of
-    all interfaces except loopback. Other interfaces are left out because traffic over a bridge also
-    passes a card, and must not be counted twice."""
+    """Return (received, sent) bytes of the network cards, or of all interfaces except loopback if
+    there are no cards. If there are cards, other interfaces are left out, because traffic over a
+    bridge also passes a card and must not be counted twice."""
     rows = {}
     for columns in _split_lines("/proc/net/dev"):
         name, _, first = columns[0].partition(b":")

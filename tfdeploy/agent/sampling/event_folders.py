@@ -57,8 +57,8 @@ class EventFolders:
         self._paths, self._part = paths, part
         first = next((peer.host for peer in part.peers if peer.deciding), part.host)
         # Hosts may share a disk, so a host may see event files of other machines. Only one host
-        # reads those files: the host of the deciding task (the task on whose success the success of
-        # the run depends), whose steps count for the run.
+        # reads those files: the host of the deciding task, whose success makes the run a success
+        # and whose steps count for the run.
         self._own_only = first != part.host
         self._machine = os.uname().nodename
         # Files of other users do not count, because a program may have let everybody write to its

@@ -237,8 +237,8 @@ RATES = ("received", "sent", "read", "written")
 
 def _choose_event_file_task(part: wire.HostPart) -> str:
     """Return the task to which the event files on this host are attributed. This is the deciding
-    task (the task on whose success the success of the run depends) if it runs on this host,
-    otherwise the first task that is not a ps."""
+    task (whose success makes the run a success) if it runs on this host, otherwise the first task
+    that is not a ps."""
     tasks = sorted(part.tasks, key=lambda spec: (not spec.deciding, spec.role == "ps"))
     return tasks[0].task if tasks else ""
 

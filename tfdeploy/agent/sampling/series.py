@@ -77,8 +77,8 @@ def read_rows(path: str) -> List[Row]:
 
 
 def thin_rows(rows: List[Row], now: float, step_s: float) -> List[Row]:
-    """Return those of the samples that must be kept at the time `now`. `step_s`: the interval at
-    which samples are taken."""
+    """Return the samples that must be kept at the time `now`. `step_s`: the interval at which
+    samples are taken."""
     kept: List[Row] = []
     for row in reversed(rows):
         gap_s, whole_s = 0.0, WHOLE_S

@@ -5,8 +5,9 @@ all connections that are not admitted to the agent's socket, and the agent close
 The kernel keeps the sockets that listen on one port in a group. The agent's socket keeps its index
 in the group as long as any process has its descriptor. Supervisors and tasks inherit the
 descriptor. So if the minder (the agent's daemon on each host of the run) is not running,
-connections of strangers stay in the queue of the agent's socket. A
-host of the run may connect before the task's server listens; the agent then closes the connection
+connections of strangers stay in the queue of the agent's socket.
+
+A host of the run may connect before the task's server listens; the agent then closes the connection
 normally. A stranger's connection is reset, so the caller can distinguish the two cases.
 """
 
@@ -94,23 +95,24 @@ class GuardedPorts:
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
-        # The other sockets belong to the task. If the socket that guarded the port when the task
-        # started is among them, the filter is attached to it; when it closes, the new socket gets
-        # its index.
+        # The other sockets belong to the task. The socket that guarded the port when the task
+        # started may be among them. If so, the filter is attached to that socket, and when it
+        # closes, the new socket gets its index.
         if others:
             self._order[port] = None if first_inode in others else (len(others), 0)
         self._start_listening(port)
 
     def _start_listening(self, port: int) -> None:
         held = self._held[port]
-        # Accepted connections inherit SO_REUSEADDR. Because of it, connections in TIME_WAIT do not
-        # make the port seem taken to the next run. Other users still cannot listen on this port.
+        # Accepted connections inherit SO_REUSEADDR. With this option, connections in TIME_WAIT do
+        # not make the port seem taken to the next run. Other users still cannot listen on this
+        # port.
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
         # If the socket had a filter of its own, listen() would fail because of connections in
-        # TIME_WAIT. So the filter is attached after listen(). Meanwhile nothing is exposed: either
-        # no other socket listens, or the task's port was open to all before, or another socket has
-        # the filter.
+        # TIME_WAIT. So the filter is attached after listen(). Until then, nothing more is exposed
+        # than before: either no other socket listens, or the task's port was open to all, or
+        # another socket has the filter.
         held.listen(_BACKLOG)
         self._attach_filter(port)
 

@@ -13,7 +13,7 @@ HOSTS_FILE = "/etc/hosts"
 
 
 def resolving_to_loopback(names: List[str]) -> List[str]:
-    """Return those of the `names` that have only loopback addresses in the hosts file."""
+    """Return the elements of `names` that have only loopback addresses in the hosts file."""
     try:
         with open(HOSTS_FILE, encoding="utf-8", errors="replace") as lines:
             rows = [line.partition("#")[0].split() for line in lines]

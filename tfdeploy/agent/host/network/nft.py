@@ -94,7 +94,7 @@ def _output_chain(closed: ClosedPorts) -> List[str]:
 
 def _forward_chain(closed: ClosedPorts) -> List[str]:
     """Return the rules for packets that this host forwards. Without these rules, containers on this
-    host could reach the run on other hosts under this host's address."""
+    host could connect to the run on other hosts with this host's address as their source."""
     rules = _for_each_version("%s saddr @allowed%d accept")
     rules += _for_each_version("%s daddr . tcp dport @run%d reject with tcp reset")
     return _format_chain(closed, "forward", rules)
@@ -125,8 +125,8 @@ def _format_endpoints(version: int, endpoints: Iterable[Tuple[str, int]]) -> Lis
 
 
 def _addresses_of_version(version: int, addresses: Iterable[str]) -> List[str]:
-    """Return those addresses that are of this IP version. An IPv4-mapped IPv6 address counts as
-    IPv4. Raises ValueError."""
+    """Return the addresses that are of this IP version. An IPv4-mapped IPv6 address counts as IPv4.
+    Raises ValueError."""
     of_version = []
     for text in addresses:
         if "%" in text:

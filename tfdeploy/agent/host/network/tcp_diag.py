@@ -43,8 +43,8 @@ def read_traffic() -> Optional[Traffic]:
 
 def read_listeners() -> Optional[Traffic]:
     """Return the TCP sockets that listen. Return None if the kernel has no sock_diag. /proc/net/tcp
-    lists these sockets too, but to read it takes milliseconds, because the kernel walks through its
-    whole table of connections."""
+    lists these sockets too, but reading that file takes milliseconds, because the kernel walks
+    through its whole table of connections."""
     return _read_sockets((_LISTEN,), 0)
 
 

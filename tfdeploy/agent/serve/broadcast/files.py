@@ -56,8 +56,8 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
 
 
 def _locate_release_files(call: Call) -> BroadcastFiles:
-    """Return those files of a release that are missing on this host. Creates the files that are
-    empty.
+    """Return the files of a release that are missing on this host. Creates the missing files that
+    are empty.
 
     If the newest release has an older version of a file, only pieces that differ from the older
     version at the same offset are received.
