@@ -44,12 +44,11 @@ def commands() -> Iterator[tuple[str, list[str]]]:
 
 
 class User:
-    """A new user with a home, a Python with TensorFlow in ~/venv, and a shell."""
+    """A new user with a shell. Its home has a Python with TensorFlow in venv/."""
 
     def __init__(self, home: Path, lab_name: str) -> None:
         self.home = home
-        (home / "bin").mkdir(parents=True)
-        (home / "venv").symlink_to(sys.prefix)
+        (home / "bin").mkdir()
         program = home / "bin/tfdeploy"
         state = state_root(os.environ).parent
         program.write_text(TFDEPLOY.format(state=state, python=sys.executable))
@@ -94,9 +93,12 @@ def without_figures(line: str) -> str:
 
 
 def test_the_tutorial(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
+    home = tmp_path / "user"
+    home.mkdir()
+    (home / "venv").symlink_to(sys.prefix)
     # This lab is removed even if the test fails. `lab up` returns the lab that is there.
-    lab = new_lab("loopback", 3, python=str(tmp_path / "user/venv/bin/python"), gpus="none")
-    user = User(tmp_path / "user", lab.name)
+    lab = new_lab("loopback", 3, python=str(home / "venv/bin/python"), gpus="none")
+    user = User(home, lab.name)
     for command, shown in commands():
         printed = {without_figures(line) for line in user.type(command).splitlines()}
         missing = [line for line in shown if without_figures(line) not in printed]
