@@ -1,4 +1,4 @@
-"""Fixtures: the agent as it is installed on a host, clusters of hosts with the agent, and sessions
+"""Provide the agent as it is installed on a host, clusters of hosts with the agent, and sessions
 with the agent of one host.
 """
 
@@ -68,9 +68,9 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
     """Return serve(), which opens a new session with the agent of one host.
 
-    serve(CODE) runs a line of Python before the agent. serve(at=PATH) uses PATH as the workdir.
-    serve(clone=NAME) is a session with another machine that has the hostname, machine id and
-    workdir of this machine; it needs root.
+    serve(CODE) runs a line of Python before the agent starts. serve(at=PATH) uses PATH as the
+    workdir. serve(clone=NAME) opens a session with another machine that has the hostname, machine
+    id and workdir of this machine; this needs root.
     """
     made: list[Client] = []
 
@@ -102,8 +102,9 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """Return /var/tmp if other accounts cannot reach the default folder for temporary files,
-    because TMPDIR may be private. Otherwise return None.
+    """Return the folder for temporary files that every account can reach, for mkdtemp.
+
+    This is None (the default folder) unless TMPDIR is private. Then it is /var/tmp.
     """
     usual = Path(tempfile.gettempdir())
     return (

@@ -1,5 +1,5 @@
-"""Test an agent whose files were damaged on the host: the damage is detected, the agent is
-installed again, and the damaged agent never starts. An undamaged file is read only once.
+"""Test an agent whose files were damaged on the host. The damage is detected, the agent is
+installed again, and the damaged agent never starts. Undamaged files are not read at each start.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ pytestmark = pytest.mark.needs("other accounts")
 
 @pytest.fixture(params=["seen", "unseen"])
 def seen(request: pytest.FixtureRequest, workdir: Path) -> bool:
-    """Return whether the agent has been checked as a whole before it is damaged. If so, a later
-    start checks only the files that have changed since.
+    """Return whether the whole agent has been checked before the test damages it. If so, a later
+    start checks only the files that have changed since that check.
     """
     if request.param == "seen":
         mark_workdir_seen(workdir)
@@ -105,8 +105,8 @@ def test_a_damaged_agent_comes_again_by_itself(workdir: Path, damage: Any) -> No
 def test_all_of_the_agent_is_read_once_and_then_only_what_changed(
     workdir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A check that is not older than the files does not count: a file may change again without a
-    new time stamp.
+    """A check counts only if it is later than the time stamps of all files. Otherwise a file might
+    have changed after the check and still have the same time stamp.
     """
     at, name = str(workdir), agent_name()
     wait_for(
@@ -129,8 +129,8 @@ BLOCK_BYTES = 4096
 
 @pytest.mark.fault("44 a full disk cuts the agent's bytecode short, and has room again")
 def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> None:
-    """Before 3.13, Python leaves truncated bytecode files on a full disk. A file that fits into one
-    block is written completely or not at all.
+    """On a full disk, Python before 3.13 leaves truncated bytecode files. A file that fits into one
+    disk block is written completely or not at all.
     """
     lengths = {each: each.stat().st_size for each in bytecode(workdir).parent.glob("*.pyc")}
     long = [each for each, length in lengths.items() if length > BLOCK_BYTES]
@@ -144,8 +144,8 @@ def test_bytecode_that_a_full_disk_cut_short_is_written_again(workdir: Path) -> 
 
 
 def test_bytecode_that_others_write_at_this_moment_is_no_damage(workdir: Path) -> None:
-    """All hosts that share a workdir write bytecode at their first start, each to a temporary file
-    that it then renames. Such files are no damage.
+    """Temporary files of other hosts are no damage. Each host that shares the workdir writes
+    bytecode at its first start, to a temporary file that it then renames.
     """
     folder, over = bytecode(workdir).parent, threading.Event()
     (workdir / AGENT / SEEN).unlink(missing_ok=True)

@@ -1,5 +1,5 @@
-"""Test the agent's own JSON code, which does not import the package json: it writes and reads the
-same texts as that package, and accepts no other texts.
+"""Test the agent's own JSON code, which does not import Python's package json. It must write and
+read the same texts as that package, and accept no other texts.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the listing of a data set: both sides compute the same rows for any files. A row that names
-a path outside the folder is refused.
+"""Test the listing of a data set. The control machine and the host compute the same rows for any
+files. A row that names a path outside the folder is refused.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_what_is_no_file_is_named(tmp_path: Path) -> None:
         (folder(b""), file(b"/etc/passwd")),
         (folder(b""), file(b"a\0b")),
         (folder(b""), file(b"a/./b")),
-        (folder(b""), file(b"a/b")),  # the folder `a` has no row
+        (folder(b""), file(b"a/b")),  # there is no row for the folder `a`
         (folder(b""), row(b"a", LINK, target=b"/etc"), file(b"a/passwd")),
         (folder(b""), file(b"b"), file(b"a")),
         (folder(b""), file(b"a"), file(b"a")),

@@ -54,13 +54,14 @@ LINES = [
 
 
 def find_metrics(lines: Sequence[str], patterns: Mapping[str, re.Pattern[str]]) -> dict[str, float]:
-    """Return the metrics that are found in `lines`. The last line is the newest."""
+    """Return the metrics that these patterns find in `lines`. The last line is the newest."""
     reader = MetricReader(MetricPatterns(patterns))
     return reader.find_metrics(reversed(lines), lambda name, value: True)
 
 
 def taken(*lines: str) -> dict[str, float]:
-    """Return the metrics that are found in `lines`. The last line is the newest."""
+    """Return the metrics that are found in `lines` without patterns of a job. The last line is the
+    newest."""
     return find_metrics(lines, {})
 
 

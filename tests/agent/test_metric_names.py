@@ -1,5 +1,5 @@
-"""Test which scalar of a program is its step, its loss or its accuracy, and which scalars form a
-group because there is one for each of twenty layers. The names are from public programs.
+"""Test which of a program's scalars is taken as its step, its loss and its accuracy. Test also that
+scalars that differ only in the layer form one group. The names are from public programs.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ NONE = Figures({})
 
 
 def shown_figures(*each: tuple[str, str, float, int, float]) -> Figures:
-    """Return what tfdeploy shows of these scalars, given as (folder, tag, value, step, time)."""
+    """Return what tfdeploy shows for these scalars. Each is given as (folder, tag, value, step,
+    time)."""
     return select_figures(
         {
             f"{folder}/{tag}": Scalar(folder=folder, tag=tag, value=value, step=step, time=time)

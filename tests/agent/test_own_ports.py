@@ -206,7 +206,7 @@ def test_another_run_that_plans_it_is_told_whose_it_is_also_while_the_program_ha
     forever = ("n1", ["sleep", "1000"], {"own_port": port})
     cluster.launch("r1", {"worker:0": forever})
     cluster.wait_state("r1", "worker:0", "running")
-    # tfdeploy has freed the port, and the task does not bind it here.
+    # tfdeploy has freed the port, and in this test the task does not bind it.
     assert bind_alone(port) == 0
     workdir = cluster.hosts["n1"].context.workdir
     run = f"run r1 of job {cluster.job}"

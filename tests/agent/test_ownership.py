@@ -1,8 +1,8 @@
-"""Test files that a second account on the host puts into the workdir: none of them is executed,
+"""Test files that another account on the host has put into the workdir. None of them is executed,
 nothing is written, and the error says how to repair the workdir.
 
-Root plays the owner of the workdir, so the file permissions of the kernel do not protect the
-workdir here.
+In these tests root owns the workdir and starts the agent. So the kernel's file permissions do not
+protect the agent, and only its own checks do.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ pytestmark = pytest.mark.needs("other accounts")
 
 
 def planted_bytecode(path: Path, trap: Path) -> None:
-    """Replace the code in a bytecode file by code of the other account. Python would run this code,
-    because the header still has the size and the time of the source.
+    """Replace the code in a bytecode file by forbidden code. Python would run that code, because
+    the file's header still has the size and the time of the source.
     """
     compiler = (
         "import marshal, sys; sys.stdout.buffer.write(marshal.dumps(compile(sys.argv[1], '', "

@@ -34,10 +34,10 @@ def packet(address: str) -> bytes:
 
 
 def run(program: list[peer_filter.Instruction], header: bytes) -> int:
-    """Execute a program of classic BPF on a packet header, and return its result. Only the
-    instructions that the filter uses are known.
+    """Execute a program of classic BPF on a packet header, and return the result. Only the
+    instructions that the filter uses are implemented.
 
-    The test fails if an offset is outside the header or a jump leads past the end.
+    The test fails if an offset is outside the header, or if a jump leads past the program's end.
     """
     at, accumulator = 0, 0
     while True:

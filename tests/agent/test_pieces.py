@@ -1,5 +1,5 @@
-"""Test how files are cut into pieces: each byte is in exactly one piece, a small file is never
-divided, and the pieces are the same if the computation begins at a later segment.
+"""Test how files are cut into pieces. Each byte is in exactly one piece, and a small file is never
+divided. The pieces of a segment are the same whether or not earlier segments were computed.
 """
 
 from __future__ import annotations

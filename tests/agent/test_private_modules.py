@@ -1,5 +1,5 @@
-"""Test that the agent starts if Python lacks the private modules of its standard library, as a
-newer Python may.
+"""Test that the agent starts if Python's standard library lacks its private modules, which a newer
+version of Python may not have.
 """
 
 from __future__ import annotations

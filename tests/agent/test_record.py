@@ -1,5 +1,5 @@
-"""Test that the classes that the agent defines with @record behave like dataclasses, as far as the
-agent needs this.
+"""Test that classes with the agent's decorator @record behave like dataclasses, in everything that
+the agent uses.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test how the files in the chief's `keep` folder are sent to another host, also while the run
-ends.
+"""Test how one host sends the files of its `keep` folders (folders that outlive a run) to another
+host, also while the run ends.
 """
 
 from __future__ import annotations
@@ -21,8 +21,9 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 
 def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewCluster) -> None:
-    """A run's minder may live on after the run to inform other hosts, while the next run of the job
-    already writes to its `keep` folder. So files that arrive late are not installed.
+    """Files that arrive after the end of the run are not installed. The run's minder (the process
+    that looks after the run on a host) may outlive the run to inform other hosts, and by then the
+    next run of the job may write to the job's `keep` folder.
     """
     cluster = hosts("n1", "n2")
     cluster.launch(
@@ -74,8 +75,8 @@ def test_what_comes_after_the_end_of_the_run_is_not_put_in_place(hosts: NewClust
 def carried(
     path: Path, file: keep_transfer.File, folder: Path, change: Callable[[bytes], bytes] = bytes
 ) -> bytes:
-    """Send the file `path` through a socket pair, and return the bytes that arrive under the name
-    of `file`. `change` modifies the bytes on the wire.
+    """Send the file `path` through a socket pair. Return the bytes that arrive for the name `file`.
+    `change` modifies the bytes on the way.
     """
     ours, theirs = socket.socketpair()
     (path.parent / file[0]).parent.mkdir(exist_ok=True)

@@ -1,5 +1,7 @@
-"""Test the members of a broadcast on loopback: chains of hosts, stripes, members that die or send
-false data, connections of strangers, files that a host already has, and files with holes.
+"""Test the members of a broadcast (hosts that pass data on to each other) on loopback.
+
+The cases are chains of hosts, data in several stripes, members that die or send false data,
+connections of strangers, files that a host already has, and files with holes.
 """
 
 from __future__ import annotations
@@ -114,7 +116,7 @@ def test_a_file_that_only_seems_right_is_received_after_all(tmp_path: Path) -> N
         world.feed("n2", "n1")
         eventually(lambda: whole(world, "n2"))
         assert (tmp_path / "n2" / "new" / "big").read_bytes() == CONTENT["big"]
-        # Here the broadcast is complete but not installed, so the old file is unchanged.
+        # The broadcast is complete but not installed yet, so the old file is unchanged.
         assert (tmp_path / "n2" / "old" / "big").read_bytes() == other
         assert world.members["n2"].holdings.received_bytes <= PIECE_BYTES
 
@@ -151,8 +153,8 @@ def test_what_an_older_file_has_at_the_same_place_is_not_sent(tmp_path: Path) ->
         world.roots()
         sent = world.send("n1")
         assert world.received("n1") == CONTENT
-        # These pieces are sent: the first piece of `big`, the piece with `small` and `medium`, 50
-        # pieces at the end of `large`, and the piece with `last`.
+        # Only these pieces are sent: the first piece of `big`, the piece that has `small` and
+        # `medium`, 50 pieces at the end of `large`, and the piece that has `last`.
         assert sent == 1 + 1 + 50 + 1
 
 
@@ -192,7 +194,7 @@ def test_a_wrong_piece_is_not_put_in_place_and_its_sender_is_named(tmp_path: Pat
         world.roots()
         world.send("n1")
         place = tmp_path / "n1" / "new" / "large"
-        # The piece that the parent has stored is now wrong, as on a lying host or a damaged disk.
+        # The parent's stored piece is now wrong, as if its disk was damaged or the host lied.
         with place.open("r+b") as stream:
             stream.seek(3 * PIECE_BYTES)
             stream.write(b"lie")

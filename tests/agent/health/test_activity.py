@@ -63,8 +63,8 @@ def test_what_a_task_says(case: str) -> None:
 
 
 class Patient:
-    """A process that TaskActivity observes. `look(passed_s)` advances the clock and returns what
-    TaskActivity reports.
+    """A process that TaskActivity observes. `observe_after(passed_s)` advances the clock and
+    returns what TaskActivity reports.
     """
 
     def __init__(self, root: Path, script: str) -> None:
@@ -117,7 +117,7 @@ class Patient:
         self.log.append(text, 0, 1, time.time())
 
 
-# Each program prints its port, or 0, when its start no longer uses the CPU.
+# Each program prints a line once its start no longer uses the CPU: its port, or 0 if it has none.
 IDLE = "import sys\nprint(0, flush=True)\nfor line in sys.stdin: print('done', flush=True)"
 BUSY = """
 import sys, time

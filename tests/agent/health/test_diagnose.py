@@ -1,5 +1,5 @@
-"""Test the diagnosis of a task that stands still. Each case has facts about all tasks and the
-expected findings.
+"""Test the diagnosis of a task that stands still. Each case gives facts about all tasks and the
+findings that are expected from them.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ ALONE = Finding("no output, no CPU use, no traffic, and no visible problem in ot
 
 
 def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
-    """Return facts for the diagnosis of worker:0, as its host n2 has them.
+    """Return the facts from which host n2 diagnoses its task worker:0.
 
-    All four tasks are busy, except for the tasks in `signs`.
+    `signs` is {task: its signs of life}. Tasks that are not in `signs` are busy.
     """
     signs = {
         "ps:0": BUSY,

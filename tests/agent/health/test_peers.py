@@ -32,7 +32,7 @@ from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 NAMES = ["n1", "n2", "n3"]
-# No field has its default value, so that a field that does not arrive is noticed.
+# No field has its default value. So the tests notice if a field does not arrive.
 SIGN = Sign(
     still_s=7.0,
     waits=("worker:0",),
@@ -111,8 +111,8 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 
 def test_the_sign_that_is_sent_here_has_no_default() -> None:
-    """A peer drops each field of a received Sign that its check does not know. So SIGN must set
-    every field.
+    """SIGN must set every field: a peer drops each field of a Sign that its check does not know,
+    and the tests notice this only for a field without its default value.
     """
     assert [name for name in Sign._fields if getattr(SIGN, name) == getattr(Sign(), name)] == []
 
@@ -153,7 +153,7 @@ def test_a_line_of_any_length_comes_whole_and_leaves_the_patience_as_it_was(
 
 
 def test_a_listing_is_read_in_large_blocks() -> None:
-    """If one byte were read at a time, a listing of 64 MiB would use a core for a minute."""
+    """Reading a listing of 64 MiB one byte at a time would use a core for a minute."""
     reads: list[int] = []
     listing = b"x" * (1 << 20) + b"\n"
 

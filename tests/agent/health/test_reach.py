@@ -1,5 +1,5 @@
-"""Test what a connect to a port reports, which names resolve to this host by mistake, and what
-another host may report about its tasks.
+"""Test what a host finds out when it connects to another host's port, which names resolve to the
+host itself by mistake, and what another host may report about its own tasks.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.agent.health.activity import Sign
 
 def test_a_knock_tells_open_from_closed_and_leaves_nothing_open() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as held:
-        # This port is held but does not listen.
+        # This port is bound, but nothing listens on it.
         held.bind(("127.0.0.1", 0))
         there, not_there = (f"127.0.0.1:{one.getsockname()[1]}" for one in (server, held))
         assert reach.try_ports([there, not_there]) == {there: "open", not_there: "closed"}

@@ -50,7 +50,7 @@ def test_a_frozen_task_is_named_and_who_waits_for_it_says_so_until_it_goes_on(
     cluster.wait_until(
         lambda: health(cluster, "r1", "worker:0") == f"stalled: waits for worker:1 on n2: {words}"
     )
-    # A task that is reported as stalled is not killed.
+    # tfdeploy only reports a stalled task and does not kill it.
     assert cluster.status("r1", "worker:1").state == "running"
     os.kill(pid, signal.SIGCONT)
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1") is None)
@@ -62,7 +62,7 @@ def test_who_computes_in_silence_and_a_server_that_waits_are_well(hosts: NewClus
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", COMPUTE), "ps:0": ("n1", SLEEP), "worker:1": ("n2", SLEEP)}
     cluster.launch("r1", tasks, stall_after_s=3.0)
-    # When worker:1 is reported as stalled, the other tasks have been silent for just as long.
+    # The other tasks have been silent for as long as worker:1, which alone is reported as stalled.
     cluster.wait_until(lambda: health(cluster, "r1", "worker:1"))
     assert (health(cluster, "r1", "worker:0"), health(cluster, "r1", "ps:0")) == (None, None)
 

@@ -1,5 +1,5 @@
-"""Test that a watcher of folders wakes up after a change, and periodically if the kernel sends no
-event.
+"""Test that a watcher of folders wakes up after each change in a folder, and that it also wakes up
+periodically, because the kernel may send no event.
 """
 
 from __future__ import annotations

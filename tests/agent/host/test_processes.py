@@ -1,4 +1,4 @@
-"""Test the identity of real processes. Unrelated processes are never signalled."""
+"""Test how the agent identifies real processes, so that it never signals an unrelated process."""
 
 from __future__ import annotations
 
@@ -130,7 +130,8 @@ def test_marks_of_another_users_process_are_not_believed(child: Any) -> None:
 def test_a_process_that_keeps_turning_into_another_program_is_found_at_every_look(
     child: Any, tmp_path: Path
 ) -> None:
-    """During exec a process has no environment. One check in a hundred happens at such a moment."""
+    """A process has no environment for a moment while it executes another program (exec). One check
+    in a hundred falls into such a moment."""
     mark = {"TFDEPLOY_TEST_MARK": uuid.uuid4().hex}
     again = tmp_path / "again.py"
     again.write_text(

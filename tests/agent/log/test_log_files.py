@@ -1,5 +1,5 @@
-"""Test a task's log on disk: how it is written and rotated, what happens if the disk accepts only a
-part of the bytes, and how it is read from any offset while it is written.
+"""Test a task's log on disk: how the log is written and rotated, what happens if the disk accepts
+only a part of the bytes, and how a reader reads from any offset while the log is written.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def joined(pieces: list[Piece]) -> bytes:
 
 
 def attributed(pieces: list[Piece]) -> list[tuple[int, int, bytes]]:
-    """Return the log as (stream, attempt, bytes). Neighbouring chunks of the same stream and
-    attempt are joined.
+    """Return the log as a list of (stream, attempt, bytes). Neighbouring chunks of the same stream
+    and the same attempt are joined.
     """
     found: list[tuple[int, int, bytes]] = []
     for piece in pieces:

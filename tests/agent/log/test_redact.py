@@ -1,5 +1,5 @@
-"""Test that a task's output contains no secret, however the output is split and whatever form of
-the secret the program prints.
+"""Test that secrets are masked in a task's output, in whatever pieces the output arrives, and in
+whatever form the program prints a secret.
 """
 
 from __future__ import annotations
@@ -97,8 +97,8 @@ def in_base64(text: str, before: int, altchars: bytes | None = None) -> bytes:
     "secret", [AWKWARD, "hf_0123456789abcdefXYZ", "\x00\xff>?~ÿ>?~".replace("\x00", "é")]
 )
 def test_encoded_forms_are_masked(secret: str) -> None:
-    """In base64, one character at each end of the secret may stay visible: such a character also
-    encodes bits of the neighbouring text, and less than 6 bits of the secret.
+    """One base64 character at each end of the secret may stay visible: it encodes less than 6 bits
+    of the secret, because its other bits belong to the neighbouring text.
     """
     quoted = urllib.parse.quote(secret, safe="")
     whole = [

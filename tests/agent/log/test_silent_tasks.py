@@ -1,5 +1,5 @@
-"""Test which tasks TensorFlow reports as silent. The output is from TensorFlow 2.21 in a mirrored
-run of three workers, one of which was frozen for 10 s.
+"""Test how the agent finds, in a task's log, the tasks that TensorFlow reports as silent. The logs
+are from TensorFlow 2.21 in a mirrored run of three workers, one of which was frozen for 10 s.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ TWO = ERROR.replace(b"task:1\nThe", b"task:1\n/job:chief/replica:0/task:0\nThe")
     ("said", "own", "blamed"),
     [
         (ERROR, "worker:0", "TensorFlow heard nothing more of worker:1"),
-        # worker:1 itself was cut off, so its log only repeats what the others reported about
+        # worker:1 itself was cut off. So its log only repeats what the other tasks reported about
         # worker:1.
         (ERROR, "worker:1", None),
         (TWO, "worker:0", "TensorFlow heard nothing more of chief:0, worker:1"),

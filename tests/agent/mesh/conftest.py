@@ -1,5 +1,5 @@
-"""Fixtures: the mesh connections of three hosts of a run, and of a fourth host that does not belong
-to the run.
+"""Provide a mesh (connections between the hosts of a run) of three hosts, and certificates of a
+fourth host that does not belong to the run.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test that JSON from another host is either a bounded value or a ValueError, also on a thread with
-a small stack.
+"""Test that JSON text from another host is either parsed to a value of bounded size or refused with
+ValueError, also in a thread with a small stack.
 """
 
 from __future__ import annotations

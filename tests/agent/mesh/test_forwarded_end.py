@@ -1,5 +1,5 @@
-"""Test the message which says that a run has ended: how one host sends it, and how another host
-accepts it.
+"""Test how one host tells another host that a run has ended, and when that host accepts the
+message.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test which other hosts a minder (the process that looks after a run on a host) informs, and when.
-The test sets the clock.
+"""Test which other hosts a minder (the process that looks after a run on a host) informs, and when
+it does so. The tests set the clock.
 """
 
 from __future__ import annotations
@@ -77,8 +77,8 @@ def test_endings_after_the_end_go_out_together_and_to_one() -> None:
     made.schedule_change(True, 0.0)
     latest = gossip_schedule.LATE_S * 63
     assert not due(made, those, 0.1)
-    # A second change must not delay the message about the first change: continuous changes would
-    # then delay it forever.
+    # A second change must not delay the message about the first change. Otherwise continuous
+    # changes would delay that message forever.
     made.schedule_change(True, 0.2)
     assert 0 < made.pause_s(list(those.values()), NEW, 0.2) <= latest
     assert len(due(made, those, latest)) == 1
@@ -125,8 +125,8 @@ def test_nobody_goes_unasked_for_longer_than_attended() -> None:
 
 
 def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
-    """Each host that learns that another host has ended informs others. If each host informed four
-    others at once, there would be about 6,000 connections.
+    """Each host that learns of the end of another host informs further hosts. If it informed four
+    hosts at once each time, there would be about 6,000 connections in total.
     """
     count = 64
     random.seed(4)

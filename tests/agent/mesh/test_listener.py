@@ -39,7 +39,7 @@ def channel_to(
 
 
 def speak(meshes: Meshes, certs: dict[str, str], line: bytes, token: str | None = None) -> bytes:
-    """Send one line to host n1. Return its answer, or b"" if n1 closes the connection."""
+    """Send one line to host n1. Return the answer, or b"" if n1 closes the connection."""
     try:
         with channel_to(meshes, certs, token) as channel:
             channel.sendall(line)
@@ -153,8 +153,8 @@ def test_one_member_has_a_bounded_number_of_connections(three: Meshes) -> None:
 
 
 class Flood:
-    """Handshakes that a stranger makes with host n1, at most `a_second` per second. Each handshake
-    uses a certificate of another run.
+    """A stranger that begins TLS handshakes with host n1, at most `a_second` in a second. Each
+    handshake uses a certificate of another run.
     """
 
     def __init__(self, meshes: Meshes, certs: dict[str, str], a_second: int) -> None:
@@ -214,7 +214,8 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: M
 def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    # On a busy machine, the strangers need more than 5 s to send their bytes.
+    # The default timeout of 5 s is too short: on a busy machine, the strangers need longer to send
+    # their bytes.
     monkeypatch.setattr(handshake_gate, "HELLO_TIMEOUT_S", DEADLINE_S)
     looks: list[float] = []
     with contextlib.ExitStack() as stack:
@@ -234,7 +235,7 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
         wait_for(lambda: len(one._waiting) == 50, 10.0, "all are waited for")
         looks.clear()
         begun = time.monotonic()
-        # The strangers send fewer bytes than the size limit of a first message.
+        # The strangers send fewer bytes than the first message of a handshake may have.
         for _ in range(1000):
             for each in strangers:
                 each.sendall(b"\x00")
@@ -251,7 +252,7 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
         != handshake_gate.server_name_token("ca", "n2")
         != handshake_gate.server_name_token("other", "n2")
     )
-    # A message without the token of the run gets no answer here.
+    # A message without the run's token gets no answer, because STRANGERS admits no stranger here.
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""
     two.share(Knowledge(committed=True))
     three.wait_until(lambda: one.known().committed, 10.0)
@@ -259,15 +260,15 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
 
 @pytest.fixture
 def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
-    """Return guarded ports that do not treat loopback specially. The plan has only the address
-    127.0.0.5.
+    """Return guarded ports to which only the address 127.0.0.5 may connect. Other loopback
+    addresses are refused like any stranger.
     """
     monkeypatch.setattr(peer_filter, "LOOPBACK", ())
     return GuardedPorts(["127.0.0.5"], {}, {})
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
-    """Call `speak` with the token of the run. The token allows a TLS handshake from any address."""
+    """Call `speak` with the run's token, with which a client at any address may begin a handshake."""
     return speak(
         meshes,
         meshes.certs[host],

@@ -1,8 +1,8 @@
-"""Test that the join of what two minders know is commutative, associative, idempotent and monotone,
-for any messages.
+"""Test that the join of what two minders know is commutative, associative, idempotent and monotone.
 
-The test generates 2,000 pairs and triples, or TFDEPLOY_SOAK_MERGES of them in `make soak`.
-TFDEPLOY_MERGE_SEED repeats one series.
+A minder is the process that looks after a run on a host. The test generates 2,000 pairs and triples
+of random knowledge, or TFDEPLOY_SOAK_MERGES of them in `make soak`. The variable
+TFDEPLOY_MERGE_SEED has the seed of an earlier test, and repeats that test.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ PART = wire.HostPart(
     release="c",
     peers=list(PEERS.values()),
 )
-# There are few times, so that equal times occur often.
+# The generated times are only these few, so that equal times occur often.
 TIMES = [0, 0.0, -0.0, 1, 1.0, 2.5, 1e9, 1763719000.123]
 COUNTS = [0, 1, 2, 10**6]
 TEXTS = ["", "a", "b", "\u8bad", "x" * 400, "\ud800", "[{"]
 
 
 def generated(chance: random.Random) -> dict[str, Any]:
-    """Return a random valid value for the `known` field of a message. It may lack fields, have
-    additional fields, or have an integer where a float is usual.
+    """Return a random valid value for the field `known` of a message. The value may lack fields,
+    have additional fields, or have an integer where a float is usual.
     """
     some = chance.choice
     said: dict[str, Any] = {"committed": some([True, False, None]), "later": [1]}
@@ -79,8 +79,8 @@ def heard(said: dict[str, Any]) -> Knowledge:
 
 
 def same(one: Knowledge, other: Knowledge) -> bool:
-    """Return whether two values are equal and also have the same JSON text, because hosts compare
-    digests of the text.
+    """Return whether two values are equal and have the same JSON text. The text matters because
+    hosts compare digests of it.
     """
     return one == other and one.digest() == other.digest()
 

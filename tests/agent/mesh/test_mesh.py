@@ -1,5 +1,5 @@
 """Test that what one minder knows reaches all minders, also if a minder joins late, leaves, or
-cannot start threads.
+cannot start threads. A minder is the process that looks after a run on a host.
 """
 
 from __future__ import annotations
@@ -154,8 +154,8 @@ print(two.known().committed)
 def test_once_it_listens_it_speaks_without_importing_anything(
     three: Meshes, agent_dir: str
 ) -> None:
-    """If Python fails to import a codec for lack of memory, it does not try again. It then reports
-    "unknown encoding: idna" forever.
+    """A mesh must not need an import after its start: if Python cannot import a codec once, for
+    lack of memory, it reports "unknown encoding: idna" ever after.
     """
     ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
     given = json.dumps([three.certs, ports])
@@ -188,5 +188,5 @@ def test_no_exception_ends_a_conversation_for_good(
     monkeypatch.setattr(target, name, fail)
     one.share(Knowledge(committed=True))
     three.wait_until(lambda: len(failed) == 3 and two.known().committed, 20.0)
-    # Each kind of error is reported once.
+    # The same kind of error is reported only once.
     assert capfd.readouterr().err.count("Traceback") <= 1

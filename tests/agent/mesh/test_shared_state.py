@@ -1,5 +1,5 @@
-"""Test that all minders of a run end with the same knowledge, in whatever order and however often
-they inform each other.
+"""Test that all minders of a run end up with the same knowledge, in whatever order and however
+often they inform each other. A minder is the process that looks after a run on a host.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the rules by which a host decides whether a run goes on. Each case has the known facts, the
-time and the expected actions.
+"""Test the rules by which a host decides whether a run goes on. Each case gives the known facts and
+the time, and the actions that are expected.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 
 
 def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
-    """Return what a host decides from, 100 s after the start of the clock. `ps` and `w1` are
-    (state, supervised, quiet_s) of the two tasks of this host.
+    """Return the facts from which a host decides, 100 s after the start of the clock. `ps` and `w1`
+    give (state, supervised, quiet_s) for this host's two tasks, ps:0 and worker:1.
     """
     rows = {
         "ps:0": given.pop("ps", ("running", True, 0.0)),
@@ -238,8 +238,8 @@ CASES = {
 }
 
 
-# The tasks of a run by mode. "!" marks a task that decides about the end of the run, and "+" a task
-# that serves others. The argument `own` of mode_view() has the tasks of this host.
+# {mode: the tasks of a run}. "!" marks a task whose end decides whether the run has succeeded, and
+# "+" a task that serves other tasks. The argument `own` of mode_view() has the tasks of this host.
 MODES = {
     "mirrored": "worker:0! worker:1! evaluator:0",
     "coordinator": "ps:0+ chief:0! worker:0+ worker:1+ evaluator:0",
@@ -250,8 +250,8 @@ EARLIER = dict(GOOD, time=45.0)
 
 
 def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
-    """Return the view of a committed run in this mode. If the run is decided, it has been decided
-    for 70 s.
+    """Return the facts from which a host decides about a committed run in this mode. If the tasks
+    in `ended` decide the run, they did so 70 s ago.
     """
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
     peers = [
@@ -379,8 +379,8 @@ IN_MODES = {
 
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
-    """TensorFlow creates a session only after all tasks have answered. So worker:1 waits in vain
-    for a task that has ended, but not for a task that restarts.
+    """A worker that waits for an ended task is ended at once: TensorFlow creates a session only
+    after all tasks have answered. A worker that waits for a task that restarts is not ended.
     """
     waiting = view(
         "committed",

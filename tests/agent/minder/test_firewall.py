@@ -46,8 +46,8 @@ def scene(folder: Path, name: str) -> Any:
 
 
 def test_what_is_closed_where() -> None:
-    """The table closes all ports of the run on this host, and on the other hosts at each of their
-    addresses. It leaves out an address that this host has too.
+    """The table closes all ports of the run on this host. It also closes the ports of each other
+    host, at all addresses of that host except an address that this host has too.
     """
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
@@ -141,7 +141,7 @@ def test_why_a_host_can_make_no_table_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nft_program, "_PATHS", ("nft",))
-    # For root, the error gives no advice about sudo.
+    # The test plays root, because for root the error gives no advice about sudo.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert nft_program.find_working_command(nft_program.start_checks()) == (
@@ -176,8 +176,8 @@ def test_why_a_host_can_make_no_table_is_said(
 def test_an_nft_that_crashes_is_asked_again(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """nft can crash if another process adds or removes a table at the same time. A launch with
-    `protect: firewall` once failed for this reason.
+    """nft can crash while another process adds or removes a table. A launch with `protect:
+    firewall` once failed for this reason.
     """
     monkeypatch.setattr(nft_program, "_PATHS", ("nft",))
     monkeypatch.setattr(os, "geteuid", lambda: 0)
@@ -197,7 +197,7 @@ def test_an_nft_that_crashes_is_asked_again(
 
 
 def test_nft_itself_says_that_it_may_not(tmp_path: Path) -> None:
-    """The test runs nft as an ordinary user, who may not change tables."""
+    """nft is run by an ordinary user, who may not change tables."""
     require("nftables", "other accounts")
     as_user = ["setpriv", "--reuid=4711", "--clear-groups", sys.executable, "-c"]
     env = {**os.environ, "PYTHONPATH": str(TESTS.parent)}

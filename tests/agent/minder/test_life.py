@@ -92,8 +92,8 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     tasks = {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)}
     cluster.prepare("r1", tasks, commit_within_s=2.0)
-    # The test writes the request into the file itself. If it called the verb, the time limit might
-    # pass between two calls.
+    # The test leaves the request to start as a file. If it called the verb on each host, the time
+    # limit for the commit might pass between two calls.
     for host in cluster.hosts.values():
         host.paths("r1").leave_word("start")
     states = cluster.wait_ended("r1")
@@ -164,8 +164,8 @@ def test_abort_reaches_a_host_that_the_control_machine_does_not(hosts: NewCluste
 
 
 def test_a_long_reason_is_the_same_everywhere(hosts: NewCluster) -> None:
-    """Two minders (the processes that look after a run, one on each host) whose knowledge never
-    becomes equal would exchange messages forever.
+    """All hosts must store the same text, because minders (the processes that look after a run, one
+    on each host) exchange messages until their knowledge is equal.
     """
     cluster = hosts("n1", "n2")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
@@ -183,8 +183,8 @@ def test_purge_leaves_nothing(hosts: NewCluster) -> None:
     cluster = hosts("n1", "n2")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER), "worker:1": ("n2", FOREVER)})
     for answer in cluster.each("run.abort", "r1", reason="rolled back", purge=True).values():
-        # The answer is {} if the other host has already told this host of the abort, and the run is
-        # removed here.
+        # The answer is {} if this host has already learned of the abort from the other host, and
+        # has removed the run.
         assert answer in ({"survivors": []}, {})
     # A minder that learned of the abort from the other host may still be removing the run.
     for host in cluster.hosts.values():
@@ -295,8 +295,8 @@ def test_files_left_outside_keep_are_named_and_secrets_are_gone(hosts: NewCluste
 
 
 def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
-    """The deciding task (worker:0) finishes while the host of worker:1 is silent, as if it had
-    died. The ps must end all the same.
+    """The ps must end once worker:0, which decides the success of the run, has finished, even if
+    the host of worker:1 is silent, as if that host had died.
     """
     cluster = hosts("n1", "n2", "n3")
     cluster.launch(
@@ -328,8 +328,8 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
 def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
     hosts: NewCluster, left: str
 ) -> None:
-    """`rm -rf` removes the files before their folder. A minder that looks between the two finds a
-    task without a supervisor.
+    """`rm -rf` removes files before the folder that contains them. A minder (the process that looks
+    after the run) that looks in between finds a task without a supervisor.
     """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})

@@ -1,5 +1,5 @@
-"""Test how the minder reacts to the results of the monitor, which watches the health of the
-tasks.
+"""Test how the minder (the process that looks after a run on a host) reacts to the results of its
+monitor, which watches the health of the tasks.
 """
 
 from __future__ import annotations

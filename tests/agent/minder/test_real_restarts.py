@@ -24,8 +24,8 @@ from tfdeploy.model.job import DEFAULT_METRICS
 
 FOREVER = ["sh", "-c", "exec sleep 1000"]
 QUICKLY: dict[str, Any] = {"restart_max": 3, "restart_backoff_s": [0.1, 0.4]}
-# This program has its pid in a file of $SHARED while it lives. It prints the pids that other tasks
-# have in $SHARED, and exits with code 0 once the file `go` exists.
+# While this program lives, a file in $SHARED has its pid. The program prints the pids of the other
+# tasks from their files in $SHARED, and exits with code 0 once the file `go` exists.
 MEMBER = """
 echo attempt $TFDEPLOY_TASK_ATTEMPT; cat "$SHARED"/* 2>/dev/null
 echo $$ > "$SHARED/$TFDEPLOY_TASK_INDEX"
@@ -68,8 +68,8 @@ def test_a_task_starts_again_alone_and_the_run_ends_well(hosts: NewCluster) -> N
 
 @pytest.mark.parametrize("alone", [True, False])
 def test_the_same_error_twice_before_a_step_ends_the_run(hosts: NewCluster, alone: bool) -> None:
-    """The program fails in the same way at each start. So neither the task alone nor the gang
-    starts a third time.
+    """There is no third start if the program has failed twice in the same way, neither of a task
+    that restarts alone nor of a gang.
     """
     cluster = hosts("n1", "n2")
     cluster.write("train.py", "import time\ntime.sleep(0.5)\n{}['shard']\n")
@@ -111,8 +111,8 @@ def test_an_error_after_a_step_or_of_the_network_may_not_come_again(
 
 
 def test_who_watches_is_told_of_a_death_once(hosts: NewCluster) -> None:
-    """A death is reported only once, even if the next supervisor has begun but has not written its
-    status yet.
+    """A client that watches the run is told of a task's death only once, even while the task's next
+    supervisor (its parent process) has started but has not written a status yet.
     """
     cluster = hosts("n1")
     cluster.launch(
@@ -192,8 +192,8 @@ def test_a_gang_starts_again_together_when_all_old_processes_are_gone(
         lines = cluster.log("r1", task).splitlines()
         seen = [line for line in lines[lines.index("attempt 2") + 1 :] if line.isdigit()]
         now = {cluster.status("r1", other).pid for other in tasks}
-        # The task has seen only pids of processes that started in the new round, together with the
-        # task.
+        # The task has printed only pids of processes that restarted together with it (in the same
+        # round).
         assert {int(pid) for pid in seen} <= now
 
 
@@ -289,8 +289,8 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: NewClus
 
 
 def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: NewCluster) -> None:
-    """On one host the run is decided. Then a task dies on the other host, which does not know about
-    the decision, so the gang restarts there once more.
+    """A task dies on a host that does not know yet that the run has been decided on the other host.
+    So the gang restarts once more on the first host.
     """
     cluster = hosts("n1", "n2")
     ends = ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]

@@ -1,5 +1,5 @@
-"""Test which tasks restart, when and in which order. Each case has the tasks of this host, what is
-known of the others, the time and the expected actions.
+"""Test which tasks restart, when and in which order. Each case gives the tasks of this host, what
+the host knows about the other tasks, the time, and the actions that are expected.
 """
 
 from __future__ import annotations
@@ -48,8 +48,8 @@ ERROR = "TypeError: only integers (train.py:88)"
 FAILED: dict[str, Any] = {"state": "ended", "outcome": "failed", "exit_code": 1, "reason": ERROR}
 TWICE = dict(COUNT, error="TypeError (train.py:88)", same=2)
 DONE: dict[str, Any] = {"state": "ended", "outcome": "succeeded", "exit_code": 0, "up": True}
-# The tasks of a run in mode sync: if a ps dies, all tasks restart together, but a worker restarts
-# alone. n1 has a ps and a worker, and n2 has the chief and a worker.
+# The tasks of a run in mode sync. If a ps dies, all tasks restart together (as a gang). If a worker
+# dies, it restarts alone. n1 has a ps and a worker, and n2 has the chief and a worker.
 PEERS = [
     Peer(
         task="ps:0", role="ps", host="n1", deciding=False, serves=True, on_death="gang", gang=True
@@ -91,8 +91,8 @@ def view(
     same_error_ends: bool = True,
     **known: Any,
 ) -> View:
-    """Return what host n1 decides from, 100 s after the start of the clock. A task that has ended
-    has no supervisor.
+    """Return the facts from which host n1 decides, 100 s after the start of the clock. A task that
+    has ended has no supervisor (parent process) any more.
     """
     part = HostPart(
         run="r1",
@@ -260,10 +260,10 @@ def test_count(lived_s: float | None, before: Any, count: int, quick: int, delay
         (None, "E (a:1)", {"error": "E (a:1)", "same": 1}),
         ({"error": "E (a:1)", "same": 1}, "E (a:1)", {"error": "E (a:1)", "same": 2}),
         ({"error": "E (a:1)", "same": 2}, "E (a:2)", {"error": "E (a:2)", "same": 1}),
-        # The error is "" if the attempt made steps or another task caused the death. Then nothing
-        # is counted.
+        # The error is "" if the attempt made steps, or if another task caused the death. Such an
+        # error is not counted.
         ({"error": "E (a:1)", "same": 2}, "", {}),
-        # an older version wrote a count without `error`
+        # An older version of tfdeploy wrote this count, which has no `error`.
         ({}, "E (a:1)", {"error": "E (a:1)", "same": 1}),
     ],
 )
@@ -285,7 +285,7 @@ def test_an_attempt_in_between_that_another_task_ended_may_have_worked() -> None
 
 
 def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_believe() -> None:
-    """A large number may come from a host that sends false data."""
+    """A host that sends false data may have sent the largest number that others accept."""
     last = dict(ROUND, n=MAX_ROUND, count=MAX_ROUND, quick=MAX_ROUND)
     seen = view(
         ps=dict(DEAD, round=MAX_ROUND, attempt=2),
@@ -331,7 +331,7 @@ def test_words_for_what_starts_again() -> None:
         "; waits for n2, where nobody minds it, as long as restart.wait allows"
     )
     assert restart_reasons(view(w1=DONE)) == {}
-    # The count includes only earlier attempts. The death of the present attempt is not counted yet.
+    # The count includes only the deaths of earlier attempts, not that of the present attempt.
     used_up = dict(COUNT, attempt=0, count=3)
     assert restart_reasons(view(w1=DEAD, counts={"worker:1": used_up})) == {}
     assert restart_reasons(view(w1=DEAD, counts={"worker:1": dict(COUNT, count=4)})) == {}

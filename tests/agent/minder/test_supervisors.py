@@ -1,5 +1,6 @@
-"""Test the minder with its supervisors: the time between the start of a supervisor and its first
-status, and a supervisor that the system refuses to start.
+"""Test the minder (the process that looks after a run on a host) with its supervisors (the parent
+processes of tasks). Cases are the time between the start of a supervisor and its first status, and
+a supervisor that the system refuses to start.
 """
 
 from __future__ import annotations
@@ -67,8 +68,8 @@ def test_what_was_just_started_is_of_the_gangs_new_round_and_not_ended_as_old(
 
 
 def test_words_about_waiting_are_no_sign_of_life_once_the_run_is_decided(hosts: NewCluster) -> None:
-    """TensorFlow prints a line about waiting every 10 s without end. If such lines counted as
-    output, the task would never be 60 s without output, and would not be ended.
+    """TensorFlow prints a line every 10 s as long as it waits. If such lines counted as output, the
+    task would never be without output for 60 s, and would not be ended.
     """
     cluster = hosts("n1")
     cluster.prepare("r1", {"worker:0": ("n1", FOREVER)})
@@ -105,12 +106,12 @@ def test_programs_are_told_when_the_run_is_decided(hosts: NewCluster) -> None:
 
 
 def test_who_only_looks_at_a_lock_keeps_nobody_from_taking_it(tmp_path: Path) -> None:
-    """A supervisor that finds its own lock file locked exits, and its task counts as lost. So a
-    short check of the lock by another process must not keep the supervisor from taking the lock.
+    """A short check of a lock by another process must not keep a supervisor from taking the lock: a
+    supervisor that finds its own lock file locked exits, and its task then counts as lost.
     """
     path = str(tmp_path / "lock")
     looks = os.open(path, os.O_RDWR | os.O_CREAT)
-    # Another process that checks the lock holds it for half a second, as a shared lock.
+    # Another process checks the lock, and for that holds a shared lock for half a second.
     fcntl.flock(looks, fcntl.LOCK_SH)
     later = threading.Timer(0.5, os.close, (looks,))
     later.start()

@@ -1,5 +1,6 @@
-"""Test hosts on which the minder and all supervisors are killed together. The other hosts report
-this, accept the host again when it comes back, and give up in the end.
+"""Test a host on which the minder (the process that looks after a run) and all supervisors (the
+parent processes of tasks) are killed together. The other hosts report this. They accept the host
+again if it comes back, and give it up if it does not.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
-    """Return what a host decides from, 5,000 s after the start of the clock."""
+    """Return the facts from which a host decides, 5,000 s after the start of the clock."""
     own = {
         "ps:0": OwnTask(
             status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
@@ -125,8 +126,8 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
         "(restart.wait)"
     )
     assert abort == AbortRun("failed", words)
-    # The loss has the time at which the host disappeared. So it counts as the first death of the
-    # run, if other tasks died because of it.
+    # The time of the loss is the time at which the host disappeared. So the loss comes before the
+    # deaths of other tasks that it caused, and is reported as the first death.
     assert known.ended["worker:1"]["time"] == 50.0
     assert shared_state.from_json(json.loads(json.dumps(known.as_json())), PART) == known
 
@@ -136,7 +137,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
     actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
-    # The number of reports about n2 has reached its maximum, so nothing more can be reported about
+    # The number of reports about n2 has reached its maximum, so there is no further report about
     # n2.
     assert actions == [ReportUnminded("n1", most), ReportLost("n3")]
     for action in actions:
@@ -197,8 +198,8 @@ def kill_all(cluster: Cluster, run: str, host: str) -> None:
         for pid in ours | task_processes.find_members(paths, tasks)[0]
         if (who := processes.read_identity(pid))
     ]
-    # All processes are stopped before they are killed, so that none of them can react to the end of
-    # another.
+    # All processes are stopped with SIGSTOP before they are killed, so that none of them can react
+    # to the end of another one.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
             processes.send_signal(who, number)

@@ -1,5 +1,5 @@
-"""Test which attempts of a task are read from its journal (one line for each attempt), whatever
-else is in this file.
+"""Test which attempts of a task are read from its journal (a file with a line for each event of an
+attempt), whatever else is in this file.
 """
 
 from __future__ import annotations
@@ -13,9 +13,7 @@ from tfdeploy.agent.run.attempts import MOST_ATTEMPTS, MOST_BYTES, list_attempts
 
 
 class Paths(SimpleNamespace):
-    """Stands for the paths of a run on a host whose clock is two seconds ahead of the run's
-    clock.
-    """
+    """The paths of a run on a host. The clock of this host is two seconds ahead of the run's clock."""
 
     def task_dir(self, task: str) -> str:
         return str(self.folder)

@@ -1,5 +1,5 @@
-"""Test a task that fills the disk and dies because of that. Its end is recorded and reported while
-the disk stays full.
+"""Test a task that fills the disk and dies because of that. The end of the task is recorded and
+reported although the disk stays full.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 
 
 def is_full(disk: Path) -> bool:
-    """Return whether the disk is full, apart from a few free blocks or files.
+    """Return whether the disk is full. A few free blocks or files are allowed.
 
-    At the end of a run its secrets are deleted and the minder gives back reserved space, which
-    frees some blocks.
+    They become free at the end of a run, when the run's secrets are deleted and the minder (the
+    process that looks after the run) gives back the space that it has reserved.
     """
     about = os.statvfs(disk)
     return about.f_bavail <= 8 or about.f_ffree <= 4
@@ -122,7 +122,7 @@ def test_a_stop_is_written_though_the_disk_is_full(small_disk: Path, hosts: NewC
 def test_a_pid_is_looked_at_before_it_is_believed(
     small_disk: Path, hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Here nothing can be written to the disk any more, and the reserved space is gone too."""
+    """The disk is full and the reserved space is used up, so no status can be written."""
     monkeypatch.setattr(unwritten_ends, "PATIENCE_S", 0.5)
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})
@@ -174,10 +174,12 @@ def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> Non
     reserved_space.write_json(path, {"n": 0})
     os.link(path, path + ".old")
     filled(small_disk)
-    # status.json has a second name now, as after a kill before the two renames of the swap.
+    # status.json now has a second name, as if the process was killed before the two renames of the
+    # swap.
     reserved_space.write_json(path, {"n": 1})
     os.rename(path + reserved_space.ROOM, path + ".old")
-    # The reserved file has the name `.old` now, as after a kill between the two renames.
+    # The reserved file now has the name `.old`, as if the process was killed between the two
+    # renames.
     reserved_space.write_json(path, {"n": 2})
     reserved_space.write_json(path, {"n": 3})
     assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == [

@@ -28,8 +28,8 @@ BEFORE = (
     "import sys; sys.path.insert(0, %r); from tfdeploy.agent import frames, main; %s; "
     "main.main(sys.argv[1:])"
 )
-# With each entry of STOPS, a prepare stops at one point until the file `go` exists next to the
-# workdir.
+# Each entry of STOPS is code that makes the verb run.prepare stop at one point, until the file `go`
+# exists next to the workdir.
 STOP = (
     "import os, time; go = %r; wait = lambda: [time.sleep(0.01) for _ in iter(lambda: "
     "os.path.exists(go), True)]; "
@@ -50,7 +50,7 @@ STOPS = {
 
 
 class Host:
-    """A host on which a prepare can be stopped at the points of STOPS."""
+    """A host on which the verb run.prepare can be stopped at the points of STOPS."""
 
     def __init__(self, cluster: Cluster, agent_dir: str) -> None:
         self.cluster, self.agent_dir = cluster, agent_dir
@@ -76,8 +76,8 @@ class Host:
         return self.clients[-1]
 
     def begin(self, stop: str, **fields: Any) -> Client:
-        """Call run.prepare, which stops at the point `stop`. Return its session once the verb has
-        got there.
+        """Call run.prepare, which stops at the point `stop`. Return the session once the verb has
+        reached that point.
         """
         session = self.session(stop)
         part = self.cluster.parts("r1", TASKS, **fields)["n1"]
@@ -199,8 +199,8 @@ def test_what_is_prepared_ends_by_itself_and_nothing_of_it_stays(host: Host) -> 
 
 
 def test_what_a_dead_machine_left_started_is_ended_and_forgets_its_secrets(host: Host) -> None:
-    """The minder and the supervisor are killed together, as in a power cut, before the run is
-    committed. So no process looks after the run.
+    """Before the run is committed, the minder (which looks after the run on the host) and the
+    supervisor (the task's parent process) are killed together, as in a power cut.
     """
     session = host.session()
     part = host.cluster.parts("r1", TASKS)["n1"]

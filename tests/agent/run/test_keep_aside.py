@@ -126,7 +126,7 @@ def test_a_serve_that_is_killed_meanwhile_is_made_good_by_the_next_session(
 ) -> None:
     fill(tmp_path, OLD)
     paths = begun(tmp_path, "n1")
-    # The first rename installs aside.json, and the later ones set the folders aside.
+    # The first rename puts aside.json in place, and the later renames set the folders aside.
     rename, left = os.rename, [renames]
 
     def dying(*words: Any) -> None:

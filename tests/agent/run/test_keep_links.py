@@ -1,5 +1,5 @@
-"""Test programs that replace a symbolic link to a `keep` folder by something else. The next attempt
-and the next run must still find the files that the program saved.
+"""Test programs that replace the symbolic link to a `keep` folder by something else. The next
+attempt and the next run must still find the files that the program saved.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ WIPES = {
     "renames it": "mv out/logs out/before && mkdir out/logs",
 }
 SAVES = "echo new > out/logs/model"
-# A task that dies before the run is committed would make the launch fail, so the task waits for
-# `go`.
+# The task waits for the file `go`, because the launch would fail if the task died before the run is
+# committed.
 COMMITTED = "until [ -e go ]; do sleep 0.02; done"
 
 
@@ -41,7 +41,7 @@ def keep_of(cluster: Cluster, host: str = "n1") -> Path:
 
 
 def seeded(cluster: Cluster, host: str = "n1") -> Path:
-    """Return the folder `logs` in the job's `keep` folder, with a file of an earlier run in it."""
+    """Make the `keep` folder `logs` of the job, with a file of an earlier run, and return its path."""
     logs = keep_of(cluster, host) / "logs"
     logs.mkdir(parents=True)
     (logs / "model").write_text("old\n")
@@ -122,13 +122,13 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
     if who == "supervisor":
         cluster.wait_ended("r1")
         assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
-    # Here no process of the run is left to repair the link, so the next launch of the job must find
-    # the files.
+    # No process of the run is left to repair the link. So the next launch of the job must find the
+    # files.
     else:
         cluster.wait_until(lambda: not kill_all(cluster, "r1"))
         host = cluster.hosts["n1"]
         asked = {"job": cluster.job, "keep": ["out/logs"], "gpus": "none"}
-        # A probe without the lock of the job changes no files.
+        # A probe does not hold the job's lock, so it must not change files.
         assert probe.probe_host(Call(host.context, asked))["keep"][0]["newest"] == 10**9
         lock.acquire_lock(Call(host.context, {"job": cluster.job}))
         facts = probe.probe_host(Call(host.context, asked))
@@ -172,7 +172,7 @@ def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(
     cluster = hosts("n1", "n2")
     logs = {name: seeded(cluster, name) for name in cluster.hosts}
     first = f"{WIPES['removes it']} && {SAVES} && {COMMITTED}; exit 1"
-    # The chief waits until the other task has restarted. Otherwise the run would end before that.
+    # The chief waits until the other task has restarted, because the run ends with the chief.
     has_read = tmp_path / "has-read"
     wait = f"until [ -e {has_read} ]; do sleep 0.05; done"
     chief = f"[ $TFDEPLOY_TASK_ATTEMPT = 1 ] && {{ {first}; }}; cat out/logs/model; {wait}"
@@ -303,10 +303,10 @@ def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Pat
 
 
 def dies_at(step: int, far: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Raise KeyboardInterrupt in place of the change with number `step`, as if the process was
-    killed there.
+    """Raise KeyboardInterrupt instead of making the change with number `step`, as if the process
+    was killed at that point.
 
-    A change that names the path `far` fails, as if `far` is on another file system.
+    A change that names the path `far` fails as if `far` were on another file system.
     """
     steps = iter(range(100))
 

@@ -1,10 +1,10 @@
 """Test that this version reads each small file that version 0.1.0 wrote on a host, with all its
 values.
 
-`files_of_0_1_0/running` was recorded on hosts: the files of a mirrored run on n3, after all its
-tasks had restarted and while one task stood still, and the files that belong to no run. `stopped`
-has the same run after `stop`. If a field is missing, its default is read. A file of another shape
-counts as damaged.
+`files_of_0_1_0/running` was recorded on real hosts. It has the files of a mirrored run on n3, after
+all tasks had restarted and while one task stood still, and the files that belong to no run.
+`files_of_0_1_0/stopped` has the files of the same run after `stop`. If a file lacks a field, the
+field's default is used. A file of another shape counts as damaged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def stopped() -> RunPaths:
 
 
 def damage(paths: RunPaths, file: str, **fields: Any) -> None:
-    """Set these fields of a file of the run. None removes a field."""
+    """Set these fields in one file of the run. The value None removes a field."""
     path = Path(paths.file(file))
     said = {**json.loads(path.read_text()), **fields}
     path.write_text(json.dumps({name: value for name, value in said.items() if value is not None}))
@@ -207,14 +207,14 @@ def test_what_lies_beside_runs(workdir: str) -> None:
             "state.json: health is wrong",
         ),
         ("state.json", {"restarts": {"worker:1": {"attempt": 1}}}, "state.json: restarts is wrong"),
-        # A version without the fields `how` and `round` wrote this.
+        # An older version, which had no fields `how` and `round`, wrote this.
         ("state.json", {"restarts": {"worker:1": {**SINCE, "attempt": 1}}}, None),
         (
             "state.json",
             {"round": {**SINCE, "n": "2", "time": 1.0, "task": "worker:1"}},
             "state.json: round is wrong",
         ),
-        # A version that did not restart tasks wrote this.
+        # An older version, which did not restart tasks, wrote this.
         ("state.json", {"ended_tasks": {"worker:1": {"outcome": "killed", "time": 1.0}}}, None),
         (
             "state.json",

@@ -35,8 +35,8 @@ HISTOGRAM = record(event(length_delimited(1, b"weights") + length_delimited(5, b
 
 
 class Reader:
-    """An event file and its reader. `look` appends records to the file, and returns the values that
-    the reader finds in them.
+    """An event file and its reader. `append_and_read` appends records to the file, and returns the
+    values that the reader finds in them.
     """
 
     def __init__(self, path: Path) -> None:
@@ -123,7 +123,7 @@ def test_a_length_that_is_not_written_yet_is_waited_for(reader: Reader) -> None:
 
 
 def test_images_are_passed_over_unread(reader: Reader, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Only the records around the images are read, so 1 GB of images costs nothing."""
+    """The reader skips the content of images, so 1 GB of images costs almost nothing."""
     read: list[int] = []
     real = os.pread
 
@@ -212,8 +212,8 @@ def write(paths: RunPaths, folder: str, born: int, *records: bytes) -> Path:
 
 
 def test_the_file_of_a_later_attempt_has_the_last_word(paths: RunPaths) -> None:
-    """The file of the later attempt decides, in whatever order the files are read. Here the older
-    file has been read before, and the later one has not.
+    """If two attempts wrote the same scalar, the file of the later attempt counts, in whatever
+    order the files are read. Here the older file has been read before the later file exists.
     """
     metrics = EventMetrics(paths, PART)
     write(paths, "logs", 100, scalar("loss", 1))

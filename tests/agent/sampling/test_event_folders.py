@@ -52,7 +52,8 @@ def write(
 
 
 def names(folders: EventFolders) -> dict[str, str]:
-    """Return {path of an event file below the working directory: name that its folder gets}."""
+    """Return {path of an event file, relative to the working directory: the name that the sampler
+    gives to its folder}."""
     return {
         os.path.relpath(path, folders._paths.cwd): event_file.name
         for path, event_file in folders.find_files().items()
@@ -149,7 +150,7 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
     write(Path(paths.cwd).parent / "outside")
     write(Path(paths.cwd).parent / "outside" / "train")
     one = EventFolders(paths, part())
-    # The folder is now in the list of known folders.
+    # After this call, the folder is in the list of known folders.
     one.find_files()
     Path(paths.cwd, "logs").rename(Path(paths.cwd, "..", "away"))
     Path(paths.cwd, "logs").symlink_to("../outside")
@@ -158,8 +159,8 @@ def test_a_folder_that_becomes_a_link_amid_a_walk_is_not_followed(
 
 
 def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> None:
-    """If an event file was written by another machine, only the host of the deciding task reads it.
-    If this host also writes to that folder, it reads only its own file.
+    """An event file that another machine wrote is read only by the host whose task decides the
+    success of the run. A host that also writes to that folder reads only its own file.
     """
     write(paths.cwd, host="elsewhere")
     assert len(EventFolders(paths, part()).find_files()) == 1
@@ -186,7 +187,7 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
     ],
 )
 def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
-    """The names are those of TensorFlow 1 and 2, of PyTorch, and of writers that add a suffix."""
+    """TensorFlow 1 and 2, PyTorch, and writers that add a suffix give such names to their files."""
     write(paths.cwd, host=HERE + rest)
     assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
         own

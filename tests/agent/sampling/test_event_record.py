@@ -1,4 +1,4 @@
-"""Test records of event files: records of TensorFlow, invalid records, and the CRC."""
+"""Test how records of event files are read: TensorFlow's records, invalid records, and the CRC."""
 
 from __future__ import annotations
 
@@ -57,8 +57,8 @@ def read(path: Path) -> dict[str, float]:
 
 @pytest.mark.parametrize("name", SAYS)
 def test_what_tensorflow_2_21_wrote(name: str) -> None:
-    """Besides scalars, the files contain histograms, images, texts, graphs, vectors and values that
-    are not finite.
+    """The files also contain histograms, images, texts, graphs, vectors and values that are not
+    finite, besides scalars.
     """
     assert read(WRITTEN / f"{name}.tfevents") == SAYS[name]
 

@@ -1,4 +1,4 @@
-"""Test which metrics are read from the end of a task's log, while the log grows, is rotated, or
+"""Test which metrics are found at the end of a task's log, also if the log grows, is rotated, or
 ends within a line.
 """
 

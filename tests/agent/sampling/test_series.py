@@ -1,5 +1,5 @@
-"""Test the samples of a run on disk: which of them are stored, for how long, and in how many
-bytes.
+"""Test how the samples of a run (measurements of its tasks and hosts) are stored on disk: which of
+them, for how long, and in how many bytes.
 """
 
 from __future__ import annotations

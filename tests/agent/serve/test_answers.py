@@ -58,7 +58,8 @@ class Listener:
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel the verb once an item with all fields of X has arrived, for each X in `wanted`."""
+        """Cancel the verb once all of `wanted` have arrived: for each of them, an item that has at
+        least these fields."""
         wait_for(
             lambda: all(
                 any(each.items() <= item.items() for item in self.items) for each in wanted
@@ -79,9 +80,9 @@ def asked(
     listener: Listener | None = None,
     **args: Any,
 ) -> Any:
-    """Call a real verb on a host, check its answer against the type of the answer, and return it.
+    """Call a real verb on a host, check the answer against its type, and return the answer.
 
-    The verb is cancelled after `enough` items.
+    After `enough` items, the verb is cancelled.
     """
     kind, listener = VERBS[verb], listener or Listener()
 

@@ -1,5 +1,5 @@
-"""Test what `audit` reports as left over on a host: each such file or process, but nothing of a run
-that is alive or has ended normally.
+"""Test which files and processes `audit` reports as left over on a host. It must report nothing of
+a run that is alive or that has ended normally.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def test_secrets_of_a_run_that_nobody_minds_are_named_and_go_with_the_next_commi
     assert names == {"env.json", "mesh.json"}
     cluster.prepare("r2", TASKS, secrets=SECRETS)
     cluster.each("run.start", "r2")
-    # r2 is not committed yet. If its launch is rolled back, r1 may be resumed and needs its
-    # secrets.
+    # r2 is not committed yet. If its launch is rolled back, r1 may be resumed, and then r1 needs
+    # its own secrets.
     assert old_secrets.secret_files(paths)
     cluster.each("run.commit", "r2")
     assert left(cluster) == set() and old_secrets.secret_files(cluster.hosts["n1"].paths("r2"))

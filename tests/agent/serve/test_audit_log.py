@@ -161,8 +161,8 @@ def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -
         and runs(context) == [f"r{number}" for number in range(first, 20)]
     )
     assert older.stat().st_size < 3000 and log(context).stat().st_size < 3000
-    # Now there is only the older file, as after a power cut between the rename and the first entry
-    # of the new file.
+    # Now only the older file exists, as after a power cut between the rename and the first entry of
+    # the new file.
     log(context).rename(older)
     record(Context(context.workdir, "", "n1"), run="after")
     assert shown(context).faults == () and runs(context)[-2:] == ["r19", "after"]

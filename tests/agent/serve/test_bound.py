@@ -21,8 +21,8 @@ RUN = (
     "import sys; sys.path.insert(0, sys.argv.pop(1)); from tfdeploy.agent.serve.bound import "
     "main; sys.exit(main(sys.argv[1:]))"
 )
-# This program starts a child that leaves the session and ignores TERM. Both print their pids in one
-# write each, because they share one pipe.
+# This program starts a child process that leaves the process session and ignores SIGTERM. Both
+# print their pid, each in a single write, because they share one pipe.
 PROGRAM = """
 import os, signal, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-c", '''
@@ -65,8 +65,8 @@ def test_all_of_it_ends_with_its_input(tmp_path: Path, how: str) -> None:
     assert all(map(alive, pids))
     assert (folder / "trace").exists()
     if how == "terminated first":
-        # The keeper (which started the program) ignores TERM. It ends the program only when its own
-        # input is closed.
+        # The keeper (the process that started the program) ignores SIGTERM. It ends the program
+        # only when its own standard input is closed.
         os.killpg(keeper.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
             keeper.wait(0.3)

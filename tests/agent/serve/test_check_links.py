@@ -1,5 +1,5 @@
-"""Test how hosts check whether they can connect to each other. The sockets are real, and all
-failures that one machine can produce are tested.
+"""Test how hosts check whether they can connect to each other. The tests use real sockets, and
+cover all failures that can be produced on one machine.
 """
 
 from __future__ import annotations
@@ -29,9 +29,7 @@ TOKEN, KEY = "a" * 32, "b" * 32
 
 @contextmanager
 def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[str, Any]]:
-    """Run the verb with which a host listens on these ports. Yield what the host reports about its
-    ports.
-    """
+    """Run the verb that makes a host listen on these ports. Yield what the host reports about them."""
     items_sent: list[dict[str, Any]] = []
     begun, cancelled = threading.Event(), threading.Event()
 
@@ -165,7 +163,7 @@ def test_a_connection_that_is_still_open_does_not_keep_the_port_from_a_task() ->
         client = socket.create_connection(("127.0.0.1", port))
         assert client.recv(len(TOKEN)) == TOKEN.encode()
     with client, socket.socket() as task:
-        # The task binds the port without SO_REUSEADDR here.
+        # In this test, the task binds the port without SO_REUSEADDR.
         task.bind(("", port))
 
 

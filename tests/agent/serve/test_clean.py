@@ -37,14 +37,14 @@ def asked(context: Context, verb: str, **args: Any) -> list[dict[str, Any]]:
 
 
 def listed(context: Context, **args: Any) -> dict[tuple[str, str], str]:
-    """Return {(kind, name): why `clean` would not remove it, or ""}."""
+    """Return {(kind, name) of a thing: why `clean` would not remove the thing, or ""}."""
     return {
         (row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)
     }
 
 
 def removed(context: Context, *things: tuple[str, str], **args: Any) -> dict[str, str]:
-    """Call clean.remove for these things, and return {name: why it was not removed, or ""}."""
+    """Call clean.remove for these things. Return {name: why the thing was not removed, or ""}."""
     return {
         row["name"]: row["stays"]
         for row in asked(context, "clean.remove", job=JOB, things=things, **args)
@@ -75,7 +75,7 @@ def a_run(
     ended: float = 1.0,
     **fields: Any,
 ) -> Path:
-    """Write the files of a run on host `on`, as they are after a reboot. Return their folder."""
+    """Write the files of a run on host `on`, as they are after a reboot. Return the run's folder."""
     folder = Path(layout.host_dir(context.workdir, JOB, run, on))
     part = wire.HostPart(
         run=run,
@@ -312,7 +312,7 @@ def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
     staging = write(Path(host.workdir, JOB, "releases/.staging-n1-c0ffee/a")).parent
     run = a_run(host, "r1")
     write(run / "gone-0123/x")
-    # A run may have a name like this, so the run must not count as a folder to remove.
+    # A run may have such a name. Its folder must not be taken for a folder to remove.
     a_run(host, "gone-1", "committed")
     assert {name for kind, name in listed(host) if kind == "half"} == {
         "releases/.staging-n1-c0ffee",
@@ -442,7 +442,7 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     host: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bind mount of the same file system has the same st_dev as the folder around it. So only the
-    list of mounts shows it.
+    list of mounts shows that there is a mount.
     """
     folder = a_run(host, "r1")
     precious = write(folder / "cwd/in side/precious").parent
@@ -491,7 +491,7 @@ def test_everything_leaves_nothing(full: Context) -> None:
     }
     assert set(everything(full).values()) == {""}
     assert not os.path.exists(full.workdir) and full.closing == {}
-    # The second call has the role of another host that shares the workdir.
+    # The second call stands for another host that shares the workdir.
     assert everything(full) == {}
 
 

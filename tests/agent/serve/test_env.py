@@ -1,5 +1,5 @@
-"""Test Python environments on a host: they are made without network, only once, never in part, and
-are not removed while a job uses them.
+"""Test Python environments on a host. An environment is made without network, only once, and never
+in part. It is not removed while a job uses it.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ def is_gone(pid: str) -> bool:
 
 
 def fake(host: Host, name: str, *, used_by: str = "", whole: bool = True) -> Path:
-    """Make the folder of an environment on disk, without any packages in it."""
+    """Make the folder of an environment that has no packages."""
     folder = host.root / name
     (folder / "bin").mkdir(parents=True)
     if whole:
@@ -226,11 +226,10 @@ def test_an_interpreter_that_is_not_there(host: Host) -> None:
 
 
 def test_with_an_old_pip_the_environments_own_installs(host: Host, tmp_path: Path) -> None:
-    """If the pip of the interpreter is too old, the pip of the new environment installs the
-    packages.
+    """If the interpreter's pip is too old, the pip of the new environment installs the packages.
 
-    If the environment has no pip, the error says so. Here ensurepip is left out, because it takes
-    seconds.
+    If the new environment has no pip, the error says so. The test makes environments without
+    ensurepip, because ensurepip takes seconds.
     """
     able = '=tfdeploy-able={"venv": true, "ensurepip": true, "pip": [20, 0]}'
     text = (
@@ -246,7 +245,7 @@ def test_with_an_old_pip_the_environments_own_installs(host: Host, tmp_path: Pat
 def test_uv_does_it_where_there_is_one(
     host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The test checks the arguments with which uv is called."""
+    """uv makes the environment if the host has uv. The test checks the arguments of uv."""
     log = tmp_path / "said"
     text = (
         f'echo "$@" >> {log}; if [ "$1" = venv ]; then exec {sys.executable} -m venv '
@@ -296,8 +295,8 @@ def test_two_at_once_make_one(host: Host) -> None:
 
 
 def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path: Path) -> None:
-    """The call is cancelled while the installer and its child process hang. A second call makes the
-    environment again.
+    """The first call is cancelled while the installer and its child process hang. A second call
+    then makes the environment from the beginning.
     """
     pids = tmp_path / "pids"
     hangs = (

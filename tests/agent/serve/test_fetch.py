@@ -1,5 +1,5 @@
-"""Test what a host reports about files that `fetch` copies: consistent lists, hashes of the first
-bytes, and hashes of rotated logs.
+"""Test what a host reports about files that `fetch` copies: lists of files that fit together,
+hashes of the first bytes of a file, and hashes of rotated logs.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test that a host receives all files of another host's `keep` folders or none, with the checkpoint
-records last. No file is deleted, and no path leads out of the folder.
+"""Test that a host installs either all files of another host's `keep` folders or none. It installs
+checkpoint records last. No file is deleted, and no path leads out of the folder.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ class Host:
         return find_verb(verb)(Call(self.context, dict(args, job="job")))
 
     def send(self, files: dict[str, str]) -> list[Any]:
-        """Write the files where rsync would write them. Return the arguments for keep.place."""
+        """Write the files to the paths where rsync would write them. Return the arguments with
+        which keep.place installs them."""
         folder = Path(self.call("keep.begin", bytes=10)["folder"])
         rows = []
         for path, text in files.items():

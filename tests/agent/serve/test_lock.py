@@ -1,5 +1,5 @@
-"""Test the locks of a job: a lock has one holder, whom errors name, and it ends with the holder's
-session.
+"""Test the locks of a job. A lock has one holder, whom the errors of other clients name, and the
+lock ends with the holder's session.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def test_a_lock_of_a_life_before_this_one_goes_and_that_of_a_clone_stays(
     for name in ("n1", "n2"):
         died = serve(clone=name)
         assert died.call("lock", **lock)["value"]["held"]
-        # The name of a lock file contains the number of the PID namespace. The open descriptor
-        # keeps this number from being used again.
+        # The name of a lock file contains the number of the PID namespace. As long as this
+        # descriptor is open, the kernel does not use the number again.
         held.callback(
             os.close, os.open(f"/proc/{died.process.pid}/ns/pid_for_children", os.O_RDONLY)
         )
@@ -160,8 +160,8 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
 
     def after_the_holder_left(fd: int, how: int) -> None:
         if how & fcntl.LOCK_EX and first.context.closing:
-            # The holder removes the lock file after the second session has opened it and before
-            # this session calls flock. So the opened file has no name any more.
+            # The second session has opened the lock file but has not called flock yet. In between,
+            # the holder removes the file, so the opened file has no name any more.
             serve_lock.release_lock(first)
         flock(fd, how)
 
@@ -191,7 +191,7 @@ def gone(client: Client) -> None:
 
 
 def writes(client: Client, fence: int | None = None, verb: str = "data.begin", **args: Any) -> Any:
-    """Return the error code with which a verb that writes is refused, or None."""
+    """Call a verb that writes. Return the error code with which it is refused, or None."""
     return (
         client.call(verb, **{"job": "job", "name": "d", "fence": fence, **args})
         .get("error", {})
@@ -219,7 +219,7 @@ def test_who_lost_the_lock_to_another_is_refused_and_told_whose_it_is(
         == "the lock of job job was lost here, and has since been taken for the sync of "
         "bob@laptop (pid 9)"
     )
-    # bob took the lock in the meantime and still has it.
+    # bob took the lock in the meantime and still holds it.
     assert writes(bob, his) is None
 
 
@@ -283,8 +283,8 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
 
 
 def test_without_a_number_it_may_while_nobody_else_holds_the_lock(serve: NewClient) -> None:
-    """An older version of tfdeploy sends no number of the lock (fence), and neither does a client
-    that only reads.
+    """A call without the number of a lock (its fence) may write while nobody else holds the lock.
+    Older versions of tfdeploy send no number, and neither do clients that only read.
     """
     ann, other = serve(), serve()
     assert writes(other) is None

@@ -1,5 +1,5 @@
-"""Test the verb that sends logs: stored output, new output, and how a follower learns that it has
-everything.
+"""Test the verb that sends logs: how it sends stored output and new output, and how a client that
+follows the logs learns that it has received everything.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from tfdeploy.agent.serve.call import Call, Context
 
 
 class Host:
-    """The folder of a run as its minder and a supervisor leave it. The test itself holds the lock
-    files of both.
+    """The folder of a run with the files of its minder and of a supervisor. Instead of these two
+    processes, the test holds their lock files.
     """
 
     def __init__(self, workdir: Path, tasks: list[str]) -> None:

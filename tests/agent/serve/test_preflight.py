@@ -1,6 +1,6 @@
 """Test the facts about a host that only a preflight requests.
 
-Files stand for what this machine may lack: quotas, groups, settings of logind.
+Files stand in for what this machine may lack: quotas, groups, and settings of logind.
 """
 
 from __future__ import annotations

@@ -152,7 +152,7 @@ def test_an_interpreter_that_cannot_say_which_modules_it_finds_says_nothing(
     tmp_path: Path, path_with: Path
 ) -> None:
     (tmp_path / "site" / "importlib").mkdir(parents=True)
-    # As in Python 2, the package importlib here has no module util.
+    # The package importlib of this interpreter has no module util, as in Python 2.
     (tmp_path / "site" / "importlib" / "__init__.py").write_text("")
     program(path_with, "python9", f'PYTHONPATH={tmp_path}/site exec {sys.executable} -S "$@"\n')
     host_facts = facts(tmp_path, python="python9", modules=["json", "pandas"])
@@ -199,7 +199,7 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
     ]
     assert host_facts["gpus"][0]["name"] == "NVIDIA Something" and host_facts["gpu_error"] is None
     assert facts(tmp_path, gpus="none")["gpus"] == []
-    for given in (2, [1], [0, 1]):  # the inventory allows these forms
+    for given in (2, [1], [0, 1]):  # the inventory allows all these forms
         assert len(facts(tmp_path, gpus=given)["gpus"]) == 2
     for text in ("echo 'Driver/library version mismatch'; exit 18\n", "echo garbage\n"):
         program(path_with, "nvidia-smi", text)
@@ -208,8 +208,8 @@ def test_gpus(tmp_path: Path, path_with: Path) -> None:
 
 
 CARDS = [
-    # Drivers of different years print one of these forms: index, uuid, name, memory in MiB, used
-    # memory.
+    # (what a driver prints: name, memory and used memory in MiB; what the agent reads from that).
+    # Drivers of different years print different forms.
     ("GeForce GTX TITAN X, 12206, 802", ("GeForce GTX TITAN X", 12206, 802)),
     ("Tesla V100-SXM2-16GB, 16384, 5", ("Tesla V100-SXM2-16GB", 16384, 5)),
     ("NVIDIA GeForce RTX 3080, 20480, 18307", ("NVIDIA GeForce RTX 3080", 20480, 18307)),
@@ -292,9 +292,8 @@ def test_a_taken_port_is_seen_and_named(
     ],
 )
 def test_a_port_that_only_waits_out_its_last_connection(reuse: list[int], free: bool) -> None:
-    """If the server set SO_REUSEADDR, as TensorFlow and tfdeploy do, its port counts as free in
-    TIME_WAIT. Otherwise the port counts as taken, because tfdeploy could not bind it for the next
-    run.
+    """A port in TIME_WAIT counts as free if its server set SO_REUSEADDR, as TensorFlow and tfdeploy
+    do. Otherwise the port counts as taken, because tfdeploy could not bind it for the next run.
     """
     with bound(socket.AF_INET, True, reuse) as server:
         port = server.getsockname()[1]
@@ -347,7 +346,7 @@ def test_keep_folders(tmp_path: Path) -> None:
     }
     assert keep_rows == [expected]
     (folder / "workertemp_1").mkdir()
-    # A worker other than the chief wrote this checkpoint record, which no program reads.
+    # A worker that is not the chief writes its checkpoint record here, and no program reads it.
     (folder / "workertemp_1" / "checkpoint").write_text(text % 9999)
     assert facts(tmp_path, job="job", keep=["out/checkpoints"])["keep"] == [expected]
     for path in ("../x", "/etc", "", "a/../../b"):
@@ -371,7 +370,7 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
 def test_a_disk_may_be_very_large(
     free: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Network file systems may report huge sizes: EFS reports 8 EiB, and s3fs 16 EiB."""
+    """Some network file systems report huge sizes: EFS reports 8 EiB, and s3fs 16 EiB."""
     disk_stat = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: disk_stat)

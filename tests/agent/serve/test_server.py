@@ -1,5 +1,5 @@
-"""Test `agent serve` as a real process that is connected by pipes: frames, streams, errors, and a
-client that is silent.
+"""Test `agent serve` as a real process that the test talks to through pipes: frames, streams,
+errors, and a client that is silent.
 """
 
 from __future__ import annotations

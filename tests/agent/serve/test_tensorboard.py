@@ -1,5 +1,5 @@
-"""Test which Python starts TensorBoard on a host if the control machine does not say it: the one in
-the plan that the host has.
+"""Test which Python interpreter starts TensorBoard on a host if the control machine does not name
+one: the interpreter that the host's copy of the plan names.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Test that a supervisor starts a minder for its own run only."""
+"""Test that a supervisor (the parent process of a task) starts a new minder (the process that looks
+after a run on a host) only for its own run.
+"""
 
 from __future__ import annotations
 
@@ -40,8 +42,8 @@ def test_a_killed_minder_is_replaced(cluster: Cluster) -> None:
 
 
 def test_a_later_run_of_the_same_name_is_left_alone(cluster: Cluster) -> None:
-    """If a minder ran for the earlier run, the prepare of the later run would start a second
-    minder. That minder would find its lock file locked, and the launch would fail.
+    """The supervisor of an earlier run must not start a minder once a later run has the same name.
+    That minder would hold the lock file of the later run's minder, and the launch would fail.
     """
     paths = cluster.hosts["n1"].paths("r1")
     watch = MinderWatch(paths, paths.part(), {})

@@ -32,8 +32,7 @@ s.bind(("::", int(sys.argv[1])))
 s.listen(1)
 time.sleep(1000)
 """
-# A mapped file with this name is enough to make a process look like a program that loads
-# TensorFlow.
+# A process that maps a file with this name into memory looks like a program that loads TensorFlow.
 MAPS = """
 import mmap, sys, time
 file = open("libtensorflow.so", "r+b")
@@ -271,7 +270,7 @@ def test_a_supervisor_and_its_minder_are_small_and_idle(hosts: NewCluster) -> No
         words = dict(
             line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines()
         )
-        # VmRSS is in kB. On a host, whose interpreter loads less, the goal is 20 MB.
+        # VmRSS is in kB. On a real host the goal is 20 MB, because its interpreter loads less.
         assert int(words["VmRSS"].split()[0]) < 40_000
 
 

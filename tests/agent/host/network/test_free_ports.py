@@ -21,7 +21,7 @@ def test_the_port_of_a_mesh_that_has_closed_is_free_again() -> None:
     listener.listen(5)
     client = socket.create_connection(("127.0.0.1", port))
     accepted, _ = listener.accept()
-    # The side that closes first keeps the port in TIME_WAIT.
+    # The side that closes the connection first keeps its port in TIME_WAIT.
     accepted.close()
     client.close()
     assert not free_ports.is_free(port)

@@ -1,5 +1,5 @@
-"""Test ports to which the kernel lets only the hosts of the run connect. Here 127.0.0.2 and ::1
-belong to the run, and 127.0.0.1 is a stranger.
+"""Test guarded ports: the kernel lets only the hosts of the run connect to them. In these tests,
+127.0.0.2 and ::1 are addresses of the run, and 127.0.0.1 is the address of a stranger.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def guard(port: int) -> Iterator[Guard]:
 
 
 def serve(port: int) -> socket.socket:
-    """Bind and listen as a task does."""
+    """Bind the port and listen on it, as a task does."""
     one = sockets.hold_port(port, may_be_bound=True)
     one.listen(64)
     # When the connect() of an admitted client returns, its connection is already in the accept
@@ -97,7 +97,7 @@ def closed_to_strangers(server: socket.socket, port: int) -> bool:
 
 def test_a_peer_reaches_the_task_and_a_stranger_does_not(guard: Guard, port: int) -> None:
     guard()
-    # The second iteration is the task's next attempt.
+    # The second iteration stands for the task's next attempt.
     for _ in range(2):
         with serve(port) as server:
             assert closed_to_strangers(server, port)
@@ -141,7 +141,7 @@ def test_one_that_only_the_task_has_keeps_the_port_shut_and_the_next_minder_come
         assert closed_to_strangers(server, port)
         second = guard(may_be_bound=True, first_inode=inode(kept))
         assert closed_to_strangers(server, port)
-        # This stands for the end of one process of the task, while another process goes on.
+        # One process of the task ends here, while another process of the task goes on.
         os.close(kept)
         assert closed_to_strangers(server, port)
     second.prepare_start(port)
@@ -209,10 +209,10 @@ def test_what_was_learned_is_known_to_the_next_minder(port: int) -> None:
 
 
 def leave_time_wait(port: int, server: socket.socket, reuse: bool = False) -> None:
-    """Make connections over IPv4 and IPv6, which the server closes first, so that the port is in
-    TIME_WAIT.
+    """Put the port in TIME_WAIT: connect to the server over IPv4 and IPv6, and let the server close
+    these connections first.
 
-    With `reuse`, the server sets SO_REUSEADDR, as TensorFlow does.
+    If `reuse` is True, the server sets SO_REUSEADDR, as TensorFlow does.
     """
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, int(reuse))
     for source, to in ((PEER, STRANGER), ("::1", "::1")):
@@ -238,16 +238,16 @@ def test_connections_that_have_ended_hinder_neither_a_minder_nor_the_task(
     # This guard protects the port for the next run.
     first = guard()
     assert time_waits(port) > 0
-    # This server plays the task of the next run.
+    # This server stands for the task of the next run.
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)
         kept = os.dup(first.listening_descriptors()[port])
         first.close()
-        # The new guard takes over while the task still holds a socket that the first guard made.
+        # The new guard takes over while the task still has a socket that the first guard made.
         second = guard(may_be_bound=True, first_inode=inode(kept))
         os.close(kept)
-    # This server plays the next attempt of the task.
+    # This server stands for the next attempt of the task.
     with serve(port) as server:
         assert closed_to_strangers(server, port)
         leave_time_wait(port, server)

@@ -1,5 +1,5 @@
-"""Test a probe of many ports at once. For each port the answer has: whether it connected, the bytes
-that were read, whether the peer closed the connection, and the error.
+"""Test a probe, which connects to many ports at once. For each port it reports whether the connect
+succeeded, the bytes that were read, whether the peer closed the connection, and the error.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def test_answers_are_in_the_order_of_the_targets(
 ) -> None:
     monkeypatch.setattr(port_probe, "AT_ONCE", 2)
     with socket.socket() as held:
-        held.bind((HOME, 0))  # the port does not listen
+        held.bind((HOME, 0))  # nothing listens on this port
         ports = [held.getsockname()[1], server.getsockname()[1]] * 2
         answers = port_probe.probe(targets(*ports), 3.0)
     assert [each.error for each in answers] == [errno.ECONNREFUSED, 0] * 2

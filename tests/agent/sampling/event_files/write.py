@@ -39,8 +39,8 @@ def value_of(kind):
 
 
 def write_version1(folder):
-    """Write events as programs for TensorFlow 1 do: `simple_value` in merged summaries, together
-    with histograms, images and texts.
+    """Write events as programs for TensorFlow 1 do: scalars in the field `simple_value` of merged
+    summaries, together with histograms, images and texts.
     """
     with tf.Graph().as_default(), V1.Session() as session:
         loss = V1.placeholder(tf.float32, [])
@@ -58,8 +58,8 @@ def write_version1(folder):
 
 
 def write_lists(folder):
-    """Write tensors with their values in `float_val`, `int_val` and the other lists. Some are not
-    scalars.
+    """Write tensors whose values are in lists such as `float_val` and `int_val`. Some of these
+    tensors are not scalars.
     """
     with tf.Graph().as_default():
         writer = V1.summary.FileWriter(folder)

@@ -1,5 +1,5 @@
-"""Test which files of a release (the code on a host) and of `keep` folders a broadcast may write,
-and which of these files the host already has.
+"""Test which files of a release (the code on a host) and of `keep` folders a broadcast may write.
+Test also which of these files the host reports that it already has.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
 """Test a data set that is divided among hosts: which files a host reports and records as its own,
-and in which folders the tasks of a run find them.
+and in which folders the tasks of a run find the files.
 """
 
 from __future__ import annotations
@@ -56,8 +56,8 @@ def source(tmp_path: Path) -> Path:
 
 
 def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
-    """Copy the files of the parts `mine` from the source to the host, as a sync does. `owners`
-    gives the part of each file.
+    """Copy the files of the parts `mine` from the source to the host, as a sync does. `owners` has,
+    for each file, the part to which it belongs.
     """
     listed = read_data(source)
     parts = row_owners(listed.rows, owners)

@@ -1,5 +1,6 @@
-"""Test a data set that arrives by a broadcast: which pieces a host lacks, where it stores them at
-first, and how it installs the data set. Files that a run reads do not change.
+"""Test a data set that arrives by a broadcast (hosts pass data on to each other): which pieces a
+host lacks, where it stores them at first, and how it installs the data set. While a run reads the
+data set, its files do not change.
 """
 
 from __future__ import annotations
@@ -25,9 +26,7 @@ OLD_NS = 1_400_000_000_123_456_789
 
 
 class Host:
-    """A host whose verbs the test calls directly, without a session. The test takes the role of the
-    control machine.
-    """
+    """A host whose verbs the test calls directly, without a session, as the control machine would."""
 
     def __init__(self, context: Context, job: str = "job") -> None:
         self.context, self.job = context, job
@@ -262,7 +261,7 @@ def test_a_commit_that_was_killed_goes_on(
 @pytest.mark.parametrize("kept", [0, 1 << 60])
 def test_the_disk_is_looked_at_first(host: Host, source: Path, kept: int) -> None:
     if not kept:
-        # The hole uses no disk space.
+        # A hole in a file uses no disk space.
         os.truncate(source / "holes", 1 << 42)
         assert "holes" in host.lack(source)
         return

@@ -75,7 +75,7 @@ def test_how_many_files_a_sync_would_delete(tmp_path: Path) -> None:
     assert losses(coming) == (None, None)  # the host has no data set yet
     data.call("data.begin", bytes=3)
     digest = data.fill()
-    assert losses(coming) == (2, 1)  # the same after a sync that was interrupted
+    assert losses(coming) == (2, 1)  # the answer is the same after an interrupted sync
     data.call("data.commit", digest=digest)
     assert losses(b"") == (2, 0)
     assert losses(coming, digest) == (None, None)  # a sync of the same data set deletes nothing
@@ -136,7 +136,7 @@ def data_of(cluster: Cluster, text: str = "old") -> Path:
 
 
 def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
-    """Return the reason for which the host refuses to change the data set, or None."""
+    """Return why the host refuses to change the data set, or None if it does not refuse."""
     try:
         find_verb("data.begin")(
             Call(
@@ -201,7 +201,7 @@ def test_processes_whose_minder_and_supervisor_were_killed_still_read_it_and_a_d
     cluster.launch("r1", FOREVER)
     paths = cluster.hosts["n1"].paths("r1")
     tasks = cluster.alive("r1")
-    # The supervisor is stopped first, because it would end its task.
+    # The supervisor (the task's parent process) is stopped first, because it would end the task.
     os.kill(task_processes.read_supervisor(paths, "worker:0").pid, signal.SIGSTOP)
     for who in (
         task_processes.read_minder(paths),

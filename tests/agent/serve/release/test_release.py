@@ -1,5 +1,5 @@
-"""Test releases (the code of a job) on a host: which files the host requests, links to an older
-release, or refuses.
+"""Test releases (the code of a job) on a host: which files the host requests, which files it takes
+from an older release by a hard link, and what it refuses.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def test_an_interrupted_sync_goes_on(host: Host) -> None:
     assert again["missing"] == ["train.py"] and partial.exists()
     assert (Path(begun["staging"]) / layout.PARTIAL / "train.py").read_bytes() == b"half"
     assert not (Path(begun["staging"]) / ".train.py.Ab12Cd").exists()
-    # Of two partial files of train.py, the longer one is kept to be resumed.
+    # If there are two partial files of train.py, the longer one is kept, to be resumed.
     for written, kept in ((b"ha", b"half"), (b"half and more", b"half and more")):
         (Path(begun["staging"]) / ".train.py.x1Y2z3").write_bytes(written)
         again = host.begin("r1", TREE)
@@ -87,8 +87,8 @@ def test_a_staging_of_code_that_has_changed_since_is_taken_over(host: Host) -> N
     second = {"lent.py": ("exec", b"lent"), "same.py": b"same", "new.py": b"22"}
     begun = host.begin("b", second)
     assert begun["missing"] == ["lent.py", "new.py"]
-    # The test removes the file and creates it again, as rsync does. So a hard link is not written
-    # through.
+    # The test removes the file and creates it again, as rsync does. So the content of the older
+    # release, which shares the file by a hard link, stays the same.
     for path in begun["missing"]:
         Path(begun["staging"], path).unlink(missing_ok=True)
     host.send(begun, second)
@@ -177,7 +177,7 @@ def test_no_room_is_said_before_anything_is_made(
         host.begin("r1", TREE)
 
 
-# rsync leaves a partial file at either of these paths if the disk is full.
+# If the disk is full, rsync leaves a partial file at one of these two paths.
 @pytest.mark.parametrize("name", [f"{layout.PARTIAL}/a.bin", "a.bin"])
 def test_halves_of_files_go_where_they_take_the_room_of_the_whole(
     host: Host, monkeypatch: pytest.MonkeyPatch, name: str

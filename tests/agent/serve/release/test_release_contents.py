@@ -1,5 +1,5 @@
-"""Test the call that commits a release and also carries the contents of its small files: all of
-these files are written, or none.
+"""Test the verb that commits a release (the code of a job). Its call also carries the contents of
+small files: all of these files are written, or none of them.
 """
 
 from __future__ import annotations
@@ -75,8 +75,8 @@ def test_what_has_the_name_already_is_replaced_and_never_written_into(host: Host
 
 
 def test_a_shared_file_at_a_missing_path_is_removed_first(host: Host) -> None:
-    """A file that is shared with an older release is removed first. Otherwise rsync would also set
-    its mode in the older release.
+    """A missing file whose path has a hard link to an older release is removed before it is sent.
+    Otherwise rsync would also change the file's mode in the older release.
     """
     deliver(host, "r1", TREE)
     begun = host.begin("r2", TREE)
@@ -131,7 +131,8 @@ def test_a_disk_that_fills_up_on_the_way_is_gone_on_with(
 def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(
     host: Host, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Another host that shares the workdir installs its release between the two renames."""
+    """Another host that shares the workdir installs the same release between this host's two
+    renames."""
     rename = os.rename
 
     def renamed(source: str, target: str) -> None:

@@ -1,5 +1,5 @@
-"""Test that a damaged release is detected and repaired, and that a release that other accounts may
-write to is refused.
+"""Test that a damaged release (the code of a job) is detected and repaired, and that a release to
+which other accounts may write is refused.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def test_what_is_not_what_the_manifest_says_is_asked_for_again(host: Host, spoil
 
 
 def test_what_a_broken_sync_left_counts_by_its_content(host: Host) -> None:
-    """After a power cut, a file may have the right size but wrong content."""
+    """After a power cut, a received file may have the right size but the wrong content."""
     begun = host.begin("r1", TREE)
     host.send(begun, TREE)
     (Path(begun["staging"]) / "train.py").write_bytes(b"print(9)\n")
@@ -94,7 +94,7 @@ def test_a_damaged_release_is_noticed_and_mended(host: Host, damage: Any) -> Non
     damage(host.releases / "r1")
     assert host.call("release.state", "r1")["present"] is False
     begun = host.sync("r1", TREE)
-    # Only the damaged file is sent again, unless the whole release is gone.
+    # Only the damaged file is sent again, except if the whole release was removed.
     assert len(begun["missing"]) <= 1 or damage is shutil.rmtree
     assert host.tree("r1") == TREE and host.call("release.state", "r1") == {"present": True}
     assert damage is shutil.rmtree or (host.releases / "r1/lib/same.py").stat().st_ino == before
@@ -111,7 +111,7 @@ def test_new_times_alone_damage_nothing_and_are_looked_at_once(
     monkeypatch.setattr(
         "tfdeploy.agent.serve.release.state.hash_first_bytes",
         lambda path, size, whole: None,
-        # A file that is read again would count as damaged here.
+        # With this hash, each file that is read again would count as damaged.
     )
     assert host.call("release.state", "r1") == {"present": True}
 

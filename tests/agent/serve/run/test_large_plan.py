@@ -1,5 +1,5 @@
-"""Test a plan for a thousand hosts. `make_plan` makes the plan, and the real verbs prepare it on
-one host, over real frames.
+"""Test a plan for a thousand hosts. `make_plan` makes the plan, and one host prepares the run by
+real verbs, called through the frames of the real protocol.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ KNOWN |= {"cores": 2, "free_disk_bytes": 1 << 40, "free_inodes": 1_000_000, "rsy
 
 def large_plan(workdir: str, ports: tuple[int, ...]) -> Plan:
     hosts = [Host(name="n1", address="127.0.0.1", ports=(ports[0], ports[-1]))]
-    # All addresses of loopback share the ports of this machine, so these ports must not be ports of
-    # tests/support/ports.py.
+    # All addresses of loopback share the ports of this machine. So these ports must not be in the
+    # ranges of tests/support/ports.py.
     for number in range(2, HOSTS + 1):
         hosts.append(
             Host(

@@ -1,7 +1,7 @@
 """Test that this version lists, reads and stops runs that other versions have written.
 
-`tests/golden/runs` was recorded on a host that had an older version, which did not restart tasks.
-The run recorded-1 had succeeded, and recorded-2 was running when the host lost power.
+`tests/golden/runs` was recorded on a host with an older version of tfdeploy, which did not restart
+tasks. The run recorded-1 had succeeded, and recorded-2 was running when the host lost power.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def with_unknown(value: Any, named: bool = False) -> Any:
     """Return the value as a later version may write it, with a higher version number and additional
     fields in each object.
 
-    `named`: the keys of the value are names of tasks or hosts, not fields.
+    If `named` is True, the keys of the value are names of tasks or hosts, and get no addition.
     """
     if isinstance(value, list):
         return [with_unknown(one) for one in value]

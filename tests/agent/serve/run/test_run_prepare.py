@@ -1,5 +1,5 @@
-"""Test run.prepare: it prepares a run completely or not at all, and only once. If it refuses, the
-error names the cause.
+"""Test the verb run.prepare, which prepares a run completely or not at all, and only once. If the
+verb refuses, its error names the cause.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ def test_the_same_asked_again_waits_for_the_first_however_slow(
     threads[0].start()
     assert begun.wait(120)
     threads[1].start()
-    # A prepare for another run waits for less time than a second prepare for the same run.
+    # The prepare for another run gives up sooner than the second prepare for the same run.
     assert refused(cluster, "r2").code == "locked"
     assert threads[1].is_alive()
     go_on.set()
@@ -356,7 +356,7 @@ def test_a_keep_folder_that_another_user_made_is_not_used(
     cluster = hosts("n1")
     keep = Path(layout.keep_dir(cluster.hosts["n1"].context.workdir, cluster.job, "checkpoints"))
     keep.mkdir(parents=True)
-    # A program may have given its `keep` folder this mode.
+    # A program of an earlier run may have given the `keep` folder this mode.
     keep.chmod(0o777)
     cluster.prepare("r1", TASKS, keep=["checkpoints"])
     cluster.hosts["n1"].call("run.abort", run="r1", job=cluster.job, reason="x", purge=True)

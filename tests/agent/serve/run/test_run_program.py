@@ -17,9 +17,10 @@ from tfdeploy.model.advice import next_of
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> Callable[..., str | None]:
-    """Return a function wrong(word, ..., env=...), which returns what is wrong with a command.
+    """Return a function wrong(word, ..., NAME=value), which returns what is wrong with the command
+    of these words in this environment, or None.
 
-    bin/ and env/bin have one program each.
+    The folders bin/ and env/bin/ contain one program each.
     """
     for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

@@ -48,8 +48,8 @@ def power_cut(cluster: Cluster, run: str, host: str) -> None:
         for pid in ours | task_processes.find_members(paths, tasks)[0]
         if (who := processes.read_identity(pid))
     ]
-    # All processes are stopped before they are killed, so that none of them can react to the end of
-    # another.
+    # All processes are stopped with SIGSTOP before they are killed, so that none of them can react
+    # to the end of another one.
     for number in (signal.SIGSTOP, signal.SIGKILL):
         for who in everyone:
             processes.send_signal(who, number)
@@ -110,7 +110,7 @@ def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     # With a real program, the tasks on the other hosts would end too when worker:2 is lost.
     os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n2").again)
-    # worker:1 must still be in its first attempt, because no task restarts before n3 is back.
+    # worker:1 must still be in its first attempt, because no task may restart before n3 is back.
     assert stands(cluster, "r1", "worker:1")[0] == 1
     resumed(cluster, "r1", "n3")
     for task in tasks:
@@ -171,7 +171,8 @@ def test_what_was_stopped_meanwhile_does_not_start_again(hosts: NewCluster) -> N
     power_cut(cluster, "r1", "n2")
     cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=5.0)
     cluster.wait_until(lambda: not is_locked(cluster.hosts["n1"].paths("r1").file("minder.lock")))
-    # Here n2 does not learn of the stop, because no other minder is alive.
+    # n2 does not learn of the stop, because no other host's minder (the process that looks after
+    # the run) is alive.
     resumed(cluster, "r1", "n2")
     cluster.wait_until(
         lambda: "once another host" in cluster.state("r1", "n2").again.get("worker:0", "")

@@ -72,7 +72,7 @@ def died(attempt: int, of_round: int) -> dict[str, Any]:
         (True, 3, 3, died(1, 1), TOGETHER),
         (True, 3, 3, died(2, 2), TOGETHER),  # the new round began because of this death
         (True, 4, 3, died(3, 3), ALONE),  # the task died after the new round had begun
-        # here the task does not belong to the gang that began a new round
+        # in this case, the task does not belong to the gang that began the new round
         (False, 3, 3, died(2, 2), ALONE),
         (True, 2, 2, {}, None),  # round 2 is not the newest round, so its cause is no longer known
     ],
@@ -154,8 +154,8 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
 
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
         def status_of_new_attempt(*words: Any) -> Any:
-            # Between the two reads of the host, the task begins a new attempt, and the minder
-            # records the attempt.
+            # Between the verb's two reads, the task begins a new attempt, and the minder records
+            # this attempt.
             if looks:
                 begun = wire.TaskStatus(
                     run="run", task="worker:0", host="n1", attempt=2, state="starting"
@@ -193,8 +193,8 @@ def test_runs_of_all_jobs_newest_first_and_their_plans(serve: NewClient, tmp_pat
 
 
 def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None:
-    """Each of these runs has 1,000 tasks. Without a limit, 185 such runs would not fit into one
-    answer.
+    """Each of these runs has 1,000 tasks. If the answer had all facts of 185 such runs, it would
+    exceed the size limit of an answer.
     """
     ended = {
         f"worker:{number}": {"outcome": "succeeded", "time": 1.0, "host": "n1", "attempt": 1}
@@ -267,9 +267,9 @@ def _state(workdir: Path, host: str, **said: Any) -> None:
 
 
 def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None:
-    """Two clones with the same hostname and machine id share a workdir. Before a reboot, each finds
-    its own files of a run by the boot id. After a reboot, it finds them by its name in the
-    inventory.
+    """Two clones with the same hostname and machine id share a workdir. Before a reboot, each clone
+    finds its own files of a run by the boot id. After a reboot, the clone finds them by its name in
+    the inventory.
     """
     own_origin = find.own_origin()
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})

@@ -1,4 +1,4 @@
-"""Test which ends of attempts are reported to a client that watches a run, in addition to the
+"""Test which ends of attempts the agent reports to a client that watches a run, in addition to the
 statuses of the tasks.
 """
 
@@ -15,8 +15,8 @@ from tfdeploy.agent.serve.run.watch import AttemptEnds
 
 
 def lines(*attempts: tuple[int, float | None]) -> str:
-    """Return the lines of a journal with these attempts, given as (number, time of the end or
-    None). An attempt begins at ten times its number.
+    """Return the lines of a journal with these attempts. Each is given as (number, time of its end
+    or None). The start time of an attempt is ten times its number.
     """
     sent_lines: list[dict[str, Any]] = []
     for number, ended in attempts:

@@ -1,5 +1,5 @@
-"""Test how a run is stopped (TERM, grace period, KILL, check that all processes are gone), with
-programs that resist. No other process is affected.
+"""Test how a run is stopped whose programs resist: first SIGTERM, after the grace period SIGKILL,
+then a check that all processes are gone. No other process is affected.
 """
 
 from __future__ import annotations
@@ -135,8 +135,8 @@ def test_stop_works_with_its_helpers_dead(
         }
         processes.send_signal(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
-        # With the supervisor, the minder and the marker gone, nothing shows that these processes
-        # belong to the run.
+        # The supervisor and the minder are dead, and these processes have removed the marker from
+        # their environment. So nothing shows that they belong to the run.
         for pid in hidden:
             who = processes.read_identity(pid)
             assert who is not None and processes.send_signal(who, signal.SIGKILL)
@@ -171,9 +171,7 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(
 
 
 def stop_at_once(cluster: Cluster) -> list[int]:
-    """Stop r1 with a grace period of 0.2 s, and return those pids of its processes that are still
-    alive.
-    """
+    """Stop r1 with a grace period of 0.2 s. Return the pids of its processes that are still alive."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
@@ -182,8 +180,8 @@ def stop_at_once(cluster: Cluster) -> list[int]:
 def test_what_is_seen_while_it_ends_is_no_survivor(
     hosts: NewCluster, bystander: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A killed process is still visible while the kernel frees its memory, which takes time on a
-    busy host. It must not count as a survivor.
+    """A killed process must not count as a survivor of the stop, although it is still visible while
+    the kernel frees its memory, which takes time on a busy host.
     """
     cluster = hosts("n1")
     launch_stubborn(cluster)
@@ -217,8 +215,8 @@ def test_what_a_killed_supervisor_left_to_the_minder_is_ended(
 
 
 def remove_run(cluster: Cluster) -> None:
-    """Remove the folder of r1. The removal is repeated, because the supervisor may still write to
-    the folder.
+    """Remove the folder of r1. Try again if the removal fails, because the supervisor (the task's
+    parent process) may still write to the folder.
     """
     cluster.wait_until(lambda: remove(cluster.hosts["n1"].paths("r1").run_dir))
 
@@ -266,8 +264,8 @@ def test_another_run_on_the_same_host_is_untouched(
 
 
 def test_an_identity_that_is_not_ours_is_not_touched(hosts: NewCluster, bystander: Any) -> None:
-    """The recorded pid belongs to another process now, as after a reboot or after the pid was used
-    again. That process has another start time.
+    """The recorded pid now belongs to another process, with another start time. This happens after
+    a reboot, or when the kernel uses the pid again.
     """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", ["sleep", "1000"])})
@@ -328,21 +326,21 @@ def test_what_a_supervisor_had_half_written_goes_with_it(hosts: NewCluster) -> N
         path.write_text("{")
     os.kill(task_processes.read_supervisor(paths, "worker:0").pid, signal.SIGKILL)
     cluster.wait_ended("r1")
-    # The other file may belong to a write that another process has not finished.
+    # `partial` is removed. `other` stays, because another process may still be writing it.
     assert not partial.exists() and other.exists()
 
 
 def test_a_supervisor_that_is_being_started_is_no_orphan(
     hosts: NewCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A process has no command line for a moment during exec. Also, another control machine may
-    spell the path of the workdir differently. The supervisor must be recognised all the same.
+    """A starting supervisor must be recognised although a process has no command line for a moment
+    during exec, and although another control machine may spell the workdir's path differently.
     """
     cluster = hosts("n1")
     launch_stubborn(cluster)
     paths = cluster.hosts["n1"].paths("r1")
     supervisor = task_processes.read_supervisor(paths, "worker:0").pid
-    # The supervisor cannot be found by its status, as before it has written one.
+    # The supervisor cannot be found by its status, as if it had not written a status yet.
     monkeypatch.setattr(task_processes, "read_supervisor", lambda *_: None)
     real, looks = processes.read_command_line, []
 
