@@ -1,6 +1,6 @@
 """Let a synchronous program end soon after its last step, with exit code 0.
 
-The problem: the chief has a queue runner for the tokens of SyncReplicasOptimizer, which blocks in a
+The problem: the chief has a queue runner (for the tokens of SyncReplicasOptimizer) that blocks in a
 step that no worker completes. Coordinator.join waits 120 s for this queue runner. After that,
 MonitoredTrainingSession ends with 0, but `sv.stop()` raises "Coordinator stopped with threads still
 running" (tensorflow/python/training/coordinator.py, supervisor.py).

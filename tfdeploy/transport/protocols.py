@@ -48,8 +48,8 @@ class Stream(Protocol[Item_co, V]):
 
     def __iter__(self) -> Iterator[tuple[Item_co, bytes]]: ...
 
-    # The value that the verb returned. None before the end of the iteration, and if the verb was
-    # cancelled.
+    # The value that the verb returned. It is None before the end of the iteration, and if the verb
+    # was cancelled.
     value: V | None
 
     def close(self) -> None: ...

@@ -22,7 +22,7 @@ class FoundSecret(NamedTuple):
 
 
 def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
-    """Return the place of the first secret value in a file of the manifest, or None.
+    """Return the file and line of the first secret value in the manifest's files, or None.
 
     Each value is searched for as it is, and as JSON writes it. Files of more than SEARCHED_BYTES
     bytes are not searched.

@@ -12,7 +12,7 @@ from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.tables import show_rows
 from tfdeploy.ui.terminal import Terminal
 
-# The maximum number of files of the code in the table.
+# The maximum number of code files in the table.
 MOST_FILES = 20
 # The maximum number of lines of all diffs together. With --to or --json, more lines are written.
 MOST_LINES = 200

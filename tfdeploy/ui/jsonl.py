@@ -28,8 +28,8 @@ _LONGEST_WAIT_S = 0.01
 
 
 class EventsFile:
-    """A file of events. Any thread may call the object with an Event, which is appended as one
-    line."""
+    """A file of events. Any thread may call the object with an Event. The event is appended to the
+    file as one line."""
 
     def __init__(self, path: Path) -> None:
         """Open the file. If the file is a FIFO, wait for its reader. Raises UsageError if the file

@@ -41,7 +41,8 @@ _STATE_STYLE = {
 
 
 class PlainView:
-    """Writes events and lines of tasks. Call the object with an Event, and `take_lines` with lines.
+    """Writes events and lines of tasks. To pass an Event, call the object itself; to pass lines,
+    call `take_lines`.
 
     `lines`: the stream for the tasks' output, or None to show no output of tasks. `quiet`: write
     only warnings and errors."""

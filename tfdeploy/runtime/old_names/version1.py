@@ -87,8 +87,8 @@ def _copy_with_version0(part: str, module: Any) -> Any:
 
 
 def _disable_version2(version1: Any) -> None:
-    """Disable the behaviour of TensorFlow 2. The deprecation warning of this call is hidden,
-    because it does not concern the user's code."""
+    """Disable the behaviour of TensorFlow 2. The deprecation warning of `disable_v2_behavior` is
+    hidden, because it does not concern the user's code."""
     from logging import ERROR, getLogger
 
     logger = getLogger("tensorflow")

@@ -76,7 +76,7 @@ def ssh_argv(target: Target, *, forwarding: bool = False) -> tuple[str, ...]:
 def shell_argv(target: Target, argv: tuple[str, ...], *, terminal: bool) -> tuple[str, ...]:
     """Return the whole ssh command of `tfdeploy ssh`.
 
-    `argv`: the command to run on the host; empty: a login shell. `terminal`: True to allocate a
+    `argv`: the command to run on the host, or () for a login shell. `terminal`: True to allocate a
     terminal on the host.
     """
     ssh_command = (

@@ -14,8 +14,9 @@ class Closing:
     """One way in which sshd closes a connection before login.
 
     The texts `cause` and `remedy` may contain {place} (host and port), {user}, {address} (of this
-    machine, as the host sees it) and {login} (the arguments of ssh), and for a ProxyCommand
-    {failure} (how it ended), {program} and {config} (the file). `notice` may contain {patience}.
+    machine, as the host sees it) and {login} (the arguments of ssh). For a ProxyCommand, they may
+    also contain {failure} (how the command ended), {program} and {config} (the configuration file).
+    `notice` may contain {patience}.
     """
 
     # Seconds for which the connection is retried, or 0 if each retry would add a penalty.
@@ -23,7 +24,7 @@ class Closing:
     cause: str  # what happened
     remedy: str  # what the operator should type or change
     sentence: bytes = b""  # the text that sshd sends instead of its greeting
-    notice: str = ""  # message for the operator during the retries; "": none
+    notice: str = ""  # message for the operator during the retries, or ""
 
 
 _RETRIES = "tfdeploy retries for up to {patience:g} s"

@@ -52,7 +52,8 @@ class Target:
     # True if ssh's HashKnownHosts is yes. None: `ssh -G` was not asked.
     hash_names: bool | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)  # name in the inventory, for messages
-    # How messages name the settings of the user and of the key, with file and line if known.
+    # The texts with which messages name the settings of the user and of the key. They have the file
+    # and the line if these are known.
     user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
     # The setting that names the address: `jump:` for a jump host.

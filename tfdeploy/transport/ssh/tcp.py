@@ -194,9 +194,9 @@ def _connect(
 ) -> socket.socket:
     """Connect to one address, with several sockets if needed, and return the first connected one.
 
-    The kernel repeats a lost SYN at ever longer intervals. Therefore one more socket tries each
-    second, so that a network that works again is used within a second. `early_socket`: a socket
-    that is already connecting, which is used as the first one. Raises OSError.
+    The kernel repeats a lost SYN at ever longer intervals. Therefore another socket tries to
+    connect each second, so that a network that works again is used within a second. `early_socket`:
+    a socket that is already connecting, which is used as the first one. Raises OSError.
     """
     deadline = clock() + timeout_s
     tried: list[socket.socket] = []

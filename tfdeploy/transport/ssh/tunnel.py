@@ -123,7 +123,7 @@ class LoopbackTunnel:
     def _forward(self, connection: _Connection) -> None:
         """Forward one connection until it ends."""
         try:
-            # `close` does not end a connection that was added after it had copied the list of
+            # `close` does not end a connection that was added after `close` had copied the list of
             # connections.
             if not self._closed:
                 connection.forward(self._dial)

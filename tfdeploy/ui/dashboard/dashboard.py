@@ -70,8 +70,8 @@ class _DashboardEnded(BaseException):
 class Dashboard:
     """A full-screen view of a run.
 
-    Any thread may call the dashboard with an Event, and `take_lines` with lines. `run` draws until
-    the run ends, `close` is called, or the operator quits."""
+    Any thread may pass an Event by calling the object itself, and lines by calling `take_lines`.
+    `run` draws until the run ends, `close` is called, or the operator quits."""
 
     def __init__(
         self,
@@ -160,7 +160,7 @@ class Dashboard:
     @contextmanager
     def draw_in_thread(self) -> Iterator[None]:
         """Draw in a separate thread while the `with` block runs. This is for a launch, which the
-        operator cannot leave before the commit. This thread handles no signals; the block does."""
+        operator cannot leave before the commit. The code in the block must handle all signals."""
         self._may_draw_in_thread.set()
         thread = threading.Thread(target=self._show, name="dashboard", daemon=True)
         thread.start()
@@ -318,8 +318,8 @@ class Dashboard:
         screen.draw(compose(self.scene, width, height, self._now()))
 
     def _measure_silence(self) -> None:
-        """Update for how many seconds each task has written no line and no step, by this machine's
-        clock."""
+        """Update, for each task, the number of seconds since its last line or step, by this
+        machine's clock."""
         clock = self._clock()
         for name, task in self.progress.tasks.items():
             signs = task.lines + task.written_steps

@@ -44,8 +44,8 @@ class KeyParser:
 
     @property
     def waiting(self) -> bool:
-        """Return True if the bytes so far end within an escape sequence. If no more bytes follow,
-        `pause` treats this beginning of a sequence as the Esc key."""
+        """Return True if the bytes received so far end within an escape sequence. If no more bytes
+        follow, `pause` treats this beginning of a sequence as the Esc key."""
         return bool(self._rest)
 
     def feed(self, data: bytes) -> list[str]:

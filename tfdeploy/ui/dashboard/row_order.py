@@ -40,7 +40,7 @@ def items(
     fold: bool | None,
     open_: str | None,
 ) -> list[Item]:
-    """Return the rows of the table; more than `rows` if folding is not enough.
+    """Return the rows of the table, at most `rows` rows if folding makes this possible.
 
     `shown`: the tasks that pass the filter, in the plan's order. `sort`: one of SORTS. `fold`:
     whether equal tasks are folded into one row; if None, only if there are more tasks than `rows`.
