@@ -1,9 +1,9 @@
 """Provide the parts of `dataclasses` that the records in wire.py need: fields with default values,
 `replace`, and equality. Also provide `NamedTuple`.
 
-To import `dataclasses` and what it needs (inspect, ast, dis) would take a third of the start time
-of every process of the agent, and a megabyte of memory. To import `typing` would take about 3 ms.
-Type checkers see the original names.
+Importing `dataclasses` and the modules that it needs (inspect, ast, dis) would take a third of the
+start time of every process of the agent, and a megabyte of memory. Importing `typing` would take
+about 3 ms. Type checkers see the original names.
 """
 
 from __future__ import annotations

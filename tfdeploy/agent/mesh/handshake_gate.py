@@ -4,9 +4,9 @@ connection, and costs about a thousandth of a handshake.
 
 A member of the run puts a token into the server name (SNI) of its first TLS message. Only members
 can compute the token, and a separate limit applies to their connections. Of all other clients, only
-a few per second may begin a handshake. They are admitted because a host may have reached this port
-under a wrong name; the handshake shows which host it has reached (run.links). This module sends
-nothing.
+a few per second may begin a handshake. They are admitted because a host of the run may have taken
+this host for another one and sent the wrong token; the handshake shows it which host it has reached
+(see the verb run.links). This module sends nothing.
 """
 
 from __future__ import annotations

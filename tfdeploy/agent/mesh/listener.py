@@ -1,5 +1,5 @@
 """Accept connections of the run's members at the mesh's port, and pass each connection to a
-handler, which answers its only message.
+handler. A member sends one message on a connection, and the handler answers it.
 
 The number of open connections is limited. A client without a certificate of this run gets no
 answer.

@@ -131,8 +131,8 @@ class Mesh:
         return refused and (peer.last_message is not None or self._known.committed)
 
     def is_in_touch(self) -> bool:
-        """True if this minder has received a message from any peer, or if no peer has running
-        tasks."""
+        """Return True if this minder has received a message from any peer, or if no peer has
+        running tasks."""
         with self._lock:
             return not self._running_peers() or any(
                 peer.last_message is not None for peer in self._peers.values()
@@ -216,8 +216,8 @@ class Mesh:
         return peer.gang and self._part.restart_max > 0 and ending["outcome"] != "stopped"
 
     def _receive(self, host: str, value: Any) -> None:
-        """Join the state that a peer has sent to the shared state. Raises ValueError if the value
-        is not a valid state."""
+        """Receive the state of a peer, and join it to the shared state. Raises ValueError if the
+        value is not a valid state."""
         theirs = shared_state.from_json(value, self._part)
         is_new = self.share(theirs)
         with self._lock:

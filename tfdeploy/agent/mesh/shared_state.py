@@ -2,7 +2,7 @@
 run is committed, how tasks have ended, the round (how often the gang, the tasks that restart
 together, has started), and why the run was aborted. This module only computes values.
 
-To join two states is idempotent, commutative and monotone, so the order and the number of messages
+Joining two states is idempotent, commutative and monotone, so the order and the number of messages
 do not matter.
 """
 
@@ -30,8 +30,8 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-# Limits the characters of each text in the state. A receiver shortens longer texts, so its state
-# would always differ from the sender's.
+# Limits the characters of each text in the state. A receiver shortens a longer text, and then its
+# state would always differ from the sender's state.
 MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6  # limits each number that counts something; a receiver rejects larger ones
@@ -291,7 +291,7 @@ def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
 
 
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
-    """True if this ending means that the task has failed. A task that was stopped has not
+    """Return True if this ending means that the task has failed. A task that was stopped has not
     failed."""
     return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or is_too_early(
         peer, ending
@@ -305,7 +305,7 @@ def is_too_early(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def is_server(task: Union[wire.Peer, wire.TaskSpec]) -> bool:
-    """True if the task is a server, which does not end by itself. Every ps is a server."""
+    """Return True if the task is a server, which does not end by itself. Every ps is a server."""
     return task.serves or task.role == "ps"
 
 

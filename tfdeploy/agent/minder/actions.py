@@ -64,7 +64,7 @@ class View(NamedTuple):
     refused_s: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
-        """True if the attempt was started before the last boot of this host."""
+        """Return True if the attempt was started before the last boot of this host."""
         return None not in (self.boot_id, status.boot_id) and self.boot_id != status.boot_id
 
 

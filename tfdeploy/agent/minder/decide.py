@@ -184,8 +184,8 @@ def _end_undecided_tasks(view: View) -> List[Action]:
 
 
 def _has_task_ended(view: View, peer: wire.Peer, waited_s: float) -> bool:
-    """Return True if a task of this or another host has ended. A task of another host also counts
-    as ended if that host has been silent for longer than it can take to end the task."""
+    """Return True if the task `peer` has ended. A task of another host also counts as ended if that
+    host has been silent for longer than it can take to end the task."""
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
     return _has_ended_for_good(view, peer.task) or (
         peer.task not in view.own and min(waited_s, view.silent_s.get(peer.host, 0.0)) >= longest_s

@@ -86,7 +86,8 @@ def start_firewall(
 
 class Firewall:
     def __init__(self, paths: RunPaths, closed: nft.ClosedPorts) -> None:
-        """Raises OSError, and ValueError if an address or a port is invalid."""
+        """Create the FIFO, and check the addresses and ports. Raises OSError, and ValueError if an
+        address or a port is invalid."""
         self._folder = paths.host_dir
         self._path, self._log = paths.file(layout.FIREWALL_FIFO), paths.file(layout.FIREWALL_LOG)
         # An invalid address is reported now, not only when the table is created again.
@@ -178,7 +179,7 @@ class Firewall:
         begins. nft does not end with this process.
 
         The command line of nft contains the run's folder. By this folder, the minder distinguishes
-        nft from orphans of the task's program, which it ends (task_processes.py).
+        nft from orphaned processes of tasks, so that it ends only the orphans (task_processes.py).
         """
         reading = os.open(self._path, os.O_RDONLY | os.O_NONBLOCK)
         try:
@@ -253,8 +254,8 @@ class Firewall:
             return log.read(1 << 16).decode("utf-8", "replace")
 
     def _has_reader(self) -> bool:
-        """True if an nft process still reads the FIFO. If a FIFO has no reader, poll reports an
-        error."""
+        """Return True if an nft process still reads the FIFO. If a FIFO has no reader, poll reports
+        an error."""
         assert self._held is not None
         poll = select.poll()
         poll.register(self._held, 0)

@@ -1,10 +1,10 @@
 """The minder is the process of one run on one host that holds the run's ports, talks to the other
 hosts, starts supervisors, and ends the run. It does not need the control machine.
 
-In each step, the minder observes files, its children, the mesh and the clock, adds this to the
-shared state, decides (decide.py), acts (effects.py) and saves. The state is written to disk before
-the minder acts on it (unless the disk is full), so that another minder can replace it at any
-moment.
+In each step, the minder observes files, its children, the mesh and the clock, adds its observations
+to the shared state, decides (decide.py), acts (effects.py) and saves. The state is written to disk
+before the minder acts on it (unless the disk is full), so that a new minder can replace this one at
+any moment.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class Supervisors:
             supervised or attempt > 1 or status.state == "pending"
         )
         if unwritten:
-            # The supervisor has not written a status yet. It may also have died before it could.
+            # Either the supervisor has not written a status yet, or it died before it wrote one.
             state = "pending" if supervised and attempt == 1 else "starting"
             status = wire.TaskStatus(
                 self._paths.run, task, self._paths.host, attempt=attempt, state=state

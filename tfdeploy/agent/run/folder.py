@@ -112,7 +112,7 @@ class RunPaths:
         return read_json(self.file(layout.PART)) is not None
 
     def was_removed(self) -> bool:
-        """True if the folder, or its content, was removed or is being removed."""
+        """Return True if the folder, or its content, was removed or is being removed."""
         return not os.path.exists(self.file(layout.PART))
 
     def plan_digest(self) -> Optional[str]:

@@ -49,10 +49,10 @@ def rename_keep_without_task(workdir: str, job: str, run: str, keep: List[str]) 
 
 
 def put_keep_back(paths: RunPaths) -> None:
-    """Rename the folders that `rename_keep` has renamed back to their old names, if the launch was
-    rolled back. A second call changes nothing. Raises OSError.
+    """Undo `rename_keep` if the launch was rolled back: give the folders their old names again. A
+    second call changes nothing. Raises OSError.
 
-    Of several hosts that share the workdir, only the host whose tasks end last renames them.
+    Of several hosts that share the workdir, only the host whose tasks end last does this.
     """
     names = _read_names(paths)
     if not names or not _was_rolled_back(paths):

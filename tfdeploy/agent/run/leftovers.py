@@ -66,8 +66,8 @@ def forget_doubt(paths: RunPaths) -> None:
 
 
 def put_back_keep(paths: RunPaths) -> None:
-    """Rename the keep folders that `launch --fresh` has renamed back to their old names, if the
-    launch was rolled back. Raises OSError."""
+    """Undo the renaming of keep folders by `launch --fresh`, if the launch was rolled back. Raises
+    OSError."""
     if os.path.exists(paths.file(layout.ASIDE)):
         from tfdeploy.agent.run import keep_aside  # imported only here, because it is seldom needed
 

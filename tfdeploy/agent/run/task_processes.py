@@ -41,7 +41,8 @@ _PATIENCE_S = 5.0  # how long processes may take to end after KILL
 
 def environment_markers(paths: RunPaths, task: Optional[str] = None) -> Dict[str, str]:
     """Return the environment variables by which every process of the run on this host is
-    recognised. If `task` is given, return those of the task's processes."""
+    recognised. If `task` is given, return those by which the processes of this task are
+    recognised."""
     variables = {wire.MARKER: paths.run, FOLDER_MARKER: os.path.realpath(paths.host_dir)}
     if task is not None:
         variables["TFDEPLOY_TASK_ROLE"], variables["TFDEPLOY_TASK_INDEX"] = task.split(":")

@@ -150,7 +150,7 @@ def _scalar_of_tensor(data: bytes) -> Optional[float]:
 
 
 def _tensor_elements(number: int, value: Union[int, bytes], kind: int) -> List[float]:
-    """Return the first elements, at most two, in one field, which may be packed. More elements are
+    """Return at most the first two elements of one field, which may be packed. More elements are
     not needed, because a tensor with two elements is not a scalar."""
     if number in _LISTS:
         form = _LISTS[number]
