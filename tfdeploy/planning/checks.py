@@ -1,7 +1,7 @@
-"""Checks the mode and the command before anything is sent. The module `host_checks` checks hosts.
+"""Checks the mode and the command of a job before anything is sent to hosts.
 
-A failed check raises an error that names the rule, the host and a remedy. The checks open no file
-and contact no host.
+The module `host_checks` checks the hosts. A failed check raises an error that names the rule, the
+host and a remedy. The checks open no file and contact no host.
 """
 
 from __future__ import annotations
@@ -77,7 +77,8 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
     _check_chief(inventory, requested.get("chief"))
     for name in mode.needs:
         if not role_hosts(inventory, name):
-            # `select` leaves a role without hosts if the file has some.
+            # If the inventory file gives the role hosts, --limit or --exclude has removed them all:
+            # `select` keeps such a role, with no hosts.
             is_left_out = name in inventory.roles
             why = "--limit or --exclude leaves none" if is_left_out else "no host has that role"
             raise ConfigError(
@@ -95,7 +96,8 @@ def check_seats(job: Job, placed: Collection[Seat]) -> None:
     have = Counter(seat.role for seat in placed)
     mode = rules(job.mode)
     for name in mode.needs:
-        # If the mode requires all training tasks to succeed, the chief trains as a worker does.
+        # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
+        # the chief can replace the missing role.
         if not have[name] and not (mode.all_decide and have["chief"]):
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
@@ -107,7 +109,7 @@ def check_seats(job: Job, placed: Collection[Seat]) -> None:
 
 
 def refuse_unequal_gpus(job: Job, placed: Collection[Seat]) -> None:
-    """Raise Refused if training tasks have different numbers of GPUs in a mode that forbids it."""
+    """Raise Refused if the mode needs equal numbers of GPUs, but its training tasks differ."""
     mode = rules(job.mode)
     training = [
         seat
@@ -131,7 +133,7 @@ def refuse_unequal_gpus(job: Job, placed: Collection[Seat]) -> None:
 def refuse_missing_cwd(job: Job, files: Collection[str]) -> None:
     """Raise Refused if the folder in which the command starts is not in the code.
 
-    `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
+    `files`: the paths of the code. If it is empty, the paths are not known, and nothing is refused.
     """
     folders = sorted({posixpath.dirname(path) for path in files})
     if job.cwd and files and not any(_is_inside(folder, job.cwd) for folder in folders):
@@ -152,7 +154,7 @@ def refuse_missing_file(
 ) -> None:
     """Raise Refused if the file that the command starts is not in the code.
 
-    `files`: the paths of the code. If it is empty, they are not known, and nothing is refused.
+    `files`: the paths of the code. If it is empty, the paths are not known, and nothing is refused.
     `links`: paths in the code that are links to data sets on the host.
     """
     path = _started(job, source)
@@ -177,15 +179,15 @@ def refuse_missing_file(
 def program_needed_on_path(job: Job) -> str | None:
     """Return the program that each host must have on PATH.
 
-    None if the command begins with a path, or with python, for which the inventory names the
-    interpreter.
+    Returns None if the command begins with a path. Also returns None if it begins with python,
+    because the inventory says which interpreter that is.
     """
     first = job.command[0] if job.command and "PATH" not in job.env else ""
     return None if first in ("", *PYTHON) or {"/", "{"} & {*first} else first
 
 
 def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByHost) -> None:
-    """Raise Refused if the program that the command starts is not on PATH of a host with a task."""
+    """Raise Refused if a host with a task does not have the command's program on PATH."""
     name = program_needed_on_path(job)
     lacking = dict.fromkeys(
         task.host for task in tasks if task.argv[:1] == (name,) and used[task.host].lacks_program
@@ -223,7 +225,7 @@ def _command_source(job: Job) -> str:
 
 
 def _started(job: Job, source: Program) -> str | None:
-    """Return the path in the code of the file that the command starts; None if it names none."""
+    """Return the file that the command starts, as a path in the code; None if it names no file."""
     command = job.command
     word, is_module = python_target(command)
     if "/" in command[0] and not command[0].startswith(("/", "~")):
@@ -252,9 +254,9 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
 
 
 def _check_ranks(job: Job) -> None:
-    """Raise ConfigError for settings that a mode with ranks, such as PyTorch, cannot have.
+    """Raise ConfigError for settings that are not allowed in a mode with ranks, such as PyTorch.
 
-    These are keys about a TensorFlow cluster, and variables that tfdeploy sets itself.
+    They are keys about a TensorFlow cluster, and environment variables that tfdeploy sets itself.
     """
     foreign = {"flags": ("auto", "classic"), "compat": ("v1",), "cluster": ("program",)}
     for key, values in foreign.items():
@@ -278,8 +280,8 @@ def _check_ranks(job: Job) -> None:
 def _check_name(job: Job, role: str) -> None:
     """Raise ConfigError if the job renames a role with `as`, but the mode needs its usual name.
 
-    Strategies of TensorFlow 2 know only TensorFlow's own role names. An in-graph client can only
-    have another name for the workers' job.
+    The strategies of TensorFlow 2 know only TensorFlow's own role names. In mode ingraph, only the
+    role worker can have another name.
     """
     mode, called = rules(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):

@@ -1,6 +1,6 @@
-"""Names the paths of data sets and `keep` folders on a host, and the links to data inside the code.
+"""Defines where data sets and `keep` folders are on a host, and which links in the code lead there.
 
-Reads and writes no file.
+This module reads and writes no file.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def data_paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
-    """Return name of each data set -> its path on a host, relative to the job's folder there.
+    """Return data set -> its path on a host, relative to the job's folder on that host.
 
-    For a folder the path is like data/digits, for a single file like data/iris/iris.csv.
+    The path of a folder is like data/digits. The path of a single file is like data/iris/iris.csv.
     """
     return {
         name: f"data/{name}/{posixpath.basename(source.path)}"
@@ -37,7 +37,8 @@ def data_paths(job: Job, file_data: frozenset[str]) -> dict[str, str]:
 def data_links(job: Job) -> dict[str, str]:
     """Return path in the code -> name of the data set, for data sets inside the code folder.
 
-    The code is sent without them. On the host, a link at this path leads to the data set.
+    The code is sent without these data sets. On the host, a link at this path leads to the data
+    set.
     """
     root = job.code.rstrip("/") + "/"
     return {
@@ -55,7 +56,7 @@ def split_names(job: Job) -> tuple[str, ...]:
 
 
 def check_splits(job: Job) -> None:
-    """Raise UsageError if the job splits a data set among the workers, but its mode has none."""
+    """Raise UsageError if the job splits a data set among workers, but its mode has no workers."""
     what, hint = "", ""
     if job.mode is None:
         what, hint = "which mode? It says which workers there are", "`mode: async` in the job file"
@@ -73,10 +74,10 @@ def check_splits(job: Job) -> None:
 def part_values(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
-    """Return the task's values of {data.NAME} for split data sets.
+    """Return the values of the placeholders {data.NAME} of split data sets for one task.
 
-    A value is the folder with the task's own part of the data set, or an empty folder for a task
-    that gets no part.
+    A value is the folder with the task's own part of the data set. For a task that gets no part, it
+    is an empty folder.
     """
     values = {}
     for name in split_names(job):
@@ -93,7 +94,8 @@ def part_values(
 def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     """Return the environment variables that tell a worker which part of a data set it has.
 
-    They hold the number of the part and the number of all parts. Other roles get none.
+    They contain the number of the part and how many parts there are. Tasks of other roles get none
+    of these variables.
     """
     texts: dict[str, str] = {}
     for name in split_names(job) if seat.role == "worker" else ():
@@ -103,7 +105,10 @@ def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
-    """Return split data set -> the worker and host of each part; the contents are not known yet."""
+    """Return split data set -> the worker and host of each part.
+
+    The files of the parts are not known yet.
+    """
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
     return dict.fromkeys(split_names(job), parts)
 
@@ -124,7 +129,10 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
 
 
 def folder_values(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
-    """Return the values of {data.NAME} and {keep.NAME} on a host: paths below its workdir."""
+    """Return the values of the placeholders {data.NAME} and {keep.NAME} on a host.
+
+    The values are paths below the host's workdir.
+    """
     folder = layout.job_dir(workdir, job.name)
     return {
         **{f"data.{name}": posixpath.join(folder, path) for name, path in data.items()},

@@ -25,7 +25,7 @@ class Description(NamedTuple):
 
 
 def describe(plan: Plan) -> Description:
-    """Return the parts of the plan that an operator checks, in reading order."""
+    """Return the parts of the plan that an operator should check, in the order of reading."""
     return Description(
         heading=(
             ("run", plan.run),
@@ -85,7 +85,8 @@ def _on_death(plan: Plan) -> str:
     next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
-    # A restarted task finds the files of its earlier attempts, because the run's folder stays.
+    # A restarted task finds the files of its earlier attempts, because the run's folder is not
+    # removed between attempts.
     within_run = (
         kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
     )

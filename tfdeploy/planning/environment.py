@@ -1,6 +1,6 @@
 """Builds the environment variables of a task, without secrets.
 
-Only the agent on the host sets the remaining variables that begin with TFDEPLOY_TASK_.
+The remaining variables, whose names begin with TFDEPLOY_TASK_, are set by the agent on the host.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.program.job_names import JobNames
 
 NO_PROXY = ("no_grpc_proxy", "no_proxy", "NO_PROXY")
-# The process that watches the task keeps its port bound, so TensorFlow must share the port.
+# The process that watches a task keeps the task's port bound, to reserve it. So TensorFlow must
+# share the port.
 HELD_PORT = {"TF_GRPC_REUSE_PORT": "true"}
 
 
@@ -33,10 +34,10 @@ def task_environment(
 ) -> dict[str, str]:
     """Return the environment variables of one task.
 
-    First come the variables that every task gets. The variables in `chosen`, which this program
-    needs, override them, and the job's `env` overrides both. In a mode with a single process,
-    no variable describes a cluster. `given`: placeholder -> value. `called`: the program's own
-    names for the roles.
+    They are the variables that every task gets, those in `chosen`, which this program needs, and
+    the job's `env`. Of two variables with the same name, the one from the later source is used. In
+    a mode with a single process, no variable describes a cluster. `given`: placeholder -> value.
+    `called`: the program's own names for the roles.
     """
     mode = rules(job.mode)
     of_cluster: dict[str, str] = {}
@@ -45,7 +46,8 @@ def task_environment(
         of_cluster["TF_CONFIG"] = tf_config(called.cluster(layout.cluster), *task)
     if mode.ranks:
         of_cluster = ranks.rank_variables(layout, seat, given["run_id"])
-    # With ranks, a task sees all GPUs that the run has on the host: it picks one by its local rank.
+    # In a mode with ranks, a task sees all GPUs that the run has on the host, and picks one of them
+    # by its local rank.
     sharing = layout.on(seat.host) if mode.ranks else (seat,)
     addresses = () if mode.single else dict.fromkeys(layout.addresses.values())
     return {
@@ -66,7 +68,8 @@ def task_environment(
 def proxy_notes(facts: FactsByHost) -> Notes:
     """Return a note on each host whose environment sets a proxy.
 
-    The tasks connect to each other without the proxy: a dead proxy would hang the whole cluster.
+    The tasks connect to each other without the proxy, because the whole cluster would hang if the
+    proxy did not answer.
     """
     return tuple(
         f"{name} sets {', '.join(host_facts.proxies)}: connections inside the cluster bypass "
@@ -79,8 +82,8 @@ def proxy_notes(facts: FactsByHost) -> Notes:
 def preset_notes(preset: tuple[str, ...], facts: FactsByHost) -> Notes:
     """Return notes on variables such as TF_CONFIG that a login environment already sets.
 
-    The tasks get the plan's values instead. `preset`: names of such variables in the environment of
-    the tfdeploy command.
+    The tasks get the plan's values instead. `preset`: names of such variables that are set in the
+    environment of the tfdeploy command itself.
     """
     by_place = {
         "your environment": preset,

@@ -1,6 +1,6 @@
-"""Finds the programs in a folder, and what their job file must say: mode, checkpoints, data.
+"""Finds the programs in a folder, and the values for their job files: mode, checkpoints, data.
 
-Reads syntax trees. The functions get the texts of the folder's Python files.
+The functions get the texts of the folder's Python files, and examine their syntax trees.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from tfdeploy.planning.source.source import Program, is_main_block
 
 _USUAL_NAMES = ("train", "main", "run")
 _NO_PROGRAMS = ("setup", "conftest", "__init__")
-# Parts of the names of programs that use a model after the training.
+# A program whose name contains one of these texts uses a model after the training.
 _LATER_NAMES = ("eval", "test", "predict", "infer", "sample", "generate", "export", "serve")
 _CHECKPOINT_NAMES = """
     checkpoint_dir checkpoints checkpoint ckpt_dir train_dir model_dir log_dir logdir save_dir
     backup_dir output_dir
 """
-# Calls with a path of checkpoints: the position of the argument, and its name.
+# Function that gets a path for checkpoints -> position and name of the argument with this path.
 _CHECKPOINT_CALLS = {
     "BackupAndRestore": (0, "backup_dir"),
     "CheckpointManager": (1, "directory"),
@@ -36,9 +36,12 @@ _DATA_NAMES = ("data", "data_dir", "data_path", "dataset", "dataset_dir", "input
 
 @dataclass(frozen=True)
 class FolderProgram:
-    """A program of the folder. `mode`: None if the program does not show it. `reason`: the
-    construct that shows it, "train.py:12 uses tf.train.Server"; without a mode, the constructs that
-    show different ones."""
+    """A program of the folder.
+
+    `mode`: None if the program does not show its mode. `reason`: the construct that shows the mode,
+    such as "train.py:12 uses tf.train.Server". If `mode` is None, `reason` lists constructs that
+    show different modes.
+    """
 
     path: str
     mode: Mode | None
@@ -66,7 +69,7 @@ def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> 
 
 
 def _can_start(program: Program, *, is_imported: bool) -> bool:
-    """Return whether the file does something if it is started, and is no test or setup file."""
+    """Return whether the file can be started as a program, and is not a test or a setup file."""
     stem = _stem(program.path or "")
     body = program.modules[0].tree.body
     if stem in _NO_PROGRAMS or stem.startswith("test_"):
@@ -133,11 +136,11 @@ def _checkpoint_paths(program: Program) -> Iterator[str]:
         named = (*_CHECKPOINT_NAMES.split(), path_name)
         given += [each.value for each in call.keywords if each.arg in named]
         for path in filter(None, map(literal_text, given)):
-            # ModelCheckpoint gets the path of a file.
+            # ModelCheckpoint gets the path of a file, so the folder of this file is used.
             yield posixpath.dirname(path) if name == "ModelCheckpoint" else path
 
 
 def _top_folder(path: str) -> str:
-    """Return the first folder of a relative path, "" for any other path."""
+    """Return the first folder of a relative path. For any other path, return ""."""
     path = posixpath.normpath(path)
     return "" if path.startswith(("/", "~", ".")) else path.split("/")[0]

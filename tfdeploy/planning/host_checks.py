@@ -27,7 +27,7 @@ CLOCK_SKEW_S = 5.0  # a clock that is off by more than this many seconds gets a 
 def refuse_same_machine(used: FactsByHost) -> None:
     """Raise Refused if two host names of the inventory lead to the same machine, user and workdir.
 
-    Otherwise the tasks of both would share one folder.
+    The tasks of both hosts would share one folder.
     """
     seen: dict[tuple[str, ...], str] = {}
     for name, facts in used.items():
@@ -61,7 +61,7 @@ def check_host(
 ) -> None:
     """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
 
-    `usual`: the interpreter of most hosts, see `usual_python`.
+    `usual`: the result of `usual_python`.
     """
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
@@ -89,7 +89,10 @@ def check_host(
 
 
 def usual_python(used: Iterable[HostFacts], program: Program) -> str | None:
-    """Return the interpreter of most hosts, with TensorFlow if the program imports it, else None."""
+    """Return the interpreter that most hosts use, or None if there is none.
+
+    If the program imports TensorFlow, only interpreters that have TensorFlow count.
+    """
     counts = Counter(
         facts.python
         for facts in used
@@ -99,10 +102,10 @@ def usual_python(used: Iterable[HostFacts], program: Program) -> str | None:
 
 
 def no_python_remedy(entry: Host, usual: str | None) -> str:
-    """Return what to do if the host has no interpreter of the name that the inventory gives.
+    """Return what to do if the interpreter that the inventory names does not exist on the host.
 
-    `usual`: the interpreter of most hosts. For the default name, python3, the text also suggests to
-    install Python.
+    `usual`: the interpreter of most hosts. If the name is the default, python3, the text also
+    suggests to install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
     wanted = _as_others(usual) or "a Python that is there"
@@ -115,7 +118,7 @@ def _as_others(python: str | None) -> str:
 
 
 def tensorflow_notes(used: FactsByHost) -> Notes:
-    """Return a note for each host whose TensorFlow differs from the most frequent version."""
+    """Return a note for each host whose TensorFlow version differs from the most frequent one."""
     versions = Counter(facts.tensorflow for facts in used.values() if facts.tensorflow)
     if not versions:
         return ()
@@ -131,7 +134,7 @@ def tensorflow_notes(used: FactsByHost) -> Notes:
 def host_notes(entry: Host, facts: HostFacts, logs_bytes: int) -> Notes:
     """Return notes on problems that do not stop the launch but may matter later.
 
-    `logs_bytes`: the largest size to which the logs of the host's tasks may grow.
+    `logs_bytes`: the total size to which the logs of the host's tasks may grow.
     """
     texts = [f"{entry.name}: {problem}" for problem in facts.problems]
     if facts.kill_user_processes and not facts.linger:

@@ -1,6 +1,6 @@
-"""Makes from a plan the message that each host gets: its own tasks and what it must know of others.
+"""Makes the message that each host gets from a plan: its own tasks, and facts about other hosts.
 
-The list of all tasks (peers) and of all hosts (mesh) is equal for all hosts.
+The list of all tasks (peers) and the list of all hosts (mesh) are the same for every host.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ _SAME_IN_PLAN = """
 def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostPart]:
     """Return host -> the part of the plan that the host gets with the verb run.prepare.
 
-    Secrets, certificates and the result of `shared_part` are added later. `ahead_s`: host ->
-    seconds by which its clock is ahead of the run's clock.
+    Secrets, certificates and the result of `shared_part` are added later. `ahead_s`: host -> how
+    many seconds its clock is ahead of the run's clock.
     """
     digest, texts = plan.digest, texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
@@ -88,7 +88,8 @@ def _part(
         ahead_s=ahead_s,
         lockstep=rules(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),
-        # The first copy of the job's metrics puts them first, the second overrides OTHER_STEPS.
+        # The job's metrics stand here twice: the first copy puts them first in the order, and the
+        # second overrides the entries of OTHER_STEPS.
         metrics={**plan.metrics, **OTHER_STEPS, **plan.metrics},
     )
 

@@ -1,6 +1,7 @@
 """Checks and describes which Python runs the tasks of each host.
 
-It is the environment that the job's `setup` asks for, else the interpreter in the inventory.
+If the job has `setup`, it is the Python of the environment that `setup` describes. Otherwise it is
+the interpreter that the inventory names.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from tfdeploy.planning.source.source import Program
 
 
 def check(job: Job, facts: FactsByHost, program: Program) -> None:
-    """Raise Refused if a host lacks the environment of `setup`, or TensorFlow is missing in it."""
+    """Raise Refused if a host lacks the environment of `setup`, or this lacks TensorFlow."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)
@@ -38,9 +39,9 @@ def check(job: Job, facts: FactsByHost, program: Program) -> None:
 
 
 def notes(job: Job, facts: FactsByHost) -> Notes:
-    """Return notes on the Python of each host, for a job with `setup`.
+    """Return notes on the Python of each host, if the job has `setup`.
 
-    Hosts with the same path and version of Python share one note.
+    Hosts on which Python has the same path and version share one note.
     """
     if job.setup_requirements is None:
         return ()

@@ -1,8 +1,9 @@
 """Decides on which host training resumes, so that it never starts from zero unnoticed.
 
-The task that writes checkpoints goes to the host with the newest `keep` folder. If that is not
-possible, the launch is refused. In mode mirrored, that `keep` folder is copied to every host
-instead. Uses what hosts report about their files, and reads no checkpoint.
+A `keep` folder contains files that later runs need, usually checkpoints. The task that writes
+checkpoints is placed on the host with the newest `keep` folder. If that is not possible, the launch
+is refused. In mode mirrored, the newest `keep` folder is copied to every host instead. The decision
+uses what hosts report about their files. No checkpoint is read.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_seat, plac
 from tfdeploy.planning.cluster.role_requests import RoleRequests
 from tfdeploy.planning.options import Options
 
-CLOCK_SLACK_S = 1.0  # seconds; times of two hosts that differ by less count as equal
+CLOCK_SLACK_S = 1.0  # if the times of two hosts differ by less, they count as equal
 
 
 @dataclass(frozen=True)
@@ -49,7 +50,7 @@ class ResumePoint:
     """The host on which training resumes.
 
     `host`: the host of the task that writes checkpoints. `copied_from`: the host whose `keep`
-    folders are copied to all other hosts before the start; None: nothing is copied.
+    folders are copied to all other hosts before the start; None if nothing is copied.
     """
 
     host: str
@@ -67,9 +68,9 @@ def newest_keep(
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if there is none.
 
-    Folders with a checkpoint come first, on whatever host. Then come folders on `role_hosts`, then
-    all others, because any task may write files that are no checkpoint. If the host `prefer` has
-    the same content (a shared disk, or a copy), its folder is chosen.
+    If any folder has a checkpoint, only folders with a checkpoint are compared. Otherwise folders
+    on `role_hosts` are preferred, because any task may write files that are not checkpoints. If the
+    host `prefer` has the same content (a shared disk, or a copy), its folder is returned.
     """
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
@@ -80,8 +81,8 @@ def newest_keep(
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
     candidates = checkpoints or at_home or kept_everywhere
     latest = max((kept.when for kept in candidates), default=0.0)
-    # Times that differ by less than CLOCK_SLACK_S count as equal. Of such folders, the one of the
-    # first host by name is chosen, so that every launch makes the same choice.
+    # If the times of folders differ by less than CLOCK_SLACK_S, the folder of the first host by
+    # name is chosen, so that every launch makes the same choice.
     best = next((kept for kept in candidates if kept.when >= latest - CLOCK_SLACK_S), None)
     preferred = [kept for kept in kept_everywhere if kept.host == prefer]
     return next((kept for kept in preferred if best and kept.fact.same_as(best.fact)), best)
@@ -96,9 +97,10 @@ def seat_tasks(
 ) -> tuple[Seats, ResumePoint]:
     """Return all tasks with their hosts, and the host on which training resumes.
 
-    The task that writes checkpoints goes to the host with the newest `keep` folder; raises Refused
-    if that host cannot run it. If every worker reads the checkpoints, that folder goes to all hosts
-    instead. Also raises what `place_tasks` and `checks.check_seats` raise.
+    The task that writes checkpoints is placed on the host with the newest `keep` folder. Raises
+    Refused if that host cannot run this task. In a mode in which every worker reads the
+    checkpoints, that folder is copied to all hosts instead. Also raises what `place_tasks` and
+    `checks.check_seats` raise.
     """
     seats = place_tasks(requested, hosts, facts, {})
     checks.check_seats(job, seats)
@@ -113,7 +115,7 @@ def seat_tasks(
         return seats, ResumePoint(default.host, notes=(kept.unused_note,))
     if kept.host in role_hosts:
         # In modes coordinator and ingraph, the server of worker 0 may have written the `keep`
-        # folder, so worker 0 goes to that host too.
+        # folder. So worker 0 is placed on that host too.
         with_it = ("worker",) if default.role == rules(job.mode).lead else ()
         first = dict.fromkeys((default.role, *with_it), kept.host)
         seats = place_tasks(requested, hosts, facts, first)
@@ -133,8 +135,8 @@ def _copied(
 ) -> ResumePoint:
     """Return where training resumes in a mode in which every worker reads the checkpoints.
 
-    All hosts get a copy of one `keep` folder: the one with the newest checkpoint, else the one of
-    the chief's host.
+    All hosts get a copy of one `keep` folder: the one with the newest checkpoint, or if there is no
+    checkpoint, the one on the chief's host.
     """
     kept = newest_keep(job, facts, (chief.host,), chief.host)
     others = [seat.host for seat in seats if kept and seat.host != kept.host]
@@ -153,8 +155,8 @@ def _copied(
 def resume_text(job: Job, facts: HostFacts) -> str | None:
     """Return what training resumes from, such as "checkpoints: model.ckpt-1200 on n2".
 
-    None if training starts from zero. `facts`: those of the host of the task that writes
-    checkpoints.
+    Returns None if training starts from zero. `facts`: the facts of the host on which the task runs
+    that writes checkpoints.
     """
     kept = [HostKeep(facts.host, fact, fact.newest) for fact in filled_keeps(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None

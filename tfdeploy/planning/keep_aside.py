@@ -1,6 +1,6 @@
 """Writes the notes of `launch --fresh`: which `keep` folders are renamed, and how to restore them.
 
-Renames nothing itself.
+This module itself renames nothing.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from tfdeploy.planning.keep import filled_keeps
 
 
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
-    """Return a note for each `keep` folder with content, and the command that restores them all."""
+    """Return a note for each `keep` folder that has content, and one on how to restore them all."""
     if not job.keep:
         return ("--fresh: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
@@ -50,8 +50,9 @@ def _content(fact: KeepFact) -> str:
 def _undo_script(job: Job, workdir: str, run: str) -> str:
     """Return a shell line that restores the former `keep` folders of a host.
 
-    The line renames the folders that were written since the launch. If it runs a second time, it
-    does nothing, because `mkdir` fails; so it also works on several hosts with one shared workdir.
+    The line also renames the folders that were written since the launch. If it is run a second
+    time, its `mkdir` fails and it does nothing. So it can be run on several hosts that share one
+    workdir.
     """
     paths = " ".join(map(shlex.quote, job.keep))
     swap = 'mkdir "$p.after-$r" && { mv -T "$p" "$p.after-$r"; mv -T "$p.before-$r" "$p"; }'

@@ -1,4 +1,4 @@
-"""Writes the plan's notes for users: reasons for counts and ports, and possible problems."""
+"""Writes the plan's notes for users: the reasons for numbers of tasks and ports, and problems."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
 
 
 def _asked(request: RoleRequest, mode: Rules) -> str:
-    """Return the reason for the number of tasks, as the end of a note."""
+    """Return the last part of a note: the reason for the number of tasks."""
     if request.because:
         elsewhere = request.of != request.role
         return f"{', on a worker host, since' if elsewhere else ' by'} {request.because}"

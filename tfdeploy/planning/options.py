@@ -1,4 +1,4 @@
-"""Holds the options of a launch: what its flags say, and what is known about the local files."""
+"""Holds the options of a launch: the values of its flags, and facts about the local files."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ class Options:
 
     ps: int | None = None  # --ps N
     workers: int | None = None  # --workers N
-    # --ignore-keep: training may start without the newest checkpoints
+    # --ignore-keep: training may start without the newest checkpoints.
     ignore_keep: bool = False
-    fresh: bool = False  # --fresh: training starts from zero, and content of `keep` is set aside
+    fresh: bool = False  # --fresh: training starts from zero, and `keep` folders are renamed
     # --allow-public: the cluster may contain public addresses.
     allow_public: bool = False
     allow_open: bool = False  # --allow-open: `protect: auto` may leave the ports of a host open
-    # --force: the program may be written for another mode than the job's
+    # --force: the program may be written for another mode than the mode of the job.
     any_mode: bool = False
-    # Variables such as TF_CONFIG that the caller's environment sets, although the plan does too.
+    # Variables, such as TF_CONFIG, that the plan sets but the user's environment already contains.
     preset: tuple[str, ...] = ()
     sync: bool = True  # False: --no-sync, so no host needs rsync
-    # Disk space in bytes that every host needs at least: for the code, and for data it lacks.
+    # How many bytes of disk space every host needs at least, for the code and for data it lacks.
     needed_bytes: int = 0
-    # All paths of the code; empty: not known, so the plan refuses no missing file.
+    # All paths of the code. If it is empty, they are not known, and no missing file is refused.
     files: frozenset[str] = frozenset()
     file_data: frozenset[str] = frozenset()  # the data sets whose source is one file

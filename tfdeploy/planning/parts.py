@@ -1,7 +1,7 @@
 """Decides which worker gets which files of a data set with `split: worker`.
 
-Each worker gets whole files, and all workers about equally many bytes. A file stays on its host if
-the balance allows that, so little data moves when the number of workers changes.
+Each worker gets whole files, and all workers get about equally many bytes. A file stays on its host
+if the balance allows it, so little data moves when the number of workers changes.
 """
 
 from __future__ import annotations
@@ -12,14 +12,15 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-NOBODY = -1  # in place of a worker's number: the file belongs to no worker
-# A worker does not keep a file that would raise its bytes above the mean times this factor.
+NOBODY = -1  # stands for a worker's number if a file belongs to no worker
+# A worker does not keep a file with which it would have more than the mean number of bytes times
+# this factor.
 TOLERANCE = 1.05
 
 
 @dataclass(frozen=True)
 class Held:
-    """The files that one folder already has, and for each its former worker, or NOBODY."""
+    """The files that a folder already has, and the worker that had each file before, or NOBODY."""
 
     files: Sequence[int]
     parts: Sequence[int]
@@ -34,9 +35,10 @@ def assign_files(
     data set; workers of one host have the same folder. There must be at least as many files as
     workers.
 
-    Files are given out in the order of their size, the largest first: to the worker that had the
-    file, else to the worker with the fewest bytes. A worker gets at most TOLERANCE times the mean,
-    or the mean plus the largest file, whichever is more. Every worker gets a file.
+    Files are assigned in the order of their size, the largest first. A file goes to the worker that
+    had it before, or else to the worker with the fewest bytes so far. A worker gets at most the
+    mean number of bytes times TOLERANCE, or the mean plus the size of the largest file, whichever
+    is more. Every worker gets at least one file.
     """
     keepers = _keepers(sizes, folders, held)
     owners = array("i", [NOBODY]) * len(sizes)
@@ -49,7 +51,8 @@ def assign_files(
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
         keeper, weight = keepers[file], _weight(sizes[file])
-        # Enough files must remain for workers that have none yet, so the last files are not kept.
+        # The last files are not kept by their workers if they are needed for workers that have no
+        # file yet.
         if keeper != NOBODY and len(sizes) - placed > empty:
             stays = loads[keeper] == least or loads[keeper] + weight <= limit
             worker = keeper if stays else worker
@@ -60,10 +63,10 @@ def assign_files(
 
 
 def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
-    """Return for each file the worker for which no data would have to move, or NOBODY.
+    """Return for each file a worker that can have it without moving data, or NOBODY.
 
-    It is the worker that had the file before, else a worker whose host has the file. Of several
-    such workers, the one with the fewest bytes so far is chosen.
+    It is the worker that had the file before, or else a worker whose host has the file. If there
+    are several such workers, the one with the fewest bytes so far is chosen.
     """
     keepers = array("i", [NOBODY]) * len(sizes)
     loads = [0] * len(folders)
@@ -91,6 +94,8 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
 
 
 def _weight(size: int) -> int:
-    """Return the file's bytes, at least 1, so that a worker with an empty file counts as having
-    one."""
+    """Return the file's size in bytes, but at least 1.
+
+    So a worker that has only an empty file counts as a worker that has a file.
+    """
     return max(1, size)

@@ -63,7 +63,7 @@ class _Inputs:
     job: Job
     mode: Mode
     facts: dict[str, HostFacts]
-    all_facts: dict[str, HostFacts]  # with the `keep` folders that `facts` omits because of --fresh
+    all_facts: dict[str, HostFacts]  # `facts`, plus `keep` folders that --fresh removes from them
     sources: Mapping[str, str]
     options: Options
     run: str
@@ -90,7 +90,7 @@ class _Placed:
 class _Source:
     """The result of reading the program.
 
-    `links`: path in the code -> name of the data set to which a link there leads.
+    `links`: path of a link in the code -> name of the data set to which the link leads.
     """
 
     program: Program
@@ -135,10 +135,10 @@ def make_plan(
 ) -> Plan:
     """Return the plan of one run.
 
-    `facts`: host name -> facts, at least for the hosts of `hosts_to_probe`. Other hosts may have
-    facts too, but only their `keep` folders matter. `sources`: path in the code -> text, for the
+    `facts`: host name -> facts, at least for the hosts of `hosts_to_probe`. Of facts about other
+    hosts, only those about `keep` folders are used. `sources`: path in the code -> text, for the
     *.py files of the code. `now`: UTC seconds. Raises UsageError for a wrong mode, command, role or
-    placeholder, and Refused.
+    placeholder, and Refused if the hosts cannot run the job.
     """
     without_keep = {name: replace(each, keep=()) for name, each in facts.items()}
     inputs = _Inputs(
@@ -203,7 +203,7 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
 
 
 def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
-    """Choose addresses and ports: the cluster as TensorFlow sees it."""
+    """Choose addresses and ports, and return the cluster as TensorFlow sees it."""
     mode, used, seats = servers.mode_rules(inputs.job, program), placed.used, placed.seats
     advertised = {
         name: addresses.advertised_address(placed.hosts[name], used[name]) for name in used
@@ -255,7 +255,7 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
 def _guard(
     inputs: _Inputs, placed: _Placed, laid: _LaidOut
 ) -> tuple[tuple[HostPlan, ...], Protection]:
-    """Return the hosts of the plan, and who may reach their ports."""
+    """Return the hosts of the plan, and how their ports are protected."""
     called = {
         name: addresses.resolved_addresses(each.address, placed.used)
         for name, each in laid.advertised.items()

@@ -144,9 +144,10 @@ class _FeedEvaluator:
     def doubt_first_host(self, doubts: list[Doubt]) -> Iterator[Doubt]:
         """Yield a Doubt about the first host of a chain, so that this host is moved to the end.
 
-        This is done only once. All other hosts receive at the rate of the first host, so only another position shows
-        whether the first host is slow. If it turns out to be as fast as others at the end, its
-        successor gets a Doubt too. With these two doubts, neither host counts as slow.
+        This is done only once. All other hosts receive at the rate of the first host, so only
+        another position shows whether the first host is slow. If it turns out to be as fast as
+        others at the end, its successor gets a Doubt too. With these two doubts, neither host
+        counts as slow.
         """
         heads = [
             child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE

@@ -1,8 +1,9 @@
 """Chooses the address by which the other hosts reach each host.
 
-The sources, in order of precedence, are the key `advertise`, an IP address in the inventory, and
-the address at which the host's sshd was reached. Refuses addresses with which a cluster would hang
-or be open to the internet. Resolves no host name itself, but uses what the hosts resolved.
+The address comes from the first of these sources that exists: the key `advertise`, an IP address in
+the inventory, or the address at which the host's sshd was reached. Addresses with which a cluster
+would hang, or be open to the internet, are refused. This module resolves no host name, but uses the
+IP addresses to which the hosts resolved the names.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.units import listed
 
-# Limits the addresses of one host: other hosts list them in packet filters of limited length.
+# Limits the number of addresses of one host, because other hosts list these addresses in packet
+# filters, whose length is limited.
 MOST_ADDRESSES = 64
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
@@ -31,7 +33,7 @@ class Advertised(NamedTuple):
 
 
 def advertised_address(host: Host, facts: HostFacts) -> Advertised:
-    """Return the address by which other hosts reach this one. Raises Refused if it is not known."""
+    """Return the address by which the others reach this host. Raises Refused if it is unknown."""
     if host.advertise:
         return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
@@ -55,9 +57,9 @@ def check_addresses(
 ) -> Notes:
     """Return notes on the addresses. Raises Refused for addresses that a cluster cannot use.
 
-    Refused are a loopback address if other hosts have another kind, a name that some host resolves
-    to loopback, an unusable address, and a public address. `allow_public`: a public address is not
-    refused but noted.
+    Refused are: a loopback address, if other hosts have an address of another kind; a name that
+    some host resolves to a loopback address; an unusable address; and a public address. If
+    `allow_public` is true, a public address is not refused, but a note is returned.
     """
     loopback = {
         name: each for name, each in advertised_by_host.items() if is_loopback(each.address)
@@ -106,7 +108,7 @@ def source_addresses(host: Host, facts: HostFacts, resolved: Sequence[str] = ())
     """Return IP addresses from which this host's connections may come, at most MOST_ADDRESSES.
 
     An IPv4 address is never returned in its IPv6-mapped form. `resolved`: the IP addresses of the
-    name that the host has in the cluster.
+    host name under which the cluster lists this host.
     """
     named = (advertised_address(host, facts).address, *resolved, *facts.addresses)
     distinct = dict.fromkeys(
@@ -116,9 +118,9 @@ def source_addresses(host: Host, facts: HostFacts, resolved: Sequence[str] = ())
 
 
 def resolved_addresses(name: str, facts: FactsByHost) -> tuple[str, ...]:
-    """Return the IP addresses of a host's name in the cluster; () if it is itself an IP address.
+    """Return the IP addresses of a name in the cluster; () if the name is itself an IP address.
 
-    An address counts if at least half of the hosts that resolved the name report it.
+    An address is returned if at least half of the hosts that resolved the name report it.
     """
     if _ip(name):
         return ()
@@ -174,7 +176,7 @@ def _public_words(address: str, facts: FactsByHost) -> str:
 def _disagreement(name: str, address: str, facts: FactsByHost) -> str:
     """Return a note if hosts resolve the same name to different addresses.
 
-    "" if all hosts that resolved it agree, or if `address` is not a name.
+    Returns "" if all hosts that resolved the name agree, or if `address` is not a name.
     """
     if _ip(address):
         return ""
@@ -195,7 +197,7 @@ def _disagreement(name: str, address: str, facts: FactsByHost) -> str:
 
 
 def _check_name(name: str, address: str, facts: FactsByHost) -> None:
-    """Raise Refused if a host resolves the address to loopback, or no host can connect to it."""
+    """Raise Refused if a host resolves `address` to a loopback address, or no host can use it."""
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
             raise Refused(

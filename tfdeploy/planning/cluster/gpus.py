@@ -1,6 +1,7 @@
-"""Decides which GPUs of a host tasks may use, from the inventory's setting and the probe's facts.
+"""Decides which GPUs of a host the tasks may use.
 
-Leaves out GPUs that other processes use, unless the inventory lists their numbers.
+The decision depends on the inventory's setting and on what the probe found on the host. GPUs that
+other processes use are left out, unless the inventory lists their numbers.
 """
 
 from __future__ import annotations
@@ -48,13 +49,13 @@ def are_all_busy(host: Host, facts: HostFacts) -> bool:
 def busy_text(host: Host, facts: HostFacts) -> str:
     """Return a text about the GPUs that no task gets because other processes use them.
 
-    "" if there are no such GPUs.
+    Returns "" if there are no such GPUs.
     """
     return _used(_busy(facts)) if host.gpus == "auto" else ""
 
 
 def busy_error(host: Host, facts: HostFacts, what: str) -> Refused:
-    """Return the error which says that a host has not enough free GPUs. `what`: how it begins."""
+    """Return the error for a host with too few free GPUs. `what`: the beginning of its message."""
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",
@@ -77,7 +78,7 @@ def gpus_text(facts: HostFacts, gpus: tuple[int, ...]) -> str:
 
 
 def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> Notes:
-    """Return notes on the GPUs of one host of the plan. `given`: the indices that tasks get."""
+    """Return notes on the GPUs of one host. `given`: the indices of the GPUs that tasks get."""
     texts = []
     if facts.gpu_error and host.gpus == "auto":
         texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")

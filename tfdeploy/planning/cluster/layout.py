@@ -1,4 +1,4 @@
-"""Defines the cluster as TensorFlow sees it, once tasks have hosts, addresses and ports."""
+"""Defines the cluster as TensorFlow sees it: the tasks with their hosts, addresses and ports."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class Layout:
     def joined(self) -> dict[str, str]:
         """Return role -> its endpoints, joined by commas.
 
-        The text is long in a large cluster, so it is made once for all tasks.
+        In a large cluster the texts are long, so they are made only once and not for each task.
         """
         return {role: ",".join(endpoints) for role, endpoints in self.cluster.items()}
 
@@ -50,7 +50,7 @@ class Layout:
 def ports_needed(mode: Rules, seats: Seats, hosts: Mapping[str, object]) -> dict[str, int]:
     """Return host -> number of ports that it needs: one for each listening task, one for the agent.
 
-    The agent's port (the mesh) is for messages between hosts.
+    On the agent's port, the mesh port, hosts exchange messages.
     """
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
@@ -66,8 +66,8 @@ def lay_out(
 ) -> Layout:
     """Return the cluster with a port for each task that listens.
 
-    `given`: host -> its ports. The tasks of the host get these ports in order; its agent gets the
-    last one for the mesh, the messages between hosts.
+    `given`: host -> its ports. The tasks of the host get these ports in order. The last port is the
+    mesh port: there the host's agent receives messages from other hosts.
     """
     free = {host: iter(ports) for host, ports in given.items()}
     listening = [seat for seat in seats if _listens(mode, seat)]

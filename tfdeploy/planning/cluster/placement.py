@@ -1,10 +1,10 @@
 """Decides how many tasks each role gets, on which hosts and with which GPUs. Assigns no ports.
 
-By default there is one ps for each host of the role ps, one worker for each GPU of each worker
-host, one chief and one evaluator. A worker host without a GPU gets one worker. In mode mirrored,
-one worker of a host gets all its GPUs. The job's `roles` and the flags --ps and --workers change
-these numbers. Tasks are distributed round-robin, in the order of the inventory. In modes with
-ranks, the tasks of one host are then numbered consecutively.
+By default there is one ps on each host of the role ps, one worker for each GPU of each worker host,
+one chief and one evaluator. A worker host without a GPU gets one worker. In mode mirrored, each
+worker host has one worker, which gets all GPUs of the host. The job's `roles` and the flags --ps
+and --workers change these numbers. Tasks are distributed round-robin, in the order of the
+inventory. In modes with ranks, such as PyTorch, the tasks of one host get consecutive numbers.
 """
 
 from __future__ import annotations
@@ -69,14 +69,14 @@ def place_tasks(
 def deciding_seat(seats: Sequence[Seat]) -> Seat:
     """Return the task that writes the checkpoints: the chief if there is one, else worker:0.
 
-    In most modes, the run has succeeded once this task has succeeded.
+    In most modes, the run succeeds as soon as this task succeeds.
     """
     chiefs = [seat for seat in seats if seat.role == "chief"]
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
 
 
 def deciding_tasks(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
-    """Return the deciding tasks: the run has succeeded once all of them have succeeded."""
+    """Return the deciding tasks: the run succeeds as soon as all of them have succeeded."""
     training = [seat for seat in seats if seat.role in ("chief", "worker")]
     return tuple(seat.task for seat in (training if mode.all_decide else [deciding_seat(seats)]))
 
@@ -84,7 +84,7 @@ def deciding_tasks(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
 def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
     """Return a sort key for the order in which roles get GPUs.
 
-    The order is: the chief, roles whose `gpus` the job sets, workers, evaluators.
+    The order is: the chief, the roles for which the job sets `gpus`, workers, evaluators.
     """
     return (request.role != "chief", not request.gpus, ROLES.index(request.role))
 
@@ -93,8 +93,8 @@ def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
 class _RolePlacement:
     """Places the tasks of one role, and removes the GPUs that they get from `free`.
 
-    `had`: host -> number of usable GPUs before any task got one. `first`: the host that must get
-    task 0 of the role, if any.
+    `had`: host -> number of its usable GPUs before any task got one. `first`: the host that must
+    get task 0 of the role; None if any host may get it.
     """
 
     request: RoleRequest
@@ -131,7 +131,7 @@ class _RolePlacement:
     def _quota(self, name: str) -> int:
         """Return how many tasks of the role the host can get.
 
-        If no total number of tasks is requested, the host gets exactly that many.
+        If the total number of tasks is not requested, the host gets exactly as many.
         """
         room, request = self._room(name), self.request
         number = request.slots.get(name) if request.per_host is None else request.per_host

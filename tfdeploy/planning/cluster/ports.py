@@ -1,7 +1,7 @@
-"""Assigns a port to each task, and one to each host's agent, from the free ports of the host.
+"""Assigns a free port of its host to each task, and one to each host's agent.
 
-Only ports in the range that the inventory gives the host are used. Hosts with the same address (a
-lab on this machine, or two names for one machine) never get the same port.
+The inventory gives each host a range of ports, and only ports in this range are used. Hosts with
+the same address (a lab on this machine, or two names for one machine) never get the same port.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ def assign_ports(
 ) -> dict[str, tuple[int, ...]]:
     """Return host -> its ports in ascending order, as many as the host needs.
 
-    Of several hosts with the same address, the one whose range ends first chooses first. So an
-    assignment is found whenever there is one. If there is none, raises Refused with the host, its
-    range, the taken ports and their owners.
+    If several hosts have the same address, the host whose range has the lowest end chooses first.
+    With this order, an assignment is found whenever there is one. If there is none, raises Refused
+    with the host, its range, the taken ports and their owners.
     """
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
@@ -57,7 +57,7 @@ def port_space(address: str) -> str:
 def skipped_note(host: Host, facts: HostFacts, highest: int) -> str | None:
     """Return a note on the ports up to `highest` that are skipped because they are taken.
 
-    None if there are no such ports.
+    Returns None if there are no such ports.
     """
     low, high = host.ports
     taken = _taken(facts, low, highest)

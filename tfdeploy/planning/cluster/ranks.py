@@ -1,7 +1,7 @@
-"""Numbers the workers as torchrun and mpirun do: rank, world size, address of the first worker.
+"""Provides the values that torchrun and mpirun give each worker: rank, world size and so on.
 
-Provides these values as placeholders for the command, and as the environment variables that
-torch.distributed reads with `env://`.
+The values are placeholders for the command, and the environment variables that torch.distributed
+reads with `env://`.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ def rank_values(layout: Layout, seat: Seat) -> dict[str, str]:
 
 
 def rank_variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
-    """Return the environment variables that torchrun would set for the task: VARIABLES and others.
+    """Return the environment variables that torchrun would set for the task.
 
-    Of the others, Lightning reads the number of the host, and some libraries read the run id.
+    They are VARIABLES and a few others: Lightning reads the number of the host, and some libraries
+    read the id of the run.
     """
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node = str(hosts.index(seat.host))

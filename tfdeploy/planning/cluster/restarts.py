@@ -1,4 +1,7 @@
-"""Decides, from the mode, which tasks restart after a task fails, and describes it in the plan."""
+"""Decides which tasks restart after a task fails, and describes this in the plan.
+
+The decision depends on the mode.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ def on_death(job: Job, role: str) -> str:
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
-    """Return the host whose `keep` folders go to all other hosts before tasks restart together.
+    """Return the host whose `keep` folders are copied to all others before tasks restart together.
 
-    It is the host of the chief, or of worker 0 if there is no chief. None if the mode needs no
-    copy, or the job has no restarts or no `keep`.
+    It is the host of the chief, or of worker 0 if there is no chief. Returns None if the mode needs
+    no copy, or if the job has no restarts or no `keep`.
     """
     supplied = job.restart_max and job.keep and rules(job.mode).supplied
     return deciding_seat(seats).host if supplied else None

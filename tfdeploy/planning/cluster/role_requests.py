@@ -1,6 +1,6 @@
 """Derives what is requested for each role: its hosts, number of tasks and GPUs.
 
-The result follows from the rules of the mode, the inventory, the job's `roles`, and the flags --ps
+The request depends on the rules of the mode, the inventory, the job's `roles`, and the flags --ps
 and --workers. It does not depend on what a probe finds on the hosts.
 """
 
@@ -33,23 +33,23 @@ class RoleRequest:
     total: int | None
     per_host: int | None
     gpus: int | None
-    because: str  # the setting that requests the number of tasks; "": the mode's default
+    because: str  # the setting that requests the number of tasks; "" if it is the mode's default
     share: Share
     of: str
     consecutive: bool  # whether the tasks of one host get consecutive numbers
     slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
-    place: str = "job file"  # the location of the role in the job file
+    place: str = "job file"  # where the job file describes the role, for messages
 
     @property
     def most(self) -> int:
-        """Return the larger of the two requested numbers, in all and on each host; 0: none is."""
+        """Return the larger one of `total` and `per_host`, or 0 if neither is requested."""
         return max(self.total or 0, self.per_host or 0)
 
     def gpus_each(self, had: int, left: int) -> int:
         """Return the number of GPUs for one task of the role on a host.
 
-        It is the number in the job, else what the mode gives a task. `had`: number of usable GPUs
-        of the host. `left`: number of them that tasks of other roles have not taken.
+        The job sets this number, or else the mode. `had`: number of usable GPUs of the host.
+        `left`: number of these GPUs that tasks of other roles have not taken.
         """
         if self.role == "ps":
             return 0
@@ -66,16 +66,16 @@ RoleRequests = Mapping[str, RoleRequest]
 
 
 def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
-    """Return the hosts of a role, without those that --limit or --exclude removed."""
+    """Return the hosts of a role, without the hosts that --limit or --exclude removed."""
     known_hosts = {host.name for host in inventory.hosts}
     return tuple(name for name in inventory.roles.get(role, ()) if name in known_hosts)
 
 
 def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
-    """Return the inventory; if it names no roles, add default roles.
+    """Return the inventory. If it names no roles, add default roles to it.
 
-    The first host gets the roles ps and chief, as far as the mode needs them. The other hosts are
-    workers. A single host is a worker too.
+    The first host gets the roles ps and chief, if the mode needs them. The other hosts are workers.
+    If there is only one host, it is a worker too.
     """
     if inventory.roles:
         return inventory
@@ -88,7 +88,7 @@ def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
 def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
     """Return role -> what is requested for it.
 
-    Leaves out roles without hosts or requested tasks, and roles that the mode cannot use.
+    Leaves out roles that have no hosts or no requested tasks, and roles that the mode cannot use.
     """
     mode = rules(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
@@ -132,7 +132,7 @@ def _request(
 
 
 def _chief_apart(requests: RoleRequests) -> RoleRequests:
-    """Return the requests with no worker on the chief's host.
+    """Return the requests, changed so that no worker is placed on the chief's host.
 
     This is for modes in which the chief trains as a worker does and uses all GPUs of its host.
     """

@@ -1,5 +1,4 @@
-"""Chooses the flags that are appended to every task's command, and writes the plan's note on
-why."""
+"""Chooses the flags that are appended to every task's command, and writes a note on the reason."""
 
 from __future__ import annotations
 
@@ -24,8 +23,8 @@ NAME_THEM = "name what it needs in the command, as in `python train.py {job_name
 class Appended:
     """The flags that are appended to every task's command, and a note with the reason.
 
-    `own`: flags about the cluster that the command already contains. `known`: all flags by which
-    the program could learn about its cluster.
+    `own`: flags about the cluster that the command already contains. `known`: all flags that can
+    tell the program about its cluster.
     """
 
     flags: Flags
@@ -37,8 +36,8 @@ class Appended:
 def choose_flags(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
     """Choose the flags to append, as the job's key `flags` says.
 
-    They are none, those of the TensorFlow tutorials, or those that the program defines. `roles`:
-    the roles that have tasks.
+    The key asks for no flags, for those of the TensorFlow tutorials, or for those that the program
+    defines. `roles`: the roles that have tasks.
     """
     clustered = not (rules(job.mode).single or rules(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
@@ -95,9 +94,9 @@ def _holds(flag: Flag, roles: Collection[str]) -> bool:
 def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
     """Return the flags to append in a mode whose programs usually read TF_CONFIG.
 
-    A flag counts only if its value surely reaches TensorFlow's cluster. The result is empty unless
-    the flags describe the whole cluster: otherwise the program might use the incomplete flags and
-    ignore TF_CONFIG. An in-graph client is no task of the cluster, so it gets addresses only.
+    A flag counts only if its value certainly reaches TensorFlow's cluster. If the flags do not
+    describe the whole cluster, the result is empty: the program might use the incomplete flags and
+    ignore TF_CONFIG. An in-graph client is not a task of the cluster, so it gets addresses only.
     """
     certain = tuple(flag for flag in offered.flags if flag.because)
     addresses = {f"{role}_hosts" for role in roles} - {"evaluator_hosts"}
@@ -119,7 +118,7 @@ def _in_command(flag: Flag, command: Command, program: Program) -> bool:
 
 
 def _own_arguments(command: Command, program: Program) -> tuple[str, ...]:
-    """Return the command's positional arguments after the program's name."""
+    """Return the positional arguments that the command contains after the program's name."""
     takes = {
         spelling
         for flag in flag_definitions.defined_flags(program)
@@ -143,7 +142,7 @@ def _reason(job: Job, program: Program, added: Flags, own: Flags) -> str:
         )
     if listed:
         names = {name for flag in (*added, *own) for name in flag.names}
-        # Without an index, all tasks of a role would act as the first one, and wait for ever.
+        # Without an index, all tasks of a role would act as the first task, and wait for ever.
         lacking = (
             "; none of them is the task's index: name all that it needs in the command, as in "
             "--ITS_FLAG={task_index}"
@@ -162,7 +161,7 @@ def _reason(job: Job, program: Program, added: Flags, own: Flags) -> str:
 def _shown(flag: Flag) -> str:
     """Return the flag as the note shows it, such as "--job_name".
 
-    If the flag's name does not show its meaning: "--role as {job_name} (train.py:12)".
+    If the flag's name does not show its meaning, the text is "--role as {job_name} (train.py:12)".
     """
     spelled = flag.spelling or flag.dest
     because = f" ({flag.because})" if flag.because else ""
@@ -172,9 +171,9 @@ def _shown(flag: Flag) -> str:
 
 
 def _of_ranks(job: Job, program: Program) -> Appended:
-    """Return --local_rank if the program defines it, as older PyTorch launchers pass it.
+    """Return the flag --local_rank if the program defines it. Older PyTorch launchers pass it.
 
-    A mode with ranks also sets environment variables.
+    Besides, tasks in a mode with ranks get environment variables.
     """
     local, spawning = (
         torch_launch.local_rank_flag(program, job.command),

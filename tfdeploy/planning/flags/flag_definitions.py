@@ -1,7 +1,8 @@
 """Reads from a program's syntax tree which flags the program defines.
 
-Supports argparse, optparse, absl, tf.app.flags and click. The module `flags` selects the flags that
-describe the cluster. A flag with a function as its `type` is assumed to accept every value.
+The module understands argparse, optparse, absl, tf.app.flags and click. The module `flags` then
+selects the flags that describe the cluster. A flag whose `type` is a function is assumed to accept
+every value.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ _KINDS: dict[str, Kind] = {
     "boolean": "bool",
 }
 _TEXTS = ("str", "unicode", "string")
-# Actions of argparse by which a flag takes no value -> how the flag is written.
+# For those actions of argparse with which a flag takes no value: action -> how the flag is written.
 _ACTIONS: dict[str | None, Form] = {
     "store_true": "switch",
     "store_false": "negated",
@@ -66,7 +67,8 @@ _LISTS = {"DEFINE_list": ",", "DEFINE_multi_string": "multi", "DEFINE_spacesepli
 class Flag:
     """One flag as the program defines it, at `where` ("train.py:12").
 
-    `name`: what the flag tells the program about the cluster, such as "job_name"; "": not known.
+    `name`: what the flag tells the program about the cluster, such as "job_name"; "" if that is not
+    known.
     """
 
     name: str
@@ -76,26 +78,29 @@ class Flag:
     kind: Kind = "text"  # type of the flag's value
     choices: tuple[str, ...] = ()  # allowed values; (): any value of this type
     count: int = 1  # number of words; 1 also stands for "one or more"
-    default: str = ""  # "" also if the default is not a literal text
-    # The function that converts the value, or the name under which it is registered.
+    default: str = ""  # the default, if it is a literal text
+    # The function that converts the value, or the name under which this function is registered.
     parser: ast.expr | None = field(default=None, compare=False, repr=False)
     where: str = ""
     dest: str = ""  # attribute of the parsed arguments that holds the value
     spellings: tuple[str, ...] = ()
     library: str = ""  # "absl", "argparse" or "click"
     help: str = ""
-    empty: bool = False  # the default is None or ""
-    template: str = ""  # the value with placeholders; "": the value of `name`
-    # The text between two addresses; "": a comma. "json": the value is a JSON list. "multi": the
-    # flag is repeated for each address.
+    empty: bool = False  # True if the default is None or ""
+    template: str = ""  # the value with placeholders; if it is "", the value of `name` is used
+    # The text between two addresses; "" means a comma. There are two special values. "json": the
+    # value is a JSON list. "multi": the flag is repeated for each address.
     separator: str = ""
-    sync_values: tuple[str, str] = ("0", "1")  # issync: its values for async and sync training
-    because: str = ""  # "train.py:30" where the program's use shows the meaning; "": nowhere
-    position: int = 0  # index in sys.argv of a value without a flag, from 1; 0: not from sys.argv
+    # If `name` is "issync": the flag's values for asynchronous and synchronous training.
+    sync_values: tuple[str, str] = ("0", "1")
+    # Where the program uses the flag in a way that shows its meaning, such as "train.py:30".
+    because: str = ""
+    # If the value is a word of sys.argv without a flag, its index in sys.argv, from 1; else 0.
+    position: int = 0
 
     @property
     def plain_name(self) -> str:
-        """Return the flag without leading dashes and with underscores: "task_id" for --task-id."""
+        """Return the flag without leading dashes, and with underscores: "task_id" for --task-id."""
         return plain_name(self.spelling)
 
     @property
@@ -117,7 +122,7 @@ class Flag:
         return value.replace(",", self.separator)
 
     def arguments(self, given: Mapping[str, str]) -> tuple[str, ...]:
-        """Return the words of the command line that give the flag its value for a task."""
+        """Return the words of the command line that set the flag to its value for a task."""
         value = self.text(given)
         if self.form in ("switch", "negated"):
             return (self.spelling,) if (value == "1") == (self.form == "switch") else ()
@@ -132,7 +137,7 @@ class Flag:
         return (f"{self.spelling}={'' if self.form == 'truthy' and value == '0' else value}",)
 
     def refusal(self, value: str) -> str | None:
-        """Return None if the flag accepts this value, else a text on what it accepts."""
+        """Return None if the flag accepts this value, else a text that says what it accepts."""
         if self.count > 1:
             return f"{self.count} words"
         if self.kind != "text" and not _is_number(value, self.kind):
@@ -152,7 +157,7 @@ def plain_name(spelling: str) -> str:
 def flags_in_command(command: Command) -> dict[str, str]:
     """Return name -> value for each flag in the command. The names have no leading dashes.
 
-    The value is the text after `=`, else the next word; "" if there is none.
+    The value is the text after `=`. Without `=`, it is the next word, or "" if there is none.
     """
     values: dict[str, str] = {}
     for word, following in zip(command, (*command[1:], ""), strict=True):
@@ -165,7 +170,7 @@ def flags_in_command(command: Command) -> dict[str, str]:
 # Cached, because one plan asks for the flags of the same program several times.
 @lru_cache(maxsize=1)
 def defined_flags(program: Program) -> Flags:
-    """Return the flags that the program and its modules define, in the order of files and lines."""
+    """Return the flags that the program and its modules define, sorted by file and line."""
     flags = ((path, call, read_definition(call)) for path, call in running_calls(program))
     return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
 
@@ -173,7 +178,8 @@ def defined_flags(program: Program) -> Flags:
 def running_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """Yield (file, call) for every call in the program.
 
-    Leaves out calls below `if __name__ == "__main__":` in imported modules: they do not run.
+    Leaves out calls below `if __name__ == "__main__":` in imported modules, because these calls do
+    not run.
     """
     for position, module in enumerate(program.modules):
         skipped = [
@@ -189,7 +195,7 @@ def is_argparse(call: ast.Call) -> bool:
 
 
 def literal_arguments(call: ast.Call) -> list[str]:
-    """Return those positional arguments of a call that are literal texts."""
+    """Return the positional arguments of a call that are literal texts."""
     return [word for argument in call.args if (word := literal_text(argument)) is not None]
 
 
@@ -304,7 +310,10 @@ def _with_kind(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
 
 
 def _is_number(value: str, kind: Kind) -> bool:
-    """Return whether a flag of this kind accepts the value; False if its values are no numbers."""
+    """Return whether `value` is a number that a flag of this kind accepts.
+
+    Returns False if flags of this kind do not have numbers as values.
+    """
     try:
         {"int": int, "float": float}[kind](value)
     except (KeyError, ValueError):
@@ -315,7 +324,7 @@ def _is_number(value: str, kind: Kind) -> bool:
 def _listed(node: ast.expr | None) -> tuple[str, ...]:
     """Return the elements of a literal list as texts.
 
-    () if the expression is no such list, or an element is not a constant.
+    Returns () if the expression is not a literal list, or if an element is not a constant.
     """
     values = elements(node)
     constants = [str(each.value) for each in values if isinstance(each, ast.Constant)]

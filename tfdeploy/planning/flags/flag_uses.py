@@ -16,8 +16,8 @@ from tfdeploy.planning.source.origins import Function, Origin, Origins
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# Function -> those of its arguments that tell which task this is or how large the cluster is:
-# (keyword, position, name of the cluster value).
+# Function -> the arguments of this function that tell which task this is or how large the cluster
+# is. An argument is described as (keyword, position, name of the cluster value).
 _CALLS = {
     "Server": (("job_name", 1, "job_name"), ("task_index", 2, "task_index")),
     "SimpleClusterResolver": (("task_type", 2, "job_name"), ("task_id", 3, "task_index")),
@@ -48,8 +48,8 @@ _OPPOSITES = {one: other for pair in _PAIRS for one, other in (pair, pair[::-1])
 class Use(NamedTuple):
     """A place where the program uses a flag, or a word of sys.argv, as the cluster value `name`.
 
-    `name`: such as "job_name" or "ps_hosts". `sync_values`: for "issync" only, the flag's values
-    for asynchronous and synchronous training.
+    `name` is, for example, "job_name" or "ps_hosts". `sync_values`: if `name` is "issync", the
+    flag's values for asynchronous and synchronous training.
     """
 
     name: str
@@ -76,7 +76,7 @@ def trains_synchronously(program: Program) -> bool:
 def find_uses(program: Program, origins: Origins) -> list[Use]:
     """Return the places where the program uses flags as cluster values.
 
-    The certain ones come first. Then come mere comparisons with "ps" or "worker".
+    The certain uses come first. Comparisons of a flag with "ps" or "worker" come last.
     """
     files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
@@ -93,13 +93,14 @@ def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Us
     for name, value in _parts(node):
         for origin in sorted(origins.origins_of(value, module)):
             if _fits(name, origin):
-                # The flag may hold the whole cluster as JSON, of which the program takes one entry.
+                # The flag may contain the whole cluster as JSON, and the program may use only one
+                # entry of it.
                 whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
                 yield Use("cluster" if whole else name, origin, _where(value, module))
 
 
 def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
-    """Yield (name of a cluster value such as "ps_hosts", the expression used as this value)."""
+    """Yield (name of a cluster value, such as "ps_hosts"; the expression used as this value)."""
     lists: dict[str | None, ast.expr] = {}
     match node:
         case ast.Call(function, arguments, keywords):
@@ -113,7 +114,7 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
                 lists = {each.arg: each.value for each in keywords}
         case ast.Dict(keys, values):
             lists = dict(zip(map(literal_text, keys), values, strict=True))
-            # A dictionary with both keys is the entry "task" of a TF_CONFIG.
+            # A dictionary with the keys "type" and "index" is the entry "task" of a TF_CONFIG.
             if {"type", "index"} <= lists.keys():
                 yield from (("job_name", lists["type"]), ("task_index", lists["index"]))
         case ast.Assign([ast.Subscript(slice=key), *_], value):
@@ -124,8 +125,9 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 def _fits(name: str, origin: Origin) -> bool:
     """Return whether the program can make the cluster value `name` from this flag's value.
 
-    `origin`: the flag, with the operations that the program applies to its value. For addresses,
-    they must make a list (by a split, or by parsing JSON), or the value must already be a list.
+    `origin`: the flag, with the operations that the program applies to its value. If `name` stands
+    for addresses, these operations must make a list (by a split, or by parsing JSON), or the value
+    must already be a list.
     """
     operations = [operation for operation, _ in origin.steps]
     if name in ("num_workers", "num_ps"):
@@ -138,7 +140,7 @@ def _fits(name: str, origin: Origin) -> bool:
 
 
 def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    """Yield a use as "job_name" for each flag that this node compares with "ps" or "worker"."""
+    """Yield each flag that this node compares with "ps" or "worker", as a Use named "job_name"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
     sides = (node.left, node.comparators[0])
@@ -151,9 +153,9 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
 
 
 def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    """Yield the flags that switch synchronous training on.
+    """Yield the flags that switch synchronous training on, if `node` is SyncReplicasOptimizer.
 
-    They are the flags that an `if` around SyncReplicasOptimizer tests.
+    They are the flags that are tested by an `if` statement around this node.
     """
     if last_name(node) not in _SYNCHRONOUS:
         return
@@ -165,7 +167,8 @@ def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterat
 def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
     """Yield (condition, whether it is true at the node) for each `if` around the node.
 
-    The innermost `if` comes first. Those outside the function of the node are left out.
+    The innermost `if` comes first. Every `if` outside the function that contains the node is left
+    out.
     """
     inner = node
     for each in module.around(node):
@@ -181,8 +184,8 @@ def _switches(
 ) -> Iterator[_Switch]:
     """Yield (flag, its values for async and sync training) for each flag in this condition.
 
-    The values are None if the program only tests whether the flag is true. `holds`: whether the
-    condition is true for synchronous training.
+    The values are None if the program only tests whether the flag is true. `holds`: True if the
+    condition must be true for synchronous training, False if it must be false.
     """
     for each, at in origins.values(test, module):
         compared: object = True
@@ -212,10 +215,10 @@ def _switches(
 
 
 def _texts(value: str, *, equal: bool) -> tuple[str, str]:
-    """Return the values for async and sync training of a flag that is compared with this text.
+    """Return the values, for async and sync training, of a flag that is compared with this text.
 
-    `equal`: the program trains synchronously if the flag equals the text. A value of "" is not
-    known.
+    `equal`: the program trains synchronously if the flag equals the text. A value that is not known
+    is "".
     """
     other = _OPPOSITES.get(value.lower(), "")
     other = (

@@ -2,8 +2,8 @@
 
 A flag is certain if its value reaches TensorFlow's server or cluster (`flag_uses`). A flag with a
 name from the TensorFlow tutorials is accepted by its name alone. A flag with another name is
-accepted only if the program makes a cluster, its flag for the job name is known, and the flag's
-definition fits the value.
+accepted only under three conditions: the program makes a cluster, the program's flag for the job
+name is known, and the flag's definition fits the value.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from tfdeploy.planning.source.source import Program
 CLASSIC = ("ps_hosts", "worker_hosts", "job_name", "task_index")
 NAMES = (*CLASSIC, "issync")
 ALL = (*ADDRESSES, "cluster", "job_name", "task_index", "issync", "num_workers", "num_ps")
-# Usual name of a flag -> other names for it. For "job_name", the flag's choices, default or help
-# text must also mention "ps" or "worker".
+# Usual name of a flag -> other names for it. A flag with another name for "job_name" is accepted
+# only if its choices, default or help text mention "ps" or "worker".
 _OTHER_NAMES = {
     "job_name": "job role task_type type job_type node_type role_name node_name server_type",
     "task_index": """
@@ -38,8 +38,8 @@ _OTHER_NAMES = {
         sync_replicas sync is_sync synchronous is_synchronous use_sync sync_mode sync_training
     """,
 }
-# A flag with one of these names is accepted beside --job_name, even if the program shows no code
-# that makes a cluster.
+# If the program defines --job_name, a flag with one of these names is accepted too, even if no code
+# of the program makes a cluster.
 _ALWAYS = ("task_id", "task", "sync_replicas")
 _ROLE = re.compile(r"(?<![A-Za-z])(ps|workers?)(?![A-Za-z])", re.IGNORECASE)
 
@@ -49,7 +49,7 @@ class ClusterFlags:
     """The flags that describe the cluster to a program, and the arguments that are not understood.
 
     `flags`: positional arguments first, then flags in the order of ALL. `unknown`: further
-    positional arguments that the program needs, but whose meaning is not known.
+    positional arguments that the program needs and whose meaning is not known.
     """
 
     flags: Flags = ()
@@ -57,7 +57,7 @@ class ClusterFlags:
 
 
 def classic_flags() -> Flags:
-    """Return the four flags of the TensorFlow tutorials, without a look at the program."""
+    """Return the four flags of the TensorFlow tutorials. The program is not read."""
     return tuple(Flag(name, f"--{name}") for name in CLASSIC)
 
 
@@ -89,7 +89,7 @@ def cluster_flags(program: Program) -> ClusterFlags:
 
 
 def _spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
-    """Return the flags that have this spelling among others, and have it as their spelling."""
+    """Return the flags of which `name` is one spelling, each with this spelling selected."""
     return [
         replace(flag, spelling=each)
         for flag in definitions
@@ -99,7 +99,7 @@ def _spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
 
 
 def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
-    """Yield (flag, where it is defined) for each flag that --name could abbreviate.
+    """Yield (flag, where it is defined) for each flag of which `--NAME` is an abbreviation.
 
     argparse and optparse accept a prefix of a flag in place of the flag.
     """
@@ -116,7 +116,7 @@ def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
 def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
     """Return name of a cluster value -> the flags that the program uses as this value.
 
-    The most certain flag comes first.
+    Of the flags for one value, the most certain comes first.
     """
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
     uses = flag_uses.find_uses(program, Origins(program, by_dest))
@@ -135,9 +135,9 @@ def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Fla
 
 
 def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
-    """Return the flag, prepared to pass the cluster value for which the program uses it.
+    """Return the flag, changed so that it passes the cluster value that the program expects.
 
-    None if the program expects the value in an unknown form.
+    Returns None if the program expects this value in an unknown form.
     """
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
@@ -164,7 +164,8 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
 def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
     """Return the flag's values for async and sync training. One of `words` may be empty.
 
-    In its place comes another choice of the flag, its default, or "not-<the known value>".
+    An empty word is replaced by another choice of the flag, the flag's default, or "not-<the known
+    value>".
     """
     known = words[0] or words[1]
     others = [word for word in (*flag.choices, flag.default) if word not in ("", known)]
@@ -175,7 +176,7 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
 def _add_other_names(
     chosen: dict[str, Flag], definitions: Flags, *, cluster: bool, gathers: bool
 ) -> None:
-    """Add flags with less usual names to `chosen`, if their definitions fit the cluster value."""
+    """Add flags with unusual names to `chosen`, if their definitions fit the cluster value."""
     for name, others in _OTHER_NAMES.items():
         if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
@@ -193,9 +194,10 @@ def _add_other_names(
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
-    """Drop flags with less usual names that use another library than the flag for the job name.
+    """Drop each flag that has an unusual name and another library than the flag for the job name.
 
-    For example, absl ends the program at a flag that only argparse knows.
+    Such a flag cannot be passed too: for example, absl ends the program at a flag that only
+    argparse knows.
     """
     job_name = chosen.get("job_name")
     for name, flag in list(chosen.items()):
@@ -216,9 +218,9 @@ def _means(name: str, flag: Flag) -> bool:
 
 
 def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
-    """Return the flags, with the positional arguments first, in their order.
+    """Return the flags. Positional arguments come first, in the order that the program expects.
 
-    A positional argument is left out if the meaning of an earlier one is not known.
+    If the meaning of a positional argument is not known, all later ones are left out.
     """
     named = [flag for flag in flags if flag.form != "position"]
     by_hand = {flag.position: flag for flag in flags if flag.position}

@@ -1,9 +1,9 @@
 """Supplies flags without which the program would exit at once.
 
-Such a flag is declared as required in argparse, absl or click, or the program itself tests it, as
-in `if not FLAGS.train_dir: raise ...`, in code that every run reaches. A flag for an output folder
-gets the job's only `keep` folder. A flag for an input folder gets the job's only data set. If the
-value of a required flag is not known, the launch is refused.
+Such a flag is declared as required in argparse, absl or click, or code that every run reaches tests
+it, as in `if not FLAGS.train_dir: raise ...`. If the job has one `keep` folder, a flag for an
+output folder gets this folder. If the job has one data set, a flag for an input folder gets this
+data set. If the value of a required flag is not known, the launch is refused.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ _PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
 
 @dataclass(frozen=True)
 class Supplied:
-    """Required flags that tfdeploy adds to the command, with values, and a note on each flag."""
+    """The required flags that tfdeploy adds to the command, with values, and a note on each."""
 
     flags: Flags = ()
     notes: Notes = ()
 
 
 def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supplied:
-    """Return the program's required flags that its tasks would not get otherwise, with values.
+    """Return those required flags, with values, that the program's tasks would not get otherwise.
 
     Raises Refused if the value of such a flag is not known. `known`: the flags that describe the
-    cluster. `given`: the flags that the tasks get anyway.
+    cluster. `given`: the flags that the tasks already get.
     """
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return Supplied()
@@ -127,8 +127,10 @@ def _recipe(flag: Flag, job: Job) -> str:
 
 
 def _is_given(flag: Flag, job: Job) -> bool:
-    """Return whether the command contains the flag: in full, abbreviated, or as `-x` with a
-    value."""
+    """Return whether the command contains the flag.
+
+    The flag may be written in full, abbreviated, or as `-x` directly followed by a value.
+    """
     options = [
         word.split("=")[0] for word in job.command[: flags_end(job.command)] if word.startswith("-")
     ]
@@ -143,8 +145,8 @@ def _is_given(flag: Flag, job: Job) -> bool:
 def _elsewhere(job: Job, program: Program) -> bool:
     """Return whether a required flag may be unnecessary on the command line.
 
-    It is so if flags may come from a file or from a list in the program, or if only one of several
-    subcommands may require the flag.
+    It may be unnecessary if the program can read flags from a file or from a list in its code, or
+    if the program has subcommands, because only one of them may require the flag.
     """
     behind = job.command[program_index(job.command) or 0 :]
     if any(word.startswith(("@", "--flagfile", "-flagfile", "--help")) for word in behind):
@@ -167,7 +169,7 @@ def _elsewhere(job: Job, program: Program) -> bool:
 
 
 def _reads_elsewhere(call: ast.Call) -> bool:
-    """Return whether the call makes flags come from subcommands, a file, or a list."""
+    """Return whether the call adds subcommands, or reads flags from a file or a list."""
     name = last_name(call.func)
     if name in ("parse_args", "parse_known_args"):
         return isinstance(argument(call, "args", 0), ast.List | ast.Constant)
@@ -204,8 +206,8 @@ def _required(program: Program) -> dict[Flag, str]:
 def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
     """Yield the attribute name of each flag that this node requires.
 
-    The node is a call that declares flags as required, or a statement that ends the program
-    without them.
+    Such a node is a call that declares flags as required, or an `if` that ends the program if a
+    flag is missing.
     """
     match node:
         case ast.Call() if is_true(argument(node, "required")):
@@ -226,7 +228,7 @@ def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 
 def _if_empty(test: ast.expr) -> Iterator[str]:
-    """Yield each attribute that, if it is empty, makes the condition true by itself."""
+    """Yield each attribute that alone makes the condition true if it is empty."""
     match test:
         case ast.BoolOp(ast.Or(), values):
             for value in values:

@@ -1,8 +1,8 @@
 """Finds the program of each role.
 
-All roles may share one program, the program's name may contain the role ({job_name}.py), or a role
-has a command of its own: `roles: {ps: {command: ...}}`. Each program gets only the flags that it
-defines itself, because ps.py would exit at a flag that only worker.py defines.
+All roles may share one program; the program's name may contain the role ({job_name}.py); or a role
+may have a command of its own: `roles: {ps: {command: ...}}`. Each program gets only the flags that
+it defines itself, because ps.py would exit at a flag that only worker.py defines.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROLE = "{job_name}"
 
 @dataclass(frozen=True)
 class RoleProgram:
-    """A program, and the roles that run it. `job`: the job, with the command of these roles."""
+    """A program, and the roles that run it. `job`: a copy of the job with these roles' command."""
 
     roles: tuple[str, ...]
     job: Job
@@ -29,7 +29,7 @@ class RoleProgram:
 
 
 def distinct_commands(job: Job) -> tuple[Command, ...]:
-    """Return the job's command and the commands of single roles, each different command once."""
+    """Return the job's command and the commands of its roles, without duplicates."""
     return tuple(
         dict.fromkeys((job.command, *(rule.command for rule in job.roles.values() if rule.command)))
     )
@@ -45,7 +45,7 @@ def read_programs(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
 def group_by_program(
     job: Job, program: Program, roles: Iterable[str], sources: Mapping[str, str]
 ) -> tuple[RoleProgram, ...]:
-    """Return the programs of these roles. Roles with the same command share one.
+    """Return the programs of these roles. Roles with the same command share one RoleProgram.
 
     `program`: all programs of the job, merged into one.
     """
@@ -61,7 +61,7 @@ def group_by_program(
 
 
 def _command(job: Job, role: str) -> Command:
-    """Return the command of a role. A {job_name} in the program's file name is filled in."""
+    """Return the command of a role, with {job_name} in the program's file name filled in."""
     rule = job.roles.get(role, RoleRule())
     command = rule.command or job.command
     at = program_index(command)

@@ -1,6 +1,6 @@
 """Finds which values of a program's flag switch synchronous training on and off.
 
-They depend on what the program does with the flag's text.
+These values depend on what the program does with the flag's text.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from tfdeploy.planning.source.source import Program
 
 
 def with_sync_values(flag: Flag, program: Program) -> Flag:
-    """Return the flag with the values that its conversion function accepts.
+    """Return the flag, changed so that its values are those that its conversion function accepts.
 
-    For example, `type=str2bool` accepts True and False. If the program only tests the flag's text
-    as in `if flag:`, the form becomes "truthy", because every text except "" is true.
+    For example, `type=str2bool` accepts True and False. If the program does not convert the text
+    but only tests it, as in `if flag:`, the flag's form becomes "truthy", because every text except
+    "" is true.
     """
     if flag.name != "issync" or flag.form != "value" or flag.sync_values != ("0", "1"):
         return flag
@@ -44,10 +45,10 @@ def _takes_true(parser: ast.expr, program: Program) -> bool:
 
 
 def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
-    """Yield (file, function) for each function that the argument `type` may stand for.
+    """Yield (file, function) for each function that the argument `type` of a flag may mean.
 
     `type` is a lambda, the name of a function, or a text for which the program registers a
-    function: `p.register("type", "bool", f)`.
+    function, as in `p.register("type", "bool", f)`.
     """
     name = last_name(parser)
     yield from ((path, node) for path, node in program.find(ast.Lambda) if node is parser)

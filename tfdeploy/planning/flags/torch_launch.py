@@ -1,8 +1,8 @@
-"""Knows what PyTorch programs expect from their launcher, and finds launchers in commands.
+"""Finds launchers of PyTorch in commands, and provides what PyTorch programs expect from them.
 
 torchrun, `torch.distributed.launch`, `accelerate launch`, deepspeed and mpirun start several
 processes on a host and number these processes themselves. tfdeploy starts one process for each
-rank. With such a launcher in the command, each rank would start a group of processes, each group
+rank. If the command contained such a launcher, each rank would start a group of processes that are
 numbered from 0. Older launchers also pass the flag `--local_rank`, and a program that defines this
 flag may not read the environment variables at all.
 """
@@ -34,7 +34,7 @@ _MODULES = (
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
 _ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
-# A command that contains one of these placeholders is taken to use its launcher on purpose.
+# If a command contains one of these placeholders, its author uses the launcher on purpose.
 _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
 
@@ -61,7 +61,7 @@ def refuse_launcher(job: Job) -> None:
 def local_rank_flag(program: Program, command: Command) -> Flags:
     """Return the program's flag --local_rank or --local-rank, as a tuple of one flag.
 
-    () if the program defines neither, or the command already contains it.
+    Returns () if the program defines neither, or if the command already contains the flag.
     """
     given = flag_definitions.flags_in_command(command)
     for flag in flag_definitions.defined_flags(program):
@@ -73,9 +73,9 @@ def local_rank_flag(program: Program, command: Command) -> Flags:
 
 
 def spawning_note(program: Program) -> str | None:
-    """Return a note if the program starts further processes itself; None otherwise.
+    """Return a note if the program itself starts further processes; None if it does not.
 
-    Every rank would start such processes.
+    The note is needed because every rank would start such processes.
     """
     for path, call in program.find(ast.Call):
         name = dotted_name(call.func)
@@ -103,7 +103,7 @@ def _launcher(command: Sequence[str]) -> str | None:
 def _without_launcher(command: Sequence[str]) -> list[str]:
     """Return the command without its launcher: `python`, the program and its flags.
 
-    [] if the command names no *.py file.
+    Returns [] if the command names no *.py file.
     """
     at = next((number for number, word in enumerate(command) if word.endswith(".py")), None)
     return [] if at is None else ["python", *command[at:]]
