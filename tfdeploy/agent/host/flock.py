@@ -29,8 +29,8 @@ class FileLock:
         """Acquire the lock. Return False if another process has held it for `timeout_s` seconds.
         Raises OSError.
 
-        `is_locked` tests a lock by taking it for some microseconds, or longer on a busy host. If
-        another process does this, it does not count as holding the lock: `acquire` waits until the
+        `is_locked` tests a lock by taking it for some microseconds, or longer on a busy host. A
+        process that only tests the lock does not count as holding it: `acquire` waits until the
         test is over.
         """
         begun = time.monotonic()

@@ -26,8 +26,8 @@ def is_ours(path: str) -> bool:
 
 
 def disk_usage(path: str) -> int:
-    """Return how many bytes become free if `path` is removed. A file counts 0 if it also has a name
-    outside `path`.
+    """Return how many bytes become free if `path` is removed. A file that also has a name outside
+    `path` (a hard link) counts as 0 bytes.
 
     Raises OSError. EPERM: `path` contains a file of another user. EXDEV: a file system is mounted
     in `path`. ENOENT: `path` does not exist.

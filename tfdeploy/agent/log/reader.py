@@ -1,7 +1,7 @@
 """Read a task's log while it is written, rotated or removed. format.py describes the files.
 
-Bytes are never decoded and never sent twice. Bytes that a rotation removed before they were read
-are counted.
+Bytes are never decoded and never returned twice. Bytes that a rotation removed before they were
+read are counted.
 """
 
 from __future__ import annotations

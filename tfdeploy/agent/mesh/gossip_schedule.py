@@ -20,8 +20,8 @@ from tfdeploy.agent.annotations import Dict, List, Optional
 # sends the change immediately to FANOUT of them, and later to the others, one after another.
 FEW = 8
 FANOUT = 4
-# The first pause, in seconds, between two of the peers that are served one after another. The pause
-# grows, because other hosts pass the change on too.
+# When a change is sent to peers one after another, this is the first pause between two peers, in
+# seconds. The pause grows, because other hosts pass the change on too.
 LATER_INTERVAL_S = 2.0
 # With many peers, a change after the end of the run is sent late, by about LATE_S seconds per peer,
 # so that one message contains the endings of several tasks. The change is first sent to one peer

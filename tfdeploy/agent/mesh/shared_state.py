@@ -1,6 +1,7 @@
-"""Define the state that all minders (the agent's daemons, one per host) of a run share: whether the
-run is committed, how tasks have ended, the round (how often the gang, the tasks that restart
-together, has started), and why the run was aborted. This module only computes values.
+"""Define the state that all minders of a run share: whether the run is committed, how tasks have
+ended, the round, and why the run was aborted. A minder is the agent's daemon for the run on one
+host. The gang consists of the tasks that restart together, and the round is the number of its
+starts. This module only computes values.
 
 Joining two states is idempotent, commutative and monotone, so the order and the number of messages
 do not matter.

@@ -86,7 +86,7 @@ class EndTask(NamedTuple):
 
 
 class Reap(NamedTuple):
-    """The supervisor of the task is dead. Kill the remaining processes of the task, and write its
+    """Kill the remaining processes of a task whose supervisor is dead, and write the task's
     status."""
 
     task: str

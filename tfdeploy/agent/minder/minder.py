@@ -114,7 +114,7 @@ class Minder:
         return Mesh(self.part, certificates, listener, known, self.wake, answer, self.guarded)
 
     def _answer_question(self, host: str, question: Any, channel: SSLSocket) -> None:
-        """Answer another minder. It has asked for the signs of life of this host's tasks, or for
+        """Answer another minder, which has asked for the signs of life of this host's tasks, or for
         this host's `keep` folders. If OSError or ValueError is raised, the other minder tries
         again."""
         if isinstance(question, dict) and "signs" in question:

@@ -308,8 +308,8 @@ class RunPaths:
             os.close(fifo)
 
     def hold_firewall(self) -> Optional[int]:
-        """Return a descriptor that keeps the run's firewall in place while this process holds it
-        open (minder/firewall.py). Return None if the run has no firewall on this host."""
+        """Return a descriptor. As long as it is open, the run's firewall stays in place (see
+        minder/firewall.py). Return None if the run has no firewall on this host."""
         path = self.file(layout.FIREWALL_FIFO)
         try:
             # A FIFO without a reader cannot be opened for writing. This descriptor is the reader.

@@ -69,8 +69,8 @@ def _newest_data_path(folder: str, path: str) -> str:
 
 
 def _replace_by_link(root: str, path: str, target: str, seed: bool = False) -> None:
-    """Make `path` below `root` a link to `target`. With `seed`, if the target is empty, first move
-    the files that are at `path` into the target."""
+    """Replace `path` below `root` by a link to `target`. With `seed`, if the target is empty, first
+    move the files that are at `path` into the target."""
     link = os.path.join(root, path)
     make_private_folder(os.path.dirname(link))
     if os.path.isdir(link) and not os.path.islink(link):

@@ -1,6 +1,6 @@
-"""Answers `audit`: sends the audit log of this host, and lists what is left here although no run
-needs it: secret files, what interrupted operations left, foreign files, and processes. Changes
-nothing."""
+"""Answers the verb `audit`: sends the audit log of this host, and lists what is left on this host
+although no run needs it: secret files, what interrupted operations left, foreign files, and
+processes. Changes nothing."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Write the text of one nftables table that admits only the run to the ports of the run. Pure:
-starts no program.
+"""Write the text of one nftables table that lets only the hosts and the user of a run connect to
+the ports of the run. Pure: starts no program.
 
 The table has an owner (`flags owner`): only the process that created it can change it, and the
 kernel removes the table when that process ends. The text is a single line, so nft creates either

@@ -1,4 +1,4 @@
-"""Resolve names with this host's own resolver, as its tasks would."""
+"""Resolve names with this host's own resolver, as the tasks on this host would resolve them."""
 
 from __future__ import annotations
 

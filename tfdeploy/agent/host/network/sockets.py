@@ -58,8 +58,8 @@ def hold_port(port: int, may_be_bound: bool = False) -> socket.socket:
 
 
 def reset_on_close(connection: socket.socket) -> None:
-    """Make the later close of this connection send a reset, so that the connection is in TIME_WAIT
-    on neither side."""
+    """Configure the connection to send a reset when it is closed, so that it is in TIME_WAIT on
+    neither side."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 

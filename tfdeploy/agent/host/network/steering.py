@@ -68,8 +68,8 @@ def _is_reached(port: int, wanted: socket.socket, other: socket.socket) -> bool:
 
 
 def most_instructions() -> int:
-    """Return the longest of _LENGTHS that this kernel accepts as the length of a filter. Return 0
-    if it accepts none of them. The kernel's limit depends on net.core.optmem_max."""
+    """Return the greatest length in _LENGTHS for which this kernel accepts a filter. Return 0 if it
+    accepts none of these lengths. The kernel's limit depends on net.core.optmem_max."""
     for length in _LENGTHS:
         try:
             with sockets.hold_port(0) as holder:
