@@ -105,7 +105,7 @@ class RestartCount(_RestartCount, total=False):
 
 
 class SharedState(TypedDict):
-    """The state that minders share, as JSON. It is the same as shared_state.Knowledge."""
+    """The state that minders share, as JSON. It has the content of shared_state.Knowledge."""
 
     committed: bool
     abort: Optional[Abort]

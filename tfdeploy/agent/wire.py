@@ -194,7 +194,8 @@ class Peer:
     on_death: str = ""
     gang: bool = False  # True if the task belongs to the gang
     address: str = ""  # its address for other hosts, with the port; "" if it does not listen
-    # True if the port is TaskSpec.own_port. It is not tested by a connection while the task runs.
+    # True if the port is TaskSpec.own_port. Such a port is not tested by a connection while the
+    # task runs.
     own_port: bool = False
 
 
@@ -234,11 +235,11 @@ class HostPart:
     start_within_s: float = 60.0
     # The time after which a started run that was not committed is aborted.
     commit_within_s: float = 60.0
-    # how often a task or the gang may restart without ten good minutes in between
+    # how many restarts of a task or of the gang are allowed without ten good minutes between them
     restart_max: int = 0
     # the first and the longest pause before a restart, in seconds
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
-    # A task that shows no activity for this time is stalled. 0: stalls are not detected.
+    # A task that shows no activity for this time is stalled. If 0, stalls are not detected.
     stall_after_s: float = 0.0
     # What to do about a stall. "report": only report it. "restart": also end the task that causes
     # it, as if it had failed.
@@ -268,7 +269,7 @@ class HostPart:
     guarded: Optional[List[str]] = None
     # metric -> regular expression with one group, for the output of tasks
     metrics: Dict[str, str] = field(default_factory=dict)
-    sample_every_s: float = 10.0  # the interval between two samples; 0: no samples are taken
+    sample_every_s: float = 10.0  # the interval between two samples; if 0, no samples are taken
     version: int = VERSION
 
 
@@ -351,8 +352,8 @@ class HostRunState:
     supplied: int = 1  # the round of the gang for which the chief's `keep` folders have arrived
     # task -> why its port is open to everybody although the run is protected
     open_ports: Dict[str, str] = field(default_factory=dict)
-    # Older versions write this list of addresses instead of `admitted`; it does not contain the
-    # hosts.
+    # Older versions write this list of addresses instead of `admitted`. The list does not say which
+    # host has stated an address.
     learned: List[str] = field(default_factory=list)
     # address that was admitted during the run -> the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)

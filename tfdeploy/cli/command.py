@@ -30,13 +30,13 @@ def run_command(argv: list[str]) -> int:
 
 
 def _read_flags(argv: list[str]) -> CommonFlags | None:
-    """Return the flags of the verb, or print the help and return None if there is none.
+    """Return the flags of the verb, or print the help and return None if `argv` has no verb.
 
     Raises UsageError.
     """
     parser, verbs = _make_parser_without_verbs()
     verb = argv[0] if argv else ""
-    # To import the flags of one verb is quicker than to import the flags of all verbs.
+    # Importing the flags of one verb is quicker than importing those of all verbs.
     if verb in VERBS:
         _add_flags(verbs, verb)
     else:
@@ -67,7 +67,7 @@ def make_parser() -> Parser:
 
 
 def _make_parser_without_verbs() -> tuple[Parser, Any]:
-    """Return the parser, and the object to which verbs are added."""
+    """Return the parser without any verb, and argparse's object to which verbs are added."""
     parser = Parser(
         prog="tfdeploy",
         description="TensorFlow clusters over plain SSH.",

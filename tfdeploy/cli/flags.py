@@ -59,7 +59,7 @@ def _default_color(field_name: str) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class VerbFlags:
-    """The base class of every verb's record: the help texts, and what the verb accepts.
+    """The base class of every verb's record. It has the help texts, and says what the verb accepts.
 
     Each subclass becomes a frozen dataclass whose fields are keywords.
     """
@@ -199,7 +199,7 @@ def add_verb(
 ) -> None:
     """Add the parser of a verb. A verb such as `lab` gets one parser for each of its second words.
 
-    `parse_args` stores the function `read` in the namespace; it makes the verb's record.
+    `parse_args` stores the function `read` in the namespace. This function makes the verb's record.
     """
     text = description or record.description
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in text else argparse.HelpFormatter

@@ -115,7 +115,7 @@ def unknown_choice_error(
     choice: str, known: Sequence[str], where: str, prefix: str = ""
 ) -> UsageError:
     """Return the error for a choice that is not one of the known ones."""
-    from tfdeploy.model.text.nexts import alias  # imported here because a hint is rare
+    from tfdeploy.model.text.nexts import alias  # few command lines need a hint
 
     near_choice = closest_name(alias(choice), known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
@@ -129,7 +129,7 @@ def closest_name(word: str, known: Iterable[str]) -> str | None:
 
     If no name is similar, but exactly one name begins with `word`, that name is returned.
     """
-    import difflib  # imported here because a hint is rare
+    import difflib  # few command lines need a hint
 
     names = {each.lstrip("-"): each for each in known}
     bare_word = word.lstrip("-")

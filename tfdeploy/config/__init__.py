@@ -1,4 +1,4 @@
-"""Reads inventories and job files into values. Every error names file:line:key, its location.
+"""Reads inventories and job files into values. Every error names its location as file:line:key.
 
 Opens no socket and prints nothing.
 """

@@ -449,7 +449,7 @@ def _rows_of(table: tuple[Key, ...]) -> list[ReferenceRow]:
 
 
 def reference_sections() -> dict[str, list[TopicSection]]:
-    """Return the reference by file: "inventory" and "job"."""
+    """Return {"inventory" or "job": the sections of the reference of that file}."""
     placeholders = "PLACEHOLDERS  in command and env; {{ and }} stand for braces"
     rows = reference_rows()
     return {

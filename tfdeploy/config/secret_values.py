@@ -161,8 +161,8 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
 def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
     """Return (standard output, standard error, whether both have ended).
 
-    Reads for at most COMMAND_S seconds. Keeps only the last bytes of each stream, but a little more
-    than the longest secret.
+    Reads for at most COMMAND_S seconds. Keeps only the last bytes of each stream, slightly more
+    than the longest secret has.
     """
     assert process.stdout is not None and process.stderr is not None
     deadline = time.monotonic() + COMMAND_S

@@ -1,8 +1,8 @@
 """Parses a YAML file into a tree of nodes with line numbers, or raises a ConfigError.
 
-No other module calls the YAML parser. This one reads parser events, so no tag in the file can
-create a Python object. It limits the nesting before the C stack overflows. An alias of a list or
-mapping refers to the same node as its anchor, so nested aliases cost no memory.
+No other module calls the YAML parser. This module reads parser events, so no tag in the file can
+create a Python object. Deep nesting is refused, because it would overflow the C stack. An alias of
+a list or mapping refers to the same node as its anchor, so nested aliases cost no memory.
 """
 
 from __future__ import annotations

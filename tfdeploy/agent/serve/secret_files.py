@@ -23,8 +23,9 @@ MOST_PATHS = 1000  # limit for the code of each job, and again for its data
 
 
 class SecretPaths:
-    """The paths of secret files that the operator's machine sent. `code`: job -> paths below its
-    code. `data`: job -> paths SET/PATH in its data sets. Raises VerbError bad_argument."""
+    """The paths of secret files that the operator's machine sent. `code`: {job: paths below its
+    code folder}. `data`: {job: paths in its data sets, as SET/PATH}. Raises VerbError
+    bad_argument."""
 
     def __init__(self, call: Call) -> None:
         self.code: Dict[str, List[str]] = defaultdict(list)
@@ -50,7 +51,7 @@ def _checked_path(path: object) -> str:
 
 
 def present(folder: str, paths: List[str]) -> Iterator[str]:
-    """Yield those of the paths at which this folder has a file. Links are not followed."""
+    """Yield those paths at which this folder has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 

@@ -78,8 +78,8 @@ class Server:
         self._counting = threading.Lock()
 
     def run(self) -> None:
-        """Send the greeting, then answer until the input ends. Raises WireError, SessionGone,
-        OSError."""
+        """Send the greeting, then answer requests until the input ends. Raises WireError,
+        SessionGone, OSError."""
         atomic.write_all(self._outgoing, frames.GREETING + b"\n")
         self.send({"hello": session_facts(self.context)})
         threading.Thread(target=self._watch_silence, daemon=True).start()

@@ -37,7 +37,8 @@ class Readiness:
         return self._spec.port is not None and self.tensorflow
 
     def explain_timeout(self, age_s: float) -> Optional[str]:
-        """Return why a task that is not up yet has failed. Return None if it still has time."""
+        """Return why a task that is not up yet has failed, or None if it still has time to come
+        up."""
         if age_s < self._spec.ready_timeout_s:
             return None
         if not self.awaits_port:

@@ -57,7 +57,7 @@ def environment(
     if spec.runtime:
         env["PYTHONPATH"] = os.pathsep.join(filter(None, [RUNTIME_SITE, env.get("PYTHONPATH")]))
     identity = (paths.run, paths.job, spec.role, str(spec.index), paths.host, str(attempt))
-    env.update(zip(wire.TASK_MARKERS, identity))  # noqa: B905 - Python 3.8 knows no strict
+    env.update(zip(wire.TASK_MARKERS, identity))  # noqa: B905 - Python 3.8 lacks strict=
     env["TFDEPLOY_TASK_LOG"] = os.path.join(paths.task_dir(spec.task), LOG)
     env[FOLDER_MARKER] = os.path.realpath(paths.host_dir)
     if spec.traits is not None:

@@ -253,7 +253,7 @@ class Supervisor:
         processes.send_signals(*self._find_processes(), number)
 
     def _find_processes(self) -> Tuple[Set[int], Dict[int, processes.Entry]]:
-        """Return (the pids of all living processes of the task, pid -> process for all processes of
+        """Return (the pids of all living processes of the task, {pid: process} of all processes of
         this host)."""
         pids, table = task_processes.find_members(self.paths, [self.spec.task])
         return pids | processes.descendants([os.getpid()], table), table
@@ -328,8 +328,8 @@ class Supervisor:
         return self.saved
 
     def _add_reason(self) -> None:
-        """Add the reason why the program ended, which is found in the log of this attempt. The
-        modules for this are imported only here, because only failed tasks need them."""
+        """Find in the log of this attempt why the program ended, and add the reason to the status.
+        The modules for this are imported only here, because only failed tasks need them."""
         try:
             from tfdeploy.agent.supervise import explain
 

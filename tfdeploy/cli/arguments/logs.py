@@ -129,5 +129,5 @@ class Flags(OneRunFlags):
 
     @property
     def format(self) -> Format:
-        """The output format that --json or --output asks for."""
+        """Return the output format that --json or --output asks for."""
         return "json" if self.json else self.output

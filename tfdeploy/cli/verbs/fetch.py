@@ -61,7 +61,7 @@ def fetch_to_folder(
     options = FetchOptions(target, parts, flags.overwrite, only_hosts, flags.max)
     fetched = fetch(fleet, plan, options, emit)
     if gets_gitignore:
-        # The .gitignore prevents that a sync sends the fetched files as code.
+        # The .gitignore keeps a sync from sending the fetched files as code.
         with suppress(OSError):
             if any(target.iterdir()):
                 (target / ".gitignore").write_text("*\n")

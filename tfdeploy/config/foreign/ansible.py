@@ -156,7 +156,7 @@ def make_inventory(groups: Groups) -> Node:
 
 
 def _depths(groups: Groups) -> dict[str, int]:
-    """Return group -> its depth: the number of steps on the longest path from a top group.
+    """Return {group: its depth}, the number of steps on the longest path from a top group.
 
     Raises ConfigError if a group is below itself.
     """

@@ -48,7 +48,8 @@ def _read_lines(text: str, path: Path) -> Node | None:
             raise header.error(
                 f"the section header {line} has no closing bracket", f"write {line}]"
             )
-    # A section header looks like a range of a hostfile, such as [01-08].
+    # The INI form is tried first, because a section header looks like a range in a hostfile, such
+    # as [01-08].
     if ansible_ini.is_ini([line for _, line in lines]):
         return ansible_ini.read_ini(lines, shown_path(path), path.parent)
     if hostfile.is_hostfile([line for _, line in lines]):

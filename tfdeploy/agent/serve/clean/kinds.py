@@ -40,7 +40,7 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
 KEPT_RELEASES = 5
-# For each job and host, this many of the newest environments are kept for its next launch.
+# For each job and host, this many of the newest environments are kept for the job's next launch.
 KEPT_ENVIRONMENTS = 1
 _USED_WITH_SECRET = "a run that has not ended uses it, and it holds a secret file"
 _BUSY = "another operation works on job %s in this workdir"
@@ -90,7 +90,8 @@ class Scope:
 
     @cached_property
     def runs_with_processes(self) -> Set[str]:
-        """Return the runs of the job that had a live process on this host at the first call."""
+        """Return the runs of the job that had a live process on this host when this method was
+        first called."""
         return over.marked_runs(self.workdir, self.job)
 
     @property
@@ -132,8 +133,8 @@ def busy_reason(workdir: str, job: str, own_lock: str = "") -> str:
 
 
 def list_runs(scope: Scope) -> Iterator[Item]:
-    """Yield all runs of the job. A run without complete files of any host is yielded as an
-    incomplete item ("half")."""
+    """Yield all runs of the job. A run is yielded as an incomplete item (kind "half") if no host
+    has complete files of it."""
     return filter(None, (find_run(scope, run) for run in run_names(scope.workdir, scope.job)))
 
 

@@ -157,7 +157,7 @@ def _remove(path: bytes) -> None:
 
 
 def _set_attributes(root: bytes, wanted: Listing) -> None:
-    """Set modes and times. A folder comes after its content, because a change of the content
+    """Set modes and times. A folder is handled after its content, because a change of the content
     changes the folder's time."""
     for index in range(len(wanted) - 1, -1, -1):
         row = wanted[index]

@@ -107,7 +107,8 @@ def copy_source(call: Call) -> Answer:
 
 
 def _copy_file(root: bytes, staging: bytes, row: listing.Row, sparse: bool) -> None:
-    """Copy one file. It shares its blocks with the original if the file system supports that."""
+    """Copy one file. The copy shares its blocks with the original if the file system supports
+    that."""
     source, target = os.path.join(root, row.path), os.path.join(staging, row.path)
     os.makedirs(os.path.dirname(target), mode=0o700, exist_ok=True)
     try:

@@ -36,8 +36,8 @@ def newest_folder(folder: str) -> str:
 
 
 def install_next_version(workdir: str, job: str, name: str) -> None:
-    """Replace the folder by the next version, if there is one and no live run reads the data set.
-    Raises OSError."""
+    """Replace the folder of the data set by its next version, if there is one and no live run reads
+    the data set. Raises OSError."""
     folder = layout.data_dir(workdir, job, name)
     next_folder = side_path(folder, NEXT)
     record = data_record.read_record(next_folder)

@@ -154,8 +154,8 @@ def installed_packages(folder: str) -> Dict[str, str]:
 
 
 def is_pin(name: Any, version: Any) -> bool:
-    """Return whether the name follows PEP 503 and the version follows PEP 440. No other text may
-    become a line that pip or uv reads."""
+    """Return whether the name follows PEP 503 and the version follows PEP 440. pip and uv must not
+    read a line with any other text."""
     are_texts = isinstance(name, str) and isinstance(version, str)
     is_short = are_texts and len(name) + len(version) < 256
     return bool(is_short and re.match(PACKAGE, name) and re.match(VERSION, version))

@@ -41,7 +41,7 @@ class EnvRequest(NamedTuple):
     the interpreter."""
 
     base: str  # absolute path of the host's interpreter
-    version: str  # of the interpreter, such as "3.11.2"
+    version: str  # version of the interpreter, such as "3.11.2"
     name: str
     folder: str
 

@@ -84,7 +84,7 @@ def _try_ports(rows: Dict[int, Any], targets: List[PortTarget]) -> Dict[int, Por
     ]
     answers = port_probe.probe(probed, CONNECT_S, reset=True)
     failures: Dict[int, PortFailure] = {}
-    for index, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 knows no strict
+    for index, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 lacks strict=
         line, newline, _ = answer.data.partition(b"\n")
         if answer.error:
             failures[index] = _connection_failure(answer)

@@ -75,8 +75,8 @@ def _ping_s(connection: socket.socket) -> float:
 
 
 def _send(connection: socket.socket) -> int:
-    """Send blocks of data for SEND_S seconds, each block after its size. At the end, send a size of
-    0. Return how many bytes of data were sent."""
+    """Send blocks of data for SEND_S seconds. The size of each block is sent before the block. A
+    size of 0 marks the end. Return how many bytes of data were sent."""
     until, sent = time.monotonic() + SEND_S, 0
     while time.monotonic() < until and sent < MOST_BYTES:
         connection.sendall(_COUNT.pack(len(BLOCK)))

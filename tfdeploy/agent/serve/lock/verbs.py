@@ -85,7 +85,7 @@ def check_fence(call: Call) -> None:
     number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
     lock_lost, locked, cancelled.
     """
-    # `run.prepare` states the job in `part`
+    # A call of `run.prepare` states the job in its argument `part`.
     if "job" not in call.args and isinstance(call.args.get("part"), dict):
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
     job = call.job
@@ -199,8 +199,8 @@ class _JobLock:
 
 
 def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
-    """Acquire the lock for this session. Return whether the session now holds the lock. With
-    `number`, acquire the lock only if that is its current fencing number."""
+    """Acquire the lock for this session. Return whether the session now holds the lock. If `number`
+    is given, acquire the lock only if `number` is its current fencing number."""
     with _acquiring:
         name = "lock " + job
         if name in context.closing:

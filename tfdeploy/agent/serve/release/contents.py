@@ -36,7 +36,7 @@ def write_contents(
     times, contents = _unpack_contents(blob, wanted)
     root, offset = os.open(folder, os.O_RDONLY | os.O_DIRECTORY), 0
     try:
-        for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 knows no strict
+        for entry, mtime_ns in zip(wanted, times):  # noqa: B905 - Python 3.8 lacks strict=
             _write_file(root, entry, contents[offset : offset + entry.size], mtime_ns)
             offset += entry.size
     except OSError as error:

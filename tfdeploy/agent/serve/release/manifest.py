@@ -166,7 +166,7 @@ def load_manifest(path: str) -> Optional[Manifest]:
         return None
     try:
         entries = [Entry(*row) for row in stored["entries"]]
-        kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 knows no strict
+        kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 lacks strict=
     except (KeyError, TypeError):
         return None
     if kinds and kinds != _KINDS:

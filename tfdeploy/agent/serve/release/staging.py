@@ -154,8 +154,9 @@ class Staging:
         )
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
-        """Make the hard links. Return the paths for which the file to link to is gone. All paths
-        are relative to one open folder, which takes a third of the time of absolute paths."""
+        """Make the hard links. Return the paths whose link could not be made, because the file to
+        link to is gone. All paths are relative to one open folder, which takes a third of the time
+        of absolute paths."""
         unlinked: Set[str] = set()
         parent, folder_name = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)

@@ -140,8 +140,8 @@ def checked_staging_path(call: Call) -> str:
 
 
 def begun_release(call: Call) -> BegunRelease:
-    """Return the release that `release.begin` has staged in this session. Another session has to
-    begin again. Raises VerbError not_begun."""
+    """Return the release that `release.begin` has staged in this session. If another session has
+    staged it, this session must first call release.begin again. Raises VerbError not_begun."""
     folder = checked_staging_path(call)
     begun: Optional[BegunRelease] = call.context.begun_releases.get(folder)
     if begun is None or not os.path.isdir(folder):

@@ -91,7 +91,7 @@ def _check_owner(paths: RunPaths) -> None:
 
 
 def _is_prepared(paths: RunPaths, part: wire.HostPart) -> bool:
-    """Return whether this run has already been prepared by the same plan. If not, remove what an
+    """Return whether this run has already been prepared from the same plan. If not, remove what an
     interrupted prepare left."""
     digest = paths.plan_digest()
     same = digest == part.plan_digest

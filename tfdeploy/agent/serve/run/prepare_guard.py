@@ -17,9 +17,9 @@ CLEANUP_WAIT_S = 60.0
 
 @contextmanager
 def guard_prepare(call: Call, paths: RunPaths, plan_digest: str) -> Iterator[Callable[[], None]]:
-    """Yield a function that raises VerbError cancelled or ended if the prepare is no longer wanted:
-    its session has ended, or an abort has arrived. The prepare runs in the `with` block, and the
-    end of the session waits until that block is left."""
+    """Yield a function that raises VerbError cancelled or ended if the prepare is no longer wanted,
+    because its session has ended or an abort has arrived. The prepare runs in the `with` block, and
+    the end of the session waits until that block is left."""
     name = "prepare %s %s" % (paths.job, paths.run)
     session_ended, done = threading.Event(), threading.Event()
 

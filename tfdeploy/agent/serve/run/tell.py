@@ -1,4 +1,4 @@
-"""Answers run.known and run.tell. By these verbs, the control machine learns from one host why a
+"""Answers run.known and run.tell. With these verbs, the control machine learns from one host why a
 run is over, and tells another host that does not know the reason.
 
 On the other host, the run's minder reads the reason: see mesh/forwarded_end.py.

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 ANSWER_WITHIN_S = 20.0  # a minder that has not answered by then counts as failed
-KILL_WITHIN_S = 8.0  # how long processes may live after KILL
+KILL_WITHIN_S = 8.0  # how long processes may live after SIGKILL
 # On a busy host, a process that is ending shows neither arguments nor environment for a while, so
 # it looks like an orphan. After this time, such a process counts as alive.
 ENDING_S = 3.0
@@ -204,7 +204,7 @@ def stop_run(call: Call) -> Answer:
                 _leave_word_to_end(paths, "stop", grace_s=grace_s)
         survivors = _wait_until_ended(paths, grace_s, STOPPED_BY_OPERATOR)
         if not survivors and _phase(paths) == "ended":
-            # A disk error may have prevented this when the run ended.
+            # A disk error may have prevented the removal of the secrets when the run ended.
             leftovers.forget_secrets(paths)
         has_minder = _has_minder(paths)
     return {
@@ -290,7 +290,7 @@ def _wait_until_ended(paths: RunPaths, grace_s: float, reason: str) -> List[Answ
         time.sleep(pause)
         pids = task_processes.find_members(paths, tasks)
     if not pids[0]:
-        # The minder may not have done this yet, or may have failed to do it.
+        # The minder may not have put back the `keep` folders yet, or may have failed to do so.
         leftovers.put_back_keep(paths)
     return task_processes.describe_survivors(*pids)
 
