@@ -138,8 +138,8 @@ class Word(TypedDict, total=False):
 
 
 class StopOrder(TypedDict):
-    """The file stop.json. It is the minder's order to a supervisor, written just before the minder
-    sends SIGTERM."""
+    """The file stop.json. It is the minder's order to a supervisor, written before the minder sends
+    SIGTERM."""
 
     reason: str
     grace_s: float

@@ -2,9 +2,9 @@
 
 In the folder of a run, each keep folder is a link into the job's folder `keep`. A program may
 replace such a link by a folder of its own. If its run is dead, and this session holds the job's
-lock, the probe first moves that folder's files into `keep` and restores the link. Nothing else is
-changed. Programs (interpreter, nvidia-smi, rsync) are started first and their output is read last,
-so the probe takes no longer than the slowest of them.
+lock, the probe first moves that folder into `keep` and restores the link. Nothing else is changed.
+Programs (interpreter, nvidia-smi, rsync) are started first and their output is read last, so the
+probe takes no longer than the slowest of them.
 """
 
 from __future__ import annotations

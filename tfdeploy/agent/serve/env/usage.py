@@ -89,8 +89,8 @@ def _newest_names(root: str, names: Set[str], keep: int) -> Set[str]:
 
 
 def names_in_use(workdir: str) -> Set[str]:
-    """Return the names of the environments that runs use which have not ended. All runs in this
-    workdir count, of any job and host."""
+    """Return the names of the environments that unfinished runs use. All runs in this workdir
+    count, of any job and host."""
     root = layout.envs_dir(workdir) + os.sep
     folders = (
         path for job in job_names(workdir) for path in unended.path_prepends_in_use(workdir, job)
