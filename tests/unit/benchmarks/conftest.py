@@ -1,5 +1,5 @@
-"""Add the simulator's folder to sys.path, because its scripts import each other without a package
-name.
+"""Add the simulator's folder to sys.path, because the simulator's scripts import each other without
+a package name.
 """
 
 import sys

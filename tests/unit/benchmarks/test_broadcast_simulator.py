@@ -1,5 +1,5 @@
-"""Test the simulator of a broadcast (hosts pass data on to each other): its two models agree, and
-neither exceeds the capacity of a link.
+"""Test the simulator of broadcasts, in which hosts pass data on to each other. The two models of
+the simulator must agree, and no model may send more over a link than the link can carry.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def run(moves: MakesTransfer, **fields: Any) -> tuple[Scenario, Outcome]:
 
 
 def times(moves: MakesTransfer, **fields: Any) -> float:
-    """Return when the last host has all data, as a multiple of `Scenario.wire_s` (the time that the
-    data needs on one link). Slow hosts are left out.
+    """Simulate a broadcast. Return the time at which the last host has all data, as a multiple of
+    `Scenario.wire_s` (the time that the data needs on one link). Slow hosts are left out.
     """
     scenario, outcome = run(moves, **fields)
     assert outcome.lacking == 0

@@ -1,5 +1,5 @@
-"""Test the simulation of a large number of hosts: the connections to them, and the messages among
-them.
+"""Test the simulation of many hosts: the connections of the control machine to the hosts, and the
+messages that the hosts exchange.
 """
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""Keep the names that verbs remember out of the developer's own state folder."""
+"""Redirect the names that tfdeploy remembers for completion, so that tests do not write them to the
+developer's own state folder.
+"""
 
 from __future__ import annotations
 

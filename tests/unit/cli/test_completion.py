@@ -1,4 +1,4 @@
-"""Complete command lines in real shells, with the scripts that `tfdeploy completion` prints."""
+"""Test the scripts that `tfdeploy completion` prints, by completing commands in real shells."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfdeploy.store.names import remember_names
 
 MANY = 2_000
 TIMEOUT_S = 60
-# No two names begin with the same two characters, so Tab completes a name after these.
+# No two names begin with the same two characters, so two characters and Tab complete a name.
 HARD_RUNS = (
     "a1$(touch executed)",
     "b1;touch executed",
@@ -44,7 +44,7 @@ RECORDER = """#!/bin/sh
 for each; do printf '%s\\0' "$each"; done > "$HOME/argv.new"
 mv "$HOME/argv.new" "$HOME/argv"
 """
-# What is typed (\t is Tab), and the arguments that tfdeploy then gets.
+# (what is typed, where \t is Tab; the arguments that tfdeploy then gets)
 TYPED = (
     ("inv\t", ["inventory"]),
     ("launch --mod\tas\t", ["launch", "--mode", "async"]),
@@ -77,7 +77,9 @@ TYPED = (
 
 @pytest.fixture(autouse=True)
 def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return a folder in which verbs have read names. The home and the state folder are separate."""
+    """Return a folder in which commands of tfdeploy have run, so that names are remembered for
+    completion. The home folder and the state folder are elsewhere.
+    """
     home, folder = tmp_path / "home", tmp_path / "work place"
     (folder / "folder").mkdir(parents=True)
     (folder / "file.txt").touch()
@@ -109,7 +111,9 @@ def write_script(shell: str, tmp_path: Path) -> Path:
 
 
 def run_shell(shell: str, text: str, *args: str, path: str = "/nowhere") -> list[str]:
-    """Return the lines that the shell prints. PATH leads nowhere: completion must start no program."""
+    """Run `text` in the shell, and return the lines that it prints. By default PATH has no
+    programs, because completion must start none.
+    """
     program = next(
         str(file) for folder in os.get_exec_path() if (file := Path(folder) / shell).exists()
     )
@@ -127,7 +131,7 @@ def run_shell(shell: str, text: str, *args: str, path: str = "/nowhere") -> list
 
 
 def offers_of_bash(lines: Sequence[str], tmp_path: Path) -> list[list[str]]:
-    # Outside of a completion, `compopt` is an error.
+    # The test calls the completion function directly, where bash's `compopt` would be an error.
     text = """. "$0"; compopt() { :; }; COMP_WORDBREAKS=$' \\t\\n"\\'@><=;|&(:'
     for COMP_LINE; do
         COMP_POINT=${#COMP_LINE}; _tfdeploy; for each in "${COMPREPLY[@]}"; do printf '%s\\t' "$each"; done; echo
@@ -152,8 +156,9 @@ each_shell = pytest.mark.parametrize(
 
 @pytest.fixture
 def typist(tmp_path: Path, work: Path) -> Iterator[Callable[[str], Terminal]]:
-    """Return a function that starts an interactive shell with the script. `tfdeploy` records its
-    arguments."""
+    """Return a function that starts an interactive shell with the completion script. In this shell,
+    `tfdeploy` is a program that only records its arguments.
+    """
     programs = tmp_path / "programs"
     programs.mkdir()
     (programs / "tfdeploy").write_text(RECORDER)

@@ -1,5 +1,5 @@
-"""Test what a launch shows on a terminal: text up to the step `start`, then the dashboard, and text
-again after `q` or a failure.
+"""Test what a launch shows on a terminal: text until the step `start` begins, then the dashboard,
+and again text after the key `q` or after a failure.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test how the flags of each verb are read into its typed record.
+"""Test how the flags of each verb (subcommand) are read into the verb's typed record.
 
---limit and --exclude have an effect or are refused, and a bad file never causes a traceback.
+Every verb obeys --limit and --exclude, or refuses them. A bad file never causes a traceback.
 """
 
 from __future__ import annotations
@@ -83,7 +83,9 @@ SETTINGS = (
 
 @pytest.fixture(autouse=True)
 def nobody(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Run each test without settings and files of the user. The store has one run of yesterday."""
+    """Run each test without the settings and files of the user. The local store of runs contains
+    one run, launched yesterday.
+    """
     for name in SETTINGS:
         monkeypatch.delenv(f"TFDEPLOY_{name}", raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -242,7 +244,7 @@ def test_suggested_command_has_given_files(monkeypatch: pytest.MonkeyPatch) -> N
         flags.full_command("`tfdeploy runs` lists them")
         == "`tfdeploy runs -i 'my hosts.yaml' -j a.yaml` lists them"
     )
-    # A file that the command names already is not added.
+    # The suggestion adds no file that the user's command already names.
     assert (
         flags.full_command("`tfdeploy inventory -i x.ini` or `tfdeploy runs -j b.yaml`")
         == "`tfdeploy inventory -j a.yaml -i x.ini` or "
@@ -310,7 +312,7 @@ def test_launch_on_some_hosts_names_hosts_with_unknown_keep(
         "hosts:\n" + "".join(f"  n{n}: {{address: 127.0.0.{n}, port: 9}}\n" for n in range(1, 5))
     )
     Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
-    # No sshd listens here. The launch prints the note first and fails after it.
+    # No sshd listens here, so the launch fails, but it prints the note first.
     assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)
     assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
 

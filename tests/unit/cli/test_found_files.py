@@ -1,4 +1,4 @@
-"""Test which job file and which inventory a verb uses, and that it never uses one of another user.
+"""Test which job file and which inventory tfdeploy uses. It must never use a file of another user.
 
 The tests start real processes, but no hosts.
 """
@@ -67,7 +67,9 @@ class Operator:
         return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
     def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
-        """Return the name of the host in the inventory that is used, and the text on stderr."""
+        """Run tfdeploy. Return the name of the only host in the inventory that it uses, which tells
+        the inventories apart, and the text on stderr.
+        """
         done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr
         return json.loads(done.stdout)["hosts"][0]["name"], done.stderr
@@ -90,8 +92,8 @@ def operator(tmp_path: Path) -> Operator:
 
 @pytest.fixture
 def project(operator: Operator) -> Operator:
-    """A project below the home folder, with a job file and an inventory. The current folder is
-    outside of the project.
+    """Create a project below the home folder, with a job file and an inventory. The current folder
+    is outside of the project.
     """
     operator.write("project/tfdeploy.yaml", JOB)
     operator.inventory("project/inventories/hosts.yaml", "own")
@@ -275,7 +277,7 @@ def test_found_file_of_other_user_is_refused_and_named_file_only_warned_about(
 
 @pytest.mark.needs("other accounts")
 def test_root_gets_all_flags_needed_for_checkout_of_other_user(project: Operator) -> None:
-    """Test a checkout that belongs to another user than root, as if a project is mounted into a
+    """Test root in a checkout that belongs to another user, as when a project is mounted into a
     container.
     """
     project.cwd = project.home / "project"

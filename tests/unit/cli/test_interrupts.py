@@ -1,4 +1,4 @@
-"""Test a signal that ends a launch or a sync, and what tfdeploy still does after the signal."""
+"""Test what tfdeploy still does when a signal ends a launch or a sync."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 
 from support.waiting import wait_for
 
-# This verb has a rollback and reports progress, like launch.
+# A made-up verb for these tests. Like `launch`, it reports progress and can be rolled back.
 VERB = """
 import sys, time
 from pathlib import Path
@@ -88,7 +88,7 @@ def test_signal_rolls_back_and_determines_exit_status(
     process = start()
     process.send_signal(number)
     wait_for((tmp_path / "back").exists, 20, "it rolls back")
-    # The shell, the kernel and the terminal may each repeat the signal.
+    # Signals may arrive several times: from the shell, from the kernel and from the terminal.
     for repeated in (signal.SIGHUP, number, signal.SIGHUP):
         process.send_signal(repeated)
     (tmp_path / "go").touch()

@@ -162,7 +162,9 @@ def test_init_refuses_and_writes_nothing(capsys, project_folder, args, expected_
 
 
 def ask(project_folder, answers, *args):
-    """Run `tfdeploy init` with a terminal as stdin and stderr, and return what it asks."""
+    """Run `tfdeploy init` with a terminal as stdin and stderr, type the answers, and return the
+    questions.
+    """
     master, terminal = pty.openpty()
     command = [sys.executable, "-m", "tfdeploy", "init", *args]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).parents[3])}
@@ -401,8 +403,8 @@ def test_init_asks_nothing_with_yes(project_folder):
 
 
 def uncommented(text):
-    """Remove the # in front of each commented-out key. An explanation has one blank after the #, a
-    key has none.
+    """Remove the # in front of each key that is commented out. A key follows the # directly. In an
+    explanation, a space follows the #, and the line stays as it is.
     """
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 

@@ -1,5 +1,5 @@
-"""Test what all verbs have in common: exit codes, errors without a traceback, and that large
-libraries are not imported early.
+"""Test what all verbs (subcommands) have in common: exit codes, errors without a traceback, and
+that no verb imports a large library too early.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
             }.items()
             for verb in verbs.split()
         ],
-        # Arguments are kept if the verb takes them.
+        # The suggestion keeps the arguments that the suggested verb takes.
         (["kill", "digits-1", "--now"], "`tfdeploy stop digits-1 --now`?"),
         (["tail", "-f", "--task", "worker:0"], "`tfdeploy logs -f --task worker:0`?"),
         (["run", "--mode", "async", "--", "python", "a b.py"], "--mode async -- python 'a b.py'`?"),

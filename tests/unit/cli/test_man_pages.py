@@ -1,4 +1,6 @@
-"""Build the manual pages as the wheel does, and check them against the parsers and roff."""
+"""Build the manual pages as the build of the wheel does. Check that they agree with the command
+line parsers, and that they are valid roff.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,9 @@ TIMEOUT_S = 120
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
-    """Return {page: its path}. The build uses no installed package, like an isolated build."""
+    """Build all pages, and return {page: its path}. Like an isolated build, this uses no installed
+    package.
+    """
     folder = tmp_path_factory.mktemp("man")
     command = [sys.executable, "-I", "-S", str(ROOT / "scripts" / "man_pages.py"), str(folder)]
     subprocess.run(command, check=True, timeout=TIMEOUT_S)

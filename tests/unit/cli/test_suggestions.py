@@ -1,6 +1,7 @@
-"""Test that every command that a message suggests can be typed as it stands.
+"""Test that users can type every command that a message suggests, exactly as it is printed.
 
-In a message, backquotes hold a command, or a line or key of the two files. All other text is advice.
+In a message, backquotes enclose a command, or a line or key of the job file or the inventory. The
+text outside of backquotes is advice.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from support.suggestions import Message, commands, messages
 from tfdeploy.cli.verb_table import VERBS
 
 OWN_COMMAND = re.compile(rf"\btfdeploy ({'|'.join(VERBS)})\b")
-# A label of a key, and the row of a page that shows how a run was launched.
+# In these modules, commands are not suggestions: one is in the label of an SSH key, and one in the
+# row of a report that shows how a run was launched.
 NOT_FOR_TYPING = ("lab/folder.py", "ui/report/page.py")
-# Patterns that match backquotes in programs and their output.
+# Modules whose regular expressions match backquotes in programs and in their output.
 PATTERN_FILES = ("agent/log/failure_reason.py", "planning/source/python2.py", "ui/feed_tree.py")
-# Examples and topics of the help, which name verbs and flags in prose.
+# Modules with help texts, which name verbs and flags in prose.
 HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
 MESSAGES = [message for message in messages() if message.file not in (*PATTERN_FILES, *HELP_FILES)]
 

@@ -1,5 +1,6 @@
-"""Test `tfdeploy docs TOPIC`: each topic is complete, as text and as JSON, and says what is true of
-the code."""
+"""Test `tfdeploy docs TOPIC`: each topic is complete, as text and as JSON, and agrees with the
+code.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.environment import HELD_PORT, NO_PROXY
 
 PACKAGE = Path(tfdeploy.__file__).parent
-# Programs of users are searched for these names. They are no variables of tfdeploy.
+# This folder contains names of environment variables that users' programs read. These variables do
+# not affect tfdeploy.
 OF_PROGRAMS = PACKAGE / "planning" / "program"
 
 

@@ -1,5 +1,6 @@
-"""Test that the help of each verb ends with examples, exit codes and variables, and that these are
-right."""
+"""Test that the help of each verb (subcommand) ends with examples, exit codes and environment
+variables, and that all of these are correct.
+"""
 
 from __future__ import annotations
 
@@ -60,8 +61,9 @@ def test_example_is_valid_command_line(line: str) -> None:
 
 @pytest.mark.parametrize("prog", PROGRAMS)
 def test_help_imports_few_modules(prog: str) -> None:
-    """The help should take at most 60 ms of CPU more than an empty interpreter. These modules alone
-    would take much of that time."""
+    """Test that the help does not import certain slow modules. The help should take at most 60 ms
+    of CPU time more than an empty interpreter, and these modules would take much of that.
+    """
     code = f"""
 import sys
 from tfdeploy.cli.main import main

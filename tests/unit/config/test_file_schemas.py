@@ -1,5 +1,7 @@
-"""Test the JSON Schemas of the job file and the inventory: they are what editors get, they admit
-every example, and they refuse and admit what the readers do."""
+"""Test the JSON Schemas of the job file and the inventory. The stored schemas, which editors use,
+are up to date. The schemas accept every example, and they accept and refuse the same files as
+tfdeploy itself.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,7 @@ ROOT = Path(__file__).parents[3]
 RENEW = "python scripts/json_schemas.py writes them"
 SCHEMAS: dict[str, Any] = {name: json.loads(file_schema_text(name)) for name in FILE_SCHEMAS}
 JOB, INVENTORY = "job-file", "inventory-file"
-# The schema of these keys admits values that the reader refuses, for the reason given here.
+# {key: reason}. For these keys, the schema accepts values that tfdeploy refuses for this reason.
 WIDER = {
     "address": "a number of an address may be too large",
     "advertise": "a number of an address may be too large",
@@ -56,7 +58,7 @@ WIDER = {
 
 
 def value_of(node: Node) -> Any:
-    """Return the node as the value that an editor checks."""
+    """Convert a parsed YAML node to the value that an editor would check against the schema."""
     if node.kind == "list":
         return [value_of(item) for item in node.items]
     if node.kind == "mapping":
@@ -68,12 +70,12 @@ def value_of(node: Node) -> Any:
 
 
 def faults_of(name: str, text: str) -> list[str]:
-    """Return what the schema says about a file with this text."""
+    """Return the faults that the schema `name` finds in a file with this text."""
     return list(find_faults(value_of(parse_yaml(text, Path("x.yaml"))), SCHEMAS[name], {}))
 
 
 def is_read(name: str, text: str, folder: Path) -> bool:
-    """Return whether tfdeploy reads a file with this text."""
+    """Return whether tfdeploy accepts a file with this text."""
     file = folder / "x.yaml"
     file.write_text(text, encoding="utf-8")
     try:
@@ -87,12 +89,16 @@ def is_read(name: str, text: str, folder: Path) -> bool:
 
 
 def uncommented(text: str) -> str:
-    """Return a text of `init` in which every key is stated."""
+    """Return `text`, a file from `tfdeploy init`, with the # removed in front of every key that is
+    commented out.
+    """
     return re.sub(r"^#(?=\S|  )", "", text, flags=re.M)
 
 
 def pages() -> Iterator[tuple[str, tuple[str, str]]]:
-    """Yield (page and number, (schema, text)) of each whole file in the documentation."""
+    """Yield (page and number, (schema, text)) for each complete job file or inventory that the
+    documentation shows.
+    """
     job_keys = {key.name for key in reference.JOB} - {"roles"}
     for page in (ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))):
         blocks = re.findall(r"^```ya?ml\n(.*?)^```", page.read_text("utf-8"), re.M | re.S)
@@ -105,7 +111,7 @@ def pages() -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def examples() -> dict[str, tuple[str, str]]:
-    """Return name -> (schema, text) of every example of a file."""
+    """Return {name: (schema, text)} for every example of a job file or an inventory."""
     jobs = {str(path.relative_to(ROOT)): path for path in ROOT.glob("examples/**/tfdeploy*.yaml")}
     hosts = {str(path.relative_to(ROOT)): path for path in ROOT.glob("inventories/*.yaml")}
     assert len(jobs) >= 9 and len(hosts) >= 3
@@ -246,7 +252,7 @@ def test_schema_and_reader_refuse_an_unknown_key(
 
 
 def values_of(schema: dict[str, Any]) -> st.SearchStrategy[Any]:
-    """Return a strategy for values that the schema admits."""
+    """Return a Hypothesis strategy that generates values which the schema accepts."""
     if "enum" in schema:
         return st.sampled_from(schema["enum"])
     return st.one_of([_values_of_type(schema, kind) for kind in schema["type"]])
@@ -320,8 +326,9 @@ def patterns_in(schema: Any) -> Iterator[str]:
 
 
 def test_javascript_and_python_agree_on_each_pattern() -> None:
-    """Editors compile patterns in JavaScript's Unicode mode, which has neither \\Z nor needless
-    escapes."""
+    """Test the patterns of the schemas in JavaScript too, because editors compile them in
+    JavaScript's Unicode mode. This mode refuses \\Z and needless escapes.
+    """
     patterns = {
         found_pattern for name in FILE_SCHEMAS for found_pattern in patterns_in(SCHEMAS[name])
     }

@@ -1,5 +1,5 @@
-"""Test which inventory is used: the one that the flag, the environment variable or the job names,
-or else the only one that exists.
+"""Test which inventory is used. The flag, the environment variable or the job file may name it. If
+none of them does, the only inventory that exists is used.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Test how an inventory is read, and which errors an invalid one causes."""
+"""Test how an inventory is read, and which errors an invalid inventory causes."""
 
 from pathlib import Path
 
@@ -33,7 +33,8 @@ roles:
 def load(tmp_path, monkeypatch):
     """Return a function load(text or bytes).
 
-    It writes the content to lab.yaml in the current folder and returns the inventory.
+    The function writes the content to lab.yaml in the current folder and returns the inventory that
+    tfdeploy reads from this file.
     """
     monkeypatch.chdir(tmp_path)
 

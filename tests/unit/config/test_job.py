@@ -1,4 +1,4 @@
-"""Test how a job file is read, and which errors an invalid one causes."""
+"""Test how a job file is read, and which errors an invalid job file causes."""
 
 import shutil
 from pathlib import Path
@@ -39,7 +39,8 @@ metrics: {loss: 'cost=([\d.]+)', acc: 'acc (?:is )?([\d.]+)'}
 def load(tmp_path, monkeypatch):
     """Return a function load(text).
 
-    It writes the text to tfdeploy.yaml and returns the job. The current folder is named `job`.
+    The function writes the text to tfdeploy.yaml in the current folder, which is named `job`, and
+    returns the job that tfdeploy reads from this file.
     """
     folder = tmp_path / "job"
     folder.mkdir()
@@ -396,7 +397,7 @@ def test_too_many_keep_folders_are_refused(load):
 
 
 def test_warnings_of_re_are_not_shown(load):
-    # In these tests a warning is an error, so the pattern must compile without one.
+    # In these tests a warning is an error, so the pattern must compile without a warning.
     assert load("metrics: {a: '[[x](y)'}").metrics["a"] == "[[x](y)"
 
 

@@ -1,4 +1,4 @@
-"""Test that the documented defaults of the inventory and the job file are those of the code."""
+"""Test that the documented defaults of the inventory and the job file match the code."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tfdeploy.config.yamlfile import read_yaml
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 
-# The reference explains these defaults in words, because they depend on other settings.
+# Keys whose default the reference describes in words, because it depends on other settings.
 IN_WORDS = {
     "address",
     "advertise",

@@ -1,5 +1,5 @@
-"""Test secrets that the job takes from the environment, from files and from commands: which are
-read, and which are refused.
+"""Test secrets that the job takes from the environment, from files and from commands: which secrets
+are read, and which are refused.
 
 No error shows the value of a secret.
 """
@@ -26,7 +26,8 @@ Load = Callable[[str], Job]
 def load(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Load:
     """Return a function load(text).
 
-    It writes the text to tfdeploy.yaml in the folder `job`, and reads the job from another folder.
+    The function writes the text to tfdeploy.yaml in the folder `job`. Then it reads this file while
+    another folder is the current folder.
     """
     (tmp_path / "job").mkdir()
     monkeypatch.chdir(tmp_path)

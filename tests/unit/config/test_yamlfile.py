@@ -1,4 +1,4 @@
-"""Test that every file is either read as YAML or refused with one clear error."""
+"""Test that tfdeploy either reads a file as YAML or refuses it with one clear error."""
 
 import re
 from pathlib import Path

@@ -1,5 +1,5 @@
-"""Test processes of a lab (simulated hosts on this machine) that start in new namespaces, and the
-first message of such a process.
+"""Test how processes of a lab (simulated hosts on this machine) start in new namespaces, and the
+first message that such a process sends.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ def test_pid_is_received_before_first_message(
     def slow() -> int:
         pid = fork()
         forks[0] += 1
-        # The process that reports the pid of the new process is slow here.
+        # Delay the process that reports the pid of the new process.
         if forks[0] == 2 and pid:
             select.select([], [], [], 0.2)
         return pid

@@ -1,6 +1,6 @@
-"""Test how tfdeploy finds out what this machine can do for a lab.
+"""Test how tfdeploy finds out whether this machine can run a lab (simulated hosts).
 
-If something is missing, the error has the command that provides it.
+If a capability is missing, the error contains the command that provides it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,9 @@ os.execv(sys.argv[1], sys.argv[1:])
 
 @pytest.fixture
 def answers(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return the results of all trials. A test may change a result before it calls tfdeploy."""
+    """Replace the results of all trials of this machine, and return them as {trial: result}. A test
+    may change a result before it calls tfdeploy.
+    """
     changed = dict(EVERYTHING)
     monkeypatch.setattr(capabilities, "_run_trials", lambda labs, device: changed)
     monkeypatch.setattr(capabilities, "is_installed", lambda program: True)

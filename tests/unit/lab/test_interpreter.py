@@ -1,4 +1,4 @@
-"""Test which Python the hosts of a lab get if nobody names one."""
+"""Test which Python interpreter the hosts of a lab use if the user names none."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from tfdeploy import lab
 
 
 def make_python(folder: Path, name: str, *, has_tensorflow: bool) -> str:
-    """Return an interpreter whose answer is fixed."""
+    """Create a fake interpreter, which always gives the same answer when asked for TensorFlow.
+    Return its path.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     python = folder / name
     python.write_text(f"#!/bin/sh\nexit {int(not has_tensorflow)}\n")
@@ -21,7 +23,7 @@ def make_python(folder: Path, name: str, *, has_tensorflow: bool) -> str:
 
 @pytest.fixture
 def without(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the interpreter of this process have no TensorFlow."""
+    """Make tfdeploy believe that the interpreter of this process has no TensorFlow."""
     monkeypatch.setattr("tfdeploy.lab.interpreter.find_spec", lambda name: None)
 
 

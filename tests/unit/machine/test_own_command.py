@@ -16,8 +16,8 @@ PLANTED = "import os, sys\nos.write(2, b'%s of the current folder ran')\nos._exi
 
 @pytest.fixture
 def planted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Put a file into the current folder for each module of the standard library, and for the other
-    modules that tfdeploy imports.
+    """Write a file NAME.py to the current folder for each module NAME of the standard library, and
+    for each other module that tfdeploy imports.
 
     Such a file ends the process if Python imports it.
     """

@@ -1,6 +1,6 @@
-"""Test whether other users can change a file.
+"""Test how tfdeploy finds out whether other users can change a file.
 
-The checks cover the file itself, and each folder and link on the path to it.
+The checks cover the file itself, and each folder and symbolic link on the path to the file.
 """
 
 from __future__ import annotations

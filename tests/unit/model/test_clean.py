@@ -1,5 +1,5 @@
-"""Test which runs `clean` keeps: those that are alive on some host, the newest runs, and the
-youngest.
+"""Test which runs `clean` keeps: runs that are alive on some host, a number of newest runs, and
+runs that are younger than a limit.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def test_last_host_determines_end_of_run() -> None:
         "n2": [run_item("1", NOW - 5)],
         "n3": [run_item("2", None)],
     }
-    # The age of run "2" is unknown. A run of unknown age is not kept as a young one.
+    # The age of run "2" is unknown, so the rule that keeps young runs does not apply to it.
     assert find_staying_runs(by_name, Rules(older_s=100), NOW) == {("a", "1")}
 
 

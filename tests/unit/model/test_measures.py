@@ -1,5 +1,5 @@
-"""Test which step and which loss are read from lines that TensorFlow and programs have really
-printed.
+"""Test which step and which loss are read from lines that TensorFlow or a program prints. The lines
+are real output.
 """
 
 from __future__ import annotations
@@ -160,8 +160,8 @@ def test_event_file_steps_give_rate_until_lines_have_steps() -> None:
     assert measures.step == 100 and measures.rate() is None
     measures.take_sample(make_sample({"step": 300}, step_time=60.0))
     assert measures.rate(65.0) == 20
-    # TensorFlow writes event files late. So a step that does not change does not mean that the task
-    # is stalled.
+    # TensorFlow writes event files late. So an unchanged step in an event file does not mean that
+    # the task is stalled.
     assert measures.rate(200.0) is None
     measures.line(201.0, "step 500")
     measures.line(202.0, "step 510")

@@ -1,7 +1,8 @@
-"""Test that everything that depends on the mode of a run is in one row of the table RULES.
+"""Test that everything that depends on the mode of a run comes from the mode's row in the table
+RULES.
 
-No other code compares the name of a mode. A task of an older run, which has only the name, gets the
-traits in the row.
+No other code compares the name of a mode. Tasks of runs from older versions of tfdeploy know only
+the name of their mode; they get the same properties ("traits") as the row has.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the file of a plan: a text that occurs several times is stored once, and reading the file
-restores the plan exactly.
+"""Test how a plan is written to a file. A text that occurs several times in the plan is stored only
+once. Reading the file restores the plan exactly.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test how samples (measurements on a host) of an agent of another version are read."""
+"""Test how tfdeploy reads samples (measurements on a host) from an agent of another version."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test which records of runs `clean` removes from this machine: those of runs that no host has any
-longer.
+"""Test which records of runs `clean` removes from this machine: a record is removed if no host has
+the run any longer.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ HOLDER: LockHolder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 def store_with(
     folder: Path, *runs: str, ended: bool = True, hosts: tuple[Host, ...] = HOSTS
 ) -> RunStore:
-    """Return a store with these runs on HOSTS. If `ended`, the store has a record of the end of
-    each run.
+    """Return a local store that contains these runs, which were launched on HOSTS. If `ended` is
+    True, the store has recorded the end of each run.
     """
     store = RunStore(folder)
     for number, run in enumerate(runs):
@@ -71,7 +71,7 @@ def test_records_of_removed_and_missing_runs_are_removed(tmp_path: Path) -> None
 
     assert going(None, Rules()) == {"goes", "kept", "nowhere"}
     assert going(("b",), Rules()) == set()
-    # The rule also keeps the newest run on this machine, although no host has that run any longer.
+    # The rule "keep the newest run" also keeps the record of a run that no host has any longer.
     assert going(None, Rules(newest=1)) == {"goes", "kept"}
 
 
@@ -164,7 +164,7 @@ def test_record_stays_if_one_host_did_not_remove_run(tmp_path: Path) -> None:
 
 
 class AnsweringFleet:
-    """A fleet in which each host answers every call with the items given for the host."""
+    """A fake fleet. Each host answers every call with the items that are given for this host."""
 
     def __init__(self, items_by_host: dict[str, tuple[CleanItem, ...]]) -> None:
         self.told = items_by_host

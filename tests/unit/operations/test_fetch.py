@@ -1,7 +1,7 @@
 """Test from which host `fetch` copies the `keep` folders.
 
-Times are seconds by the clock of each host. `skew` is how far that clock is ahead of this machine's
-clock.
+The times of checkpoints are in seconds on the host's own clock. `skew` is how many seconds this
+clock is ahead of this machine's clock.
 """
 
 from __future__ import annotations
@@ -24,10 +24,11 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
     [
         ({"n1": seen(100), "n2": seen(200)}, "n2"),
         ({"n1": seen(100), "n2": seen(None, 900)}, "n1"),
-        # If no host has a checkpoint, the host of the deciding task (n1) is chosen.
+        # If no host has a checkpoint, n1 is chosen: it has the deciding task, whose result is the
+        # result of the run.
         ({"n1": seen(None, 100), "n2": seen(None, 900)}, "n1"),
         ({"n2": seen(None, 100), "n3": seen(None, 900)}, "n3"),
-        # The clock of n2 is an hour ahead.
+        # The clock of n2 is an hour ahead, so its checkpoint is not newer.
         ({"n1": seen(100), "n2": seen(3700, skew=3600)}, "n1"),
         ({"n1": seen(100), "n2": seen(101)}, "n1"),  # the checkpoint of n2 is newer by too little
         ({"n1": seen(101), "n2": seen(100)}, "n1"),

@@ -1,6 +1,6 @@
-"""Test that errors of several hosts become one error.
+"""Test that errors of several hosts are combined into one error.
 
-It has the message of each host and the worst of their exit codes.
+This error has the message of each host, and the worst of their exit codes.
 """
 
 from __future__ import annotations

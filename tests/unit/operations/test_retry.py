@@ -1,5 +1,5 @@
-"""Test how a verb that ends something, such as a run, treats hosts that are slow, silent, or
-refuse.
+"""Test commands that must reach every host, such as `stop`: how often they retry a host that is
+slow, that does not answer, or that refuses.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ RETRIES = {"slow": 8, "lost": 1, "dead": 1, "refused": 0}
 
 
 class Fleet:
-    """A fleet. `first_answers` has the number of the first call that each host answers."""
+    """A fake fleet. `first_answers` is {host: number of the first call that it answers}."""
 
     def __init__(self, **first_answers: int) -> None:
         self.at, self.asked = first_answers, Counter[str]()

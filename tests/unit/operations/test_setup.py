@@ -1,4 +1,4 @@
-"""Test how differences between the Python environments of hosts are described."""
+"""Test the text that describes differences between the Python environments of hosts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test the lock of the control machine: requirements.lock."""
+"""Test requirements.lock, the pinned requirements of tfdeploy on the control machine."""
 
 from __future__ import annotations
 

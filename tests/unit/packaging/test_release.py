@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture(scope="module")
 def files() -> list[str]:
-    """Return the files of this checkout, with those that are not committed yet."""
+    """Return the files of this checkout, including files that are not committed yet."""
     listed = subprocess.run(
         ["git", "ls-files", "-co", "--exclude-standard", "-z"],
         cwd=ROOT,
@@ -32,7 +32,7 @@ def files() -> list[str]:
 
 @pytest.fixture
 def repository(tmp_path: Path, files: list[str]) -> Path:
-    """Return a repository in which a release may be made."""
+    """Return a repository in which scripts/release can make a release."""
     folder = tmp_path / "repository"
     for name in files:
         target = folder / name

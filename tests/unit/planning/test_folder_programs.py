@@ -1,4 +1,4 @@
-"""Test which of a folder's programs `init` proposes, and for which mode."""
+"""Test which of the programs in a folder `tfdeploy init` proposes to launch, and in which mode."""
 
 from __future__ import annotations
 

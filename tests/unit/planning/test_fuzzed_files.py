@@ -1,11 +1,11 @@
-"""Test random changes of inventories and job files: each file is read, or refused with its name and
-the line.
+"""Test inventories and job files with random changes. tfdeploy either reads such a file, or refuses
+it with an error that names the file and the line.
 
-A file that is read leads to a plan or to a refusal.
+If the file is read, tfdeploy either makes a plan, or refuses with an error.
 
-TFDEPLOY_SOAK_FILES is the number of files: 2,000 by default, more in `make soak`.
-TFDEPLOY_FILE_SEED repeats one series. A file that fails is printed and stored in
-tests/golden/files, from where every later run reads it.
+The environment variable TFDEPLOY_SOAK_FILES sets the number of files: 2,000 by default, more in
+`make soak`. With TFDEPLOY_FILE_SEED, a series of files is repeated. A file for which a test fails
+is printed and stored in tests/golden/files; from then on, every run of the tests reads it.
 """
 
 from __future__ import annotations
@@ -35,9 +35,10 @@ FILES = int(os.environ.get("TFDEPLOY_SOAK_FILES", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_FILE_SEED", "0")) or random.randrange(1, 1 << 30)
 # Limits for one file: seconds of CPU time, and KiB of memory.
 MOST_S, MOST_KIB = 3.0, 100 << 10
-# No plan is made for an inventory with more hosts.
+# No plan is made for an inventory with more hosts than this.
 MOST_HOSTS = 24
-# For this fraction of the valid files a plan is made, which takes longer than all other steps.
+# The fraction of the valid files for which a plan is made. Making a plan takes longer than all
+# other steps together.
 PLANNED = 0.5 if FILES == 2_000 else 1.0
 PROGRAMS = (
     "p = argparse.ArgumentParser()\np.add_argument('--ps_hosts')\np.add_argument('--task_index', "
@@ -89,8 +90,8 @@ FactsOf = Callable[..., HostFacts]
 
 @dataclass
 class Series:
-    """Reads changed files, and makes a plan from each valid one, with a valid file of the other
-    kind (job or inventory).
+    """Reads changed files. From each valid job file or inventory, and a valid file of the other
+    kind, makes a plan.
     """
 
     folder: Path
@@ -213,7 +214,8 @@ def test_every_mutated_file_is_read_or_refused_with_its_line(series: Series) -> 
             )
             raise AssertionError(words) from error
     print(SEED, series.counts)
-    # If the changes only broke the YAML syntax, nothing else would be tested.
+    # Check that enough changed files are valid. If every change broke the YAML syntax, only the
+    # YAML parser would be tested.
     assert min(series.counts.values()) > FILES // 100, series.counts
 
 

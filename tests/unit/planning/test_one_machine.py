@@ -1,6 +1,6 @@
-"""Test that a launch is refused if two hosts of the inventory are the same machine.
+"""Test that a launch is refused if two hosts in the inventory are in fact the same machine.
 
-Different machines that only look alike are accepted.
+Two different machines that only look alike are accepted.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test how a data set is divided among hosts: in parts of similar size that change little when
-workers come or go.
+"""Test how a data set is divided among hosts. The parts have similar sizes, and change little when
+workers are added or removed.
 """
 
 from __future__ import annotations
@@ -33,7 +33,9 @@ def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool
 
 
 def files_after(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
-    """Return which files and parts each host has after it has received these parts."""
+    """Return the files and the parts that each folder contains after the transfer. `owners` has the
+    number of the part for each file, and `folders` the folder for each part.
+    """
     held_by_folder: dict[str, tuple[list[int], list[int]]] = {
         folder: ([], []) for folder in folders
     }
@@ -49,7 +51,7 @@ def count_moved_bytes(
     folders: Sequence[str],
     held_by_folder: dict[str, Held],
 ) -> int:
-    """Return how many bytes the hosts have to receive."""
+    """Return how many bytes all hosts together have to receive."""
     files_by_folder = {
         folder: set(held_folder.files) for folder, held_folder in held_by_folder.items()
     }

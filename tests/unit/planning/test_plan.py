@@ -1,7 +1,7 @@
-"""Test details of a plan that none of the recorded plans in tests/golden shows alone.
+"""Test details of plans that the recorded plans in tests/golden do not cover separately.
 
-They are commands, environment, `keep` folders, what each host gets of the plan, long arguments, and
-that make_plan is a pure function.
+The tests cover commands, environments, `keep` folders, the part of the plan that each host gets,
+and long arguments. They also check that make_plan is a pure function.
 """
 
 from __future__ import annotations
@@ -403,8 +403,8 @@ def test_unused_hosts_are_not_in_plan_and_their_problems_are_ignored(
 
 
 def complete_part(plan: Plan, part: wire.HostPart) -> wire.HostPart:
-    """Return the part of the plan for one host, completed with the texts that all hosts share, as
-    the host does it.
+    """Return `part`, a host's part of the plan, as the host completes it: with the texts that are
+    the same for all hosts and therefore sent separately.
     """
     return wire.from_wire(wire.HostPart, {**wire.to_wire(part), **shared_part(plan)})
 

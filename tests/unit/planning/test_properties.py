@@ -1,4 +1,4 @@
-"""Test what holds for every plan, with random inventories, GPUs and counts."""
+"""Test what must be true for every plan, with random inventories, GPUs and numbers of tasks."""
 
 from __future__ import annotations
 
@@ -100,9 +100,10 @@ def compute_plan(
 
 
 def plan_or_skip(case: PlanCase, facts_of: Callable[..., HostFacts]) -> Plan:
-    """Return the plan, or skip the example if the plan is refused with a complete error.
+    """Return the plan for a random case. If tfdeploy refuses the plan, check that the error is
+    complete, and skip the case.
 
-    An exception that is not a TfdeployError is a bug.
+    Any exception other than TfdeployError is a bug and fails the test.
     """
     try:
         return compute_plan(case, facts_of)

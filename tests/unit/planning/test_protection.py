@@ -1,7 +1,7 @@
-"""Test who may connect to the ports of a run.
+"""Test which protection a plan chooses for the ports of a run: who may connect to them.
 
-Each host gets the strongest protection that it supports. Other tests check which plans are refused,
-and the notes of a plan about protection.
+Each host gets the strongest protection that it supports. Some tests check which plans are refused,
+and which notes a plan has about protection.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ NOTHING = replace(PEERS, peers="its kernel takes no filter")
 def planned(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> Callable[..., Plan]:
-    """Return a function that makes the plan of a run on the hosts n1, n2, ..."""
+    """Return the function `plan` below, which makes the plan of a run on the hosts n1, n2, ..."""
 
     def plan(
         asked: str,
@@ -46,10 +46,10 @@ def planned(
         advertise: Mapping[str, str] = {},
         **facts_of_all: Any,
     ) -> Plan:
-        """Return the plan.
+        """Return the plan. `can` has one entry for each host.
 
-        `where` is the address of every host. `of_n2` has facts of n2, which replace those of all
-        hosts.
+        `where` is the address of every host. `facts_of_all` are facts of all hosts; its key `of_n2`
+        has facts that apply only to n2.
         """
         hosts = inventory(
             ps="n1", worker=" ".join(f"n{number}" for number in range(1, len(can) + 1))

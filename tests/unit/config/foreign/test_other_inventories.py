@@ -22,9 +22,9 @@ def read_list(text: str) -> Inventory:
 
 
 def read(name: str, text: str, **other_files: str) -> Inventory:
-    """Write the file and return the inventory that is read from it.
+    """Write `text` to the file `name`, and return the inventory that tfdeploy reads from this file.
 
-    `other_files` has further files, with __ for / in their names.
+    `other_files` are further files to write. Their names have __ in place of /.
     """
     for other, content in other_files.items():
         path = Path(other.replace("__", "/"))
@@ -35,7 +35,9 @@ def read(name: str, text: str, **other_files: str) -> Inventory:
 
 
 def stated_settings(host: Host) -> dict[str, object]:
-    """Return the settings of the host that are not defaults, without its position in the file."""
+    """Return those settings of the host that differ from the defaults. The host's position in the
+    file is left out.
+    """
     plain = Host(name=host.name, address=host.address)
     names = ("port", "user", "identity_file", "jump", "python", "slots")
     settings = {name: getattr(host, name) for name in names}

@@ -1,4 +1,4 @@
-"""Test that the results of forty thousand connections between hosts fit into a few lines."""
+"""Test that a few lines sum up the results of forty thousand connections between hosts."""
 
 from __future__ import annotations
 

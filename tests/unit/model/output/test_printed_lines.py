@@ -1,4 +1,4 @@
-"""Test which step and loss are read from a line, with lines that public programs print."""
+"""Test which step and which loss are read from printed lines, which come from public programs."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("step 100, loss: nan", 100, math.nan),
     ("Model diverged with loss = NaN.", None, math.nan),
     ("step 7 loss -inf", 7, -math.inf),
-    # Lines without a step.
+    # Lines that contain no step, although they look like it.
     ("step: 0.5", None, None),
     ("step 1.0.2", None, None),
     ("step_size 0.1", None, None),
@@ -123,7 +123,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     ("the last episode runs to 200 time steps", None, None),
     ("Saving after 500 steps, for 3 s", None, None),
     ("parameter 5 after 6", None, None),
-    # Lines without a loss.
+    # Lines that contain no loss, although they look like it.
     ("loss function: mse", None, None),
     ("lossless 3", None, None),
     ("loss_scale 128", None, None),

@@ -1,4 +1,4 @@
-"""Test how the total number of steps is read from the command of a program."""
+"""Test how the total number of steps of a run is read from the flags in its command."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test how far a run has come: in steps, if its command sets their number, or in epochs of
-Keras.
+"""Test how tfdeploy computes how far a run has come: in steps if the command sets the number of
+steps, or in epochs if Keras prints them.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ def find_slow_tasks(
 ) -> dict[str, str]:
     """Return the tasks that count as slow after a minute of simulated output.
 
-    Worker N prints `say(N, second)` once a second and uses `cpu(N)` cores.
+    Once a second, worker N prints the text `say(N, second)`. It uses `cpu(N)` CPU cores.
     """
     progress, trends = RunProgress(plan), Trends()
     workers = [task for task in plan.tasks if task.role == "worker"]
@@ -87,5 +87,5 @@ def test_in_synchronous_training_busiest_worker_delays_others() -> None:
         cpu=lambda number: 3.0 if number == 4 else 1.5,
     )
     assert slow_tasks == {"worker:4": "likely slowest: uses 2.0x the median's CPU"}
-    # In mode mirrored, no worker can have a rate of its own, so nothing is reported.
+    # In mode mirrored, all workers step together, so no worker is reported as slower than others.
     assert find_slow_tasks(plan, own) == {}

@@ -1,6 +1,6 @@
-"""Test that the same events lead to the same progress, however they are divided into batches.
+"""Test that the same events lead to the same progress, however the events are divided into batches.
 
-The figures in these tests come from printed lines only.
+In these tests, steps, losses and other figures come from printed lines only.
 """
 
 from __future__ import annotations

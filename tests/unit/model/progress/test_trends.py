@@ -1,5 +1,5 @@
-"""Test the stored values of a figure: bounded in number, in order of time, and with a trend over
-the last minutes.
+"""Test how the recent values of a figure, such as the loss, are stored. Their number is limited,
+they are in order of time, and a trend is computed for the last minutes.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def test_late_values_and_non_numbers_are_ignored() -> None:
 
 def test_slope_ignores_values_before_fall() -> None:
     assert trend_of((0, 0), (10, 100)).slope(60) == 10
-    # the program has restarted between the first two values
+    # The program has restarted between the first two values.
     assert trend_of((0, 500), (10, 0), (20, 40)).slope(60) == 4
     assert trend_of((0, 0), (100, 100), (110, 200)).slope(20) == 10
     assert trend_of((0, 1)).slope(60) is None

@@ -1,4 +1,4 @@
-"""Test which problems each task has, and that the worst is listed first."""
+"""Test which problems are listed for each task, and that the worst problem is listed first."""
 
 from __future__ import annotations
 

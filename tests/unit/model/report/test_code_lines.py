@@ -1,5 +1,5 @@
-"""Test which lines of the code differ between runs, and which reason is given if the code cannot be
-compared.
+"""Test how the code of several runs is compared: which lines are listed as different, and which
+reason is given if a comparison is impossible.
 """
 
 from __future__ import annotations

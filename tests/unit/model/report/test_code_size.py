@@ -1,4 +1,4 @@
-"""Test the warning about code that is large: which paths it names, and what it suggests."""
+"""Test the warning that a code folder is large: which paths it names, and what it suggests."""
 
 from __future__ import annotations
 

@@ -73,5 +73,5 @@ def test_attempts_from_events_and_last_attempt_from_host() -> None:
         if attempt.task == "worker:1"
     ]
     assert events == [(1, 1006.5, 1033.0, "failed"), (2, 1050.0, None, None)]
-    # Tasks that are in the view come first in the list of attempts.
+    # The tasks that the view selects come first in the list of attempts.
     assert task_attempts[0].task == "worker:1"

@@ -1,4 +1,4 @@
-"""Test how the list of a task's attempts is made from events."""
+"""Test how the list of a task's attempts (first start and restarts) is made from events."""
 
 from __future__ import annotations
 

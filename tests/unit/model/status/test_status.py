@@ -1,5 +1,5 @@
-"""Test the state of a run and its cause, as computed from the states of its hosts, for each way in
-which a run starts and ends.
+"""Test how the state of a run, and the cause of this state, are computed from the states of its
+hosts. The tests cover each way in which a run starts and ends.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test durations and points in time as users type them."""
+"""Test how durations and points in time that users type are understood."""
 
 from __future__ import annotations
 

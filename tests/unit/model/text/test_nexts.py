@@ -1,4 +1,4 @@
-"""Test that the next steps that many hosts suggest are folded into a few commands that the user can
+"""Test that suggested commands for many hosts are merged into a few commands that the user can
 type.
 
 No host is left out.
@@ -46,7 +46,7 @@ def test_single_host_and_single_text_are_unchanged() -> None:
     assert fold_nexts({"n1": "apt install rsync", "n2": "apt install rsync"}) == [
         "apt install rsync"
     ]
-    # The command for n1 names n11, so it cannot be folded into one for both hosts.
+    # The command for n1 also contains the name n11, so it cannot be merged with the command for n2.
     assert fold_nexts({"n1": trust("n11"), "n11": trust("n11")}) == [trust("n11")] * 2
 
 

@@ -1,5 +1,5 @@
-"""Test that a regular expression of the user compiles without a warning, or is refused with an
-error.
+"""Test that a regular expression from the user either compiles without a warning or is refused with
+an error.
 """
 
 from __future__ import annotations

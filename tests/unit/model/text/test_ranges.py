@@ -1,5 +1,5 @@
-"""Test that a range of names expands to its names, that names fold into ranges, and that a range
-has a limited size.
+"""Test that a range such as n[1-3] expands to names, that names are merged into ranges, and that
+the size of a range is limited.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""Test the words in which times, stalled tasks and errors are described."""
+"""Test the texts that describe times, stalled tasks and errors."""
 
 from __future__ import annotations
 

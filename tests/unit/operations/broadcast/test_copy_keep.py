@@ -1,5 +1,5 @@
-"""Test which files in the `keep` folders of another host a host lacks, as computed from the
-listings of both hosts.
+"""Test which files must be copied from one host's `keep` folders to another host. This is computed
+from the listings of both hosts.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Test which link is named as the slowest in the report of a broadcast.
+"""Test which link the report of a broadcast names as the slowest.
 
-For each host, the report has the highest rate at which it received, and the host that sent to it.
+For each host, the report has the highest rate at which the host received data, and the host that
+sent this data.
 """
 
 from __future__ import annotations

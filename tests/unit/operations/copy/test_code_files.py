@@ -38,7 +38,9 @@ def code(folder: Path) -> CodeFiles:
 
 
 def is_a_tick_later(folder: Path) -> bool:
-    """Return True if a change that is made now gets a later ctime than every file in the folder."""
+    """Return True if a file that is changed now gets a later ctime than all files in the folder
+    have. (The kernel's clock for ctimes is coarse.)
+    """
     clock = folder.with_name("clock")
     clock.touch()
     return clock.stat().st_ctime_ns > max(path.lstat().st_ctime_ns for path in folder.rglob("*"))
@@ -68,14 +70,14 @@ def test_manifest_names_all_entries_and_host_may_request_only_files(code: CodeFi
 
 
 def rewritten(path: Path) -> None:
-    """Change the content of the file, but keep its size and its time."""
+    """Change the content of the file, but keep its size and its modification time."""
     file_stat = path.stat()
     path.write_bytes(b"x" * file_stat.st_size)
     os.utime(path, ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))
 
 
 def replaced(path: Path) -> None:
-    """Replace the file by another file with the same content and the same time."""
+    """Replace the file by another file with the same content and the same modification time."""
     file_stat = path.stat()
     path.with_name("other").write_bytes(path.read_bytes())
     os.utime(path.with_name("other"), ns=(file_stat.st_atime_ns, file_stat.st_mtime_ns))

@@ -1,7 +1,7 @@
-"""Test how files from a host are moved to their destination, after they have been checked.
+"""Test how files that came from a host are checked and then moved to their destination.
 
-Checkpoint records are moved last, newer files are not overwritten, and no symbolic link is
-followed.
+The files that name the latest checkpoint are moved last, newer files are not overwritten, and no
+symbolic link is followed.
 """
 
 from __future__ import annotations

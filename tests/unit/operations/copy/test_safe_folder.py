@@ -1,6 +1,7 @@
-"""Test writing to a folder under file names that come from hosts: no name leads out of the folder.
+"""Test that files whose names come from a host are never written outside of the given folder.
 
-This holds for any files in the folder, even if they are created during the copy.
+This must be true whatever the folder contains, such as symbolic links, even if it is created during
+the copy.
 """
 
 from __future__ import annotations

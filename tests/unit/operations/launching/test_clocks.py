@@ -1,7 +1,7 @@
-"""Test how the clock of a run is computed from readings of the hosts' clocks.
+"""Test how the common clock of a run is computed from readings of the hosts' clocks.
 
-A reading is (seconds that the clock is ahead of this machine's clock, error of the reading in
-seconds).
+A reading is (how many seconds a host's clock is ahead of this machine's clock, the largest possible
+error of this number).
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tfdeploy.operations.launching.clocks import Reading, ahead_of_median
             {"n1": (90.0, 0.01), "n2": (90.01, 0.01), "n3": (90.0, 0.01)},
             {"n1": 0.0, "n2": 0.0, "n3": 0.0},
         ),
-        # The reading of n2 took 4 s, so it is too inexact to be used.
+        # Reading the clock of n2 took 4 s, so the result is too inexact to be used.
         ({"n1": (0.0, 0.01), "n2": (0.3, 2.0)}, {"n1": 0.0, "n2": 0.0}),
     ],
 )

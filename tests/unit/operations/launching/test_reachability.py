@@ -1,5 +1,5 @@
-"""Test an error about hosts that cannot reach each other: which pairs of hosts it names, and that
-it stays short.
+"""Test the error for hosts that cannot reach each other: which pairs of hosts the error names, and
+that it stays short.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test which run is meant by a name if some hosts do not answer, or if several jobs have runs with
-that name.
+"""Test which run a name stands for if some hosts do not answer, or if several jobs have a run with
+this name.
 """
 
 from __future__ import annotations
@@ -48,16 +48,16 @@ def plan(run: str, host: str, created: float, job: str = "digits") -> Plan:
 
 @pytest.fixture
 def hosts_know(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Return a function hosts_know(silent, runs...), which sets what the hosts answer and which
-    hosts do not answer.
+    """Return a function hosts_know(silent, runs...). It sets the runs that hosts report (`runs`),
+    and the errors of the hosts that do not answer (`silent`).
     """
 
     def plan_of_host(fleet: Any, sought: Any) -> Plan:
         return plan(sought.run, "n1", 1.0, sought.job)
 
     def plan_to_stop(fleet: Any, sought: Any, silent: Any) -> Plan:
-        """Return the plan of one host, completed with the hosts that did not answer: tfdeploy does
-        not trust a plan from a host to name all of them.
+        """Return the plan from one host, with all hosts added that did not answer. They are added
+        because tfdeploy does not trust a host's plan to name all hosts of the run.
         """
         return with_hosts(plan_of_host(fleet, sought), silent)
 

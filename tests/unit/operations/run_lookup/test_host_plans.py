@@ -1,7 +1,7 @@
-"""Test plans that hosts send.
+"""Test how tfdeploy uses the plan of a run that a host sends.
 
-An invalid plan is refused. With a valid plan, tfdeploy still connects as this machine's settings
-say.
+An invalid plan is refused. Even if a plan is valid, tfdeploy connects to hosts with the settings of
+this machine, not with those in the plan.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ OLDER = {
 
 
 def older_plan(**changes: Any) -> dict[str, Any]:
-    """Return a plan.json as an older tfdeploy wrote it on a host, with these fields changed."""
+    """Return the content of a plan.json as an older version of tfdeploy wrote it. `changes` replace
+    some of its fields.
+    """
     task = {
         "task": "worker:0",
         "role": "worker",
@@ -93,8 +95,9 @@ def task(**changes: Any) -> dict[str, Any]:
 
 
 class Answer(list[Any]):
-    """The answer of an honest agent that has this plan.json. A plan that is given as bytes is sent
-    unchanged.
+    """The answer of an agent that is asked for its plan.json. The agent sends no plan if the client
+    has it already: then `unless` is the digest of the plan. If `plan` is bytes, they are sent as
+    they are, even if they are no valid answer.
     """
 
     def __init__(self, plan: Any, unless: str | None) -> None:
@@ -107,7 +110,7 @@ class Answer(list[Any]):
 
 
 class Hosts:
-    """A fleet in which each host answers with its plan or raises its error."""
+    """A fake fleet. Each host answers with the plan that is given for it, or raises an error."""
 
     answer: type[Answer] = Answer
 
@@ -306,7 +309,7 @@ def test_common_plan_is_sent_once_and_without_commands_of_tasks() -> None:
     assert (plan.tasks[0].argv, plan.tasks[0].env, plan.command) == ((), {}, ())
     assert sent == [True, False] and not refused
     sent.clear()
-    # The plan of n1 is invalid, so the plan comes from another host.
+    # The plan of n1 is invalid, so tfdeploy uses the plan of another host.
     fleet.plans = {"n1": b"x", "n2": older_plan(), "n3": older_plan(), "n4": older_plan()}
     many = tuple(Host(name=name, address="10.0.0.1") for name in fleet.plans)
     assert list(fetch_plan(fleet, PlanRequest(run=RUN, job=JOB, holders=many, hosts=many))[1]) == [

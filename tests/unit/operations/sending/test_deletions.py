@@ -1,5 +1,5 @@
-"""Test that tfdeploy asks the user before a sync deletes most of a data set. It does not ask if a
-smaller part is deleted.
+"""Test that tfdeploy asks the user before a sync deletes most files of a data set on a host. If the
+sync deletes a smaller part, tfdeploy does not ask.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """Test which files of this machine must not be sent to hosts.
 
-They are the files of secrets, of the inventory and of ssh's configuration.
+These are files that contain secrets, and files that the inventory or ssh's configuration names,
+such as private keys.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test that a log that `fetch` has copied is read like a log on a host: with times, streams and
-attempts.
+"""Test that tfdeploy reads a log that `fetch` has copied to this machine in the same way as a log
+on a host. The times, streams and attempts of the lines are known in both cases.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test that a log is split into the same lines, however it is cut into chunks."""
+"""Test that a log is split into the same lines, in whatever chunks the log arrives."""
 
 from __future__ import annotations
 

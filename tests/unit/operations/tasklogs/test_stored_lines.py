@@ -1,4 +1,4 @@
-"""Test which lines are the last ones of a log: in batches of lines, and while the log grows."""
+"""Test how the last lines of a log are found: among batches of lines, and while the log grows."""
 
 from __future__ import annotations
 
@@ -46,9 +46,9 @@ def test_last_lines_do_not_begin_with_gap() -> None:
 
 
 class Growing:
-    """A host with one task, which prints `grows` bytes between two calls.
+    """A host with one task. Between two calls of the agent, the task prints `grows` more bytes.
 
-    If `says_ends` is false, the agent has an old version that does not report the end of a log.
+    If `says_ends` is False, the host has an old agent, which does not report the length of a log.
     """
 
     def __init__(self, length: int, grows: int, says_ends: bool) -> None:

@@ -1,4 +1,4 @@
-"""Test that `logs --errors` and `logs --grep` select tracebacks as a whole."""
+"""Test that `logs --errors` and `logs --grep` select a traceback completely or not at all."""
 
 from __future__ import annotations
 
@@ -41,7 +41,9 @@ def log_line(text: str, time: float, stream: str = "err", attempt: int = 1) -> L
 
 
 def select_lines(texts: list[str], **query: Any) -> list[str]:
-    """Return the selected lines. The lines arrive one by one, each in its own second."""
+    """Return the lines that the query selects from `texts`. The lines arrive one by one, with one
+    second between them.
+    """
     lines = [log_line(text, float(second)) for second, text in enumerate(texts)]
     select = LineFilter(LogQuery(tasks=("worker:0",), **query), "worker:0")
     return [chosen.line.decode() for line in lines for chosen in select([line])]

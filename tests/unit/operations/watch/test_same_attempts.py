@@ -43,7 +43,7 @@ WATCHERS = {
 
 
 def events_of(history: History, request_times: Sequence[float]) -> list[Event]:
-    """Return the events that a follower of the run gets if it asks the host at these times."""
+    """Return the events of a client that follows the run and asks the host at these times."""
     events: list[Event] = []
     fleet: Any = None
     watch = Watch(fleet, PLAN, events.append)
@@ -58,7 +58,9 @@ def rows_of(history: History, now: float) -> list[Attempt]:
 
 
 def board_of(history: History, request_times: Sequence[float]) -> Dashboard:
-    """Return a dashboard that asked the host for earlier attempts at its start."""
+    """Return a dashboard that has asked the host at these times. At its start, the dashboard has
+    also asked for earlier attempts.
+    """
     board = Dashboard(PLAN)
     events = events_of(history, request_times)
     for event in events[:2]:
@@ -139,9 +141,10 @@ def test_death_is_shown_while_task_waits_to_restart() -> None:
 
 
 def test_end_of_attempt_is_known_without_event_of_older_version() -> None:
-    """Test events that an older version recorded, without an event for the end of an attempt.
+    """Test events from an older version of tfdeploy, which recorded no event for the end of an
+    attempt.
 
-    The host no longer knows the attempt. But the status of the task, which waits to restart, says
+    The host no longer knows the attempt. But the task waits for its restart, and its status says
     how the attempt ended.
     """
     events = [
@@ -157,8 +160,8 @@ def test_end_of_attempt_is_known_without_event_of_older_version() -> None:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_attempts_do_not_depend_on_times_of_requests(seed: int) -> None:
-    """Test followers that ask the host at random times: rarely, as after a lost connection, or many
-    times a second.
+    """Test clients that follow a run and ask the host at random times: rarely, as if the connection
+    was lost, or many times a second.
     """
     chance = random.Random(seed)
     ended_attempts, attempt_start = [], BEGAN

@@ -1,4 +1,4 @@
-"""Test which events a watch of a run creates from the reports of hosts, and when."""
+"""Test which events a client that watches a run creates from the hosts' reports, and when."""
 
 from __future__ import annotations
 

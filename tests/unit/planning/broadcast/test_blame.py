@@ -1,4 +1,6 @@
-"""Test which hosts or network lines are to blame if data arrives too slowly in a broadcast."""
+"""Test which hosts, or which network lines between sites, are blamed if data arrives too slowly in
+a broadcast.
+"""
 
 from __future__ import annotations
 
@@ -9,12 +11,13 @@ from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, Member
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
 CASES = {
-    # {feeds that are too slow, as sender>receiver: (slow hosts, sites behind a slow line)}
+    # {slow transfers, as sender>receiver: (hosts to blame, sites whose network line is to blame)}.
+    # The control machine is the sender without a name.
     "": ("", ""),
     "a>b": ("b", ""),
     "a>b a>c": ("a", ""),
     "a>b c>b": ("b", ""),
-    # Both hosts that send to b are too slow, so b is to blame for that and a is not.
+    # Both transfers to b are slow, so b is to blame for them, and a is not.
     "a>b d>b a>c": ("bc", ""),
     "a>b d>b a>c d>c": ("bc", ""),
     "a>b b>c": ("bc", ""),
@@ -26,7 +29,7 @@ CASES = {
     "a>x b>y": ("", "2"),
     "a>x y>x a>y": ("xy", ""),
     "a>x a>z": ("xz", ""),
-    # x and b are at different sites, so their slow feeds do not show that a is slow.
+    # x and b are at different sites, so the slow transfers to both do not show that a is slow.
     "a>x a>b": ("xb", ""),
 }
 

@@ -112,7 +112,7 @@ def test_each_host_sends_in_one_tree_and_within_its_uplink(hosts: int) -> None:
         {feed.parent for feed in plan.feeds if feed.stripe == stripe} - {CONTROL_MACHINE}
         for stripe in (0, 1)
     ]
-    # If the number of hosts is odd, one host sends in both trees.
+    # Each host sends in one tree only. If the number of hosts is odd, one host sends in both trees.
     assert len(feeding[0] & feeding[1]) <= 1
     children = Counter(feed.parent for feed in plan.feeds)
     assert children[CONTROL_MACHINE] == 2

@@ -1,5 +1,5 @@
-"""Test the next plan of a running broadcast (which host sends to which): it changes only what has
-to change.
+"""Test how the plan of a running broadcast (which host sends to which) is changed, and that only
+what must change is changed.
 """
 
 from __future__ import annotations
@@ -85,8 +85,8 @@ def test_sender_of_wrong_pieces_is_excluded_like_dead_host() -> None:
 
 
 def test_unreachable_pair_is_not_retried() -> None:
-    # b sends to nobody after c has left it. So b moves below e, and c gets the position of b below
-    # a.
+    # c cannot connect to b. Without c, b sends to no host, so it moves to the end, behind e. c
+    # takes the place of b behind a.
     assert Broadcast().next(shut=[("c", "b")]) == ">a e>b a>c c>d d>e"
 
 
@@ -129,7 +129,7 @@ def test_late_member_receives_from_member_with_free_capacity() -> None:
 
 def test_stopped_relay_becomes_leaf_and_its_child_moves_to_its_parent() -> None:
     chain = Broadcast().say("cde", starved_s=3.2, rate=0.0)
-    # c may stay below b, because c sends to nobody and so delays no other host.
+    # c may still receive from b: c sends to no host, so it delays no other host.
     assert chain.next() == ">a a>b b>c b>d d>e"
     assert chain.plan.slow_hosts == {"c"}
     chain.say("de", starved_s=0.0, rate=FAST, have_bytes=510 * MIB).say("c", starved_s=5.0)
@@ -182,7 +182,7 @@ def test_no_host_is_blamed_if_this_machine_sends_nothing() -> None:
 
 
 def slow_from(chain: Broadcast, names: str, rate: float = FAST / 10) -> Broadcast:
-    """Make these hosts receive at a lower rate, for long enough to count as slow."""
+    """Make these hosts receive at a lower rate, and for so long that they count as slow."""
     return chain.say(names, have_bytes=100 * MIB, rate=rate)
 
 
@@ -295,7 +295,8 @@ def test_slow_stripe_is_detected_beside_fast_one() -> None:
     assert after.slow_hosts == {"n2"}
     assert all(feed.parent != "n2" for feed in after.feeds)
     moved = {feed.child for feed in set(after.feeds) - set(plan.feeds)}
-    # For each child of n2 that moves, at most one other host moves to make room.
+    # All hosts that received from n2 must move. For each of them, at most one other host moves, to
+    # make room.
     assert moved >= set(fed_by_n2) and len(moved) <= 2 * len(fed_by_n2)
 
 

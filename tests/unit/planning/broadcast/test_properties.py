@@ -1,4 +1,4 @@
-"""Test what holds for every plan of a broadcast, whichever hosts fail."""
+"""Test what must be true for every plan of a broadcast, whichever hosts fail."""
 
 from __future__ import annotations
 
@@ -42,10 +42,10 @@ def member(draw: st.DrawFn, name: str) -> Member:
 def histories(
     draw: st.DrawFn,
 ) -> list[tuple[list[Member], frozenset[tuple[str, str]], frozenset[str]]]:
-    """Draw the state of a broadcast at several moments: its members, the pairs that cannot connect,
-    and the members that are lost.
+    """Generate a random broadcast (a Hypothesis strategy): its state at several moments, which are
+    the members, the pairs of members that cannot connect, and the members that are lost.
 
-    With more than 16 members, the data is sent in two stripes.
+    With more than 16 members, the data is divided into two stripes, which are sent separately.
     """
     count = draw(st.integers(1, 22))
     names = [f"n{number}" for number in range(count)]

@@ -1,5 +1,5 @@
-"""Test that files which several hosts lack are sent to these hosts together, from a host that has
-the files.
+"""Test that, if several hosts lack the same files, a host that has the files sends them to all of
+these hosts in one broadcast.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test under which address each host of a cluster is reached, and which names and addresses are
-refused.
+"""Test under which address the tasks of a cluster reach each host, and which names and addresses
+are refused.
 """
 
 from __future__ import annotations
@@ -97,9 +97,10 @@ def test_name_that_is_loopback_on_host_of_run_is_refused(facts_of: Any) -> None:
 
 
 def facts_resolving(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, Any]:
-    """Return the facts of hosts that resolve the name pub.lan to these addresses.
+    """Return facts about hosts. `seen` is {host: the addresses to which this host resolves the name
+    pub.lan}.
 
-    None means that the host does not report what the name resolves to.
+    None means that the host does not report to which addresses the name resolves.
     """
     resolved_by_host = {
         name: {} if addresses is None else {"pub.lan": addresses}

@@ -1,6 +1,7 @@
 """Test which tasks each mode has, and which programs and settings a mode refuses.
 
-Counts and GPUs are given as tables. Programs are searched in parsed form for Keras and for servers.
+Tables list the expected tasks for given numbers of hosts and GPUs. Other tests check how tfdeploy
+finds uses of Keras and of servers in a program's syntax tree.
 """
 
 from __future__ import annotations
@@ -34,8 +35,8 @@ PS = {"ps": "n1", "worker": "n2 n3"}
 CHIEF = {**PS, "chief": "n2"}
 
 COUNTS: list[tuple[str, dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
-    # mode, roles, GPUs by host, rules of the job, options, expected tasks ("w0@n2" is worker:0 on
-    # n2)
+    # (mode, roles, GPUs by host, rules of the job, options, expected tasks). "w0@n2[0,1]" is
+    # worker:0 on n2, with the GPUs 0 and 1.
     ("mirrored", PS, {}, {}, {}, "w0@n2 w1@n3"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {}, {}, "w0@n2[0,1] w1@n3[0,1]"),
     ("mirrored", PS, {"n2": 2, "n3": 2}, {"worker": RoleRule(gpus=1)}, {}, "w0@n2[0] w1@n3[0]"),
@@ -239,8 +240,8 @@ HAS_TF_KERAS: dict[str, Any] = {"tf_keras": "2.21.0"}
 ON = {"TF_USE_LEGACY_KERAS": "1"}
 PIP = "pip install 'tf_keras~=2.21.0'"
 KERAS: dict[str, tuple[tuple[str, ...], dict[str, Any], dict[str, str] | str]] = {
-    # lines of the program, facts of the host, and either the expected variables of the tasks or a
-    # part of the refusal
+    # (lines of the program, facts of the host, and either the expected variables of the tasks or a
+    # part of the error with which the plan is refused)
     "fit": ((TF, MIRRORED, FIT), HAS_TF_KERAS, ON),
     "from": (
         (TF, "from tensorflow import keras", MIRRORED, "keras.Model().fit(x)"),

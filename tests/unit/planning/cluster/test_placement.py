@@ -1,6 +1,7 @@
-"""Test on which hosts and GPUs tasks are placed, as tables: by counts, in turns, and by GPUs.
+"""Test on which hosts and GPUs tasks are placed: by given counts, in turns, and by GPUs.
 
-A row has the roles and the GPUs of the hosts, and the expected tasks with their hosts and GPUs.
+The tests are tables. A row has the roles and the GPUs of the hosts, and the expected tasks with
+their hosts and GPUs.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from tfdeploy.planning.cluster.role_requests import role_requests, with_default_
 from tfdeploy.planning.options import Options
 
 TABLE: list[tuple[dict[str, str], dict[str, int], dict[str, RoleRule], dict[str, int], str]] = [
-    # roles, GPUs by host, rules of the job, options, expected tasks ("p0@n1" is ps:0 on n1)
+    # (roles, GPUs by host, rules of the job, options, expected tasks). "p0@n1" is ps:0 on n1.
     ({"ps": "n1 n2", "worker": "n2 n3"}, {}, {}, {}, "p0@n1 p1@n2 w0@n2 w1@n3"),
     ({"ps": "n1", "worker": "n2 n3"}, {"n2": 2, "n3": 1}, {}, {},
         "p0@n1 w0@n2[0] "

@@ -1,6 +1,6 @@
 """Test which ports the tasks on a host get: the first free ports in the host's range.
 
-Hosts with the same address share their ports.
+Hosts with the same address must not use the same port twice.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from tfdeploy.planning.cluster.ports import assign_ports, port_space
 def assigned_ports(
     hosts: dict[str, tuple[str, int, int, int]], facts_of: Any, **changed_facts: Any
 ) -> dict[str, tuple[int, ...]]:
-    """Return the ports that each host gets.
+    """Return the ports that tfdeploy assigns to each host.
 
     `hosts` maps a name to (address, lowest port, highest port, number of ports that are needed).
     """

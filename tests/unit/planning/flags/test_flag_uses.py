@@ -1,5 +1,5 @@
-"""Test flags with unusual names: tfdeploy recognises such a flag by the way in which the program
-uses its value.
+"""Test cluster flags with unusual names. tfdeploy recognises such a flag by how the program uses
+the flag's value.
 """
 
 from __future__ import annotations
@@ -413,8 +413,8 @@ def test_use_of_flag_takes_precedence_over_name(job: Job) -> None:
 
 
 def test_flag_for_number_of_workers(job: Job) -> None:
-    """Test the flag for the number of workers. The flag --num_workers belongs to a data loader, so
-    it gets no value.
+    """Test that the flag for the number of workers is recognised. In this program --num_workers is
+    for a data loader, so tfdeploy gives it no value.
     """
     text = gathering_program(
         "p.add_argument('--replicas', type=int)\np.add_argument('--num_workers', type=int)", "True"
@@ -429,9 +429,9 @@ def test_flag_for_number_of_workers(job: Job) -> None:
 
 
 def test_flags_of_other_library_get_no_value(job: Job) -> None:
-    """Test a program that uses argparse beside absl: the flags of argparse get no value.
+    """Test that a program that uses both absl and argparse gets no value for its argparse flags.
 
-    absl reads the whole command line and would fail at --machines.
+    absl reads the whole command line and would fail at --machines, a flag that it does not know.
     """
     text = (
         "F = tf.app.flags\nF.DEFINE_string('job_name', '', '')\nFLAGS = F.FLAGS\n"
@@ -495,10 +495,10 @@ MIRRORED = (
 def test_flags_of_program_that_writes_tf_config(
     job: Job, roles: tuple[str, ...], given: int
 ) -> None:
-    """Test a program that writes TF_CONFIG itself: which flags it gets.
+    """Test which flags a program gets that writes TF_CONFIG itself.
 
-    With a chief or an evaluator it gets no flags, because it would replace the planned TF_CONFIG by
-    one without this task.
+    If the cluster has a chief or an evaluator, the program gets no flags. Otherwise the program
+    would replace the planned TF_CONFIG by one that lacks this task.
     """
     job = replace(job, mode="mirrored")
     program = source.read_program(job.command, {"train.py": HEAD + MIRRORED})

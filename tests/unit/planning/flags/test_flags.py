@@ -1,5 +1,5 @@
-"""Test which flags a program defines, in forms that public programs use, and which values the tasks
-get for them.
+"""Test which flags tfdeploy finds in a program, and which values the tasks get for these flags. The
+programs define flags in the forms that public programs use.
 """
 
 from __future__ import annotations
@@ -234,8 +234,8 @@ TASK_ID = (
     ],
 )
 def test_index_flag_with_another_name(text: str, expected: tuple[str, ...]) -> None:
-    """Test other names for the flag of the index. Such a flag counts only if --job_name gives the
-    role.
+    """Test flags such as --task_id, which gets the index of the task only if the program also has
+    --job_name for the role.
 
     Without --job_name, the flag --task_id may mean something else, such as a learning task.
     """

@@ -1,6 +1,7 @@
 """Test flags that a program requires.
 
-Such a flag gets a value if tfdeploy knows one. Otherwise the launch is refused.
+If tfdeploy knows a value for such a flag, the task gets this value. Otherwise the launch is
+refused.
 """
 
 from __future__ import annotations
@@ -185,7 +186,7 @@ def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
 def test_required_index_flag_gets_value(job: Job) -> None:
     """Test in mode mirrored that a required flag for the index gets a value.
 
-    The program has TF_CONFIG, so it gets no other flags.
+    The program gets no other flags, because it reads the rest from TF_CONFIG.
     """
     text = (
         ARGS + "import tensorflow as tf\np.add_argument('--task_index', type=int, "

@@ -60,10 +60,11 @@ FactsOf = Callable[..., HostFacts]
 def seen_of(
     facts_of: FactsOf, hosts: int = 3, *, entry: dict[str, Any] | None = None, **of_n2: Any
 ) -> dict[str, Seen]:
-    """Return facts about the hosts n1, n2, ... All hosts are healthy, except that n2 has the given
-    facts.
+    """Return facts about the hosts n1, n2, ... All hosts are healthy, except that some facts of n2
+    are replaced.
 
-    `of_n2` has fields of Seen, of Preflight and of HostFacts. `entry` has fields of Host for n2.
+    `of_n2` are the replaced fields, of Seen, Preflight or HostFacts. `entry` are fields of n2's
+    entry in the inventory (Host).
     """
     seen_by_host = {}
     for number in range(1, hosts + 1):
@@ -111,7 +112,7 @@ NO_PYTHON = {
 }
 KILLS = {"linger": False, "kill_user_processes": True}
 CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
-    # facts of n2, then the check that fails, its level, a part of its detail and a part of its fix
+    # (facts of n2, check that fails, its level, part of its detail, part of its fix)
     ({"noise": "hello"}, "shell", "warning", "'hello'", "~/.bashrc"),
     (
         {"python": None, "python_version": None, "problems": ("there is no program python3 here",)},
@@ -301,13 +302,13 @@ def test_problem_of_one_host_is_reported_with_fix(
         failure
     )
     assert host == "n2" or "n2" in failure.detail
-    # The fix is a command that the operator can type.
+    # The fix is a command that the operator can type, without further words such as "there".
     assert "there)" not in (failure.fix or "")
 
 
 @pytest.mark.parametrize(
     ("changed_facts", "words"),
-    # Facts that n2 reports, and the word that must be quoted in the line that the operator pastes.
+    # (facts that n2 reports, the word that must be quoted in the command which the operator pastes)
     [
         ({"tensorflow": None, "python": "/x; reboot"}, "/x; reboot"),
         (
@@ -411,8 +412,8 @@ def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
 
 @pytest.mark.parametrize(
     ("asked", "others", "of_n2", "expected"),
-    # What the operator asks for, what n1 and n3 can do, what n2 can do, and (level, part of the
-    # detail, part of the fix) of the check.
+    # (protection that the operator asks for, what hinders n1 and n3, what hinders n2, result). The
+    # result is (level, part of the detail, part of the fix) of the check, or None if it succeeds.
     [
         (
             "auto",
@@ -424,7 +425,7 @@ def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
                 "ml ALL=(root) NOPASSWD",
             ),
         ),
-        # Here only n2 can use nft.
+        # Only n2 can use nft.
         ("auto", NO_NFT, ALL, None),
         (
             "auto",
@@ -480,7 +481,7 @@ def test_unsupported_protection_is_reported(
         and expected[1] in failure.detail
         and expected[2] in (failure.fix or "")
     ), failure
-    # Here the run does not use n2.
+    # The run has no task on n2.
     assert failed_checks(judge(Probed(seen, Needs(protect=asked, hosts=("n1", "n3"))))) == []
 
 
@@ -554,7 +555,7 @@ IMPORTS = (
 def failed_package_checks(
     facts_of: FactsOf, needs: Needs, *modules: str, **of_n2: Any
 ) -> list[Check]:
-    """Return the checks that fail for n2, if these Python modules are missing there."""
+    """Return the checks that fail if these Python modules are missing on n2."""
     asked = {
         module_import.module: module_import.module not in modules for module_import in needs.imports
     }

@@ -1,7 +1,7 @@
-"""Test which ports the hosts try to reach on each other, and in which rounds the speed between
-hosts is measured.
+"""Test which ports of the other hosts each host tries to reach, and in which order the speed
+between pairs of hosts is measured.
 
-Some tests check what a failed connection means.
+Some tests check what tfdeploy concludes from a failed connection.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Test whether a program runs with the TensorFlow 1 API, and which names in it are refused.
+"""Test how tfdeploy decides whether a program gets the TensorFlow 1 API, and for which names in the
+program it refuses the launch.
 
-A cluster that is written into the program leads to a note.
+If a cluster is hard-coded in the program, the plan has a note about it.
 """
 
 from __future__ import annotations

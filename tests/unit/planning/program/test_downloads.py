@@ -1,5 +1,5 @@
-"""Test that a plan names the data that the program expects, if neither the code nor the job
-provides it.
+"""Test that a plan has a note about data that the program expects, if neither the code folder nor
+the job file provides this data.
 """
 
 from __future__ import annotations

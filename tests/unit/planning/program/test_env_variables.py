@@ -62,14 +62,14 @@ def test_program_written_for_yarn(job: Job) -> None:
             'os.environ["MASTER_HOSTS"], os.environ["PS_HOSTS"]',
             {"MASTER_HOSTS": "", "PS_HOSTS": "a:1"},
         ),
-        # A program that reads only this variable may use it for anything.
+        # The program reads only this variable of the launcher, so the variable may mean anything.
         ('os.environ.get("JOB_NAME", "mnist")', {}),
         ('os.environ["TASK_ID"]', {}),
         ('os.environ["NUM_WORKERS"]', {}),
-        # Here the program itself sets the variable before it reads it.
+        # The program itself sets the variable first, and then reads it.
         ('os.environ["CLUSTER_SPEC"] = spec\njson.loads(os.environ["CLUSTER_SPEC"])', {}),
         ('os.environ.setdefault("TASK_INDEX", "0")\nint(os.environ["TASK_INDEX"])', {}),
-        # The program reads these names from its own dictionary, not from the environment.
+        # The program looks up these names in its own dictionary, not in the environment.
         ('settings["CLUSTER_SPEC"], settings.get("TASK_INDEX")', {}),
     ],
 )

@@ -1,7 +1,7 @@
-"""Test programs that use the name of a cluster flag for a flag of their own.
+"""Test programs that use the name of a cluster flag, such as --job_name, for a flag of their own.
 
-If such a flag cannot hold the value for the cluster, the launch is refused, and the error has the
-position in the code.
+If such a flag cannot hold the value that tfdeploy would pass, the launch is refused. The error
+names the position of the flag in the code.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\
 
 
 def choose_flags(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
-    """Return the flags that a program with this text gets. Raise Refused if its own flags
-    conflict.
+    """Return the flags that tfdeploy passes to a program with this text. Raises Refused if they
+    conflict with the program's own flags.
     """
     job = replace(job, command=("python", "train.py", *words), **fields)
     started = source.read_program(job.command, {"train.py": text})
@@ -115,7 +115,7 @@ TAKEN = {
     "the same in two branches": "p.add_argument('--job_name')\np = "
     "argparse.ArgumentParser()\np.add_argument('--job_name')",
 }
-# In these cases, argparse would drop the value without an error.
+# The cases in which argparse would ignore the value of the flag without an error.
 QUIETLY = ("a switch", "a switch or not", "defined twice in two ways")
 TAKEN_ELSEWHERE = {
     "absl": "flags.DEFINE_bool('issync', False, '')\nflags.DEFINE_list('ps_hosts', [], '')",

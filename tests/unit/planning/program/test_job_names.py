@@ -1,6 +1,7 @@
-"""Test the names that a program uses for the roles, in TF_CONFIG and in flags.
+"""Test that TF_CONFIG and flags use the program's own names for the roles, such as "master" for the
+chief.
 
-The names come from the job file or from the text of the program.
+These names come from the job file or from the text of the program.
 """
 
 from __future__ import annotations
@@ -39,8 +40,8 @@ WITH_CHIEF = {"ps": "n1", "chief": "n2", "worker": "n3"}
 def make(
     inventory: Callable[..., Inventory], facts_of: Callable[..., HostFacts], job: Job
 ) -> Callable[..., Plan]:
-    """Return a function make(text of train.py, {role: hosts}, ...) -> plan. Keywords set fields of
-    the job.
+    """Return a function make(text of train.py, {role: hosts}, ...), which returns a plan. Keyword
+    arguments set fields of the job.
     """
 
     def made(text: str, named: dict[str, str] | None = None, /, **fields: Any) -> Plan:

@@ -1,4 +1,6 @@
-"""Test for which mode a program is written, and what a launch in another mode says."""
+"""Test how tfdeploy recognises the mode for which a program is written, and its message if the
+program is launched in another mode.
+"""
 
 from __future__ import annotations
 

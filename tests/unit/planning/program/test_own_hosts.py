@@ -1,6 +1,7 @@
-"""Test programs that search their lists of hosts for their own host.
+"""Test programs that find out which task they are by searching their own lists of hosts for the
+host on which they run.
 
-Each task is told the host that the lists have at the position of the task.
+In each task, such a program is told that it runs on the host that its lists have for this task.
 """
 
 from __future__ import annotations
@@ -48,7 +49,8 @@ def hosts(text: str, job: Job, *, knows_role: bool = False) -> own_hosts.OwnHost
         (BY_NAME, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
         (AS_TEXT, {"ps:0": "pc-01", "worker:0": "pc-02", "worker:1": "pc-03"}),
         (BY_ADDRESS.replace(', "10.1.0.7"', ""), {"ps:0": "10.1.0.5", "worker:0": "10.1.0.6"}),
-        # A host is listed twice, so its name does not tell which of the two tasks runs there.
+        # A host is listed twice, so the name of the host does not tell the program which of the two
+        # tasks it is.
         (BY_ADDRESS.replace("10.1.0.7", "10.1.0.5"), {}),
         (BY_NAME.replace("pc-03", "pc-02"), {}),
         (BY_ADDRESS.replace("ps_hosts", "others"), {}),

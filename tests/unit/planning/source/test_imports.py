@@ -1,5 +1,5 @@
-"""Test which modules a program imports that are not part of its code, and which of these imports no
-run can avoid.
+"""Test which modules a program imports from outside of its own code, and which of these imports
+happen in every run.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ JOB = Job(name="digits", mode="async", command=("python", "train.py"), code="/co
 def find_imports(text: str, job: Job = JOB, **others: str) -> dict[str, bool]:
     """Return {module: True if every run of the program imports it}.
 
-    `others` has further files of the code, as {path without .py and with __ for /: text}.
+    `others` are further files of the code: {path: text}, where the path has no .py, and __ in place
+    of /.
     """
     sources = {
         "train.py": text,

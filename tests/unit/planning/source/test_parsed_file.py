@@ -1,5 +1,5 @@
-"""Test how the nodes of a parsed Python file are found: in order, by class, inside a node, or
-around a node.
+"""Test how syntax nodes of a parsed Python file are found: all in order, all of one class, those
+inside a node, or those around a node.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test what a plan says about names in a program that TensorFlow no longer has.
+"""Test what a plan says about a program that uses names which TensorFlow no longer has.
 
-A name that every run reaches is refused, and other names lead to a note. A name for which the
-program has a fallback leads to neither.
+If every run of the program reaches such a name, the launch is refused. Other such names lead to a
+note. Nothing is said about a name for which the program has a fallback.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def decide(text, job=JOB, **others):
 
 
 def outcome(text, job=JOB, **others):
-    """Return what the plan does about the name: "refused", "noted", or "" for nothing."""
+    """Return how the plan treats the name in the program: "refused", "noted", or "" for neither."""
     decision, _ = decide(text, job, **others)
     return (
         "refused"

@@ -1,4 +1,4 @@
-"""Test how the program is found in a command, and how its imports are followed.
+"""Test how the program file is found in the command of a job, and how its imports are followed.
 
 If the program cannot be read, tfdeploy gives the reason.
 """

@@ -1,7 +1,7 @@
 """Test programs with syntax errors.
 
-Such a program is refused if the Python of the hosts has the version of this machine's Python.
-Otherwise the plan has a note.
+If the hosts have the same version of Python as this machine, such a program is refused. Otherwise
+the plan only has a note.
 """
 
 from __future__ import annotations

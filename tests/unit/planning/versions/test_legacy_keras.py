@@ -1,7 +1,7 @@
-"""Test which programs get Keras 2.
+"""Test which programs get Keras 2 instead of Keras 3.
 
-They call `fit` with parameter servers, use names that Keras 3 has dropped or layers of TensorFlow
-1, or use Keras in graphs.
+These are programs that call `fit` with parameter servers, that use names which Keras 3 has dropped,
+that use layers of TensorFlow 1, or that use Keras in graphs.
 """
 
 from __future__ import annotations
@@ -296,7 +296,7 @@ def test_names_of_version_1_and_keras_in_graphs(
     )
     version1 = compat.decide(job, changed).choice == "v1"
     if "compat" not in text + "".join(others.values()) and not version1:
-        # TensorFlow 2 lacks this name, whichever version of Keras it uses.
+        # TensorFlow 2 does not have this name with any version of Keras.
         keras_2_name = ""
     facts_with_tf_keras = {
         host.name: facts_of(host, **HAS_TF_KERAS) for host in inventory(worker="n1").hosts
