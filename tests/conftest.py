@@ -39,15 +39,15 @@ FAILED = pytest.StashKey[bool]()
 _TEST_LAB = re.compile(r"test-(\d+)-(\d+)-")
 
 
-# Machines are noisy, so Hypothesis sets no deadline for its examples. `make soak` sets a larger
-# number of examples.
+# The speed of machines varies, so Hypothesis gets no deadline for an example. `make soak` sets a
+# larger number of examples.
 EXAMPLES = int(os.environ.get("TFDEPLOY_SOAK_EXAMPLES", "15"))
 settings.register_profile("suite", deadline=None, max_examples=EXAMPLES)
 settings.load_profile("suite")
 
-# Under `nohup make test &` these signals are ignored, and processes that tests start would ignore
-# them too. A handler is not inherited. The handler of SIGHUP does nothing, so this process outlives
-# the terminal.
+# Under `nohup make test &`, SIGINT and SIGHUP are ignored, and the processes that tests start would
+# inherit this. A handler is not inherited, so this process installs handlers instead. The handler
+# of SIGHUP does nothing, so this process outlives the terminal.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
@@ -56,7 +56,7 @@ if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
 
 def pytest_configure(config: pytest.Config) -> None:
     is_worker = hasattr(config, "workerinput")
-    # A worker ends with the process that started it, so it need not react to SIGHUP.
+    # A pytest worker ends with the process that started it, so it can ignore SIGHUP.
     if is_worker:
         signal.signal(signal.SIGHUP, lambda *_: None)
     if is_worker or not config.getoption("numprocesses", None):
@@ -68,8 +68,8 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Under `make faults`, ignore files without fault tests, which are two thirds of all files,
-    because each worker imports every file that is collected."""
+    """Under `make faults`, ignore files without fault tests. They are two thirds of all files, and
+    each pytest worker would import all of them."""
     wanted = (
         _asks_for_faults(config)
         and collection_path.name.startswith("test_")
@@ -94,7 +94,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         for item in items
         if any(item.iter_markers("tensorflow")) or any(item.iter_markers("long"))
     }
-    # The longest files come first, so that no worker begins one when the others are done.
+    # Files with the longest tests come first. Otherwise one worker might begin such a file when all
+    # other workers are done.
     items.sort(key=lambda item: item.path not in longest)
 
 
@@ -120,8 +121,8 @@ def _sweep_dead_sessions() -> None:
 
 @pytest.fixture(scope="session")
 def new_lab() -> Iterator[Callable[..., Lab]]:
-    """Return new_lab(kind, count, **wishes), which creates a separate lab for a test that breaks
-    things. The lab is removed at the end."""
+    """Return new_lab(kind, count, **wishes), which creates a separate lab for tests that break
+    hosts. The lab is removed at the end."""
     _sweep_dead_sessions()
     made: list[Lab] = []
     process = identify(os.getpid())
@@ -229,8 +230,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
-    """For each reason for which tests were skipped, print one line: the reason, the number of
-    tests, and what to type to run them."""
+    """Print one line for each reason why tests were skipped: the reason, the number of these tests,
+    and what to type to run them."""
     skipped = terminalreporter.stats.get("skipped", [])
     reasons = Counter(report.longrepr[2].removeprefix("Skipped: ") for report in skipped)
     for reason, count in reasons.most_common():

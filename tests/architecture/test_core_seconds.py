@@ -8,7 +8,7 @@ import pytest
 
 from support.core_seconds import LIMIT_S, MARKS_OF_HEAVY_TESTS, TestMeter
 
-HEAVY_S = 100 * LIMIT_S  # above the limit also on a machine that is much slower than others
+HEAVY_S = 100 * LIMIT_S  # exceeds the limit even if a slow machine is allowed much more time
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
-"""Check, in the syntax trees, that only the code of hosts and labs uses features that only Linux
-has.
+"""Check that only the code for hosts and for labs uses features that only Linux has.
 
-So the control machine may run macOS, but nobody has tried that.
+The check reads syntax trees. It lets the control machine run macOS, but nobody has tried that.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ NAMES = re.compile(
     r"|SO_ATTACH_FILTER|TCP_USER_TIMEOUT|TCP_QUICKACK|TCP_KEEPIDLE|PR_SET_\w+|SOCK_CLOEXEC"
     r"|SOCK_NONBLOCK|accept4|getresuid|setresuid|getrandom|dup3|pipe2|RLIMIT_\w*RT\w*"
 )
-# Paths of Linux, in any text that is not a docstring.
+# Paths that only Linux has. They are searched for in all strings except docstrings.
 PATHS = re.compile(r"(?:^|[\s'\"=])/(?:proc|sys)/|^/dev/shm\b")
 # {(module, name or path): why the module may use it}
 _CONFINED = "tfdeploy/transport/rsync/confined.py"

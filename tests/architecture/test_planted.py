@@ -1,5 +1,5 @@
-"""Check each rule of the architecture with a source text that breaks the rule, and with one that
-does not.
+"""Test the rules of the architecture. For each rule, one source text breaks the rule, and another
+one does not.
 """
 
 from __future__ import annotations

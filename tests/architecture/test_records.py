@@ -1,7 +1,7 @@
-"""Check that tests and benchmarks name the fields when they build a record of more than four
-fields.
+"""Check that tests and benchmarks name the fields of a record of more than four fields.
 
-A reader cannot tell the meaning of eleven values in a row.
+A record is an instance of a dataclass, of a NamedTuple or of a similar class. If it is built from
+many values without names, a reader cannot tell what each value means.
 """
 
 import ast
@@ -12,7 +12,7 @@ from support.floors import ROOT, sources
 
 MOST_FIELDS = 4
 HELD = ("tests/", "benchmarks/")
-# test_record.py tests how records are built.
+# test_record.py may build records without names, because it tests exactly that.
 EXEMPT = ("tests/lab/programs/", "tests/agent/test_record.py")
 RECORDS = ("dataclass", "record")  # the decorators that make a class a record
 BASES = ("NamedTuple", "Struct")

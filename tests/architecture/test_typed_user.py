@@ -20,7 +20,7 @@ run.logs(since=[])
 
 
 def check(folder: Path, script: str) -> subprocess.CompletedProcess[str]:
-    """Check a script in a folder of its own, as a user whose interpreter has the package."""
+    """Check a script in a separate folder, as a user does who has installed the package."""
     (folder / "script.py").write_text(script)
     options = ["--strict", "--config-file=", f"--cache-dir={folder / 'cache'}"]
     return subprocess.run(

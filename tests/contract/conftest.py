@@ -1,4 +1,4 @@
-"""Fixtures of the contract tests: real sshds on loopback.
+"""Provide real sshds on loopback for the contract tests.
 
 Each sshd has its own host key and its own home folder.
 """
@@ -46,9 +46,10 @@ def _keygen(path: Path, *words: str) -> None:
 
 
 def _await_listening(pid_file: Path, process: subprocess.Popen[bytes], log: Path) -> None:
-    """Wait until sshd has written its PidFile, which it does as soon as it listens.
+    """Wait until sshd listens. It then writes its PidFile.
 
-    A test connection would do harm: sshd penalises an address that connects without a login.
+    The test does not try to connect, because sshd penalises an address that connects without a
+    login.
     """
 
     def listens() -> bool:
@@ -78,7 +79,7 @@ class SshHosts:
         _keygen(folder / "hostkey")
         port, log, config = free_ports(1)[0], folder / "log", folder / "config"
         lines = [
-            # sshd uses the first value of a keyword, so the options of the test come first.
+            # sshd uses the first value of a keyword, so the options of the test precede the others.
             *options,
             f"Port {port}",
             "ListenAddress 127.0.0.1",
@@ -153,8 +154,9 @@ def shared_ssh_hosts(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SshHo
 
 @pytest.fixture(params=["a new ssh", "the open session"])
 def connect_to(request: pytest.FixtureRequest) -> Iterator[Callable[[Host], dict[str, Any]]]:
-    """Return a function that takes a host and returns the keyword arguments with which `push` and
-    `pull` connect to the host: through a new ssh, or through an open session.
+    """Return a function connect_to(host), which returns keyword arguments for `push` and `pull`.
+
+    These arguments make them connect to the host through a new ssh, or through an open session.
     """
     opened: list[SshSession] = []
     connector = Connector()

@@ -1,5 +1,5 @@
-"""Test the channel to a real agent: how a channel is opened, how calls are answered, and how a
-channel ends.
+"""Test the channel to a real agent: how the control machine opens the channel, how the agent
+answers calls, and how the channel ends.
 """
 
 from __future__ import annotations
@@ -261,7 +261,7 @@ def test_malformed_answer_ends_waiting_call(
     ssh_hosts: Any, fleet: SshFleet, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     agent = fleet.session(ssh_hosts.host("n1").host).agent()
-    # Parsing this JSON raises RecursionError.
+    # Python raises RecursionError when it parses this JSON.
     monkeypatch.setattr(agent, "_dispatch", lambda frame: json.loads("[" * 100_000))
     with pytest.raises(HostUnreachable, match="not our agent's"):
         agent.call(PING, timeout_s=20)
@@ -282,7 +282,7 @@ def test_closing_fleet_ends_waiting_calls(ssh_hosts: Any) -> None:
     thread = threading.Thread(daemon=True, target=wait)
     thread.start()
     fleet.close()
-    # The call itself has a longer timeout than this, so only close() can have ended the call.
+    # The timeout of the call itself is longer than this, so only close() can have ended the call.
     thread.join(120)
     os.kill(agent.hello.pid, signal.SIGKILL)
     assert failed

@@ -1,4 +1,6 @@
-"""Test that code that changes while tfdeploy sends it is never committed on a host."""
+"""Test that no host commits a release (a copy of the job's code) if the code changes while tfdeploy
+sends it.
+"""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ penalises = pytest.mark.skipif(
 DEBUG = "LogLevel DEBUG"
 FAILED = "exited after unsuccessful auth attempt"
 WITHOUT_LOGIN = re.compile(r"preauth child \d+ for .* exited with status 255")
-# sshd refuses the address for 8 s after one refused key.
+# With this setting, sshd refuses an address for 8 s after it has refused one key.
 HELD_OFF = "PerSourcePenalties authfail:8 noauth:1 min:2 max:8"
 
 
@@ -117,8 +117,8 @@ def test_penalty_at_jump_host_is_retried_once_and_reported(
 def test_right_key_after_wrong_key_with_default_limits(
     ssh_hosts: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    """Test that a wrong key counts as one failed login, even if the operator tries the key eight
-    times.
+    """Test that the right key is accepted after eight attempts with a wrong key, because sshd
+    counts them as one failed login.
 
     With its default limits, sshd rejects an address after five failed logins.
     """

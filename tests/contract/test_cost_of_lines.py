@@ -1,4 +1,4 @@
-"""Test that the time to read a line of a program grows linearly with the length of the line.
+"""Test that the time to read a line of a program's output grows linearly with the line's length.
 
 This must hold for any text, on the hosts and on the operator's machine.
 """
@@ -92,7 +92,8 @@ def fill_shape(shape: tuple[str, str, str], size: int) -> str:
 def test_doubled_length_takes_at_most_three_times_as_long(
     shape: tuple[str, str, str],
 ) -> None:
-    """One doubling may take longer: with a few texts, the time has one step and is constant otherwise."""
+    """Test that the time grows at most linearly. One doubling of the length may take longer: for a
+    few texts, the time rises once, at a certain length, and is constant otherwise."""
     texts = [fill_shape(shape, size) for size in LENGTHS]
     for name, read in READERS.items():
         if measure_s(read, texts[1]) < LITTLE_S:

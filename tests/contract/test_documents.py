@@ -23,12 +23,12 @@ PAGES = sorted(
     ]
 )
 README_WORDS = 900
-# At most one in ten sentences of the README has more words than this.
+# At most one in ten sentences of the README may have more words than this.
 SENTENCE_WORDS = 25
 
 # Lines of tables and code, and lines that are one long word, may be longer than this.
 LINE_COLUMNS = 100
-# The limit for a cell of a table. A code span counts as one word.
+# The largest number of words in a cell of a table. A code span counts as one word.
 CELL_WORDS = 30
 _FENCED = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 _YAML = re.compile(r"^```yaml\n(.*?)^```", re.MULTILINE | re.DOTALL)
@@ -98,8 +98,9 @@ def test_invalid_command_is_noticed() -> None:
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_every_complete_file_in_page_is_accepted(page: Path, tmp_path: Path) -> None:
-    """A block of YAML is a whole job file if it has `mode` and `command`, a whole inventory if it
-    has `hosts`."""
+    """Test that tfdeploy accepts each complete job file and each complete inventory. A YAML block
+    is a complete job file if it has `mode` and `command`, and a complete inventory if it has
+    `hosts`."""
     file = tmp_path / "file.yaml"
     for block in _YAML.findall(page.read_text(encoding="utf-8")):
         keys = re.findall(r"^(\w+):", block, re.MULTILINE)

@@ -14,7 +14,7 @@ from tfdeploy import errors
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 PAGE = DOCS / "error-codes.md"
-# cli/main.py exits with this code after an exception that is no TfdeployError.
+# cli/main.py exits with this code after any exception that is not a TfdeployError.
 BUG = 70
 _ENTRY = re.compile(r"^\| `(\w+)` \|", re.MULTILINE)
 _TABLE = re.compile(r"^\| tfdeploy says .*\n\|[-|]+\n((?:\|.*\n)+)", re.MULTILINE)
@@ -55,13 +55,13 @@ def test_page_has_every_error_code_of_hosts() -> None:
 
 
 def quoted_messages() -> list[str]:
-    """Return the first cells of the tables that say "tfdeploy says"."""
+    """Return the first cell of each row of the tables whose heading is "tfdeploy says"."""
     page = (DOCS / "troubleshooting.md").read_text(encoding="utf-8")
     return [message for table in _TABLE.findall(page) for message in _MESSAGE.findall(table)]
 
 
 def texts_of_the_program() -> list[str]:
-    """Return every string in the source, and the fixed parts of formatted ones."""
+    """Return every string in the source. Of an f-string, return the fixed parts."""
     trees = (
         ast.parse(path.read_text(encoding="utf-8"))
         for path in Path(tfdeploy.__file__).parent.rglob("*.py")

@@ -1,7 +1,7 @@
-"""Test calls to many hosts: the caller gets the outcome of every host, and a call ends in bounded
-time and can be interrupted.
+"""Test calls to a fleet (the connections to all hosts).
 
-Closing a fleet (the connections to all hosts) is quick.
+The caller gets the outcome of every host. A call ends in bounded time and can be interrupted.
+Closing a fleet is quick.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ def test_retry_connects_to_silent_host_again(
 
 
 def slowed(port: int, pause_s: float) -> Callable[[socket.socket], None]:
-    """Return a connection handler that forwards to the server on `port`.
+    """Return a handler that forwards each connection to the server on `port`.
 
-    The handler waits `pause_s` seconds before it forwards a block that the server has sent.
+    The handler waits `pause_s` seconds before it forwards a block that it receives from the server.
     """
 
     def talk(sock: socket.socket) -> None:
@@ -194,8 +194,8 @@ def test_slow_host_is_not_given_up(
     began = time.monotonic()
     with SshFleet() as fleet:
         assert fleet.session(replace(sshd.host, port=port)).alive
-        # The login as a whole takes longer than the timeout, but sshd is never silent for that
-        # long.
+        # The whole login takes longer than the timeout. It succeeds because sshd is never silent
+        # for as long as the timeout.
         assert time.monotonic() - began > 3.0
 
 
@@ -222,7 +222,7 @@ with SshFleet() as fleet:
 @pytest.mark.fault("54 64 hosts with 72 descriptors")
 @pytest.mark.parametrize("most", [50, pytest.param(72, marks=pytest.mark.soak), 4096])
 def test_sixty_four_hosts_and_72_descriptors(shared_ssh_hosts: Any, most: int) -> None:
-    """Test that tfdeploy raises its limit of open files, to connect to 64 hosts.
+    """Test that tfdeploy raises its own limit of open files in order to connect to 64 hosts.
 
     If the limit cannot be raised, tfdeploy connects to a few hosts at a time. An operation that
     needs all connections at once is refused.

@@ -1,8 +1,8 @@
 """Test a host that sends false answers: the operation fails on this host only, with an error that
 names the host.
 
-There is no traceback and no hang, no file is written outside the destination, and the host gets no
-data that was not meant for it.
+The operation must not print a traceback, hang, write a file outside its destination, or send the
+host data that is not meant for it.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from tfdeploy.model.answers.reading import read
 from tfdeploy.model.job import Job
 from tfdeploy.transport.agent import stream
 
-# The number of false answers for each verb: in an ordinary run of the tests, and in the soak test.
+# The number of false answers for each verb: in ordinary tests, and in `make soak`.
 QUICK, ALL = 12, 200
-# The tests use this timeout (in seconds) instead of all timeouts for a silent host.
+# In the tests, this number of seconds replaces every timeout after which a host counts as silent.
 PATIENCE_S = 0.2
 # A verb may make at most this many consecutive calls to the lying host.
 STEPS = 40
@@ -37,14 +37,14 @@ ENDLESS = (
     "clean.workdir",
     "clean.everything",
 )
-# Verbs whose time is tested. The verbs of ENDLESS may wait forever.
+# The verbs that must end in bounded time. The verbs of ENDLESS may wait forever.
 STAYING = sorted(set(ANSWERS) - set(ENDLESS))
 
 
 @pytest.mark.parametrize("verb", sorted(ANSWERS))
 def test_honest_answers_are_accepted(verb: str, wires: Wires, tmp_path: Path, job: Job) -> None:
-    """Test that honest answers are accepted. Otherwise the other tests might fail for another
-    reason than the false answer.
+    """Test that each operation accepts honest answers. Otherwise an operation in the other tests
+    might fail for another reason than the false answer.
     """
     fleet = LyingFleet(lambda host, asked: None)
     for do in operations_of_verb(verb):

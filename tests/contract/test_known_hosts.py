@@ -1,8 +1,9 @@
 """Test that tfdeploy and OpenSSH accept and refuse the same host keys, with one sshd and many
 known_hosts files.
 
-tfdeploy's session and the ssh that rsync starts never disagree. The user's own ssh agrees with
-both, with one exception: it alone accepts a host that only a certificate identifies.
+tfdeploy's session and the ssh that rsync starts must always agree. The user's own ssh must agree
+with both, with one exception: only the user's ssh accepts a host that is known only by a
+certificate.
 """
 
 from __future__ import annotations
@@ -49,11 +50,11 @@ def hashed_name(name: str, salt: bytes) -> str:
 
 @dataclass(frozen=True)
 class Shown:
-    """The sshds and their host keys.
+    """The sshds of the tests, and host keys.
 
-    `hosts` has an sshd for each set of keys: `all` (all kinds of key), `rsa` (only RSA), `older`
-    (older kinds) and `certified` (a host certificate). `keys` has these keys, wrong keys of each
-    kind and the key of the authority, in the form that known_hosts uses.
+    `hosts` has one sshd for each set of host keys: `all` has all kinds of key, `rsa` only an RSA
+    key, `older` the older kinds, and `certified` a host certificate. `keys` has these keys, a wrong
+    key of each kind, and the key of the certificate authority, as known_hosts writes them.
     """
 
     hosts: dict[str, Any]
@@ -104,8 +105,8 @@ def shown(shared_ssh_hosts: Any) -> Shown:
     return Shown(hosts, keys, folder)
 
 
-# {name: (lines of known_hosts, name of the sshd, what OpenSSH finds)}. In the lines, {at} stands
-# for [127.0.0.1]:port, and {hash} for its hashed form.
+# {name of a case: (lines of known_hosts, name of the sshd, state of its key according to OpenSSH)}.
+# In the lines, {at} stands for [127.0.0.1]:port, and {hash} for the hashed form of {at}.
 CASES = {
     "plain": ("{at} {ed25519}", "all", "known"),
     "wrong": ("{at} {wrong_ed25519}", "all", "changed"),
@@ -130,7 +131,7 @@ CASES = {
     "negation": ("!{at},[* {ed25519}", "all", "new"),
     "negation behind": ("[*,!{at} {ed25519}", "all", "new"),
     "negation of another": ("!other,* {ed25519}", "all", "known"),
-    # The pattern * matches the name without a port.
+    # The pattern * also matches the name without a port, which this negation does not exclude.
     "negation of one name": ("!{at},* {ed25519}", "all", "known"),
     "two exclamation marks": ("!!{at},* {ed25519}", "all", "known"),
     "several names": ("a,b,{at} {ed25519} comment", "all", "known"),
@@ -255,7 +256,7 @@ def users_ssh(target: Target) -> list[str]:
         "IdentitiesOnly=yes",
         "UpdateHostKeys=no",
     ]
-    # The default key exchange of OpenSSH takes three times as long as this one.
+    # This key exchange is three times as fast as OpenSSH's default.
     options.append("KexAlgorithms=curve25519-sha256")
     words = [
         "ssh",
@@ -404,8 +405,8 @@ ENDS = [b""] * 3 + [b" comment", b"\r", b" c\0d", b"\t", b"#"]
 def random_line(chance: random.Random, keys: list[bytes]) -> bytes:
     """Return a random line of known_hosts, valid or almost valid.
 
-    The base64 text of a key is never changed: only ssh notices that a point is not on the curve of
-    the key.
+    The base64 text of a key is never changed, because only OpenSSH notices that the point of a
+    changed key is not on the curve.
     """
     kind, key = chance.choice(keys).split()
     kind = chance.choice(KINDS_OF_KEY) if chance.random() < 0.15 else kind

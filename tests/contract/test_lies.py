@@ -1,4 +1,4 @@
-"""Test the false answers of hosts that tfdeploy once accepted. test_hostile_agent.py tries random
+"""Test false answers that tfdeploy once accepted from hosts. test_hostile_agent.py tests random
 false answers.
 """
 
@@ -255,8 +255,8 @@ FALSE_EVENTS: dict[str, list[Any]] = {
 def test_nonsense_does_not_delay_follower_of_run(
     case: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # A frame with NaN closes the connection. The follower then waits this long for the host to
-    # answer again.
+    # The client closes the connection after a frame with NaN. A client that follows a run then
+    # waits for this time until the host answers again.
     monkeypatch.setattr("tfdeploy.operations.watch.follow.SILENT_S", 1.0)
     answer = HonestAnswer([(item, b"") for item in FALSE_EVENTS[case]], {})
     events: list[Event] = []

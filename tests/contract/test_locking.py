@@ -1,5 +1,4 @@
-"""Test the lock of a job on many hosts while several operators want to lock different sets of
-hosts.
+"""Test the lock of a job on many hosts when several operators lock different sets of hosts.
 
 No operator waits forever, and an operator who does not get the lock is told who has it.
 """
@@ -87,9 +86,9 @@ def test_operators_of_different_hosts_do_not_wait_for_each_other(fleets: Any) ->
     assert ask(bert, hosts["n2"], "sync")
     taking = Taking(anna, hosts, "sync")
     wait_for(lambda: taking.said, 20, "anna waits")
-    # anna, who waits for n2, already holds n1.
+    # anna waits for the lock on n2, and already holds the lock on n1.
     assert not ask(looker, hosts["n1"], "sync")
-    # anna does not hold n3, because n3 comes after n2.
+    # anna does not hold the lock on n3, because hosts are locked in order and n3 comes after n2.
     assert ask(bert, hosts["n3"], "sync", wait_s=20)
     assert taking.said == [
         "waiting for the sync of bert@berts-laptop (pid 7) since 2026-11-21 08:33:20Z"

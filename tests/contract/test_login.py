@@ -1,6 +1,6 @@
-"""Test which logins succeed: with key files, agents, certificates and second factors.
+"""Test which logins succeed, with key files, agents, certificates and second factors.
 
-Each refusal names one cause.
+The error of a refused login names exactly one cause.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str
 
 
 def pushes(target: Any, folder: Path) -> int:
-    """Return the exit code of the ssh that rsync would use, when it runs `true` on the target."""
+    """Run `true` on the target with the ssh command that rsync would use. Return its exit code."""
     words = [*ssh_argv(target), "--", target.name, "true"]
     return subprocess.run(
         words, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, check=False
@@ -151,7 +151,7 @@ def test_session_and_rsync_use_identity_agent(
         session = fleet.session(host)
         assert session.run(("true",)).exit_code == 0
         assert pushes(session.target, tmp_path) == 0
-        # The default agent has the key too, but with IdentityAgent none it must not be asked.
+        # The default agent has the key too, but `IdentityAgent none` forbids the use of any agent.
         subprocess.run(["ssh-add", "-q", str(ssh_hosts.key)], check=True, stderr=subprocess.DEVNULL)
         configured("Host *\n  IdentityAgent none\n")
         assert "no key to log in with" in refused(fleet, replace(host, name="n2")).what

@@ -1,7 +1,7 @@
 """Test a broadcast (hosts pass data on to each other) in which five of the eight hosts send false
 reports.
 
-Each lying host fails in time. The others get all data and keep no lock.
+Each lying host must fail within a time limit. The other hosts must get all data and keep no lock.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ from tfdeploy.operations.sync import sync_job
 LIARS, OTHERS = ("n1", "n2", "n3", "n4", "n5"), ("n6", "n7", "n8")
 TOTAL = 3 << 20
 STILL_S, CALL_S, LOOK_S = 4.0, 2.0, 6.0
-# In seconds: the timeouts of three phases that follow each other, and a margin. Nothing else may
-# take time.
+# The limit in seconds for a whole sync. It is the sum of the timeouts of three phases that follow
+# each other, plus a margin.
 WITHIN_S = STILL_S + LOOK_S + CALL_S + 6.0
 DEAF: dict[str, list[Item]] = {
     f"broadcast.{verb}": [{"value": {}}] for verb in ("feeds", "roots", "put")
@@ -169,8 +169,8 @@ def test_honest_hosts_get_all_data_and_keep_no_lock(
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
     assert all(isinstance(collected[host], Synced) for host in OTHERS), collected
-    # tfdeploy does not notice if a host only claims to have all files, because these are the host's
-    # own files.
+    # tfdeploy cannot notice that a host only claims to have all files, because it trusts a host
+    # about the host's own files.
     if lie != "it has all, and feeds nobody":
         assert all(isinstance(collected[host], TfdeployError) for host in LIARS), collected
 

@@ -40,9 +40,9 @@ def run(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> Any:
-    """Return a function that runs a tfdeploy command.
+    """Return a function that runs a tfdeploy command as an operator with one host.
 
-    The home folders of the operator and of the host have names that are not valid UTF-8.
+    The names of the home folders of the operator and of the host are not valid UTF-8.
     """
     port = ssh_hosts.host("host\udcff").port
     home, folder = tmp_path / "operator\udcfe", tmp_path / "work"
@@ -96,8 +96,8 @@ def test_home_folders_may_have_names_that_are_not_utf8(run: Any) -> None:
 def test_error_for_user_without_name_suggests_setting(
     run: Any, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Test a user without an entry in the password database. getpass raises KeyError before Python
-    3.13, and OSError since.
+    """Test the error for a user without an entry in the password database. For such a user, getpass
+    raises KeyError in Python before 3.13, and OSError since 3.13.
     """
     name_here = pwd.getpwuid(os.getuid()).pw_name
 

@@ -35,7 +35,7 @@ ODD_NAMES = [
 
 @pytest.fixture
 def remote_tree(tmp_path: Path) -> Path:
-    """Return a folder with files of unusual names, which the host has."""
+    """Return a folder of the host. Its files have unusual names."""
     root = tmp_path / "tree the're"
     for name in ODD_NAMES:
         path = os.path.join(os.fsencode(root), name)
@@ -121,7 +121,7 @@ def test_target_of_link_is_not_written(
 
 
 def lying(ssh_hosts: Any, root: Path) -> Any:
-    """Return a host that sends all of `root`, whatever files are requested."""
+    """Return a host that always sends all files below `root`, whatever files are requested."""
     return ssh_hosts.host(
         "liar",
         "ForceCommand cat /dev/null; exec rsync --server --sender -rpt . "

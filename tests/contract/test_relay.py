@@ -1,5 +1,5 @@
-"""Test that the operator's machine tells the end of a run to hosts that cannot reach the host which
-decided it.
+"""Test that the operator's machine relays the end of a run: it tells hosts that the run has ended,
+if they cannot reach the host on which the end was decided.
 """
 
 from __future__ import annotations
@@ -41,9 +41,10 @@ raise SystemExit(int(open("go").read()))
 
 @pytest.fixture
 def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet]:
-    """Return two hosts whose minders cannot connect: each refuses the certificate of the other.
+    """Return two hosts whose minders (the processes that look after the run) cannot connect to each
+    other, because each refuses the certificate of the other.
 
-    The ps runs on n1, and the worker that decides the end of the run on n2.
+    The ps runs on n1. The worker, whose end decides the end of the run, runs on n2.
     """
     agent_dir = str(tmp_path / "agent")
     zipfile.ZipFile(io.BytesIO(archive.agent_zip())).extractall(agent_dir)
@@ -51,7 +52,7 @@ def fleet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[NearFleet
     monkeypatch.setattr(relay, "WAIT_S", 1.0)
     each_its_own = {host: make_certificates("r1", ["n1", "n2"])[host] for host in ("n1", "n2")}
     monkeypatch.setattr(prepare_blobs, "make_certificates", lambda run, hosts: each_its_own)
-    # The launch must not check the connections between the hosts, or it would be refused.
+    # Without this, the launch would check the connections between the hosts and refuse to start.
     monkeypatch.setattr(launching, "check_links", lambda fleet, plan: None)
     near_fleet = NearFleet(tmp_path, agent_dir, "n1", "n2")
     yield near_fleet
@@ -90,7 +91,7 @@ def test_follower_relays_end_of_run(
 ) -> None:
     plan, events = launch_run(fleet, tmp_path), []
     (tmp_path / "go").write_text(str(code))
-    # The file must appear with its content, so it is renamed.
+    # The file is renamed into place, so that the program never finds it without its content.
     (tmp_path / "go").rename(Path(fleet.paths("n2", "cut", "r1").cwd, "go"))
     wait_for(
         lambda: fleet.paths("n2", "cut", "r1").state().phase == "ended",
@@ -145,7 +146,8 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
     ("states", "uninformed_hosts"),
     [
         ([state("n1", "committed"), state("n2", "committed")], None),
-        # n2 has ended its own tasks, but the run is not decided. So there is no end to tell n1.
+        # n2 has ended its own tasks, but the end of the run is not decided. So n1 need not be told
+        # anything.
         ([state("n1", "committed"), state("n2", "ended")], None),
         ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),

@@ -1,5 +1,5 @@
-"""Test a session with a host: which commands run in it, and which host keys it accepts. Each
-failure names one cause.
+"""Test a session with a host: how commands run in it, and which host keys it accepts. The error of
+a failure names exactly one cause.
 """
 
 from __future__ import annotations
@@ -199,8 +199,8 @@ def test_error_names_dead_jump_host_not_host_behind_it(
     sshd = inner.host
     mute = listener(lambda sock: None)
     for port, reason in ((1, "refuses connections"), (mute, "says nothing within 1 s")):
-        # The timeout is short only for this connection, because a connection that succeeds may take
-        # longer.
+        # Only this connection, which must fail, gets the short timeout. A connection that succeeds
+        # may take longer.
         with monkeypatch.context() as patch:
             patch.setattr(connect, "CONNECT_S", 1.0)
             message = refused(
@@ -280,7 +280,8 @@ def test_every_login_shell_gets_same_words(shell: str) -> None:
 
 
 class MuteTransport(paramiko.Transport):
-    """Stands for an sshd that answers keepalives, but never answers a channel request."""
+    """The server side of a connection, like an sshd that answers keepalives but never answers a
+    channel request."""
 
     _channel_handler_table: ClassVar[dict[int, Any]] = {
         **paramiko.Transport._channel_handler_table,  # type: ignore[attr-defined]

@@ -1,5 +1,5 @@
-"""Test that the documentation builds without a warning, and that its navigation, its index and
-llms.txt have the same pages in the same order, and that generated pages are current.
+"""Test that the documentation builds without a warning, and that generated pages are current. Test
+also that the navigation, the index and llms.txt have the same pages in the same order.
 """
 
 from __future__ import annotations

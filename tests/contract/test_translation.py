@@ -1,4 +1,4 @@
-"""Test that README.zh.md has the structure of README.md, and translates its present text."""
+"""Test that README.zh.md has the structure of README.md and translates its current text."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test `trust`: sessions accept the keys that it records, and it never replaces a key that has
-changed.
+"""Test the verb `trust`, which records host keys: sessions accept the recorded keys, and `trust`
+replaces a changed key only if the user has agreed to the new one.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ def start_proxy(
 ) -> Iterator[Callable[..., int]]:
     """Return a function start_proxy(*ports), which starts a TCP proxy and returns its port.
 
-    The first connection goes to the first of `ports`, the second to the second, and so on. All
-    further connections go to the last.
+    It forwards the first connection to the first of `ports`, the second connection to the second,
+    and so on. When no port is left, connections go to the last one.
     """
 
     upstreams: list[socket.socket] = []
@@ -165,7 +165,7 @@ def test_names_are_hashed_like_other_names_in_file_or_by_ssh(
     ssh_hosts: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = ssh_hosts.host("n1", known=False), ssh_hosts.host("n2", known=False)
-    # The configuration of some systems sets HashKnownHosts. In this test it is not set.
+    # Some systems set HashKnownHosts in their ssh configuration. This test ignores that setting.
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.read_settings", lambda *_: {})
     monkeypatch.setattr("tfdeploy.transport.ssh.ssh_config.hashes_names", lambda _: False)
     trust.record_new_keys(trust.scan((first.host,)))

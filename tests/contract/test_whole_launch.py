@@ -1,5 +1,5 @@
-"""Test that a launch starts the complete run or leaves nothing on any host, even if a host is slow
-or unreachable.
+"""Test that a launch either starts the complete run or leaves nothing on any host, even if a host
+is slow or unreachable.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 class Operator:
-    """Launches a program as the ps on n1 and as a worker on n2.
+    """An operator who launches a program as a ps on n1 and as a worker on n2.
 
-    `limits` sets for how many seconds the hosts wait for the start and for the commit.
+    `limits` sets how many seconds the hosts wait for the request to start and for the commit.
     """
 
     def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,7 +85,7 @@ class Operator:
         return self.fleet.alive(run, self.job.name)
 
     def has_given_up(self, run: str, host: str) -> bool:
-        """Return True if the host has removed everything that it prepared for the run."""
+        """Return True if the host has removed everything that it had prepared for the run."""
         return not os.path.exists(self.fleet.paths(host, self.job.name, run).run_dir)
 
     def phase(self, run: str, host: str) -> str:
@@ -176,7 +176,7 @@ def test_error_about_host_that_gave_up_names_no_firewall(operator: Operator) -> 
         if (host, verb) == ("n2", "run.prepare"):
             held_until(lambda: operator.phase("r1", "n1") == "ended")
             answer = do()
-            # By now n2 knows from n1 that the run was given up.
+            # Before the launch goes on, n2 must have learned from n1 that the run was given up.
             held_until(lambda: operator.has_given_up("r1", "n2"))
             return answer
         return do()
@@ -266,7 +266,8 @@ def test_refusal_hides_no_unreachable_host(
     assert (
         error.exit_code == exit_code and other.what in error.what and "there is one" in error.what
     )
-    # Another host has failed for another reason, so the launch is not tried again with other ports.
+    # The launch is not tried again with other ports, because another host has failed for a reason
+    # that other ports do not change.
     assert operator.fleet.asked.count(("n2", "run.prepare")) == 1
 
 

@@ -1,4 +1,4 @@
-"""Test that tfdeploy reads the inventories and job files that the documents show."""
+"""Test that tfdeploy accepts the inventories and job files that the documentation shows."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ import yaml
 from tfdeploy.config import load_inventory, load_job
 
 ROOT = Path(__file__).resolve().parents[2]
-# The blocks of this page are single keys, generated from config/reference.py.
+# This page is left out: each of its blocks is a single key, generated from config/reference.py.
 GENERATED = ROOT / "docs/reference"
-# A block may begin with a comment that names its file. A block with the name of another file, such
-# as that of another tool, is not read.
+# A block may begin with a comment that names its file. If the comment names any other file, such as
+# the file of another tool, the test leaves the block out.
 OWN_FILES = re.compile(r"# (?:tfdeploy\.yaml|inventories/[\w.-]+)\b")
 _BLOCK = re.compile(r"^ *```yaml\n(.*?)^ *```", re.MULTILINE | re.DOTALL)
 _NAMED = re.compile(r"# \S+\.ya?ml\b|# ~?/\S+")

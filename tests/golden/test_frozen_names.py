@@ -1,8 +1,9 @@
 """Check the names on which older runs and users' scripts depend: these names must not change.
 
-`frozen_names.json` lists the error codes of hosts, the exit codes, and the files of a run on hosts
-and on this machine. JSON Schemas describe the output of verbs (docs/json, `test_printed.py`), and
-docs/agent-protocol.md the answers of hosts (`test_protocol_table.py`).
+`frozen_names.json` lists the error codes that hosts send, the exit codes, and the names of a run's
+files on hosts and on this machine. Other tests check the output of verbs (`test_printed.py`, with
+the JSON Schemas in docs/json) and the answers of hosts (`test_protocol_table.py`, with
+docs/agent-protocol.md).
 """
 
 from __future__ import annotations
@@ -53,7 +54,7 @@ def files_of_a_run(operator: Tfdeploy) -> list[str]:
     """Run a job to its end. Return the names of all files that this creates on hosts and on this
     machine.
     """
-    # A run with a firewall has more files, and not all machines have one.
+    # The run has no firewall: a firewall adds files, and not all machines have one.
     keys = {"keep": ["checkpoints"], "protect": "none"}
     write_job(operator, JOB, "quick.py", "--steps=30", "--gate=10", "--save", **keys)
     operator.run("launch", "--detach", "--name", RUN, exit_code=0)
@@ -65,8 +66,8 @@ def files_of_a_run(operator: Tfdeploy) -> list[str]:
     names.update(_files_below(operator.home / "fetched", "fetched"))
     for state in (operator.home / "state").iterdir():
         names.update(_files_below(state, "state"))
-    # A file in state/trees may be missing: it is written only if all files of the code are older
-    # than two seconds.
+    # The files in state/trees are not compared. They are written only if all files of the code are
+    # older than two seconds, so they may be missing.
     return sorted(name for name in names if not name.startswith("state/trees/"))
 
 

@@ -1,4 +1,4 @@
-"""Compare the plans that make_plan returns with the recorded ones (golden plans).
+"""Compare the plans that make_plan returns with recorded plans (golden plans).
 
 Each file of plans/ is one case: the arguments of make_plan, and the plan or the error that it must
 return. A case omits the facts and job fields that all cases share (FACTS and JOB). The recorded
@@ -7,7 +7,8 @@ plan omits every field that has its default, so a new field with a default chang
 After an intended change of plans:
 
     python tests/golden/test_plans.py          show the differences, exit 1
-    python tests/golden/test_plans.py --write  show and write them; read them before you commit
+    python tests/golden/test_plans.py --write  show the differences and write the new plans; read
+                                               the differences before you commit
 """
 
 from __future__ import annotations
@@ -105,8 +106,8 @@ def plan_case(case: dict[str, Any]) -> Plan:
 
 
 def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
-    """Return the plan or the error for the case, in the form in which the file of the case has it
-    under "expect".
+    """Return the plan or the error for the case, in the form that the field "expect" of the case's
+    file has.
     """
     try:
         plan = plan_case(case)
@@ -116,8 +117,8 @@ def compute_outcome(case: dict[str, Any]) -> dict[str, Any]:
 
 
 def record(plan: Plan) -> dict[str, Any]:
-    """Return the JSON form of a plan, without fields and settings of hosts that have their default
-    value.
+    """Return the JSON form of a plan. Fields of the plan and settings of its hosts are left out if
+    they have their default value.
     """
     fields: dict[str, Any] = drop_defaults(plan, json.loads(json.dumps(plan_to_json(plan))))
     for host in fields["hosts"]:

@@ -1,7 +1,7 @@
-"""Check that each output of --json has a JSON Schema in docs/json and an example in docs/json.md,
-and that schema, example and code agree.
+"""Check that each output of --json has a JSON Schema in docs/json and an example in docs/json.md.
 
-Lab tests also compare the real output with the schemas: `Tfdeploy.json`.
+The schema, the example and the code must agree. Lab tests also compare real output with the
+schemas, in the method `Tfdeploy.json`.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ def test_errors_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_host_row_of_inventory_has_key_for_each_setting() -> None:
-    settings = Host.__annotations__.keys() - {"places"}  # the row has them as "from"
+    settings = Host.__annotations__.keys() - {"places"}  # the row has the places as "from"
     assert set(InventoryHostRow.__annotations__) == {*settings, "roles", "from"}
 
 

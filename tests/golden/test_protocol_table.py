@@ -6,6 +6,6 @@ from protocol_table import PAGE, with_sections
 
 
 def test_protocol_page_is_current() -> None:
-    """If this fails, run python scripts/protocol_table.py."""
+    """If this test fails, run `python scripts/protocol_table.py`."""
     page = PAGE.read_text(encoding="utf-8")
     assert with_sections(page) == page

@@ -23,11 +23,11 @@ PICTURES = ("straggler", "crash-loop-task", "cut-host", "waiting", "keras-curves
 
 
 def shown(scene: Scene) -> str:
-    """Return the text of the screen. A character that is two columns wide occurs only once in
-    it.
+    """Return the text of the screen. A character that is two columns wide occurs only once in the
+    text.
     """
     screen = pyte.Screen(scene.width, scene.height)
-    # The emulator has no terminal driver, which would convert the newlines.
+    # On a real terminal, the terminal driver converts the newlines. The emulator has no driver.
     pyte.Stream(screen).feed(terminal_bytes(scene).replace("\n", "\r\n"))
     return "\n".join(row.rstrip() for row in screen.display) + "\n"
 

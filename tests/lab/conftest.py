@@ -1,4 +1,4 @@
-"""Fixtures of the tests on hosts of a lab.
+"""Provide fixtures for the tests that run on the hosts of a lab.
 
 The labs and the command line come from tests/conftest.py.
 """
@@ -63,7 +63,7 @@ def shaky(new_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture(scope="module")
 def hurt(new_lab: Callable[..., Lab]) -> Lab:
-    """Return a lab of three hosts for one module, whose tests break hosts."""
+    """Return a lab of three hosts for a module whose tests break hosts."""
     return new_lab("isolated", 3)
 
 

@@ -1,4 +1,4 @@
-"""Test the Python API on real hosts, as scripts of a user in processes of their own."""
+"""Test the Python API on real hosts. Each test runs the script of a user in a separate process."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tfdeploy.lab import Lab
 from tfdeploy.model.output.printed import schema_of
 
 PAGE = Path(__file__).parents[3] / "docs/api.md"
-# Two threads launch a run each at the same time, and then use every method.
+# In this script, two threads each launch a run at the same time. Then the script uses every method.
 EVERYTHING = """
 import json, threading
 import tfdeploy
@@ -80,7 +80,8 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def start(operator: Tfdeploy) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Return start(text), which runs a script in the operator's folder, in a new session."""
+    """Return start(text), which runs a script in the operator's folder, in a process session of
+    its own."""
     begun: list[subprocess.Popen[str]] = []
 
     def start_script(text: str) -> subprocess.Popen[str]:
@@ -159,7 +160,7 @@ def test_ctrl_c_ends_the_wait_and_not_the_run(operator: Tfdeploy, start: Start) 
 
 
 def test_ctrl_c_undoes_a_launch(operator: Tfdeploy, start: Start) -> None:
-    # ps:0 opens no port, so until `ready.after` the launch has not reached its commit.
+    # ps:0 opens no port, so the launch waits until `ready.after` before it commits the run.
     ready = {"after": "100s", "timeout": "110s"}
     write_job(operator, "api-undone", "quick.py", "--unready=ps:0", ready=ready)
     script = start('import tfdeploy\ntfdeploy.launch(name="undone-1")\n')

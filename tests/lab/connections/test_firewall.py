@@ -24,8 +24,8 @@ from support.stopwatch import DEADLINE_S
 from support.waiting import wait_for
 from tfdeploy.lab import Lab
 
-# nft gets its rights from a file capability here. A kernel that ignores setuid bits also ignores
-# file capabilities.
+# In these tests, nft gets its rights from a file capability. A kernel that ignores setuid bits also
+# ignores file capabilities.
 pytestmark = [pytest.mark.isolated, pytest.mark.needs("setuid programs")]
 MAY = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
 MAY_NOT = "setcap -r $(readlink -f /usr/sbin/nft)"
@@ -42,7 +42,8 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
 
 
 def knock(address: str, port: int, count: int, user: int = 0) -> str:
-    """Return a shell script that prints how many of the connects succeed."""
+    """Return a shell script that connects `count` times as a user, and prints how many of the
+    connects succeed."""
     return shlex.join(["python3", "-c", KNOCK, "", address, str(port), str(count), str(user)])
 
 
@@ -79,7 +80,8 @@ def name_of_table(lab: Lab, host: str) -> str:
 
 
 def ends_of(plan: Any) -> list[tuple[str, int]]:
-    """Return the addresses and ports of all tasks and of the mesh."""
+    """Return the addresses and ports of all tasks and of the mesh (the connections between the
+    hosts of the run)."""
     ends = [(host["address"], host["mesh_port"]) for host in plan["hosts"]]
     return ends + [
         (address, int(port))
@@ -88,7 +90,8 @@ def ends_of(plan: Any) -> list[tuple[str, int]]:
 
 
 def pids(operator: Tfdeploy, host: str, run: str) -> list[str]:
-    """Return the pids of the minder, the supervisor and the program."""
+    """Return the pids of the minder (the process that looks after the run on the host), of the
+    supervisor (the parent process of a task) and of the program."""
     files = (
         f"cd ~/tfdeploy/closed/runs/{run}/hosts/{host} && cat state.json && echo && cat "
         "tasks/*/status.json"
@@ -116,9 +119,9 @@ print(greeted)
 
 
 def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None:
-    """Kill the host's nft as root, and prevent that a new nft starts.
+    """Kill the host's nft as root, and keep a new nft from starting, so that the table is gone.
 
-    Without the table, strangers still cannot connect, and hosts of the run can.
+    Check that strangers still cannot connect, and that hosts of the run can.
     """
     command = ["python3", "-c", GREETED, task[0], str(task[1]), "50"]
     on_host(
@@ -136,10 +139,9 @@ def _without_table(operator: Tfdeploy, host: str, task: tuple[str, int]) -> None
 
 
 def _lose_a_supervisor(operator: Tfdeploy, host: str, run: str) -> None:
-    """Kill a supervisor.
+    """Kill a supervisor, and check that the table stays the same.
 
-    The minder then ends the program but not the nft that the minder started, so the table stays the
-    same.
+    The minder then ends the program, but not the nft that the minder has started.
     """
     before, (_, supervisor, program) = name_of_table(operator.lab, host), pids(operator, host, run)
     on_host(operator.lab, host, f"kill -9 {supervisor}")

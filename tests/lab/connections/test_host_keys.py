@@ -1,7 +1,7 @@
 """Test host keys that are unknown or have changed.
 
-tfdeploy shows the fingerprints and refuses such a key, or records the new key if the operator
-agrees.
+tfdeploy shows the fingerprints. It refuses such a key unless the operator agrees, and then records
+the new key.
 """
 
 from __future__ import annotations
@@ -76,7 +76,8 @@ def test_an_unknown_key_is_refused_with_its_fingerprint_and_trust_records_it(
         "n4": "known",
     }
     assert operator.json("exec", "--", "true")["ok"]
-    # Without a job file, this sync sends nothing. Another test covers rsync's own check of the key.
+    # This sync fails without a job file, and sends nothing. Another test covers rsync's check of
+    # host keys.
     operator.run("sync", "--json", exit_code=2)
 
 
@@ -160,7 +161,7 @@ def test_a_changed_key_is_refused_with_both_fingerprints_and_no_flag_silences_it
 
 
 def exchange(known_hosts: Path) -> str:
-    """Swap the recorded keys of n2 and n3, and return the new text of the file."""
+    """Swap the recorded keys of n2 and n3 in known_hosts, and return the new text of the file."""
     lines = [line.split() for line in known_hosts.read_text().splitlines()]
     lines[1][1:], lines[2][1:] = lines[2][1:], lines[1][1:]
     text = "".join(" ".join(line) + "\n" for line in lines)

@@ -1,4 +1,4 @@
-"""Test that texts made to break quoting reach a real host and return unchanged: as arguments,
+"""Test that texts which are hard to quote travel to a real host and back unchanged, as arguments,
 variables, log lines and file names.
 """
 
@@ -19,7 +19,7 @@ from tfdeploy.lab import Lab
 from tfdeploy.operations.copy.code_files import MOST_BYTES
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "echoing.py"
-# Names that tfdeploy or git treats specially.
+# File names that tfdeploy or git treats specially. The tests leave them out.
 SPECIAL = (b".gitignore", b".tfdeployignore", b"__pycache__", b".tfdeploy-partial", b".git_config")
 NAMES = sorted(name for name in FILE_NAMES if name not in SPECIAL)
 UNPRINTED = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b]")

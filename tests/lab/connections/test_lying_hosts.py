@@ -1,5 +1,5 @@
-"""Test the real command line with a lab host whose agent lies: only that host fails, with a clear
-message.
+"""Test the real command line with a lab host whose agent sends false answers (lies): only that host
+fails, with a clear message.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ FORM = [
 
 
 def each(*verbs: str) -> list[Any]:
-    """Return the lies to test.
+    """Return the lies to test, as (verb, form of the lie).
 
-    `make soak` tests every form of lie for every verb. Other sessions test one form for each verb,
-    a different one for the next verb.
+    `make soak` tests every form for every verb. Other test sessions test only one form for each
+    verb, and use the forms in turn.
     """
     rows = [
         (verb, form, at == number % len(FORMS))
@@ -160,7 +160,7 @@ def test_a_launch_on_a_host_that_lies_leaves_nothing(
     with lying(operator, verb, form):
         done = operator.run("launch", "--detach", "--name", name, timeout_s=110)
     assert "Traceback" not in done.stderr and done.returncode in (0, 1, 3, 4), done.stderr
-    # A launch may be so fast that it never sends run.renew, and then it succeeds.
+    # A fast launch succeeds without the lie about run.renew, because it never sends run.renew.
     if done.returncode == 0:
         assert verb == "run.renew"
         operator.run("stop", name, "--now", exit_code=0)
@@ -187,7 +187,8 @@ def test_the_others_have_the_data(operator: Tfdeploy, verb: str, form: str) -> N
     (operator.cwd / "digits").mkdir()
     (operator.cwd / "digits/shard").write_text(verb + form)
     with lying(operator, verb, form):
-        # In this case, the first of two answers is one that an honest host gives: it has no data.
+        # In this case, the first of the two answers is valid: an honest host that has no data also
+        # sends it.
         unknown = (verb, form) == ("data.state", "two answers")
         answer = json.loads(
             said_so(operator, "sync", "--json", codes=(0,) if unknown else (1, 3, 4)).stdout

@@ -1,5 +1,5 @@
-"""Test sixty-four hosts from a control machine that may open 256 files: every verb works with every
-host.
+"""Test every verb with sixty-four hosts, from a control machine on which a process may open only
+256 files.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ HOSTS = 64
 
 
 def few_files(operator: Tfdeploy, *args: str, exit_code: int = 0) -> str:
-    """Run `tfdeploy ARGS` with 256 file descriptors and return its output."""
+    """Run `tfdeploy ARGS` with a limit of 256 file descriptors, and return its output."""
     argv = ["sh", "-c", 'ulimit -n 256 && exec "$@"', "sh", *operator.argv(*args)]
     done = subprocess.run(
         argv,

@@ -1,6 +1,6 @@
-"""Test hosts with unusual login shells, banners, interpreters and homes.
+"""Test hosts with unusual login shells, banners, Python interpreters and home folders.
 
-tfdeploy works there, or its error says what to do.
+On such a host tfdeploy works, or its error says what to do.
 """
 
 from __future__ import annotations

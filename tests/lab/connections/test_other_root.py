@@ -1,5 +1,5 @@
-"""Test one run of each mode on hosts with another Python, OpenSSH and rsync than the control
-machine.
+"""Test one run of each mode on hosts whose Python, OpenSSH and rsync differ from those of the
+control machine.
 
 The hosts boot from the root folder in TFDEPLOY_TEST_OTHER_ROOT. For example, `scripts/other-machine
 --packages "openssh-server rsync iproute2 nftables" --print-root trixie` prints such a folder.

@@ -1,4 +1,4 @@
-"""Test how many penalties an operator's commands cause at an sshd that penalises addresses (OpenSSH
+"""Test how many penalties an operator's commands get from an sshd that penalises addresses (OpenSSH
 9.8 and newer).
 """
 
@@ -30,8 +30,8 @@ def console(lab: Lab, host: str) -> str:
 
 
 def costs(lab: Lab, host: str) -> tuple[int, int]:
-    """Return (number of failed logins, number of connections without a login) from the log of the
-    host's sshd."""
+    """Return (number of failed logins, number of connections without a login), read from the log of
+    the host's sshd."""
     text = console(lab, host)
     return len(FAILED.findall(text)), len(WITHOUT_LOGIN.findall(text))
 
@@ -55,7 +55,8 @@ def operator(lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
     operator: Tfdeploy, lab: Lab
 ) -> None:
-    """The count includes the lab's readiness check, its status and each verb."""
+    """Test that, of all these connections, only that of `trust` makes no login. The connections of
+    the lab's readiness check, of the lab's status and of every verb are counted."""
     set_inventory(operator, defaults={"known_hosts": str(operator.home / "known_hosts")})
     write_job(operator, "row", "quick.py", "--steps=2")
     # A file of this size is sent through rsync, over a separate connection.

@@ -1,7 +1,7 @@
 """Test that each host protects its own ports.
 
-A host that cannot filter, a relay or NAT does not open the ports of another host, and the user gets
-a warning.
+The ports of a host stay closed to strangers even if another host cannot filter connections, or if
+there is a relay or NAT. The user is warned in these cases.
 """
 
 from __future__ import annotations

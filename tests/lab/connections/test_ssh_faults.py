@@ -1,6 +1,7 @@
 """Test hosts that are silent, accept few clients, or send garbage.
 
-The error names such a host within the time limit, and the results of the other hosts are shown.
+Within a time limit, tfdeploy prints an error that names such a host, and the results of the other
+hosts.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CONNECT_S = 10.0
-# The filter drops packets but keeps the link up. If a host is cut off completely, the kernel may
-# report "no route" at once.
+# This filter drops packets but keeps the link up. If the link were down, the kernel might report
+# "no route" at once.
 DROP = (
     "nft add table inet shut && nft add chain inet shut incoming '{ type filter hook input "
     "priority 0; policy drop; }'"

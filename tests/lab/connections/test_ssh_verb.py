@@ -1,4 +1,4 @@
-"""Test `tfdeploy ssh`, which runs OpenSSH with the settings of the other verbs."""
+"""Test `tfdeploy ssh`, which runs OpenSSH with the same settings that the other verbs use."""
 
 from __future__ import annotations
 

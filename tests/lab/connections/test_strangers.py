@@ -1,6 +1,6 @@
-"""Test that strangers on the network reach no port of a run, whatever process dies.
+"""Test that strangers on the network reach no port of a run, whatever process of the run dies.
 
-The hosts of the run reach the ports, from each of their addresses.
+The hosts of the run can reach the ports from each of their addresses.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ CARD = "$(ip -o route get {to} | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
     """Return an operator whose hosts have IPv6 addresses.
 
-    n2 also has a second IPv4 address, which only its interface shows.
+    n2 also has a second IPv4 address. The inventory does not contain this address.
     """
     where = addresses(few_hosts)
     with ExitStack() as undo:
@@ -73,7 +73,7 @@ Rows = dict[str, dict[str, object]]
 
 
 def launch(operator: Tfdeploy, run: str, *flags: str, **keys: object) -> Rows:
-    """Launch on n1 and n2. Return {task: its row of status} when all tasks run."""
+    """Launch a run on n1 and n2. When all tasks run, return {task: its row of `status`}."""
     restart = {"max": 50, "backoff": ["100ms", "300ms"]}
     write_job(
         operator, run[:-2], "greeting.py", *flags, **{"restart": restart, "flags": "none", **keys}
@@ -93,7 +93,8 @@ def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
 
 
 def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
-    """Kill the victim with SIGKILL and wait for its replacement."""
+    """Kill one process of the task with SIGKILL, and wait for the process that replaces it.
+    `victim` is "task", "supervisor" or "minder"."""
     job, host = run[:-2], str(rows[task]["host"])
     before, minder = (
         task_status(operator, run, job, host, task),

@@ -1,5 +1,5 @@
-"""Test users and keys that a host refuses: tfdeploy reports one clear cause at once and never asks
-a question.
+"""Test users and keys that a host refuses. tfdeploy reports one clear cause at once, and never asks
+for a password.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test that hosts send large code to each other, and also the checkpoints that tasks need to
-restart together.
+"""Test that hosts pass large code on to each other, and also the checkpoints that tasks need when
+they restart together.
 
-The kernel's counters show how much this machine sends.
+The kernel's counters show how many bytes the control machine itself sends.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
 CODE_BYTES, KEEP_BYTES = 9 * MIB, 6 * MIB
-# The most bytes that logins and requests send.
+# Logins and requests send at most this many bytes.
 SLACK_BYTES = 1 * MIB
 
 

@@ -1,6 +1,7 @@
-"""Test a broadcast in which a relay dies, hangs, is cut off or cannot be reached.
+"""Test a broadcast in which a relay (a host that passes data on) dies, hangs, is cut off or cannot
+be reached.
 
-The other hosts complete, and the output names the relay.
+The other hosts receive everything, and the output names the relay.
 """
 
 from __future__ import annotations
@@ -51,8 +52,10 @@ def operator(five_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @contextmanager
 def half_way(operator: Tfdeploy, name: str) -> Iterator[list[tuple[int, str]]]:
-    """Yield an empty list when the broadcast for the job `name` is half done. After the block, the
-    list contains the exit code and the output of the sync.
+    """Start a sync of the job `name`, and run the block when its broadcast is half done.
+
+    Yield an empty list. After the block, the list contains the exit code and the output of the
+    sync.
     """
     job_file(operator, name, data={"d": "./data"})
     (operator.cwd / "data").mkdir(exist_ok=True)
@@ -74,7 +77,7 @@ def assert_arrived(operator: Tfdeploy, name: str, *hosts: str) -> None:
 
 @contextmanager
 def no_agent_lives(operator: Tfdeploy, host: str) -> Iterator[None]:
-    """Kill each agent as soon as it starts."""
+    """During the block, kill each agent on the host as soon as it starts."""
     script = (
         f"touch ~/killing; while test -e ~/killing; do kill -9 $({AGENT}) 2>/dev/null; sleep "
         "0.05; done"
@@ -157,7 +160,7 @@ def test_a_relay_that_stands_still_holds_nobody_up(operator: Tfdeploy) -> None:
         finally:
             on_host(operator.lab, "n2", f"kill -CONT {' '.join(agent)} || true")
     code, said = done[0]
-    # The exit code is 4 if n2 was silent for too long.
+    # The exit code is 4 if n2 was silent for longer than tfdeploy waits.
     assert code in (0, 4), said
     assert_arrived(operator, "still", "n1", "n3", "n4", "n5")
 
@@ -221,13 +224,14 @@ def test_a_relay_that_lies_is_named_and_routed_around(operator: Tfdeploy) -> Non
         pass
     code, said = done[0]
     assert code == 0 and re.search("n2 sent n[1-5] a wrong piece", said), said
-    # n2 must have the right content too: it sends wrong pieces but receives right ones.
+    # n2 must have the right content too, because it sends wrong pieces but receives right pieces.
     assert_arrived(operator, "lies")
 
 
 @pytest.mark.long
 def test_a_relay_that_sends_slowly_feeds_nobody(operator: Tfdeploy) -> None:
-    """At its rate, the slow relay would need 160 s to send 20 MiB to the next host."""
+    """A relay that is too slow gets no hosts to send to: at its rate, this one would need 160 s to
+    send 20 MiB to the next host."""
     slow, quick = (
         "tc qdisc add dev eth0 root tbf rate 1mbit burst 32kb latency 400ms",
         "tc qdisc del dev eth0 root",
@@ -275,8 +279,8 @@ LEFT = {".d.listing", ".d.new", "d", "d.json", "d.tfdeploy"}
 def test_kills_at_random_moments_leave_nothing_that_a_second_sync_does_not_mend(
     operator: Tfdeploy, seed: int
 ) -> None:
-    """Kill the client or an agent, each in turn, when a random host has received a random number of
-    bytes.
+    """Kill, in turn, the client and each host's agent, always when a random host has received a
+    random number of bytes. Then a second sync must succeed.
     """
     chance = random.Random(seed)
     job_file(operator, "kills", data={"d": "./data"})

@@ -1,5 +1,5 @@
-"""Test that a data set reaches all hosts. The tests rely on the kernel's counters and on rsync, not
-on tfdeploy's own reports.
+"""Test that a data set reaches all hosts. The tests check this by the kernel's counters and by
+rsync, not by tfdeploy's own reports.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from tfdeploy.lab import Lab
 pytestmark = [pytest.mark.isolated, pytest.mark.long]
 SITES, THIN = 2, "40mbit"
 SET_BYTES = 24 * MIB
-# The most bytes over the slow link, as a multiple of the data set's size. They include headers,
-# retries and the rest of SSH.
+# The largest number of bytes that may pass the slow link, as a multiple of the data set's size. It
+# includes headers, retries and other traffic of SSH.
 MOST_TIMES = 1.05
-# The most disk blocks of the sparse file: its two islands of data, each with the whole piece around
-# it.
+# The largest number of disk blocks that the sparse file may use. It has two small areas of data,
+# and the whole piece around each area may be stored.
 SPARSE_BLOCKS = 2 * MIB // 512
 
 
@@ -46,7 +46,7 @@ def test_a_thin_line_between_sites_carries_each_byte_once(
     source = operator.cwd / "set"
     source.mkdir()
     (source / "shard").write_text("small")
-    # This sync sends the agent and the code, so that they do not count later.
+    # This sync sends the agent and the code, so that later counts do not include them.
     operator.run("sync", exit_code=0)
     (source / "shard").write_bytes(os.urandom(SET_BYTES))
     before = into_the_second_site(two_sites)
@@ -76,9 +76,9 @@ def test_rsync_has_nothing_to_say_and_holes_stay_holes(
 
 
 def change_some(source: Path) -> None:
-    """Change content, modes, times and links, also in read-only folders.
+    """Change content, modes, times and links of files, also in read-only folders.
 
-    One file becomes two, and two files become one.
+    One hard link is replaced by a separate file, and one new hard link is made.
     """
     (source / "modes/folder 500/file 444").write_text("longer than it was before")
     (source / "modes/folder 755/file 644").chmod(0o640)

@@ -114,7 +114,7 @@ def test_each_worker_has_its_part_and_other_workers_move_little(
     fewer, sent_to = launch(operator, "--workers", "2")
     assert set.union(*fewer.values()) == names and {len(part) for part in fewer.values()} == {6}
     assert (fewer[0] > parts[0], fewer[1] > parts[1]) == (True, True)
-    # n2 and n3 receive the part that n4 had. n4 sends it.
+    # n2 and n3 receive the part that n4 had, each a half of it. n4 sends them these files.
     assert sent_to == {"n2": "800 kB", "n3": "800 kB"}
 
     more, sent_to = launch(operator, "--workers", "4")

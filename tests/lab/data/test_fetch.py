@@ -1,7 +1,7 @@
 """Test `tfdeploy fetch` on real hosts.
 
-Every fetched file is verified, also during a run, and no host can make tfdeploy write outside the
-target folder.
+tfdeploy verifies every fetched file, even if a run is still writing it. No host can make tfdeploy
+write outside the target folder.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 @pytest.fixture(scope="module")
 def ended(operator: Tfdeploy) -> str:
     """Return a run that has succeeded and written files on all hosts. Each test fetches these files
-    to a folder of its own.
+    to a separate folder.
     """
     write_job(operator, JOB, "vocal.py", *WRITES, keep=["ckpt"])
     return operator.run("launch", "--wait", "-q", exit_code=0).stdout.strip()
@@ -172,8 +172,8 @@ def test_a_fetch_goes_on_from_the_half_that_came(operator: Tfdeploy, ended: str)
 
 
 def test_what_came_damaged_is_fetched_again(operator: Tfdeploy, ended: str) -> None:
-    """The local file has the size and time of the host's file but other content, so rsync would
-    skip it.
+    """A file that was damaged on the way must be fetched again, although rsync would skip it: it
+    has the size and the time of the host's file, but other content.
     """
     there = cwd(operator, "n3", ended) / "out/result.txt"
     wrong = operator.cwd / "d/files/.n3.fetching/out/result.txt"

@@ -1,6 +1,6 @@
-"""Test `tfdeploy setup` on three hosts that reach only the operator.
+"""Test `tfdeploy setup` on three hosts that can reach only the operator's machine.
 
-The setup makes real venvs from two wheels that the test builds.
+The setup makes real venvs, and installs two wheels that the test builds.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ exec PYTHON "$@"
 def operator(
     isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy], request: pytest.FixtureRequest
 ) -> Tfdeploy:
-    """Return an operator whose job runs on n1 to n3 and needs the wheel alpha. alpha needs the
-    wheel beta.
+    """Return an operator whose job runs on n1 to n3. The job needs the wheel alpha, which in turn
+    needs the wheel beta.
     """
     made = tfdeploy(isolated_lab)
     made.env["TFDEPLOY_LIMIT"] = "n[1-3]"
@@ -57,7 +57,7 @@ def on(operator: Tfdeploy, host: str, script: str) -> str:
 
 
 def with_python(operator: Tfdeploy, **python: str) -> None:
-    """Use the lab's inventory with another `python` for some hosts."""
+    """Use the lab's inventory, but with another `python` for these hosts."""
     text = operator.lab.inventory.read_text()
     for host, path in python.items():
         text = re.sub(rf"( {host}: {{.*)}}", rf"\1, python: {path}}}", text)
@@ -78,7 +78,7 @@ def put_python(operator: Tfdeploy, host: str, name: str, text: str) -> None:
 
 
 def slow_python(operator: Tfdeploy, host: str) -> None:
-    """Delay an installation on that host until ~/hold is removed."""
+    """Make an installation on that host wait until the file ~/hold is removed."""
     on(operator, host, "touch ~/hold")
     put_python(operator, host, "slow-python", SLOW)
     with_python(operator, **{host: "~/slow-python"})
@@ -143,7 +143,8 @@ def test_one_environment_on_all_hosts_and_a_run_in_it(operator: Tfdeploy) -> Non
 @pytest.mark.long
 @pytest.mark.fault("31 a requirement that one host of three cannot meet")
 def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy) -> None:
-    """The interpreter of n2 does not exist, and the interpreter of n3 refuses wheels."""
+    """n2 and n3 fail, each with its own message: n2's interpreter does not exist, and n3's
+    interpreter refuses wheels. The setup of n1 succeeds."""
     put_python(
         operator, "n3", "no-wheels", '#!/bin/sh\nexport PIP_NO_BINARY=:all:\nexec PYTHON "$@"\n'
     )
@@ -163,8 +164,8 @@ def test_each_host_says_its_own_lines_and_the_others_are_done(operator: Tfdeploy
 
 
 def test_what_was_interrupted_is_made_by_the_next(operator: Tfdeploy) -> None:
-    """tfdeploy is killed while n2 installs packages. The installation then ends, and a second setup
-    completes it.
+    """tfdeploy is killed while n2 installs packages. The processes of the installation then end,
+    and a second setup makes the environment.
     """
     (operator.cwd / "base.txt").write_text("alpha<7\n")
     slow_python(operator, "n2")

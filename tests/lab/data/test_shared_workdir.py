@@ -125,7 +125,7 @@ def test_clones_with_one_hostname_have_a_place_each(operator: Tfdeploy) -> None:
             "worker:0": "n2",
             "worker:1": "n3",
         }
-        # Each host counts only its own processes, although the hostnames are equal.
+        # Each host counts only its own processes, although all hosts have the same hostname.
         assert status["state"] == "running" and all(row["pid"] for row in status["tasks"])
         stopped = operator.json("stop", "nfs-clones-1", "--grace", "2s")
         assert stopped["ok"] and [row["survivors"] for row in stopped["hosts"]] == [[], [], []]

@@ -20,7 +20,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
-# The limit for the memory of all processes of a sync.
+# All processes of a sync together may use at most this much memory.
 MOST_KIB = 150 * 1024
 
 

@@ -1,6 +1,7 @@
 """Test a sync that is cut off, killed or run twice, or whose source changes.
 
-The next sync resumes it, and no partial tree becomes a release.
+The next sync resumes the interrupted one. No incomplete tree becomes a release (a version of the
+code on a host).
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 MIB = 1 << 20
-# 10 MB/s for each host.
+# The rate of each host's link: 10 MB/s.
 RATE = "80mbit"
 
 
@@ -56,8 +57,8 @@ def instead_of_rsync(operator: Tfdeploy, script: str) -> dict[str, str]:
 
 
 def throttled(operator: Tfdeploy) -> dict[str, str]:
-    """Return variables for a slow rsync, so that a test on a busy machine can act during the
-    transfer.
+    """Return environment variables with which tfdeploy uses a slow rsync. So a test has time to act
+    during the transfer, also on a busy machine.
     """
     return instead_of_rsync(operator, f'exec {shutil.which("rsync")} --bwlimit=2m "$@"')
 
@@ -65,9 +66,9 @@ def throttled(operator: Tfdeploy) -> dict[str, str]:
 def run_while_paused(
     operator: Tfdeploy, first: subprocess.Popen[str], says: str, *args: str
 ) -> tuple[int, str]:
-    """Return the exit code and the output of a second tfdeploy.
+    """Run a second tfdeploy, and return its exit code and its output.
 
-    The first tfdeploy is paused until the second has printed `says`.
+    The first tfdeploy is paused until the second one has printed `says`.
     """
     os.kill(first.pid, signal.SIGSTOP)
     output = operator.home / "second"
@@ -186,8 +187,8 @@ def test_a_file_that_changes_while_it_is_sent_is_sent_again_and_the_others_are_n
 
 
 def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) -> None:
-    """The test changes the content of a file that was already sent. The file keeps its size and
-    time.
+    """The test changes the content of a file that was already sent, but not the file's size and
+    time. tfdeploy must notice this and send the file again.
     """
     job_file(slow, "behind", data={"d": "./data"})
     (slow.cwd / "data").mkdir()
@@ -206,7 +207,8 @@ def test_data_written_to_behind_the_sender_s_back_is_sent_again(slow: Tfdeploy) 
 
 
 def scribbled(operator: Tfdeploy, file: str) -> dict[str, str]:
-    """Return variables for an rsync that changes the file before and after the transfer."""
+    """Return environment variables with which tfdeploy uses an rsync that changes the file before
+    and after the transfer."""
     scribble = (
         f"dd if=/dev/urandom of={operator.cwd / file} bs=64k count=1 conv=notrunc status=none"
     )
@@ -228,7 +230,7 @@ def test_a_file_that_keeps_changing_is_refused(slow: Tfdeploy) -> None:
 
 
 # This script changes and truncates the file each time a process opens it. So the process reads
-# fewer bytes than the size of the file promised.
+# fewer bytes than the size that the file had before.
 SHRINKING = """
 import ctypes, os, random, sys
 IN_OPEN = 0x20

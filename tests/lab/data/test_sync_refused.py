@@ -1,7 +1,7 @@
 """Test what `tfdeploy sync` refuses.
 
-The error says why and what to do next. If one host refuses, that host stays unchanged and the other
-hosts complete.
+The error says why a sync is refused and what to do next. If only one host refuses, that host stays
+unchanged, and the other hosts receive everything.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the first five commands of README.md as a new user types them, with the addresses of the
-lab.
+"""Test the first five commands of README.md. The test types them as a new user would, with the
+addresses of a lab.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def test_the_first_five_commands(newcomer: Tfdeploy) -> None:
     inventory = newcomer.cwd / "inventories/hosts.yaml"
     python = hosts["defaults"]["python"]
     inventory.write_text(f"defaults: {{python: {python}}}\n{inventory.read_text()}")
-    # No terminal can answer the questions.
+    # There is no terminal on which the user could answer a question with yes.
     newcomer.env["TFDEPLOY_YES"] = "1"
     for words in others:
         newcomer.run(*words, exit_code=0)

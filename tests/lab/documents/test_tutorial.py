@@ -1,5 +1,5 @@
-"""Type the commands of docs/tutorial.md as a new user does, in their order, and compare what they
-print with the page.
+"""Test the commands of docs/tutorial.md. The test types them in their order, as a new user would,
+and compares their output with the output that the page shows.
 """
 
 from __future__ import annotations
@@ -21,13 +21,15 @@ pytestmark = pytest.mark.tensorflow
 PAGE = REPOSITORY / "docs/tutorial.md"
 BLOCKS = re.compile(r"^```console\n(.*?)^```", re.MULTILINE | re.DOTALL)
 COMMAND_S = 300
-# Labs are in the state folder of this user, whose disk can hold them, and which the sweep of dead
-# sessions knows. What else tfdeploy remembers is in the folder of the test.
+# Labs are stored in the state folder of the account that runs the tests. Its disk has space for
+# them, and labs of killed test sessions are removed there. All other state of tfdeploy is stored in
+# the test's own folder.
 TFDEPLOY = """#!/bin/sh
 [ "$1" != lab ] || export XDG_STATE_HOME={state}
 exec {python} -m tfdeploy "$@"
 """
-# Prints the exit code and the folder of the last command, and the variable that the page sets.
+# This command prints the exit code and the folder of the last command, and the variable that the
+# page sets.
 REPORT = """
 code=$?
 { pwd; printf '%s\\n' "${TFDEPLOY_INVENTORY:-}"; } > "$AFTER"
@@ -59,15 +61,15 @@ class User:
             "LC_ALL": "C.UTF-8",
             "PYTHONPATH": str(REPOSITORY),
             "TFDEPLOY_LAB_NAME": lab_name,
-            # No terminal can answer the questions.
+            # There is no terminal on which the user could answer a question with yes.
             "TFDEPLOY_YES": "1",
             "AFTER": str(home / "after"),
         }
         self.cwd = REPOSITORY
 
     def type(self, command: str) -> str:
-        """Return all output of the command, which must exit with 0. Keep its folder and its
-        inventory for the next command."""
+        """Run the command, which must exit with code 0, and return all its output. The next command
+        runs in the folder, and with the inventory, that this command has set."""
         done = subprocess.run(
             ["bash", "-c", command + REPORT],
             env=self.env,
@@ -88,7 +90,7 @@ class User:
 
 
 def without_figures(line: str) -> str:
-    """Return a line in which all numbers are 0 and all gaps are one blank."""
+    """Return the line with each number replaced by 0 and each gap by one blank."""
     return " ".join(re.sub(r"\d+([.,]\d+)*", "0", line).split())
 
 
@@ -96,7 +98,8 @@ def test_the_tutorial(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
     home = tmp_path / "user"
     home.mkdir()
     (home / "venv").symlink_to(sys.prefix)
-    # This lab is removed even if the test fails. `lab up` returns the lab that is there.
+    # The fixture removes this lab even if the test fails. The tutorial's `lab up` uses the lab that
+    # already exists.
     lab = new_lab("loopback", 3, python=str(home / "venv/bin/python"), gpus="none")
     user = User(home, lab.name)
     for command, shown in commands():
