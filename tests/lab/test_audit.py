@@ -1,5 +1,5 @@
-"""Test a canary secret and the audit: only the program sees the secret, no copy of it remains, and
-the audit logs are complete.
+"""Test secrets and audit logs. Only the program may see a secret with a unique text (a canary), and
+no copy of the canary may remain. The audit logs must be complete.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ from tfdeploy.lab import Lab
 pytestmark = pytest.mark.isolated
 KILLS, MANY_KILLS = 2, 100
 WAITS_S = 3.0
-# Each process is checked so many times, because its command line changes only when it executes
-# another program.
+# The command line of each process is checked at most this many times. It changes only when the
+# process executes another program, which it usually does soon after its start.
 LOOKS = 20
 MARK = f"c4nary{os.urandom(4).hex()}"
 CANARIES = {
@@ -80,8 +80,8 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def watcher() -> Iterator[list[str]]:
-    """Return the command lines that showed a canary during the test, of all processes on this
-    machine and its lab hosts.
+    """Return a list of all command lines in which a canary was visible during the test. All
+    processes on this machine and on its lab hosts are watched.
     """
     seen: list[str] = []
     looked_at: Counter[str] = Counter()
@@ -108,7 +108,7 @@ def watcher() -> Iterator[list[str]]:
 
 
 def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
-    """Kill a launch at a random moment and return its output."""
+    """Kill a launch at a random moment. Return its output and its events."""
     events = operator.home / f"events-{number}"
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(operator, "program", ["-c", HASTY])
@@ -133,10 +133,10 @@ def killed(operator: Tfdeploy, number: int, chance: random.Random) -> str:
 
 
 def kills(operator: Tfdeploy, count: int, seed: int) -> None:
-    """Kill `count` launches at random moments and check their secrets.
+    """Kill `count` launches at random moments, and check that their secrets stay secret.
 
-    No output may show a canary. After the hosts have stopped waiting for the launches, no file on a
-    host may contain a canary.
+    No output may show a canary. Once the hosts no longer wait for the launches, no file on a host
+    may contain a canary.
     """
     chance = random.Random(seed)
     for number in range(count):
@@ -214,7 +214,7 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
         "rolled back" in {row["outcome"] for row in rolled_back["entries"]}
         and rolled_back["left"] == []
     )
-    # The next command has the secret in its arguments.
+    # This is checked before the next command, which has the secret in its own arguments.
     assert watcher == []
     outputs.append(operator.run("launch", "--", "python", f"--x={CANARIES['TOLD']}", exit_code=2))
     assert [find_shown(done.stdout + done.stderr, WANTED) for done in outputs] == [[]] * len(
@@ -226,9 +226,9 @@ def test_a_canary_is_seen_by_its_program_alone_and_the_audit_says_where_it_was(
 
 
 def check_log(operator: Tfdeploy, answer: dict[str, Any]) -> None:
-    """Check the audit entries of the run on each host.
+    """Check the entries of the run in the audit log of each host.
 
-    A line that is not an entry is reported, and the other entries are shown.
+    If a line of the log is not an entry, `audit` reports it and still shows the other entries.
     """
     assert (
         answer["ok"]

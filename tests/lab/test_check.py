@@ -1,7 +1,8 @@
 """Test `tfdeploy check` on real hosts.
 
-Healthy hosts pass. Each planted fault is reported with its host and its fix. FIXTURES simulates
-what this machine does not have: GPUs and their driver, quotas, systemd-logind.
+Healthy hosts must pass. Each fault that a test produces must be reported with its host and with a
+fix. FIXTURES simulates what this machine does not have: GPUs with a driver, quotas and
+systemd-logind.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ pytestmark = pytest.mark.isolated
 
 
 def wrong(answer: Any) -> dict[str, list[dict[str, Any]]]:
-    """Return {host: its checks that are not ok}."""
+    """Return {host: those of its checks that are not ok}."""
     return {
         host["host"]: [each for each in host["checks"] if not each["ok"]]
         for host in answer["hosts"]
@@ -140,8 +141,8 @@ _time.time = lambda: _true() - 400.0
 
 
 class Fault(NamedTuple):
-    """What check must report for a host: the name of the check, words of its detail, and words of
-    its fix.
+    """One fault that `check` must report: the host, the name of the check, a part of its detail,
+    and a part of its fix.
     """
 
     host: str
@@ -205,7 +206,7 @@ FAULTS = (
     Fault("n1", "address", "maps worker-two (n2) to loopback", "advertise: IP"),
     Fault("n1", "address", "n1 and twice are one machine", "--exclude twice"),
 )
-# Each row: from, to, why, fix.
+# Links between hosts that fail. Each row has (from, to, a part of the reason, a part of the fix).
 LINKS = (
     ("n6", "n4", "no answer: a firewall drops it", "ufw allow 2222:2299/tcp"),
     ("n6", "n5", "refused, although that host listens", "ufw allow 2222:2299/tcp"),
@@ -214,7 +215,7 @@ LINKS = (
 )
 
 
-# {additional name of n1: what is wrong with its entries}
+# {additional name of n1: the settings of that name that are wrong}
 NAMES = {
     "stranger": {"known_hosts": "/dev/null"},
     "changed": {"known_hosts": "{home}/other"},
@@ -263,7 +264,7 @@ def planted(new_lab: Callable[..., Lab]) -> Lab:
 
 
 def further_names(lab: Lab) -> dict[str, str]:
-    """Return {name: an additional address on n1}, for each name of NAMES."""
+    """Return {name: an additional address of n1}, for each name in NAMES."""
     first = next(str(row["address"]) for row in lab.status() if row["host"] == "n1")
     return {name: f"{first.rpartition('.')[0]}.{number}" for number, name in enumerate(NAMES, 201)}
 

@@ -1,5 +1,5 @@
-"""Test `tfdeploy clean` on a lab: what it removes and what it keeps. It never removes what is in
-use.
+"""Test `tfdeploy clean` on a lab: what the verb removes and what it keeps. It must never remove
+anything that is in use.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ def operator(
 
 
 def things(said: dict[str, Any], key: str = "removed") -> dict[str, set[str]]:
-    """Return {host: the removed items as "kind name"}."""
+    """Return {host: its items in the list `key` of the answer, each as "kind name"}."""
     return {
         row["host"]: {f"{each['kind']} {each['name']}" for each in row[key]}
         for row in said["hosts"]
@@ -67,7 +67,8 @@ def test_ended_runs_go_and_nothing_that_a_live_run_uses(operator: Tfdeploy) -> N
 
     old = operator.json("clean", "--all", "--older", "1d", "-y")
     assert not {"run three", "run lives"} & things(old)["n1"]
-    # Without --all, clean treats only the job of this folder, whose only run is alive.
+    # Without --all, `clean` looks only at the job of this folder. The only run of this job is
+    # alive.
     alone = operator.json("clean", "-y")
     assert "run three" not in things(alone)["n1"]
     assert next(task["state"] for task in operator.json("status", "lives")["tasks"]) == "running"
@@ -94,11 +95,11 @@ def test_everything_asks_for_its_word_and_refuses_while_a_run_lives(operator: Tf
 
 
 def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfdeploy) -> None:
-    """The record of a run on another cluster stays, although the hosts of that cluster have the
-    same names.
+    """This machine keeps its record of a run on another cluster, even if the hosts of that cluster
+    have the same names.
 
-    If no host has a trace of a run, the run was removed or is being launched. So its record stays
-    too, unless this machine has recorded the end of the run.
+    It also keeps the record of a run of which no host has a trace, because the run may be being
+    launched. If this machine has recorded the end of the run, it removes the record.
     """
     write_job(operator, "memory", "quick.py")
     operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)

@@ -1,15 +1,15 @@
 """Test every example as its README starts it, with real TensorFlow on isolated hosts that share
 nothing.
 
-Each example must reach the accuracy that its README states. Five examples run only in CI, or with
-`TFDEPLOY_TEST_ALL=1`. The list says which parts of these examples other tests cover in every
-session, and which parts only CI covers.
+Each example must reach the accuracy that its README states. Five examples run only in CI, or if
+`TFDEPLOY_TEST_ALL=1` is set. This list says which parts of these five examples are covered by other
+tests in every test session, and which parts only by CI:
 
 - digits: `make demo` trains it. Only CI continues a run in another mode.
 - crnn: test_main_job.py has synchronous and asynchronous runs.
 - model_parallel: test_main_job.py has two parameter servers. Only CI places variables by hand.
 - hello in two tasks: every asynchronous run has a ps and a worker.
-- towers: "mirrored on one host" is the other program of that folder.
+- towers: "mirrored on one host" runs the other program of the same folder.
 """
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ class Run:
 @pytest.fixture
 def launch(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Callable[..., Run]:
     """Return launch(example, *args), which copies the folder of the example and runs `tfdeploy
-    launch --wait ARGS`.
+    launch --wait ARGS` in it.
 
-    Nothing of the run may remain.
+    After the run, nothing of it may remain on the hosts.
     """
     operator = tfdeploy(isolated_lab)
 
@@ -186,9 +186,9 @@ def test_model_parallel_then_on_from_its_checkpoint(launch: Callable[..., Run]) 
 
 
 def test_mirrored_keras_resumes_on_every_worker(launch: Callable[..., Run]) -> None:
-    """Only the chief writes a backup, and every worker reads it.
+    """tfdeploy must copy Keras's backup from the chief's host to the other hosts.
 
-    So tfdeploy must copy the backup to the other hosts.
+    Only the chief writes the backup, but every worker reads it when the run resumes.
     """
     workers = ("worker:0", "worker:1")
     first = launch("mirrored_keras", "--workers", "2")

@@ -33,8 +33,8 @@ def saved(operator: Tfdeploy, job: str) -> dict[str, dict[str, str]]:
 def launch(
     operator: Tfdeploy, job: str, run: str, steps: int, *flags: str, exit_code: int = 0
 ) -> str:
-    """Launch and return the step at which worker:0 began; if the launch must fail, return its error
-    output."""
+    """Launch a run, and return the step at which worker:0 began. If `exit_code` says that the
+    launch must fail, return its error output."""
     more = ("--failat=1", "--unready=ps:0") if exit_code else ()
     command = ("quick.py", f"--steps={steps}", "--save", "--pause=0.01", *more)
     write_job(operator, job, *command, keep=["checkpoints"], ready={"after": "60s"})
@@ -47,8 +47,8 @@ def launch(
 
 
 def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) -> None:
-    """The checkpoints may also be on a host without a role: the second run uses another host than
-    the first.
+    """`--fresh` also finds checkpoints on a host without a role. They are there because the second
+    run uses another host than the first one.
     """
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
     launch(operator, "fresh", "one", 7)
@@ -69,14 +69,14 @@ def test_training_starts_from_zero_and_goes_on_from_there(operator: Tfdeploy) ->
         "n3": {"checkpoints": "3"},
     }
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2", "n3"]})
-    # The worker runs on n3 again.
+    # This run's worker is on n3 again, and continues from the checkpoint there.
     assert launch(operator, "fresh", "three", 4, "--workers", "1") == "3"
 
     line = next(line for line in shown.splitlines() if "tfdeploy exec" in line)
     for _ in range(2):
         operator.run(*shlex.split(line.split("`")[1])[1:], exit_code=0)
         assert saved(operator, "fresh")["n2"] == {"checkpoints": "7"}
-    # The worker runs on n2. n3 has a role but no task.
+    # This run's worker is on n2. n3 has a role in the inventory, but no task.
     assert launch(operator, "fresh", "four", 8, "--workers", "1") == "7"
     assert launch(operator, "fresh", "five", 2, "--workers", "1", "--fresh") == "0"
     checkpoints = saved(operator, "fresh")
@@ -108,7 +108,8 @@ def test_a_launch_that_is_rolled_back_puts_them_back(operator: Tfdeploy) -> None
 
 
 def test_a_killed_launch_is_undone_when_the_run_is_stopped(operator: Tfdeploy) -> None:
-    """Without the stop, the hosts would restore the checkpoints after a minute."""
+    """The stop restores the checkpoints at once. Without it, the hosts would restore them after a
+    minute."""
     set_inventory(operator, roles={"ps": ["n1"], "worker": ["n2"]})
     launch(operator, "fresh-kill", "k1", 5)
     command = ("quick.py", "--gate=2", "--save", "--unready=ps:0")

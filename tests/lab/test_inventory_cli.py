@@ -1,5 +1,5 @@
-"""Test wrong inventories, job files, arguments and flags: tfdeploy prints one clear error and exits
-with code 2 before it contacts any host.
+"""Test invalid inventories, job files, arguments and flags. tfdeploy prints one clear error and
+exits with code 2, before it contacts any host.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ GOOD = (
 
 
 class Shell:
-    """Runs `tfdeploy` in a folder and records every connection and process that it starts."""
+    """Runs `tfdeploy` in a folder, and records all connections that it opens and all processes that
+    it starts."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder / "work"

@@ -1,5 +1,5 @@
-"""Test `launch` at the command line: one set of processes, its output, waiting for locks, proxies
-and secrets.
+"""Test `launch` at the command line: its output, how it waits for locks, proxies and secrets, and
+that it never starts a second set of processes.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def test_a_launch_on_a_terminal_is_its_dashboard_until_q(operator: Tfdeploy) -> 
     try:
         terminal.until("4/4 running", within_s=60)
         before = plain(terminal.output[: terminal.output.find(ALT_ON)]).decode()
-        # The first steps and the name of the run are printed as text, before the dashboard appears.
+        # Before the dashboard appears, the first steps and the name of the run are printed as text.
         assert "plan" in before and "seen-1" in before
         terminal.type(b"\r")
         terminal.until("1 attempt")
@@ -273,8 +273,8 @@ def test_a_launch_waits_for_a_sync_and_says_for_whose(
 
 
 def tfdeploy_pid(operator: Tfdeploy) -> int:
-    """Return the pid of the sync that still sends to n2. The pid is read from the job's lock on
-    n2."""
+    """Return the pid of the sync that is still sending files to n2. The lock of the job on n2 has
+    this pid."""
     return int(json.loads(on(operator, "n2", "cat ~/tfdeploy/waits/locks/*.lock"))["pid"])
 
 

@@ -1,5 +1,5 @@
-"""Test a tfdeploy that ends during a launch, by Ctrl-C or a kill: before the commit, nothing of the
-run remains anywhere.
+"""Test launches during which tfdeploy ends, by Ctrl-C or by a kill. If it ends before it commits
+the run, nothing of the run remains on any host.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ sys.exit(main())
 def test_tfdeploy_killed_before_commit_leaves_nothing_a_minute_later(
     pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Three launches at once are killed: after prepare, while the tasks start, and before the
-    commit. One wait is enough for all three.
+    """Three launches run at the same time. One is killed after prepare, one while the tasks start,
+    and one before the commit. So one wait is enough for all three.
     """
     assert wire.HostPart.start_within_s == wire.HostPart.commit_within_s == 60.0
     moments: dict[str, dict[str, str]] = {

@@ -1,5 +1,5 @@
-"""Test `tfdeploy logs`: it shows the lines of all tasks in one stream, whatever bytes they contain,
-and applies the filters.
+"""Test `tfdeploy logs`, which shows the lines of all tasks in one stream, whatever bytes the lines
+contain, and which applies filters to them.
 """
 
 from __future__ import annotations
@@ -92,7 +92,8 @@ def lines(operator: Tfdeploy, *args: str) -> list[object]:
     return [row["line"] for row in rows(operator, *args)]
 
 
-# Waits for open_gate, so that the first attempt fails after the launch is complete.
+# This program fails when the test calls open_gate. So its first attempt fails only after the launch
+# is complete.
 CRASHING = """import os, sys, time
 print("step 1", flush=True)
 while not os.path.exists("gate"):
@@ -194,7 +195,7 @@ def test_expressions_streams_and_aliases(talked: Tfdeploy) -> None:
 def test_until_is_a_time_too(talked: Tfdeploy) -> None:
     task_rows = rows(talked, "--task", "worker:0")
     times = [str(row["time"]) for row in task_rows]
-    # The margin is needed because times are printed rounded.
+    # The margin of 1 ms is needed because printed times are rounded.
     shown = timedelta(milliseconds=1)
     first, last = (datetime.fromisoformat(times[at].replace("Z", "+00:00")) for at in (1, 3))
     until = (last + shown).astimezone(timezone(timedelta(hours=5))).isoformat()
@@ -294,8 +295,8 @@ sys.exit(main())"""
 
 
 def test_since_cuts_at_a_time(talked: Tfdeploy) -> None:
-    """With `--since 0s`, the cut is the current time. The operator's clock is set between the third
-    line and the fourth.
+    """`--since 0s` shows the lines from the current time on. Here the operator's clock shows a time
+    between the third line and the fourth.
     """
     task_rows = rows(talked, "--task", "worker:0")
     before, after = (

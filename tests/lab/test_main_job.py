@@ -1,5 +1,5 @@
-"""Test the main job with real TensorFlow on isolated hosts that share nothing. The programs do not
-know tfdeploy.
+"""Test the most important kind of job, several parameter servers and workers, with real TensorFlow
+on isolated hosts that share nothing. The programs do not use tfdeploy.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from tfdeploy.lab import Lab
 PROGRAMS = Path(__file__).parent / "programs"
 ROLES = {"ps": ["n1", "n2"], "worker": ["n3", "n4"]}
 ONE_OF_EACH = ("--ps", "1", "--workers", "1")
-# The limit from the last step of a synchronous run to the end of its chief.
+# At most this many seconds may pass from the last step of a synchronous run to its chief's end.
 PROMPT_S = 15.0
 
 pytestmark = pytest.mark.tensorflow
@@ -77,7 +77,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     rows = {row["task"]: row for row in operator.json("status", first)["tasks"]}
     assert rows["ps:0"]["outcome"] == rows["ps:1"]["outcome"] == "stopped"
     assert {rows[task]["host"] for task in ("ps:0", "ps:1")} == {"n1", "n2"}
-    # The metric comes from the event file next to the checkpoints.
+    # TensorFlow wrote this metric to the event file next to the checkpoints.
     assert rows["worker:0"]["metrics"]["checkpoints/global_step/sec"] > 0, rows
     saved = kept_files(operator, rows["worker:0"]["host"])
     newest = max(
@@ -88,7 +88,7 @@ def test_async_on_four_hosts_ends_well_and_resumes(operator: Tfdeploy) -> None:
     assert newest >= 400 and {"checkpoint", f"model.ckpt-{newest}.data-00000-of-00001"} <= saved, (
         saved
     )
-    # A ps saves nothing on its own disk.
+    # A ps saves no files on the disk of its own host.
     assert kept_files(operator, "n1") == kept_files(operator, "n2") == set()
 
     command = (

@@ -1,5 +1,5 @@
-"""Test in each mode how a run ends and what every worker finds at its start. The program runs
-without TensorFlow.
+"""Test, in each mode, how a run ends and what every worker finds when it starts. The program does
+not use TensorFlow.
 """
 
 from __future__ import annotations

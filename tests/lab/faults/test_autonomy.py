@@ -1,5 +1,5 @@
-"""Test that a run needs no client: tfdeploy may be killed or cut off, and any later client finds
-the whole state of the run on the hosts.
+"""Test that a run needs no client: the client may be killed or cut off, and any later client finds
+the complete state of the run on the hosts.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 @pytest.fixture
 def newcomer(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], operator: Tfdeploy) -> Tfdeploy:
-    """Return another operator with another home, no state and no job file. Only the inventory is
-    known.
+    """Return another operator with another home folder, without state and without a job file. This
+    operator has only the inventory.
     """
     return tfdeploy(few_hosts)
 
 
 def kill(operator: Tfdeploy, *args: str, pipe: EventPipe) -> None:
-    """Run tfdeploy until a worker has printed its tenth line, then kill tfdeploy and its child
+    """Run tfdeploy ARGS until a worker has printed its tenth line. Then kill tfdeploy and its child
     processes.
     """
     watching = operator.start(*args, *pipe.words)
@@ -130,7 +130,7 @@ def test_a_worker_that_dies_unwatched_fails_the_run_and_is_named(
 
 @pytest.mark.fault("35 a host cut off while its logs are followed")
 def test_a_host_that_is_cut_off_for_a_while_costs_no_line(operator: Tfdeploy) -> None:
-    """The run continues, and a follower of its logs receives every line exactly once."""
+    """The run continues, and a client that follows its logs receives every line exactly once."""
     write_job(operator, "cut", "quick.py", "--steps=100", "--gate=90", "--pause=0.1")
     operator.run("launch", "--detach", "--name", "cut-1", exit_code=0)
     followed = operator.home / "followed"

@@ -1,6 +1,7 @@
 """Test programs that cannot do what the job requests.
 
-The launch fails with file and line before anything starts, and nothing remains.
+The launch fails before anything starts, the error names the file and the line, and nothing remains
+on the hosts.
 """
 
 from __future__ import annotations
@@ -102,7 +103,7 @@ def test_a_program_that_does_not_parse_is_told_before_anything_is_sent(operator:
     (operator.cwd / "quick.py").write_text("import sys\ndef broken(:\n")
     done = operator.run("launch", "--dry-run")
     assert "quick.py:2 does not parse" in done.stdout + done.stderr, done.stdout + done.stderr
-    # The launch is refused only if the hosts have this machine's version of Python.
+    # The launch is refused only if the hosts have the same version of Python as this machine.
     if done.returncode:
         assert "where: quick.py:2" in refused(operator, "no-parse")
 

@@ -1,5 +1,5 @@
-"""Test hosts whose clocks jump or are ahead: durations stay correct, and the first death is still
-reported as the cause.
+"""Test hosts whose clocks jump or are ahead. Durations stay correct, and the task that died first
+is still reported as the cause.
 """
 
 from __future__ import annotations
@@ -117,7 +117,8 @@ def test_what_died_first_is_the_cause_though_its_host_s_clock_is_ahead(operator:
             for host in ("n2", "n3")
         }
         for host, minder in minders.items():
-            # The minder is paused, because it would stop the second task when the first task dies.
+            # The minder (the process that looks after the run on the host) is paused. Otherwise it
+            # would stop the second task when the first task dies.
             kill(operator, host, minder, number=signal.SIGSTOP)
         for host, task in (("n2", "worker:0"), ("n3", "worker:1")):
             kill(operator, host, task_status(operator, "skewed-1", "skewed", host, task)["pid"])

@@ -1,5 +1,5 @@
-"""Test that live processes are found and ended although the run's folder is removed or its helper
-processes are stopped.
+"""Test that tfdeploy finds and ends the live processes of a run, even if the run's folder was
+removed or its helper processes are stopped.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
     write_job(operator, "hidden", "quick.py", "--steps=100000", "--pause=0.1")
     launch(operator, "hidden-1")
     assert operator.marked("n2", "hidden-1")
-    # The minder may write a file while rm removes its folder, so rm is tried again.
+    # The run's minder may write a file while rm removes the folder. So rm is repeated.
     folder = "~/tfdeploy/hidden/runs/hidden-1"
     on_host(operator.lab, "n2", f"for _ in 1 2 3 4 5; do rm -rf {folder} && break; done")
     refused = operator.run("launch", "--detach", "--name", "hidden-2")

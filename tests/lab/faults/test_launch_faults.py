@@ -1,6 +1,6 @@
-"""Test faults of a host, a program or a folder at the start of a launch.
+"""Test launches in which a host, a program or a folder has a fault from the start.
 
-Nothing runs, and the error names the host and says what to do.
+After such a launch nothing runs, and the error names the host and says what to do.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ def test_a_host_that_dies_between_prepare_and_start_leaves_nothing_running(
     assert "n5" in output.partition("error:")[2], output
     assert_nothing_left(operator, "eight-1", "eight", within_s=SOON_S - watch.seconds)
     eight.boot("n5")
-    # After the power cut, the processes of the old run on n5 are dead. The next launch must find
-    # that out.
+    # The power cut has killed the processes of the old run on n5. The next launch must find that
+    # out.
     operator.run("launch", "--detach", "--name", "eight-2", exit_code=0)
     for run in ("eight-2", "eight-1"):
         operator.run("stop", run, "--now", exit_code=0)
@@ -116,16 +116,17 @@ loaded = mmap.mmap(library.fileno(), 1, access=mmap.ACCESS_READ)
 @pytest.mark.fault("37 a worker or a ps that exits 0 before it was up")
 @pytest.mark.parametrize("role", variations(["worker", "ps"]))
 def test_a_good_exit_that_is_no_success_fails_the_launch(operator: Tfdeploy, role: str) -> None:
-    """The program reports that it has loaded TensorFlow, and exits with code 0 before it serves.
+    """The launch fails if a program looks as if it had loaded TensorFlow, but exits with code 0
+    before it serves.
 
-    For a ps, this is no success either, because a ps never ends without a signal.
+    This is no success of a ps either, because a ps never ends by itself.
     """
     ends = (
         f"if args.job_name != '{role}': time.sleep(1000)\nprint('done already', "
         "flush=True)\ntime.sleep(2)\n"
     )
-    # A task counts as ready after 60 s, not after the default of 5 s, because the program must exit
-    # before that, also on a busy machine.
+    # A task counts as ready after 60 s instead of the default 5 s. So the program exits before the
+    # task counts as ready, also on a busy machine.
     roles, ready = {"worker": {"count": 1}}, {"after": "60s"}
     write_program(operator, "early", PROLOGUE + LOADED + ends, roles=roles, ready=ready)
     run = f"early-{role}"

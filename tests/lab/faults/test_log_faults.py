@@ -1,4 +1,5 @@
-"""Test endless lines, floods, logs that are rotated or removed, and slow readers.
+"""Test programs that print endless lines or very many lines, logs that are rotated or removed, and
+slow readers of logs.
 
 Nothing blocks, and tfdeploy reports lost lines.
 """
@@ -61,8 +62,8 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 
 def numbers(text: str, task: str) -> list[int]:
-    """Return the numbers of flood.py's lines of that task. `text` is the output of `logs --output
-    json`.
+    """Return the numbers in the lines that flood.py has printed in that task. `text` is the output
+    of `logs --output json`.
     """
     rows = [json.loads(line) for line in text.split("\n")[:-1] if line.startswith("{")]
     matches = [re.match(rf"{task} line (\d+)", row["line"]) for row in rows if row["task"] == task]
@@ -200,7 +201,7 @@ def two_hosts(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def cpu_of_status(operator: Tfdeploy, run: str) -> float:
-    """Return the CPU seconds of `status`: the smaller of two measurements."""
+    """Measure the CPU seconds of `status` twice, and return the smaller result."""
     used = operator.home / "cpu"
     used.unlink(missing_ok=True)
     for _ in range(2):

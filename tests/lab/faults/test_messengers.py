@@ -1,7 +1,7 @@
-"""Test a host that is cut off when its run ends: when the host is connected again, its peers inform
-it, without a client.
+"""Test a host that is cut off when its run ends. Once the host is connected again, the other hosts
+of the run inform it, without a client.
 
-Then nothing of the run remains anywhere.
+After that, nothing of the run remains on any host.
 """
 
 from __future__ import annotations
@@ -41,7 +41,8 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
-    """Return the hosts on which nothing of the run remains but the minder and its port."""
+    """Return the hosts, except the one that is cut off, on which nothing of the run remains except
+    the minder (the process that looks after the run on a host) and the minder's port."""
     left = find_remains(operator, run, run)
     only = [
         host for host, remaining in left.items() if all(re.match(MINDER, one) for one in remaining)
@@ -56,7 +57,7 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     done = operator.run("stop", "away-stop", exit_code=4)
     assert "n[1-2,4] tell n3 to stop when they can reach each other, for a day" in done.stderr
     assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
-    # The task continues, because no host can inform n3.
+    # The task on n3 continues, because no host can inform n3 of the stop.
     assert operator.marked(AWAY, "away-stop")
     # The minders that wait to inform n3 do not count as survivors.
     again = operator.run("stop", "away-stop", exit_code=4)

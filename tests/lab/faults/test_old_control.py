@@ -1,5 +1,5 @@
-"""Test a control machine that sleeps during its launch and wakes up when another operator's run is
-active: the old launch does not disturb the new run.
+"""Test a control machine that sleeps during a launch, and wakes up when another operator's run is
+active. The old launch must not disturb the new run.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ STEPS = ("start", "commit")
 
 @dataclass
 class Nap:
-    """One launch that is paused before a step, as on a machine that sleeps, and another operator's
-    launch of the same job."""
+    """Two launches of the same job. The first is paused before the step `step`, as if its machine
+    slept. Another operator makes the second one in the meantime."""
 
     step: str
     old: Tfdeploy
@@ -60,7 +60,8 @@ class Nap:
         self.new.run("stop", f"old-{self.step}", exit_code=0)
 
     def launch_again(self) -> None:
-        # Hosts end a session after 30 s without a message from its client.
+        # The old launch's locks end with its sessions: hosts end a session after 30 s without a
+        # message from the client.
         def unlocked() -> bool:
             held = (
                 f"for each in ~/tfdeploy/{self.job}/locks/*.lock; do [ ! -e $each ] || flock -n "
@@ -95,8 +96,8 @@ class Nap:
 def test_who_slept_in_a_launch_cannot_undo_a_newer_run(
     few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], new_pipe: Callable[[], EventPipe]
 ) -> None:
-    """Test two launches at the same time, so that the test waits only once for the end of their
-    sessions.
+    """The test pauses one launch at each of two steps at the same time. So it waits only once until
+    the hosts end the sessions of the paused launches.
     """
     naps = [
         Nap(step=step, old=tfdeploy(few_hosts), new=tfdeploy(few_hosts), pipe=new_pipe())

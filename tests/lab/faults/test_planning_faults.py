@@ -1,5 +1,5 @@
-"""Test hosts whose software or names make a launch impossible: the launch fails before anything is
-sent, and the error names the host.
+"""Test hosts whose software or host names make a launch impossible. The launch fails before
+anything is sent, and the error names the host.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def operator(isolated_lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy
 
 @contextmanager
 def interpreters(operator: Tfdeploy, **packages: tuple[str, ...]) -> Iterator[None]:
-    """Give each named host an interpreter with only these packages, in the form in which pip
-    records them.
+    """Give each of these hosts an interpreter that has only the given packages. Each package is
+    recorded as pip records it.
     """
     lab = operator.lab
     for host, names in packages.items():

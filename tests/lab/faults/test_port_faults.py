@@ -1,6 +1,7 @@
-"""Test ports that are in use before or during a launch, or a range that is completely in use.
+"""Test ports that another program uses before or during a launch, and a range of ports that are all
+in use.
 
-The plan skips such ports or the error names them, and all ports of the run are free afterwards.
+The plan skips such ports, or the error names them. After the run, all its ports are free.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def planned_ports(pipe: EventPipe, host: str) -> list[set[int]]:
-    """Return, for each plan that the launch made, the ports of the host's tasks and of its
-    minder."""
+    """Return, for each plan that the launch made, the ports of the tasks on this host and the port
+    of its minder (the process that looks after the run on the host)."""
     results = []
     for event in pipe.events:
         if event["kind"] == "plan":
@@ -99,7 +100,8 @@ def test_a_range_with_too_few_ports_is_refused_with_their_owner(operator: Tfdepl
 
 @pytest.mark.fault("53 the ports are free for the next run at once")
 def test_a_range_of_just_enough_ports_does_for_one_run_after_another(operator: Tfdeploy) -> None:
-    """Connections in TIME_WAIT on the mesh's port must not block the next run."""
+    """The next run must get the port of the mesh (the connections between the hosts of a run), even
+    if connections at this port are still in TIME_WAIT."""
     write_job(operator, "enough", "quick.py", "--steps=1")
     narrow_inventory(operator, ports="2230-2231")
     for number in (1, 2):

@@ -1,7 +1,7 @@
-"""Test random faults in random order. The seed is printed.
+"""Test series of random faults in random order (walks).
 
-`make test` makes two walks, and `make soak` makes more. TFDEPLOY_WALK_SEED repeats one walk.
-TFDEPLOY_SOAK_MINUTES sets the duration.
+`make test` makes two walks, and `make soak` makes more, for TFDEPLOY_SOAK_MINUTES minutes. Each
+walk prints its seed. If TFDEPLOY_WALK_SEED is set to a seed, that walk is repeated.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test a host that reboots during a run: clients report the reboot, and a client that follows the
-run resumes it on that host.
+"""Test a host that reboots during a run. Clients report the reboot, and a client that follows the
+run resumes the run on that host.
 """
 
 from __future__ import annotations
@@ -189,8 +189,8 @@ def test_a_power_cut_everywhere(operator: Tfdeploy) -> None:
 @pytest.mark.long
 @pytest.mark.fault("40 the only host of a run is rebooted")
 def test_a_run_of_one_host_is_followed_across_its_reboot(operator: Tfdeploy) -> None:
-    """For a moment the run has no process. The client must not report that as the end of the
-    run.
+    """While its only host reboots, the run has no process. The client must not take this for the
+    end of the run.
     """
     write_job(
         operator,

@@ -1,6 +1,6 @@
-"""Test which tasks restart after which death, and in which order, in each mode.
+"""Test, in each mode, which tasks restart after the death of a task, and in which order.
 
-A stop always overrides a restart.
+If a run is stopped, no task restarts.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def launch(operator: Tfdeploy, run: str, mode: str, **keys: object) -> dict[str, dict[str, Any]]:
-    """Launch the run. Return {task: its row of status} when all tasks run."""
+    """Launch the run. When all tasks run, return {task: its row of `status`}."""
     if mode == "coordinator":
         set_inventory(operator, roles=COORDINATOR)
     program, *flags = PROGRAMS[mode]
@@ -144,7 +144,7 @@ def test_a_stop_wins_against_a_restart(operator: Tfdeploy, mode: str, moment: st
     if moment == "once it starts":
         wait_for(lambda: status()["attempt"] == 2, SOON_S, "it starts again")
     operator.run("stop", run, exit_code=0)
-    # Without a minder, no process can start again.
+    # No process can start again without the minder (the process that looks after the run).
     assert_nothing_left(operator, run, job)
     assert operator.state(run) == "stopped"
 

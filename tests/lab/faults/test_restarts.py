@@ -1,5 +1,5 @@
-"""Test restarts without a client: of a simulated cluster, of tasks with real TensorFlow that
-restart together, and of a coordinator and its ps.
+"""Test restarts while no client is connected. The cases are a simulated cluster, tasks of real
+TensorFlow that restart together, and a coordinator with its ps.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ def rows_of(operator: Tfdeploy, run: str) -> dict[str, dict[str, Any]]:
 
 
 def kill(operator: Tfdeploy, *rows: dict[str, Any]) -> None:
-    """Kill processes directly on their hosts, as the kernel of a host does, without the control
-    machine.
+    """Kill the processes of these tasks on their hosts, without tfdeploy, as the kernel of a host
+    may do.
     """
     for row in rows:
         subprocess.run(
@@ -49,7 +49,7 @@ def read_log(operator: Tfdeploy, run: str, task: str) -> str:
 def wait_again(
     operator: Tfdeploy, run: str, attempt: int, tasks: Collection[str]
 ) -> dict[str, dict[str, Any]]:
-    """Wait until each of these tasks runs in its attempt with this number. Return the rows of all
+    """Wait until each of these tasks runs its attempt number `attempt`. Return the rows of all
     tasks."""
     glance = Glance(operator.lab, run)
 
@@ -118,8 +118,8 @@ def test_a_crash_loop_gives_up_and_names_its_first_death(operator: Tfdeploy) -> 
 def test_a_mistake_at_the_programs_start_is_named_at_once_and_not_met_a_third_time(
     operator: Tfdeploy,
 ) -> None:
-    """Without `restart.max`, a run ends when the same exception occurs twice at the same line
-    before the first step.
+    """If the job does not set `restart.max`, a run ends when the same exception occurs twice at the
+    same line before the first step.
     """
     flags = ("--only=worker:1", "--after=1", "--listen", "--raises")
     write_job(operator, "mistake", "crash.py", *flags, restart={"backoff": ["6s", "6s"]})

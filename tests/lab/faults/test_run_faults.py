@@ -1,5 +1,5 @@
-"""Test faults of a run's hosts: helper processes are killed, pids are reused, disks and memory are
-full.
+"""Test faults on the hosts of a run: helper processes that are killed, pids that the kernel uses
+again, and full disks and memory.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tfdeploy.lab.isolated import UID
 
 pytestmark = pytest.mark.isolated
 SOON_S = 20.0
-# The run ends at the first death.
+# With these settings, the run ends when the first task dies.
 ONCE = {"restart": {"max": 0}}
 
 
@@ -37,7 +37,7 @@ def launch(operator: Tfdeploy, run: str) -> None:
 
 
 def write_program(operator: Tfdeploy, name: str, text: str, **keys: object) -> None:
-    """Write a job whose workers run `text` and whose ps waits."""
+    """Write a job whose workers run the program `text`, and whose ps only waits."""
     write_job(operator, name, "quick.py", flags="classic", **keys)
     waits = "import signal, sys\nif '--job_name=ps' in sys.argv:\n    signal.pause()\n"
     (operator.cwd / "quick.py").write_text(waits + text)

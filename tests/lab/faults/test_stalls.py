@@ -1,7 +1,7 @@
-"""Test tasks that stall on real hosts: status reports a stalled task with the reason, until the
+"""Test tasks that stall on real hosts. `status` reports a stalled task, with the reason, until the
 task continues.
 
-No healthy task is reported.
+It reports no healthy task as stalled.
 """
 
 from __future__ import annotations
@@ -222,7 +222,7 @@ def test_a_long_validation_with_real_tensorflow_is_no_stall_and_waiting_for_a_to
         stat = subprocess.run(
             command, capture_output=True, text=True, timeout=30, check=True
         ).stdout
-        # The limit of 22 s includes the CPU time of the import of TensorFlow.
+        # The 22 s include the CPU time of importing TensorFlow.
         return int(stat.rpartition(")")[2].split()[11]) > 22 * os.sysconf("SC_CLK_TCK")
 
     wait_for(has_computed, 300, "it has validated for longer than stall.after")

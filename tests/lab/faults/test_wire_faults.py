@@ -1,5 +1,5 @@
-"""Test connections that break at any byte, and lost answers: either one set of processes runs or
-none, and nothing starts twice.
+"""Test connections that break after a random byte, and answers that are lost. Either one complete
+set of processes runs, or no process does, and nothing starts twice.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tfdeploy.lab import Lab
 
 pytestmark = pytest.mark.isolated
 CUTS = 6
-# A host that cannot be reached ends its processes of the run by itself within a minute.
+# Within a minute, a host that no client can reach ends the processes of an uncommitted run by
+# itself.
 ROLLED_BACK_S = 75.0
 
 
@@ -29,9 +30,10 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 
 
 def one_or_none(operator: Tfdeploy, run: str, job: str, code: int) -> None:
-    """Check that a launch with this exit code left exactly one process per host, or nothing.
+    """Check that the launch left exactly one process per host if its exit code is 0, and nothing
+    otherwise.
 
-    A run that lives is then stopped.
+    In the first case, stop the run.
     """
     if code == 0:
         assert [len(operator.marked(host, run)) for host in operator.lab.hosts] == [1] * len(

@@ -1,4 +1,4 @@
-"""Test the labs themselves: their hosts, their networks, and the faults that they produce on
+"""Test the labs themselves: their hosts, their networks, and the faults that a lab produces on
 request.
 """
 
@@ -127,8 +127,8 @@ def test_loopback_hosts_have_ports_of_their_own(loopback_lab: Lab) -> None:
     ]
     assert len(taken) == len(set(taken)) == 10 * len(loopback_lab.hosts)
     with socket.socket() as tensorflow:
-        # Without this option, connections of earlier tests in TIME_WAIT could block the port.
-        # TensorFlow sets it too.
+        # TensorFlow sets this option. Without it, connections of earlier tests that are in
+        # TIME_WAIT could block the port.
         tensorflow.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         tensorflow.bind(("", taken[0]))
 
@@ -147,8 +147,8 @@ def test_cut_and_heal_and_a_cut_outlives_a_reboot(isolated_lab: Lab, ssh: Ssh) -
 
 @pytest.mark.isolated
 def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) -> None:
-    """The peer's connection stays open. If a process is killed, its kernel closes the connections,
-    but after a power cut nobody does.
+    """If a lab kills a host, the connections of its peers stay open, as after a power cut. If only
+    a process were killed, the host's kernel would close the connections of that process.
     """
     settings = [
         "-F",
@@ -168,7 +168,7 @@ def test_a_killed_host_says_nothing_to_its_peers(isolated_lab: Lab, ssh: Ssh) ->
         assert outcome(isolated_lab, "n1", "hostname") == "n1"
         assert client.poll() is None
         client.kill()
-    # The host boots only now, because its new kernel resets connections of the old one.
+    # The host boots only after the checks, because its new kernel resets the old connections.
     isolated_lab.boot("n2")
 
 
@@ -227,7 +227,7 @@ def test_a_link_has_its_rate(new_lab: Callable[..., Lab], ssh: Ssh) -> None:
 def test_two_sites_reach_each_other_over_a_link_with_a_rate(
     new_lab: Callable[..., Lab], ssh: Ssh
 ) -> None:
-    """4 MB at 32 Mbit/s take a second. The counters show which links the bytes passed."""
+    """4 MB take a second at 32 Mbit/s. The counters show which links the bytes have passed."""
     sites = new_lab("isolated", 3, sites=2, between="32mbit")
     subnets = [str(row["address"]).rpartition(".")[0] for row in sites.status()]
     assert subnets[0] == subnets[1] != subnets[2]

@@ -29,7 +29,7 @@ KINDS = ("loopback", pytest.param("isolated", marks=pytest.mark.needs("isolated 
 
 @pytest.fixture
 def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Use a separate folder for labs, so that a test sees what remains in it."""
+    """Use a separate folder for labs, so that a test sees what its own labs leave behind."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
     yield tmp_path / "state/tfdeploy/lab"
     for name in lab.names():
@@ -37,9 +37,7 @@ def alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def left_of(root: Path) -> tuple[set[int], list[str], list[str]]:
-    """Return the processes, the mounts (in the view of any process) and the files that remain of a
-    lab.
-    """
+    """Return what remains of a lab: processes, mounts (as any process sees them) and files."""
     mounts = [
         path.parent.name
         for path in Path("/proc").glob("[0-9]*/mountinfo")
@@ -146,7 +144,7 @@ def test_removing_a_lab_keeps_no_other_waiting_and_what_a_killed_removal_left_go
 
     def removing(aside: Path) -> None:
         seen.append((lab.names(), lab.up("slow", "loopback", 1).status()[0]["state"]))
-        # Returning without removing simulates a removal that is killed.
+        # The function removes nothing, as if the process was killed during the removal.
         monkeypatch.setattr(folder, "remove", remove)
 
     lab.up("slow", "loopback", 1)
@@ -296,9 +294,9 @@ def test_hosts_of_one_name_share_no_workdir(alone: Path) -> None:
 
 @pytest.mark.needs("isolated lab")
 def test_a_root_that_is_an_overlay_holds_an_isolated_lab(tmp_path: Path) -> None:
-    """The root is an overlay as in a container, where /proc/sys is also read-only.
+    """The root file system is an overlay, as in a container, where /proc/sys is also read-only.
 
-    A host's files must survive a power cycle.
+    The files of a host must survive a power cycle.
     """
     script = """
         set -e

@@ -1,5 +1,6 @@
-"""Test that the commands that messages suggest run on a lab: one of each verb and set of flags that
-changes nothing.
+"""Test, on a lab, that the commands which tfdeploy's messages suggest run.
+
+The test runs only commands that change nothing: one for each verb and set of flags.
 """
 
 from __future__ import annotations
@@ -13,9 +14,9 @@ from support.lab.jobs import write_job
 from support.suggestions import RUN, commands, messages
 from tfdeploy.lab import Lab
 
-# Verbs that only read, and those flags of other verbs with which they only read.
+# All suggested commands of these verbs are harmless. HARMLESS has flags with which other verbs are.
 READING = ("check", "docs", "inventory", "logs", "runs", "status", "sync")
-# Examples and topics of the help, which name verbs and flags in prose.
+# Files of the help, which name verbs and flags in prose. Their commands are not run.
 HELP_FILES = ("cli/topics.py", "cli/verb_help.py")
 HARMLESS = (("exec", "--limit"), ("exec", "--json"), ("launch", "--dry-run"), ("trust", "--limit"))
 
@@ -26,7 +27,7 @@ def flags_of(words: list[str]) -> tuple[str, ...]:
 
 
 def suggested() -> dict[tuple[str, ...], list[str]]:
-    """Return one harmless command for each verb and set of flags."""
+    """Return {(verb, its flags): one harmless command that a message suggests}."""
     table: dict[tuple[str, ...], list[str]] = {}
     for message in (each for each in messages() if each.file not in HELP_FILES):
         for command in commands(message):
