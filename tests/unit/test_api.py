@@ -1,4 +1,4 @@
-"""Test the Python API without hosts: its names, its keywords, its errors, and the table it draws."""
+"""Test the Python API without hosts: names, keyword arguments, errors, and the status table."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from tfdeploy.ui.status_table import draw_tables, status_table
 
 ROOT = Path(__file__).parents[2]
 MOST_NAMES = 10
-# {verb: the callables whose keywords are its flags}
+# {verb of the command line: the functions of the API whose keyword arguments are the verb's flags}
 CALLABLES = {
     "launch": (tfdeploy.launch, tfdeploy.plan),
     "logs": (tfdeploy.Run.logs,),
@@ -38,7 +38,7 @@ CURSOR_UP = "\x1b[1A"
 OUTPUT = "it shapes output, and the API returns values"
 AT_RUN = "Run() and launch() take it, for all methods"
 NO_QUESTION = "the verb asks no question that the API could meet"
-# {(verb, field of its flags): why no keyword has its name}
+# {(verb, field of its flags): why the API has no keyword argument for this flag}
 LEFT_OUT = {
     **{
         (verb, name): OUTPUT for verb in CALLABLES for name in ("json", "verbose", "quiet", "color")
@@ -58,9 +58,9 @@ LEFT_OUT = {
     ("status", "watch"): "Run.watch()",
     ("fetch", "onto"): "it is about the newest keep of a job, not about a run",
 }
-# {field of the flags: the keyword, where the names differ}
+# {field of the flags: keyword argument}, for keyword arguments with another name than the field.
 OTHER_NAMES = {"after_dashes": "command"}
-# {keyword of the API: what it is instead of a flag}
+# Keyword arguments of the API that are not flags.
 NO_FLAG = {"self"}
 
 
@@ -126,7 +126,9 @@ def test_importing_package_loads_no_other_module() -> None:
 
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the current folder, with a job file and an inventory of a host that is never asked."""
+    """Return the current folder, which contains a job file and an inventory. The only host of the
+    inventory is never contacted.
+    """
     (tmp_path / "tfdeploy.yaml").write_text("mode: async\ncommand: [python, train.py]\n")
     (tmp_path / "inventories").mkdir()
     (tmp_path / "inventories/a.yaml").write_text("hosts: {n1: {address: 192.0.2.1}}\n")
@@ -196,7 +198,7 @@ def test_table_has_state_and_tasks_but_no_control_characters() -> None:
 
 
 class Notebook:
-    """Stands in for IPython's display: it holds what the one output of the cell shows."""
+    """Stands in for IPython's display. It stores what the output of a notebook cell shows."""
 
     def __init__(self) -> None:
         self.shown: list[Table] = []

@@ -1,7 +1,7 @@
-"""Fixtures that start Python in the way in which the agent's supervisor does.
+"""Fixtures that start Python as the agent's supervisor starts a task on a host.
 
-PYTHONPATH begins with the folder of tfdeploy's runtime, and the environment has the settings of the
-task.
+PYTHONPATH begins with the folder of tfdeploy's runtime (the code of tfdeploy that runs inside
+tasks), and the environment has the settings of the task.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ PROGRAMS = ROOT / "tests" / "lab" / "programs"
 
 
 def environment(task=None, mode="async", **variables):
-    """Return the environment of this process without the variables of a task in which pytest itself
-    runs.
+    """Return a copy of this process's environment. If pytest itself runs inside a task of tfdeploy,
+    the variables of that task are removed.
 
-    With `task` (for example "worker:0"), the variables of that task are added.
+    If `task` is given (for example "worker:0"), the variables of this task are added.
     """
     env = {
         k: v
@@ -87,9 +87,7 @@ def run_python(tmp_path):
 
 
 class Cluster:
-    """A cluster of tasks on loopback. Each task has a folder of its own, as if it ran on a host of
-    its own.
-    """
+    """A cluster of tasks on loopback. Each task has its own folder, as it would on its own host."""
 
     def __init__(self, folder, mode, ps, workers):
         self.folder, self.mode = folder, mode
@@ -130,10 +128,8 @@ class Cluster:
         return (self.cwd(task) / "log").read_text(errors="replace")
 
     def ended(self, task, within_s=DEADLINE_S):
-        """Wait until the task has ended and return its exit code. Fail if that takes more than
-        `within_s` seconds.
-
-        A Stopwatch measures the seconds.
+        """Wait until the task has ended, and return its exit code. The test fails if this takes
+        more than `within_s` seconds, as measured by a Stopwatch.
         """
         process = self.processes[task]
         try:
@@ -168,8 +164,8 @@ def start_cluster(tmp_path):
 
 @pytest.fixture
 def fake_tensorflow(tmp_path):
-    """Return a function that writes the files of a made-up TensorFlow, and returns the folder to
-    add to the import path.
+    """Return a function that writes the files of a fake TensorFlow. The function returns the folder
+    that must be added to the import path.
 
     A call is fake_tensorflow({"tensorflow/python/x.py": "code"}).
     """

@@ -1,5 +1,5 @@
-"""Test a step that hangs because its own task has rejected it: the step is ended and then
-repeated.
+"""Test a training step that hangs because its own task has rejected it. tfdeploy ends the step and
+repeats it.
 """
 
 from __future__ import annotations
@@ -42,9 +42,10 @@ unsigned _ZNSt13random_device9_M_getvalEv(void *self) {
 
 
 def read(log, count):
-    """Return a function that returns the next `count` reports that are appended to a log.
+    """Return a function that returns the next `count` reports of TensorFlow that are appended to
+    the log file.
 
-    Reports that are already in the log are left out.
+    Reports that are already in the file are left out.
     """
     reports = blocked_step.read_reports(str(log), poll_s=0.001)
     return lambda: list(itertools.islice(reports, count))
@@ -128,7 +129,7 @@ def seed_library(tmp_path):
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_step_rejected_by_own_task_runs_once(start_cluster, seed_library):
-    """Test the blocked step in one cluster without the patch and in one with it.
+    """Test the blocked step in two clusters: one without tfdeploy's patch and one with the patch.
 
     TensorFlow itself reports the blocked step only after two minutes.
     """

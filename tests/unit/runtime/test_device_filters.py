@@ -1,5 +1,5 @@
-"""Test which sessions of TensorFlow get device filters, given the environment and the devices in
-the graph.
+"""Test which sessions of TensorFlow get device filters. This depends on the environment and on the
+devices in the graph.
 """
 
 from __future__ import annotations
@@ -146,7 +146,8 @@ def test_operations_added_before_first_run_are_considered(task, session, role, l
     new_session = session.BaseSession("grpc://a:1", session.graph, Config())
     session.graph.devices = [later]
     new_session._extend_graph()
-    # The patch ignores a device that is added after the first run, and leaves it to TensorFlow.
+    # If a device is added after the session's first run, the patch does nothing, and TensorFlow
+    # behaves as usual.
     session.graph.devices = ["/job:worker/task:7"]
     new_session._extend_graph()
     assert (new_session._session, new_session.extended) == (filters, 2)

@@ -1,7 +1,7 @@
-"""Test the hook on imports: a patch runs once, after the import of its module, and an error of the
-patch never makes the import fail.
+"""Test the import hook, which patches a module when a program imports it. A patch runs once, after
+the import of its module. An error in the patch never makes the import fail.
 
-The tests use a made-up TensorFlow.
+The tests use a fake TensorFlow.
 """
 
 from __future__ import annotations

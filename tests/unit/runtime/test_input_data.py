@@ -1,7 +1,7 @@
-"""Test the reader of MNIST that tfdeploy supplies to programs.
+"""Test the function that tfdeploy supplies to programs for reading MNIST.
 
-The reader finds the four files in the folder that the program names, or else in a data set of the
-job, and says which folder it uses.
+The function looks for the four files of MNIST in the folder that the program names, and then in the
+data sets of the job. It prints which folder it uses.
 """
 
 from __future__ import annotations

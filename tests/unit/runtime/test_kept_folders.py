@@ -1,6 +1,8 @@
-"""Test a program that deletes its `keep` folder, which is a symbolic link.
+"""Test a program that deletes its `keep` folder (a folder that outlives the run). In the program's
+working folder, this is a symbolic link.
 
-For the program an ordinary folder disappears, but the files in the `keep` folder remain.
+The program sees the folder disappear, as an ordinary folder would. But the files in the real `keep`
+folder remain.
 """
 
 from __future__ import annotations
@@ -67,7 +69,7 @@ def test_other_link_is_refused_and_folder_is_deleted(run_python):
 def test_folder_deleted_by_tensorflow(run_python):
     """Test a program that deletes the folder with a function of TensorFlow.
 
-    Without the patch, TensorFlow deletes all files in `keep` and then raises
+    Without tfdeploy's patch, TensorFlow would delete all files in the `keep` folder and then raise
     FailedPreconditionError.
     """
     cases = [

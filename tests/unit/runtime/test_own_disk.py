@@ -1,4 +1,4 @@
-"""Test which tasks read and which write the checkpoints of a ParameterServerStrategy.
+"""Test which tasks read the checkpoints of a ParameterServerStrategy, and which tasks write them.
 
 tests/lab/test_examples.py tests this with the real TensorFlow.
 """

@@ -1,7 +1,7 @@
-"""Test the host name that Python reports in a task.
+"""Test the host name that Python reports in a task, for programs with hard-coded lists of hosts.
 
-The program's own files get the host that its lists have for this task. All other code gets the real
-name.
+The program's own files get the name that its lists have for this task. All other code gets the real
+host name.
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ def asked(run_python, tmp_path):
     """Return a function asked(written), where `written` is the host that the program's lists have
     for the task.
 
-    It returns the host that train.py sees, the host that other code sees, and stderr.
+    The function runs train.py. It returns the host name that train.py gets, the host name that
+    other code gets, and stderr.
     """
     (tmp_path / "train.py").write_text(ASK)
 

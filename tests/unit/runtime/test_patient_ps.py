@@ -1,6 +1,7 @@
-"""Test a ps that ends by itself once the workers are done: it stays until tfdeploy tells it to end.
+"""Test a ps whose program ends once the workers are done: the process stays until tfdeploy tells it
+to end.
 
-A ps that fails still ends at once, and so does any other task.
+A ps that fails still ends at once, and so does any task that is not a ps.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test that a cluster that is written into a program is replaced by the planned one.
+"""Test that the cluster from the plan replaces a cluster that is hard-coded in a program.
 
-The tests use a made-up server_lib and one process of the real TensorFlow.
+The tests use a fake of TensorFlow's module server_lib, and one process with the real TensorFlow.
 """
 
 from __future__ import annotations
@@ -149,7 +149,7 @@ def test_message_is_printed_once_and_plan_survives_change_of_tf_config(run_plann
     done = run_planned(code)
     assert done.stdout.splitlines()[0] == "['10.0.0.1:2300'] ['10.0.0.1:2300']"
     assert json.loads(done.stdout.splitlines()[1]) == CLUSTER
-    # The two processes print this message once each.
+    # Each of the two processes prints this message once.
     assert done.stderr.count("gives way") == 2
 
 
@@ -195,7 +195,8 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
             "work:0",
         ),
         ("cluster, 'worker', 0", CLUSTER, ("worker", 1), "worker 1 None", "so that is started"),
-        # The program already starts the planned task, or the plan says nothing about this server.
+        # In the next cases the server is not changed: the program already starts the planned task,
+        # or the plan does not contain this server.
         ("cluster, 'worker', 1", WRITTEN, ("worker", 1), "worker 1 None", ""),
         (
             "cluster, 'worker', 0",
@@ -221,7 +222,7 @@ def test_server_belongs_to_planned_task(run_planned, given, cluster, task, start
         OWN_PLACE.format(cluster=cluster, given=given),
         TF_CONFIG=tf_config(role=task[0], index=task[1]),
     )
-    # The program starts a second server, which tfdeploy leaves as it is.
+    # tfdeploy does not change the second server that the program starts.
     assert done.stdout.splitlines() == [started, "worker 0 None"], done.stderr
     server_messages = [line for line in done.stderr.splitlines() if "starts the server" in line]
     assert message in "".join(server_messages) if message else not server_messages
@@ -275,7 +276,7 @@ TARGETS = (
 def test_session_connects_to_planned_address(run_planned):
     lines = run_planned(TARGETS).stdout.splitlines()
     assert lines[0] == "grpc://10.0.0.3:2300 grpc://10.0.0.2:2300 grpc://other:1 ''"
-    # This server is in the process itself, so its address is localhost.
+    # The address is localhost, because the server runs in the process itself.
     assert lines[1] == "grpc://localhost:2222"
 
 

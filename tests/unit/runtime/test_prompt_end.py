@@ -1,6 +1,7 @@
-"""Test Coordinator.join in a task of mode sync.
+"""Test TensorFlow's Coordinator.join in a task of mode sync.
 
-After the time limit, join no longer waits for queue runners, but still waits for any other thread.
+After a time limit, join no longer waits for threads of queue runners, but still waits for all other
+threads.
 """
 
 from __future__ import annotations
@@ -49,8 +50,8 @@ def coordinator(monkeypatch):
 
 @pytest.fixture
 def blocked():
-    """Return a function blocked(name), which starts a daemon thread that ends only with the
-    test.
+    """Return a function blocked(name), which starts a daemon thread with this name. The thread runs
+    until the end of the test.
     """
     finished, threads = threading.Event(), []
 
@@ -180,8 +181,8 @@ class OutOfRangeError(Exception):
 def test_errors_that_mean_end_of_training(monkeypatch, tmp_path, role, index, error, ends_well):
     """Test which errors in a worker mean only that the training has ended.
 
-    If the index is followed by `decided`, the run has a chief besides worker:0, and the chief has
-    finished.
+    `index` may be followed by the word `decided`. Then the run has a chief in addition to worker:0,
+    and this chief has finished.
     """
     index, _, decided = index.partition(" ")
     monkeypatch.setenv("TFDEPLOY_TASK_ROLE", role)

@@ -1,6 +1,8 @@
-"""Test that a step is repeated if a task rejects it as a duplicate, but not after any other error.
+"""Test that a training step is repeated if a task rejects it as a duplicate, and that it is not
+repeated after any other error.
 
-A step that takes gradients from accumulators is repeated only once these contain gradients.
+A step that takes gradients from accumulators is not repeated until the accumulators contain
+gradients.
 """
 
 from __future__ import annotations
@@ -31,8 +33,8 @@ class Operation:
 
 @pytest.fixture
 def module(monkeypatch):
-    """Return a stand-in for a module of TensorFlow. Each run of a session raises the next of
-    `errors`. After the last of them, a run returns 42.
+    """Return a stand-in for a module of TensorFlow. Each call of Session.run raises the next error
+    from the list `errors`. Once the list is used up, the call returns 42.
     """
     monkeypatch.setattr(task, "_printed", set())
     errors = []
@@ -150,7 +152,7 @@ import os; os._exit(0)
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_synchronous_chief_continues(run_python):
-    """In this program, the queue runner of the chief takes dense and sparse gradients, and every
+    """Test a program in which the chief's queue runner takes dense and sparse gradients. Every
     seventh step is rejected before it has done anything.
     """
     done = run_python(SYNCHRONOUS, mode="sync")
@@ -158,8 +160,8 @@ def test_synchronous_chief_continues(run_python):
 
 
 class Accumulators:
-    """Stands for a session. `counts` has a list for each run: how many gradients each accumulator
-    has.
+    """Stands for a session. `counts` has one list for each call of `run`: the number of gradients
+    in each accumulator.
     """
 
     finalized = True
@@ -235,8 +237,8 @@ def test_monitored_session_continues(run_python):
     importlib.util.find_spec("tensorflow") is None, reason="TensorFlow is not installed"
 )
 def test_six_hundred_thousand_steps(run_python):
-    """Without tfdeploy's runtime, about a dozen of these steps raise AbortedError, and each of
-    these errors ends a thread of the program.
+    """Test that no step of a long training fails. Without tfdeploy's runtime, about a dozen of the
+    steps would raise AbortedError, and each error would end a thread of the program.
     """
     done = run_python(MANY_STEPS, timeout_s=900)
     assert done.stdout == "steps 600000\n", done.stderr

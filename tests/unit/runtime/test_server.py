@@ -1,4 +1,6 @@
-"""Test which job of the cluster, such as ps or worker, a server of tfdeploy serves."""
+"""Test which job of the cluster, such as ps or worker, a TensorFlow server serves that tfdeploy
+starts.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Test the patches of tfdeploy in real TensorFlow processes on loopback.
+"""Test tfdeploy's patches of TensorFlow in real TensorFlow processes on loopback.
 
-Each test was seen to fail without its patch (docs/decisions/0001).
+Each test fails without the patch that it tests (docs/decisions/0001).
 """
 
 from __future__ import annotations
@@ -76,13 +76,14 @@ import os; os._exit(0)
 def test_ps_with_own_session_connects_to_no_worker(run_python, mode):
     """Test that a ps which opens a session of its own does not wait for the workers.
 
-    Without the patch, the first worker died while the ps paused between two attempts to connect.
+    Without the patch, the ps pauses between two attempts to connect, and the first worker dies
+    during this pause.
     """
     done = run_python(PS_THAT_WAITS, task="ps:0", mode=mode)
     assert done.stdout == "done: 1\n", done.stderr
 
 
-# test_main_job.py also tests both behaviours, on separate hosts.
+# test_main_job.py also tests both behaviours in the name of this test, on separate hosts.
 @pytest.mark.long
 def test_checkpoints_without_shared_disk_and_with_late_worker(start_cluster):
     cluster = start_cluster("async", ps=2)
@@ -113,16 +114,17 @@ def test_synchronous_chief_and_worker_end_soon_after_last_step(start_cluster, pr
 
 
 def test_synchronous_worker_ends_if_chief_leaves_it_waiting_for_tokens(start_cluster):
-    """Test a worker that waits for the chief, if the chief ends without `sv.stop()`.
+    """Test a worker that still waits for the chief when the chief ends without `sv.stop()`.
 
-    Without the patch, the worker waited until its finish.grace was over.
+    Without the patch, the worker would wait until the setting finish.grace ends it.
     """
     cluster = start_cluster("sync")
     cluster.start("ps:0", "sync_supervisor.py", "--stop=0")
     for task in ("worker:0", "worker:1"):
         cluster.start(task, "sync_supervisor.py", "--steps=50", "--stop=0", "--more=100000")
     assert cluster.ended("worker:0") == 0, cluster.log("worker:0")
-    # On a host, the minder creates this file once the deciding tasks have succeeded.
+    # On a host, the minder (the process that watches the run) creates this file. It does so once
+    # the deciding tasks, whose results are the result of the run, have succeeded.
     (cluster.cwd("worker:1") / "decided").touch()
     assert cluster.ended("worker:1", within_s=20) == 0, cluster.log("worker:1")
     assert "tfdeploy: the chief has finished: no tokens come any more" in cluster.log("worker:1")

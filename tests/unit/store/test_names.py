@@ -1,4 +1,4 @@
-"""Test which names are remembered for completion, and where."""
+"""Test which names tfdeploy remembers for shell completion, and in which files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tfdeploy.store.names import MAX_FILES, MAX_NAMES, remember_names
 
 
 def read_stored_names(root: Path) -> dict[str, list[str]]:
-    """Return {file: its names}."""
+    """Return {name of a file: the names that it contains}."""
     return {
         path.name: path.read_text(encoding="utf-8").splitlines()
         for path in (root / "completion").iterdir()

@@ -1,4 +1,4 @@
-"""Test which folder is used for the state of tfdeploy, with and without HOME."""
+"""Test in which folder tfdeploy stores its state, with and without the variable HOME."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Test that the store is a cache: if one of its files cannot be used, only the content of that file
-is lost.
+"""Test that the local store of runs is only a cache: if one of its files cannot be used, only the
+content of this file is lost.
 
-A file may be missing, torn or not writable.
+A file may be missing, partly written or not writable.
 """
 
 from __future__ import annotations

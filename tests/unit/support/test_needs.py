@@ -1,6 +1,6 @@
 """Test that a test is skipped if this machine lacks what the test needs.
 
-In CI the test fails instead, except for needs that CI may lack.
+In CI such a test fails instead, except if CI is allowed to lack what is missing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test that several pytest processes at the same time never try the same port."""
+"""Test that pytest processes that run at the same time never use the same port."""
 
 from __future__ import annotations
 

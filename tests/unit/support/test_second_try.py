@@ -1,6 +1,6 @@
-"""Test that `make test` and `make faults` repeat a failed test once, if it starts TensorFlow.
+"""Test that `make test` and `make faults` repeat a failed test once, if the test starts TensorFlow.
 
-Each of the tests here starts a pytest of its own.
+Each of these tests starts its own pytest.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ SECOND = "passed only at the second try: "
 def make_faults(folder: Path, *cases: str, side_by_side: str = "") -> tuple[bool, str]:
     """Run these test cases with `make faults`.
 
-    Return whether `make` succeeds, and its output without its own last line.
+    Return whether `make` succeeds, and the output without the last line, which make itself prints.
     """
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "test_these.py").write_text(HEAD + "".join(CASES[case] for case in cases))

@@ -1,5 +1,5 @@
-"""Test the Stopwatch on an idle machine, on a busy one, and on one whose kernel has no report of
-waiting times.
+"""Test the Stopwatch on an idle machine, on a busy machine, and on a machine whose kernel does not
+report how long processes wait for a CPU.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from support import stopwatch, waiting
 
 
 class Machine:
-    """A clock and a report of the kernel, both set by the test."""
+    """A clock, and the kernel's report about waiting times. The test sets both."""
 
     def __init__(self, report: Path) -> None:
         self.report, self.now = report, 1000.0
@@ -22,8 +22,8 @@ class Machine:
     def let_pass(self, elapsed_s: float, *, waited_s: float) -> None:
         """Advance the clock by `elapsed_s` seconds.
 
-        `waited_s` is what the kernel then reports: for how many seconds since the boot some process
-        has waited for a CPU.
+        From now on, the kernel reports that, since boot, some process has waited for a CPU for
+        `waited_s` seconds in total.
         """
         self.now += elapsed_s
         total = f"total={waited_s * 1e6:.0f}"

@@ -53,8 +53,8 @@ def test_ssh_gets_whole_target_and_no_configuration() -> None:
 
 
 def test_missing_known_hosts_is_dev_null() -> None:
-    """Test that the name /dev/null is used if there is no known_hosts file: an older ssh would take
-    `none` for a file name.
+    """Test that ssh gets /dev/null if there is no known_hosts file. The word `none` would not work,
+    because an older ssh treats it as a file name.
     """
     words = ssh_argv(Target(hostname="a", port=22, user="u"))
     assert {

@@ -1,7 +1,7 @@
 """Test hostile texts in every field of the inventory and the job file, and on the command line.
 
-Each text is refused, or it is passed on unchanged. Real shells, ssh and rsync read what `transport`
-makes of the texts. They run in an empty folder, which must stay empty.
+Each text is either refused or passed on unchanged. Real shells, ssh and rsync run the commands that
+the package `transport` builds from the texts. They run in an empty folder, which must stay empty.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ SHELLS = [
     for shell in ("sh", "bash", "dash", "ksh", "zsh", "csh", "tcsh", "fish")
     if shutil.which(shell)
 ]
-# These fields have paths on this machine, in which any printable character is allowed.
+# Fields whose values are paths on this machine, in which any printable character is allowed.
 LOCAL_PATH_FIELDS = ("identity_file", "known_hosts")
 STRUCTURED = {"data", "keep", "command", "env", "secrets", "metrics", "roles"}
 INVENTORY = [
@@ -104,7 +104,8 @@ def empty(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     folder.mkdir()
     monkeypatch.chdir(folder)
     monkeypatch.setenv("HOME", str(folder))
-    # fish writes files when it starts, and tfdeploy stores names for completion.
+    # The shell fish writes files when it starts, and tfdeploy stores names for completion. These
+    # files go elsewhere.
     for kind in ("CACHE", "CONFIG", "DATA", "STATE"):
         monkeypatch.setenv(f"XDG_{kind}_HOME", str(tmp_path / "elsewhere"))
     monkeypatch.delenv("TFDEPLOY_INVENTORY", raising=False)
@@ -223,7 +224,7 @@ def test_interpreter_with_unusual_name_runs_nothing_else() -> None:
         except Refused:
             continue
         allowed += 1
-        # Each command starts a process, so only every fourth is run.
+        # Each command starts a process, which is slow, so only every fourth command is run.
         if allowed % 4 == 0:
             subprocess.run(
                 ["/bin/sh", "-c", line],

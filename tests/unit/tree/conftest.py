@@ -7,7 +7,9 @@ from support.files.code_tree import git
 
 @pytest.fixture(params=["checkout", "plain folder"])
 def root(request, tmp_path):
-    """Return a code folder. Each test runs twice: with a git checkout and with a plain folder."""
+    """Return a code folder. Each test that uses it runs twice: with a git checkout and with a plain
+    folder.
+    """
     folder = tmp_path / "code"
     folder.mkdir()
     if request.param == "checkout":

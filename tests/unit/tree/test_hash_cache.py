@@ -1,4 +1,4 @@
-"""Test that an unchanged file is not read again, and that a changed file always is."""
+"""Test the cache of file hashes: an unchanged file is not read again, a changed file always is."""
 
 import os
 from pathlib import Path
@@ -22,7 +22,9 @@ def tree(tmp_path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """Return a list. When a file is really read, its name is added to this list."""
+    """Return a list to which the name of each file is added that is read and not taken from the
+    cache.
+    """
     seen = []
     real = read.hash_file
 

@@ -1,6 +1,6 @@
-"""Test that a private key is found in each of its formats, even in the middle of another file.
+"""Test that tfdeploy finds private keys of every format, even in the middle of another file.
 
-The first line of a key alone does not count.
+The first line of a key alone does not count as a key.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test which files of a code folder are listed: all files that git lists, except those that must
-stay on this machine.
+"""Test which files of a code folder are sent to hosts: all files that git lists, except those that
+must stay on this machine.
 """
 
 import os

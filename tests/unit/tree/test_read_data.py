@@ -1,5 +1,5 @@
-"""Test how a data set is listed, and that the agent computes the same digest for it as this
-machine.
+"""Test how a data set is listed, and that the agent on a host computes the same digest for the data
+set as this machine.
 """
 
 import os

@@ -1,6 +1,7 @@
-"""Test that a folder with any file names leads to a manifest (paths and hashes).
+"""Test that a manifest (paths and hashes) can be made of any folder, whatever its file names are.
 
-A link that leads outside, or a file that keeps changing, is named in an error.
+If a symbolic link leads out of the folder, or a file keeps changing, there is an error that names
+the link or the file.
 """
 
 import os

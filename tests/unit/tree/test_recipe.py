@@ -1,7 +1,7 @@
 """Test the requirements files that hosts get.
 
-They contain all files that they include, and the hash of their content is their name. A line that
-needs another file of this machine is refused.
+The content of all included files is copied into such a file, and the name of the file is the hash
+of its content. A line that needs another file of this machine is refused.
 """
 
 from __future__ import annotations

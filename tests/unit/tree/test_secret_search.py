@@ -1,5 +1,5 @@
-"""Test that secret values are found if they are in a file that would be sent, and that no error
-shows a value.
+"""Test that tfdeploy finds secret values in files that would be sent to hosts, and that no error
+shows such a value.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test that files with secrets or private keys are not sent with the code, whether they are known
-by path or by inode.
+"""Test that files with secrets or private keys are not sent with the code. Such a file is
+recognised by its path, or by its inode if it has another name.
 
-If git tracks such a file, or if a data set contains one, there is an error instead.
+If git tracks such a file, or if a data set contains it, there is an error instead.
 """
 
 from __future__ import annotations

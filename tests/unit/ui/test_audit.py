@@ -1,7 +1,7 @@
-"""Test the output of `audit`: hosts for which the same command helps are in one row, and the last
-line has the result.
+"""Test the output of `tfdeploy audit`. Hosts for which the same command helps are in one row, and
+the last line has the result.
 
-Text from hosts is sanitised.
+Control characters in texts from hosts are removed.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Test the output of a preflight: it has only failed checks, and hosts with the same problem are in
-one row.
+"""Test the output of a preflight (the checks of hosts before a launch). It lists only failed
+checks, and hosts with the same problem are in one row.
 
-The text is safe for a terminal.
+The text contains no control characters that a terminal would obey.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the output of `clean`: each thing has one row with all its hosts, and the output says why a
-thing is kept.
+"""Test the output of `tfdeploy clean`. Each thing that can be removed has one row, which lists all
+hosts that have it. The output says why a thing is kept.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test output as CSV: each value is read back from its own cell.
+"""Test output as CSV: a CSV reader gets each value back from its own cell.
 
-A spreadsheet evaluates no text of a program or a host.
+Texts from programs and hosts are written so that a spreadsheet does not evaluate them as formulas.
 """
 
 from __future__ import annotations

@@ -60,8 +60,8 @@ VIEW = run_view(PLAN, STATES, TASKS)
 
 
 def events() -> list[Event]:
-    """Return the events that a launch records. The launch notices the end of the run later than it
-    happens.
+    """Return the events that a launch records. The launch notices the end of the run some time
+    after the run has ended.
     """
     recorded: list[Event] = [
         Event(kind="plan", time=LAUNCHED + 1, run=RUN, data=plan_to_json(PLAN))

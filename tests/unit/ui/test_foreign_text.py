@@ -1,9 +1,9 @@
-"""Test random texts that a program or a host may send.
+"""Test the output of random texts that a program or a host may send.
 
-A terminal and a browser get only printable text, newlines and the markup of tfdeploy itself.
+A terminal and a browser must get only printable text, newlines and the markup of tfdeploy itself.
 
-TFDEPLOY_SOAK_TEXTS is the number of texts: 2,000 by default, more in `make soak`.
-TFDEPLOY_TEXT_SEED repeats one series.
+The environment variable TFDEPLOY_SOAK_TEXTS sets the number of texts: 2,000 by default, more in
+`make soak`. With TFDEPLOY_TEXT_SEED, the same texts are tested again.
 """
 
 from __future__ import annotations
@@ -37,10 +37,11 @@ from tfdeploy.ui.terminal import Terminal
 
 TEXTS = int(os.environ.get("TFDEPLOY_SOAK_TEXTS", "2000"))
 SEED = int(os.environ.get("TFDEPLOY_TEXT_SEED", "0")) or random.randrange(1, 1 << 30)
-# So many texts form a series, which is shown in one frame of the dashboard and one page of a
-# report.
+# The number of texts in a series. One frame of the dashboard and one page of a report show a whole
+# series.
 SERIES = 100
-# Only one in so many series is drawn, because a frame takes longer than all texts of a series.
+# Only one in SCREENS series is drawn, because drawing a frame takes longer than the other checks of
+# all texts in a series.
 SCREENS = 10
 
 ODD_CHARACTERS = (
@@ -130,7 +131,7 @@ OWN_MOVES = re.compile(r"\x1b\[\d{1,3};1H|\x1b\[K|\x1b\[\?1049[hl]|\x1b\[\?25[hl
 
 
 def a_text(chance: random.Random) -> bytes:
-    """Return a random text made of known tricks, Unicode characters and single bytes.
+    """Return a random text that consists of known attacks, Unicode characters and single bytes.
 
     Some texts are cut off, possibly in the middle of an escape sequence.
     """
@@ -150,8 +151,8 @@ def a_text(chance: random.Random) -> bytes:
 
 
 def as_received(text: bytes) -> str:
-    """Return the text as JSON from a host may contain it: with lone surrogates for invalid
-    bytes.
+    """Return the text as it may arrive in JSON from a host: with lone surrogates in place of
+    invalid bytes.
     """
     return text.decode("utf-8", "surrogateescape")
 
@@ -179,7 +180,7 @@ def examine(texts: Sequence[bytes], drawn: bool) -> None:
 
 
 def logs(texts: Sequence[bytes], *, color: bool) -> None:
-    """Check that `tfdeploy logs` prints each line as one line."""
+    """Check that `tfdeploy logs` prints each line of a task as one line."""
     lines = [
         LogLine(
             time=1000.0 + n,
@@ -238,8 +239,8 @@ def plain(texts: Sequence[bytes]) -> None:
 def dashboard(texts: Sequence[str]) -> None:
     """Check one frame for each page of the dashboard.
 
-    Each text serves as a line of a task, as the reason of a death, as a message of a host and as a
-    filter.
+    Each text is used as a log line of a task, as the reason of a task's death, as a message from a
+    host and as a filter.
     """
     board = Dashboard(clock=lambda: 40.0, command=lambda words: None)
     board.scene.unicode = True

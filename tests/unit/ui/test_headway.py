@@ -1,5 +1,5 @@
-"""Test when a verb shows its progress: often on a terminal, rarely elsewhere, and never if the verb
-is quick.
+"""Test when a command such as `stop` shows its progress: often on a terminal, seldom elsewhere, and
+never if the command is quick.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def test_quick_verb_shows_no_progress() -> None:
 
 
 def test_few_progress_lines_are_printed() -> None:
-    # With 200 hosts this takes 50 s.
+    # At 0.25 s for each of 200 hosts, the command takes 50 s.
     lines = show_headway(None, 0.25).splitlines()
     assert lines[0] == "stopped 8 of 200 hosts ..."
     assert 2 <= len(lines) <= 50 / EVERY_S + 1

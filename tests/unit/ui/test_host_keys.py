@@ -1,5 +1,5 @@
-"""Test how host keys are shown as text: both fingerprints in full, and names from hosts
-sanitised.
+"""Test how host keys are shown as text. Both fingerprints are shown in full. Control characters in
+names from hosts are removed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the file of events: how it is replayed, and the FIFO through which a test can act between
-two steps.
+"""Test how events are written to a file and replayed from it. Also test writing them to a FIFO,
+with which a test can act between two steps of a launch.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test events that are printed as plain lines: the text for each event, and the events that are not
-shown.
+"""Test the plain lines that are printed for events: the text for each kind of event, and which
+events are not shown.
 """
 
 from __future__ import annotations

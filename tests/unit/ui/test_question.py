@@ -1,5 +1,5 @@
-"""Test a question on a real terminal (a pty whose output pyte reads), while each of the possible
-displays is active.
+"""Test how tfdeploy asks a question on a real terminal (a pty whose screen pyte emulates) while a
+display is active. The tests cover every kind of display.
 """
 
 from __future__ import annotations
@@ -126,13 +126,13 @@ def test_ctrl_c_interrupts_and_restores_terminal(
     assert terminal.finish() == 130
     shown = terminal.screen()
     assert "Delete 30 files? (yes/no) ^C" in shown and "interrupted" in shown
-    # Each time that the cursor was hidden, it was shown again.
+    # The cursor was shown again as often as it was hidden.
     assert terminal.output.count(b"\x1b[?25l") == terminal.output.count(b"\x1b[?25h")
 
 
 def test_only_one_module_asks() -> None:
-    """Test that only one module of tfdeploy reads answers from the terminal. A display would
-    overwrite the question of another module.
+    """Test that only one module of tfdeploy asks questions on the terminal. If another module
+    asked, an active display would overwrite the question.
     """
     readers = set()
     for path in sorted((ROOT / "tfdeploy").rglob("*.py")):

@@ -1,6 +1,6 @@
-"""Test that no control byte of a program or host reaches a terminal.
+"""Test that no control byte from a program or a host reaches a terminal.
 
-The tests use a table of known tricks, and properties that hold for any text.
+The tests use a table of known attacks, and check properties that must be true for any text.
 """
 
 from __future__ import annotations
@@ -122,10 +122,11 @@ def test_very_long_line_is_cut_quickly() -> None:
 
 
 def test_masks_of_secrets_ignore_removed_characters() -> None:
-    """Test that the masks which hide secrets ignore all characters that sanitising removes.
+    """Test that the search for secrets, which are then hidden, ignores all characters that the
+    sanitising of text removes.
 
-    Otherwise a secret with such a character in it would not be hidden on the host, and would be
-    shown here.
+    Otherwise a program could print a secret with such a character in it. The host would not hide
+    the secret, and this machine would show it without the character.
     """
     codes = [
         *range(0xD800),

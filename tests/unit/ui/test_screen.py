@@ -1,6 +1,7 @@
-"""Test that a screen writes only the rows that have changed.
+"""Test that the class Screen writes only the rows that have changed.
 
-After a resize, and every few seconds, it writes all rows. At the end it restores the terminal.
+After a resize, and every few seconds, the screen writes all rows. At its end, it restores the
+terminal.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the view of a sync: which host sends to which, the important hosts, and how many others
-there are.
+"""Test the view of a sync. It shows which host sends to which. If there are many hosts, it shows
+only the important ones and the number of the others.
 
 Without a terminal, the view prints a line from time to time.
 """
@@ -23,8 +23,8 @@ def event(kind: Any, time: float, host: str | None = None, **data: Any) -> Event
 
 
 def make_view(hosts: int, **marked: list[str]) -> tuple[SyncView, io.StringIO]:
-    """Return a view of a sync in which each of `hosts` hosts receives from the one before it. Each
-    host has received 12 MB in 2 s.
+    """Return a view of a sync to `hosts` hosts, in which each host receives from the previous one.
+    Each host has received 12 MB in 2 s.
     """
     out = io.StringIO()
     seen = SyncView(Terminal(out, None, False))
@@ -142,7 +142,7 @@ def test_remaining_time_is_that_of_slowest_host() -> None:
                 total_bytes=TOTAL,
             )
         )
-    # 46 MB at 3.5 MB/s: n3 needs another 13 s.
+    # n3 lacks 46 MB, which take another 13 s at 3.5 MB/s.
     assert "13 s left" in draw_texts(seen)[-1]
 
 

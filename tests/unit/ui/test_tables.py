@@ -1,7 +1,7 @@
-"""Test tables and reports at every width.
+"""Test tables and reports at every width of the terminal.
 
-They are never wider than the terminal, 20 columns are enough for them, and text from hosts is not
-interpreted.
+Their lines are never wider than the terminal, even if it has only 20 columns. Text from hosts is
+never interpreted as markup.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Test calls with arguments that TensorFlow has dropped.
+"""Test that programs can still use call arguments that TensorFlow has dropped.
 
-A made-up TensorFlow tests each form of such a call, and the real one tests all calls.
+Tests with a fake TensorFlow cover each form of such a call. Tests with the real TensorFlow cover
+all calls.
 """
 
 from __future__ import annotations

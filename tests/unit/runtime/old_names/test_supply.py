@@ -1,6 +1,7 @@
-"""Test the names of tf.contrib that tfdeploy supplies, in one process of the real TensorFlow.
+"""Test the names of tf.contrib that tfdeploy supplies, in one process with the real TensorFlow.
 
-Such a name leads to its present module, to tf_slim if that is installed, or to a stand-in.
+Such a name stands for the present form of the module, for tf_slim if that is installed, or for a
+replacement from tfdeploy.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Test names and calls of TensorFlow 0.x in one process of the real TensorFlow.
+"""Test names and calls of TensorFlow 0.x in one process with the real TensorFlow.
 
-Each of them must give the same result as the call that replaces it.
+Each old call must give the same result as the call that replaces it today.
 """
 
 from __future__ import annotations
@@ -136,8 +136,8 @@ said["v2 and losses as ever"] = [
 
 @pytest.fixture
 def run_and_read(run_python, tmp_path):
-    """Return a function that runs code. The function returns (content of the code's variable
-    `said`, standard error).
+    """Return a function that runs code as a program. The function returns (value of the program's
+    variable `said`, standard error).
     """
 
     def ask(code):
@@ -170,10 +170,10 @@ def test_summary_keeps_tag_with_blanks_and_without_scope(run_and_read):
 def test_positional_arguments_of_cross_entropy_are_logits_and_labels(
     run_and_read,
 ):
-    """Test that positional arguments are taken as (logits, labels), and that a message says so
-    once.
+    """Test that positional arguments are understood as (logits, labels), and that one message says
+    so.
 
-    tensorflow.compat.v1 takes them as (labels, logits) and silently returns a different loss.
+    tensorflow.compat.v1 would understand them as (labels, logits) and silently return another loss.
     """
     answers, errors = run_and_read(CROSS_ENTROPIES)
     assert answers == {

@@ -1,6 +1,7 @@
 """Test that `import tensorflow as tf` gives a program the TensorFlow 1 API.
 
-A made-up TensorFlow tests how this works, and one process of the real TensorFlow tests the rest.
+Tests with a fake TensorFlow check the mechanism. The other tests run in one process with the real
+TensorFlow.
 """
 
 from __future__ import annotations

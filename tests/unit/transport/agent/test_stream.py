@@ -1,7 +1,7 @@
 """Test long headers and streams on the channel to an agent.
 
-A long header is compressed. Its size is checked during decompression, and it becomes a typed value
-at once.
+A long header is compressed. Its size is checked during decompression, and then the header is
+converted to a typed value at once.
 """
 
 from __future__ import annotations
@@ -141,8 +141,8 @@ def test_error_may_be_packed(blob: bytes, kind: type[Exception]) -> None:
 
 
 def test_unread_frames_are_bounded_while_call_waits() -> None:
-    # The test puts frames into the Reply without a pause, as the channel does while a call waits
-    # for its answer.
+    # While a call waits for its answer, the channel adds frames to the call's Reply without a
+    # pause. The test does the same.
     answer = Reply("n1", lambda full: None)
     for _ in range(100):
         answer.put(Frame({"id": 7, "item": {}}, b"", 1 << 20))
@@ -162,9 +162,7 @@ def test_prompt_reader_gets_all_frames() -> None:
 
 
 def test_endless_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Test that a stream has a time limit, which only counts the time for which a caller waits for
-    the stream.
-    """
+    """Test the time limit of a stream. Only time in which a caller waits for the stream counts."""
     clock = SimpleNamespace(now=0.0)
     monkeypatch.setattr(stream.time, "monotonic", lambda: clock.now)
     answer = Reply("n1", lambda full: None)

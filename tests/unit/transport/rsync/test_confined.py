@@ -1,5 +1,5 @@
-"""Test a program that tfdeploy confines with means of this kernel: it runs, but it cannot reach
-files of the user.
+"""Test how tfdeploy confines a program with features of the kernel. The program runs, but it cannot
+access the user's files.
 """
 
 from __future__ import annotations

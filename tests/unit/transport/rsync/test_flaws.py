@@ -1,4 +1,4 @@
-"""Test which versions of rsync lead to a warning about their flaws."""
+"""Test for which versions of rsync tfdeploy warns about known flaws."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Test that a fleet ends its own transfers, and none of another fleet in the same process."""
+"""Test that a fleet (the sessions with all hosts) ends its own rsync transfers, but not those of
+another fleet in the same process.
+"""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test what tfdeploy concludes from the first bytes that an sshd sends, and for how long it tries a
-host again.
+"""Test what tfdeploy concludes from the first bytes that an sshd sends before it closes the
+connection, and for how long tfdeploy retries a host.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Test that threads that connect to different hosts share no state."""
+"""Test that threads which connect to different hosts share no state."""
 
 from __future__ import annotations
 

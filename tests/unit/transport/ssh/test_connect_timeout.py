@@ -1,6 +1,6 @@
-"""Test the time limit for opening a session.
+"""Test the time limit for opening a session with a host.
 
-Only the time that the host itself takes is counted, and only while this process can run.
+Only the time that the host takes is counted. Time in which this process gets no CPU is not counted.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ def test_silent_host_releases_its_slot(monkeypatch: pytest.MonkeyPatch) -> None:
     with time_limit(60.0) as first, slots.slot(first):
         threading.Thread(daemon=True, target=second).start()
         assert got_slot.wait(120)
-    # Only one slot is free again: its release was not counted twice.
+    # The slot was released only once, although two places in the code may release it.
     for _ in range(2):
         with time_limit(60.0) as wait, slots.slot(wait):
             assert not slots._free.acquire(blocking=False)

@@ -1,7 +1,7 @@
-"""Test connections that tfdeploy opens early: their number is limited, and the next login to the
-host uses them.
+"""Test connections that tfdeploy opens before it needs them. Their number is limited, and the next
+login to the host uses them.
 
-Only a host with an IP address and without a jump host gets an early connection.
+Only a host with an IP address and without a jump host gets such an early connection.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Test that ssh starts without importing modules that it does not need.
+"""Test that tfdeploy can use SSH without importing certain modules that its SSH library imports but
+seldom needs.
 
 Code that needs such a module still gets it.
 """

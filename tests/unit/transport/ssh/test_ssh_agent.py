@@ -1,5 +1,5 @@
-"""Test the keys of an ssh-agent on the socket that ssh's configuration names. The agent may
-hang.
+"""Test the keys of an ssh-agent whose socket ssh's configuration names. Some tests use an ssh-agent
+that hangs.
 """
 
 from __future__ import annotations

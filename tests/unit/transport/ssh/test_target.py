@@ -1,5 +1,5 @@
-"""Test where the settings of an ssh target come from: the inventory, then ssh's configuration, then
-ssh's defaults.
+"""Test where each setting of an ssh target comes from: from the inventory, or else from ssh's
+configuration, or else from ssh's defaults.
 """
 
 from __future__ import annotations
@@ -71,10 +71,10 @@ def test_inventory_is_expanded_and_takes_precedence(home: Path) -> None:
 def test_configuration_writable_by_others_is_refused(
     configured: Callable[[str], Path],
 ) -> None:
-    """Test a configuration of ssh to which other users can write.
+    """Test a configuration file of ssh to which other users can write.
 
-    Here HOME is not the home folder in the password database. So tfdeploy passes the file to ssh by
-    name, and ssh does not check its mode.
+    In this test HOME differs from the home folder in the password database. So tfdeploy passes the
+    name of the file to ssh, and then ssh does not check the file's mode.
     """
     file = configured("Host n1\n  ProxyCommand touch /nowhere\n") / ".ssh/config"
     file.chmod(0o666)

@@ -1,4 +1,4 @@
-"""Test how `trust` classifies the key that a host shows."""
+"""Test how `tfdeploy trust` classifies the host key that a host presents."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def rsa_of(bits: int) -> bytes:
 
 
 class Shows:
-    """Stands for a connection to a host that shows an RSA key of `bits` bits."""
+    """Stands for a connection to a host that presents an RSA key of `bits` bits."""
 
     def __init__(self, bits: int) -> None:
         self._bits = bits

@@ -1,5 +1,5 @@
-"""Test the view from which the log can be copied: whole lines, as filtered, without labels. Enter
-leads back to the dashboard.
+"""Test the view of the log from which a user can copy text. It shows whole lines without labels,
+and only those lines that match the filter. The key Enter leads back to the dashboard.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Test the bell (a pipe that wakes up the dashboard): it can be read from its first ring until it
-is reset, whichever threads ring it.
+"""Test the bell, a pipe through which threads wake up the dashboard. From the first ring until the
+bell is reset, the pipe is readable, whichever threads have rung it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ def rings(bell: Bell, within_s: float = 0.0) -> bool:
 def test_bell_rings_until_reset() -> None:
     bell = Bell()
     assert not rings(bell)
-    # So many bytes would not fit into a pipe.
+    # One byte for each ring would not fit into the pipe.
     for _ in range(100_000):
         bell.ring()
     assert rings(bell)

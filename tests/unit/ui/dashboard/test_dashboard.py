@@ -1,5 +1,5 @@
-"""Test the dashboard and the progress bars of a sync in a process of their own on a real terminal
-(a pty).
+"""Test the dashboard and the progress bars of a sync. Each runs in a separate process on a real
+terminal (a pty).
 
 The tests cover keys, the end of the process, signals and resizing.
 """

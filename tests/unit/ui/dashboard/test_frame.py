@@ -1,5 +1,5 @@
-"""Test frames of the dashboard as text, at many sizes: their layout, and that each row is as wide
-as the screen.
+"""Test frames of the dashboard (the contents of its screen) as text, at many sizes: the layout, and
+that each row is as wide as the screen.
 """
 
 from __future__ import annotations
@@ -287,7 +287,7 @@ def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
     rows = draw_rows(dashboard, 200, 24)
     row = next(row for row in rows if row.startswith("worker:0 "))
     assert squeeze_spaces(row).partition("n2")[2].split()[:3] == ["1050", "1", "0.25"]
-    # The rate is shown in its own column, so it is not in the column of metrics.
+    # The rate is shown in its own column, so it is not repeated in the column of metrics.
     assert "mean" not in row and "Variable" not in row and "45.25" not in row
     dashboard.scene.view.key("c")
     text = "\n".join(map(row_text, compose(dashboard.scene, 90, 400, 1051.0)))
@@ -299,8 +299,8 @@ def test_event_files_give_step_loss_rate_and_curves_of_other_scalars() -> None:
     [((training,), "running for 1:28"), ((training, dying, ended), "failed after 28 s")],
 )
 def test_summary_has_duration_of_run(parts: tuple[Any, ...], text: str) -> None:
-    """Test that the duration of a live run ends now, not at its last event: the run may be
-    silent.
+    """Test that the duration of a live run is counted up to now, and not only up to its last event,
+    because a run may cause no events for a long time.
     """
     out = io.StringIO()
     dashboard = dashboard_of(*(part() for part in parts))

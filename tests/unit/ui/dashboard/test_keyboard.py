@@ -1,5 +1,5 @@
-"""Test that the bytes of a terminal become names of keys, however the bytes are divided, and what
-each key does.
+"""Test how bytes from a terminal are translated to names of keys, in whatever chunks they arrive.
+Also test what each key does.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ def view_of(lines: int = 100) -> ViewState:
 
 
 def filter_by(ring: LogBuffer, text: str) -> None:
-    """Filter the log in the way in which the dashboard does for each frame."""
+    """Filter the log as the dashboard does for each frame."""
     ring.filter(text, parse(text, RunProgress()).finds, None)
 
 

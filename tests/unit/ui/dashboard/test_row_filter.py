@@ -1,4 +1,4 @@
-"""Test the language in which rows, log and events are filtered."""
+"""Test the filter expressions that select rows, log lines and events of the dashboard."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Test in which order the rows of the dashboard are, and which rows are folded into one."""
+"""Test how the dashboard orders its rows, and which rows it folds into one."""
 
 from __future__ import annotations
 

@@ -1,5 +1,5 @@
-"""Test that a traceback is shown in one block, and that its lines are held back for a limited time
-only.
+"""Test that the lines of a traceback are shown together as one block. For this, its first lines are
+held back, but only for a limited time.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Test that equal lines of several tasks are shown as one line, within limits for time and number.
+"""Test that equal lines of several tasks are shown as one line. The time for which lines are held
+back, and their number, are limited.
 
 The lines of each task keep their order.
 """

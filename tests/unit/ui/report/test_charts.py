@@ -1,5 +1,5 @@
-"""Test the charts of a report: round numbers at the axes, peaks that stay when points are dropped,
-single points, and bars of attempts.
+"""Test the charts of a report. The axes have round numbers, peaks stay visible when points are left
+out, a single point is drawn, and attempts of tasks are drawn as bars.
 """
 
 from __future__ import annotations

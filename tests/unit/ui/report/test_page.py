@@ -1,6 +1,6 @@
-"""Test the page of a report: what it contains, and how large it is.
+"""Test the HTML page of a report: what it contains, and how large it is.
 
-No text of a program or a host becomes markup.
+No text from a program or a host becomes markup.
 """
 
 from __future__ import annotations

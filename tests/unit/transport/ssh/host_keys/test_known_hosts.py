@@ -1,6 +1,6 @@
 """Test that tfdeploy reads the lines of known_hosts as OpenSSH does.
 
-Each key is found with its file and line.
+For each key, tfdeploy also finds the file and the line that contain the key.
 """
 
 from __future__ import annotations
@@ -109,7 +109,7 @@ def test_replaced_file_is_read_again(tmp_path: Path) -> None:
     other.rename(path)
     import os
 
-    # The file gets its old time, and its size has not changed.
+    # The new file has the same modification time and the same size as the old one.
     os.utime(path, ns=(facts.st_atime_ns, facts.st_mtime_ns))
     assert not known_hosts.find([str(path)], "n1")
 
@@ -129,7 +129,7 @@ def test_keys_of_1000_hosts_are_found() -> None:
 def test_ssh_keygen_reads_only_unusual_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    # In this folder there is no ssh-keygen.
+    # The folder in PATH has no ssh-keygen.
     monkeypatch.setenv("PATH", str(tmp_path))
     usual = [
         "# of n1",

@@ -1,4 +1,4 @@
-"""Test that no other line of known_hosts changes when a key is recorded or replaced.
+"""Test that tfdeploy changes no other line of known_hosts when it records or replaces a key.
 
 The file is never left damaged.
 """
