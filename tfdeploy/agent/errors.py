@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from tfdeploy.agent.annotations import Mapping, Optional
 
-# The module `re` is not used, because loading it takes longer than the rest of the start of a
-# session.
+# This module does not use `re`, because importing `re` would take longer than everything else at
+# the start of a session.
 _FIRST = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_")
 _FURTHER = _FIRST | frozenset(".-")
 

@@ -20,8 +20,8 @@ class DiskReserve:
         self._unchecked = CHECK_BYTES  # bytes reserved since the free space was last checked
 
     def reserve(self, count: int) -> None:
-        """Call this before `count` bytes are written. Raises OSError (ENOSPC) if fewer bytes would
-        stay free than required. The free space is checked only once per CHECK_BYTES."""
+        """Check that `count` bytes may be written; call this before every write. Raises OSError
+        (ENOSPC) if too few bytes would stay free. Reads the free space once per CHECK_BYTES."""
         if not self._reserve:
             return
         with self._lock:

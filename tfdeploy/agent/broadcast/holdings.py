@@ -37,8 +37,8 @@ class Holdings:
         self.cut, self._files = cut, files
         self._changed = threading.Condition()
         self._roots: Dict[int, bytes] = {}
-        # segment -> its leaves. Once a segment is in this dict, this host has begun to search its files
-        # for the pieces of the segment; the search may have ended.
+        # segment -> its leaves. For each segment in this dict, this host searches its files for the
+        # pieces of the segment, or has already done so.
         self.leaves: Dict[int, bytes] = {}
         # The segments whose leaves are known, in the order of arrival. The list only grows.
         self.arrived_segments: List[int] = []

@@ -95,7 +95,7 @@ class KeepFetch:
                     return
             try:
                 self._fetch_round(number)
-            except Exception as error:  # noqa: BLE001 - always retried, because the gang waits
+            except Exception as error:  # noqa: BLE001 - retry after any error: the gang waits
                 self.error = str(error)
                 time.sleep(RETRY_S)
                 continue

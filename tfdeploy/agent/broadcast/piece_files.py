@@ -163,8 +163,8 @@ class PieceFiles:
         return False
 
     def _copy_to_staging(self, piece: Piece) -> None:
-        """Copy to the staging folder the piece's files whose size and time are right but whose
-        content differs. From then on, such files are received like files that this host lacks."""
+        """Copy the files of this piece to the staging folder. Their size and time are right, but
+        their content differs. From now on, they are received like files that this host lacks."""
         for file, _, _ in piece:
             moved = self._broadcast_file(file)
             partial = os.path.join(self._new, moved.path)
@@ -235,7 +235,7 @@ class PieceFiles:
 
     def _count(self, piece: Piece) -> None:
         """Count the piece as present. If this completes a file, set the file's modification time.
-        By this time, the file is recognised as complete later."""
+        A later broadcast recognises a complete file by its size and modification time."""
         for file, _, length in piece:
             moved = self._broadcast_file(file)
             with self._lock:

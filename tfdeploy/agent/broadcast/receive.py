@@ -25,7 +25,7 @@ UNREACHED, LOST, WRONG, DISK = "unreached", "lost", "wrong", "disk"
 
 class Parent(NamedTuple):
     """A host that sends to this one. `token`: the server name (SNI) in the TLS handshake with that
-    host, see mesh/handshake_gate.py. `stripes`: the number of stripes of the broadcast."""
+    host, see mesh/handshake_gate.py. `stripes`: into how many stripes the broadcast is divided."""
 
     name: str
     address: str

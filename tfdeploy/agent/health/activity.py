@@ -20,8 +20,8 @@ BUSY_SHARE = 0.02  # A task that uses more than this share of one CPU core is bu
 # A task that moves more bytes a second than this is busy too. The bytes are counted for each
 # connection, and for all files of each process.
 BUSY_BYTES_S = 1000.0
-# TensorFlow logs this text every 10 s while a task waits for another task. If the text has not been
-# logged for WAIT_EXPIRES_S seconds, the task no longer waits.
+# While a task waits for another task, TensorFlow logs a message about this every 10 s. If the last
+# message is older than WAIT_EXPIRES_S seconds, the task no longer waits.
 WAIT_EXPIRES_S = 25.0
 
 
