@@ -1,4 +1,4 @@
-"""Decides which level of protection (`protect`) guards the ports of each host, and describes it."""
+"""Chooses the level of protection (`protect`) for the ports of each host, and describes it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tfdeploy.model.text.nexts import as_root, install_on, on_host
 from tfdeploy.model.text.units import count
 from tfdeploy.planning.cluster.addresses import is_loopback, is_public
 
-LONGEST_FILTER = 4096  # the most instructions that Linux accepts in a packet filter
+LONGEST_FILTER = 4096  # Linux accepts at most so many instructions in a packet filter
 _REMEDIES = {
     "none": ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
     "`tfdeploy check` and docs/protect.md say",
@@ -59,7 +59,7 @@ def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protectio
 def find_hindrances(facts: FactsByHost, addresses: Iterable[str]) -> dict[Level, dict[str, str]]:
     """Return level of protection -> host -> why the host cannot provide it.
 
-    Hosts that can provide a level are left out. `addresses`: those of all hosts of the run.
+    Hosts that can provide a level are left out. `addresses`: the addresses of all hosts of the run.
     """
     length = len(peer_filter.build_filter(addresses, 1, 0))
     return {
@@ -143,7 +143,7 @@ def refuse_public(facts: FactsByHost, protection: Protection) -> None:
 def notes(
     job: Job, protection: Protection, hosts: Sequence[HostPlan], tasks: Sequence[TaskPlan]
 ) -> Notes:
-    """Return notes on which ports can be reached by whom."""
+    """Return notes that say who can connect to which ports."""
     mode = rules(job.mode)
     if mode.single:
         return ()
@@ -178,9 +178,9 @@ def _level_note(
 ) -> str:
     """Return a line on the hosts with this level: who can connect to which ports, and a remedy.
 
-    The line does not name the hosts if all hosts have this level. `tasks`: the tasks whose ports
-    the level protects. The level firewall also protects the port of the agent (the mesh), which
-    requires the run's certificates at every level.
+    If all hosts have this level, the line does not name them. `tasks`: the tasks whose ports the
+    level protects. The level firewall also protects the agent's port. At every level, only peers
+    with a certificate of the run can use the agent's port.
     """
     warning = "warning: " if level == "none" and protection.asked == "auto" else ""
     where = "" if len(names) == len(hosts) else f" on {fold_names(names)}"
@@ -204,7 +204,7 @@ def _level_note(
 def _who_connects(protection: Protection, level: Level) -> str:
     """Return a text on who can connect to the ports of a host with this level of protection.
 
-    A host with level firewall stops its other users from connecting to any host of the run.
+    A host with level firewall also prevents its other users from connecting to any host of the run.
     """
     if level == "none":
         return "every machine that reaches them"
@@ -219,7 +219,7 @@ def _who_connects(protection: Protection, level: Level) -> str:
 
 
 def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str]:
-    """Return a line on hosts with public addresses, for each level of protection among them."""
+    """Return lines on the hosts with public addresses: one for each level that these hosts have."""
     lines = []
     for level in LEVELS:
         public = {
@@ -242,7 +242,7 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
 
 
 def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
-    """Return why a host cannot provide this level of protection; "" if it can.
+    """Return why a host cannot provide this level of protection; "" if it can provide it.
 
     `length`: number of instructions in the packet filter that the run needs.
     """
@@ -253,7 +253,7 @@ def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
         f"the addresses of all hosts take a filter of {length} instructions, and its kernel takes "
         f"{most} (sysctl net.core.optmem_max)"
     )
-    # The level firewall includes the filter of the level peers.
+    # A host with the level firewall also uses the packet filter of the level peers.
     return own.hindrance(level) or own.peers or (too_long if length > most else "")
 
 

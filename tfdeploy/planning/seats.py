@@ -1,4 +1,4 @@
-"""Finds the roles that a launch requests, the hosts to probe, and where its tasks would go."""
+"""Finds the roles that a launch requests, the hosts to probe, and the hosts of its tasks."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tfdeploy.planning.options import Options
 def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleRequests:
     """Return role -> the hosts, tasks and GPUs that are requested for it. Needs no probe.
 
-    Raises UsageError if there is no mode, and ConfigError for roles that make no cluster.
+    Raises UsageError if the job has no mode, and ConfigError if the roles do not make a cluster.
     """
     inventory = with_default_roles(inventory, rules(checks.require_mode(job)))
     requested = role_requests(inventory, job, options)
@@ -32,9 +32,10 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleReq
 
 
 def trial_seats(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
-    """Return where a launch without options would place the tasks if all GPUs were free.
+    """Return the tasks with the hosts that a launch would choose if all GPUs were free.
 
-    Raises the same errors as a launch that cannot place its tasks.
+    The launch is assumed to have no options. Raises the same errors as a launch that cannot place
+    its tasks.
     """
     datasets.check_splits(job)
     requested = requested_roles(inventory, job, Options())

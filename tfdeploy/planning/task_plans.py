@@ -28,9 +28,9 @@ class Shared:
     """Values that all tasks of the run have in common.
 
     `programs`: role -> its program; roles whose tasks run only a server are left out. `chosen`:
-    environment variables that this program needs. `own_addresses`: the tasks listen at addresses
-    that are written into the program. `identity`: from where the program learns which task it is.
-    `own`: role -> placeholder values that use the program's own names for the roles.
+    environment variables that this program needs. `own_addresses`: whether the tasks listen at
+    addresses that are written into the program. `identity`: how the program learns which task it
+    is. `own`: role -> placeholder values that use the program's own names for the roles.
     """
 
     job: Job
@@ -83,7 +83,7 @@ def host_plan(
 ) -> HostPlan:
     """Return the plan of one host.
 
-    `resolved`: the IP addresses of the name that the host has in the cluster.
+    `resolved`: the IP addresses of the host name under which the cluster lists this host.
     """
     return HostPlan(
         host=host.name,

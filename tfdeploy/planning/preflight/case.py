@@ -1,4 +1,7 @@
-"""Defines the input of a preflight rule: one host, its facts, and what is to be launched there."""
+"""Defines the input of a preflight rule: a host, its facts, and what is to be launched.
+
+A preflight is a check of all hosts before a launch.
+"""
 
 from __future__ import annotations
 
@@ -32,15 +35,17 @@ class Problem(NamedTuple):
 
 @dataclass(frozen=True)
 class Needs:
-    """What is to be launched, and what it needs. The defaults mean that nothing is known.
+    """What is to be launched, and what it needs. With the defaults, nothing is known about it.
 
-    `bytes` and `files`: size and number of the files of code and data to send. `tensorflow`: the
-    program imports TensorFlow. `imports`: other imported modules that are not part of the sent
-    code. `own_modules`: the names of modules and folders that are. `left_out`: those of `imports`
-    that are in the code folder but are not sent.
+    `bytes` and `files`: total size and number of the files of code and data to send. `tensorflow`:
+    whether the program imports TensorFlow. `imports`: other imported modules that are not part of
+    the sent code. `own_modules`: the names of modules and folders that are part of the sent code.
+    `left_out`: those of `imports` that are in the code folder but are not sent.
+
     `requirements`: the requirements file that the job's `setup` names. `requirements_found`: a
     requirements file in the code that the job does not name. `plan`: None if no plan could be made.
-    `protect`: the level that the job asks for. `hosts`: the hosts that the mode uses; None: all.
+    `protect`: the level of protection that the job asks for. `hosts`: the hosts that the mode uses;
+    None stands for all hosts.
     """
 
     bytes: int = 0
@@ -59,7 +64,7 @@ class Needs:
     def tasks_on(self, host: str) -> int:
         """Return the number of tasks that the plan places on the host, but at least 1.
 
-        Without a plan, it is 1.
+        If there is no plan, return 1.
         """
         tasks = self.plan.tasks if self.plan else ()
         return max(1, sum(task.host == host for task in tasks))
@@ -67,7 +72,7 @@ class Needs:
     def runs_program(self, host: str) -> bool:
         """Return whether the user's program runs on the host.
 
-        False if the host has no task, or its tasks only run servers that tfdeploy starts.
+        Returns False if the host has no task, or if its tasks only run servers of tfdeploy.
         """
         if self.plan is None:
             return self.uses(host)
@@ -82,13 +87,14 @@ class Needs:
 
 @dataclass(frozen=True)
 class Case:
-    """One host as the rules of the preflight see it, also compared with the other hosts.
+    """One host as the rules of the preflight see it, and how it compares with the other hosts.
 
-    `hosts`: number of all hosts. `usual`: field of HostFacts -> its most frequent version; None if
-    no host has any. `ahead_s`: seconds by which this host's clock is ahead of that of most hosts.
-    `noise`: what the login shell printed. `hindered`: level of `protect` -> why this host cannot
-    provide it. `usual_protect`: the strongest level that at least half of the hosts can provide.
-    `having`: imported module -> the Python of most hosts that have it; None if no host has it.
+    `hosts`: number of all hosts. `usual`: field of HostFacts that holds a version -> the most
+    frequent version of all hosts, or None if no host has a version. `ahead_s`: seconds by which
+    this host's clock is ahead of the clocks of most hosts. `noise`: what the login shell printed.
+    `hindered`: level of `protect` -> why this host cannot provide it. `usual_protect`: the
+    strongest level that at least half of the hosts can provide. `having`: imported module -> the
+    Python interpreter of most hosts that have this module, or None if no host has it.
     """
 
     host: Host
@@ -104,7 +110,7 @@ class Case:
     having: Mapping[str, str | None] = field(default_factory=dict)
 
     def command(self, *words: str, root: bool = False) -> str:
-        """Return what to type to run these words on this host. `root`: they need root's rights."""
+        """Return what to type to run a command on this host. `root`: the command needs root."""
         return as_root(self.host.name, self.facts.user if root else "root", *words)
 
     def pip_install(self, *packages: str) -> str:

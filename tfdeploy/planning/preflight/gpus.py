@@ -1,4 +1,4 @@
-"""Checks GPUs: the inventory's GPUs exist and are free, and the driver fits TensorFlow."""
+"""Checks that the GPUs in the inventory exist and are free, and that the driver fits TensorFlow."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
 from tfdeploy.planning.preflight.case import Case, Problem
 
-# (first TensorFlow version, oldest NVIDIA driver for its CUDA version). The source is NVIDIA's
-# table of CUDA minor version compatibility.
+# (the first TensorFlow version built for some CUDA version, the oldest NVIDIA driver for this CUDA
+# version). The source is NVIDIA's table of CUDA minor version compatibility.
 DRIVERS = (
     ((2, 15), "525.60.13"),  # CUDA 12
     ((2, 5), "450.80.02"),  # CUDA 11.2
@@ -42,7 +42,7 @@ def gpus(case: Case) -> Iterator[Problem]:
 
 
 def driver(case: Case) -> Iterator[Problem]:
-    """Yield problems of TensorFlow and the driver because of which the GPUs would stay unused."""
+    """Yield problems of TensorFlow or the driver that prevent TensorFlow from using the GPUs."""
     version = case.facts.tensorflow
     if case.host.gpus == "none" or not case.facts.gpus or not version:
         return

@@ -38,7 +38,7 @@ RULES: dict[str, Rule] = {
     "runs": login.runs,
     "problems": login.problems,
 }
-# A launch applies these rules too, because the plan does not cover the problems that they find.
+# A launch applies these rules too, because making a plan does not find the same problems.
 BEYOND_PLAN = (
     "packages",
     "inodes",
@@ -56,8 +56,8 @@ BEYOND_PLAN = (
 class Seen:
     """One host with the facts that the probe for the preflight found.
 
-    `skew_s`: seconds by which the host's clock is ahead of this machine's. `noise`: what the login
-    shell printed.
+    `skew_s`: seconds by which the host's clock is ahead of this machine's clock. `noise`: what the
+    login shell printed.
     """
 
     host: Host
@@ -70,7 +70,7 @@ class Seen:
 class Probed:
     """All hosts that were probed, and what is to be launched.
 
-    `refused`: the error because of which no plan can be made; None if one can be made.
+    `refused`: the error that prevents a plan; None if a plan can be made.
     """
 
     seen: Mapping[str, Seen]
@@ -91,7 +91,7 @@ def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check,
 
 
 def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Check, ...]]:
-    """Return host -> its failed checks of level error. Hosts without such checks are left out."""
+    """Return host -> its failed checks that are errors. Hosts without errors are left out."""
     return {
         host: errors
         for host, host_checks in checks.items()
@@ -146,16 +146,16 @@ def _cases(probed: Probed) -> dict[str, Case]:
 
 
 def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
-    """Return a failed check for each problem; if there is none, a single passed check."""
+    """Return a failed check for each problem. If there is no problem, return one passed check."""
     checks = [Check(name, False, level, detail, fix or None) for detail, fix, level in problems]
     return checks or [Check(name)]
 
 
 def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
-    """Add the problems that only a comparison of several hosts shows, as checks "address".
+    """Add the problems that only a comparison of several hosts shows, as checks named "address".
 
-    They replace a passed check "address" of the host. If no plan can be made, and no failed check
-    of the host in question explains that, the reason is added as a check "plan".
+    If the host has a passed check "address", they replace it. If no plan can be made, and no failed
+    check of the host in question explains this, the reason is added as a check named "plan".
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}

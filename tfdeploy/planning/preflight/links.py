@@ -19,14 +19,14 @@ from tfdeploy.planning.cluster.ports import port_space
 
 MOST_LINKS = 20_000  # limits the number of connections that one preflight tests
 MOST_PORTS = 8  # limits the number of ports that are tested on one host
-SAMPLE = 2  # number of ports tested on a host without a plan: both ends of its range
+SAMPLE = 2  # number of ports tested on a host if there is no plan: both ends of the host's range
 SLOW = 5  # a connection is slow if it is this many times slower than the median
 FAST_MBIT_S = 1000.0  # a connection that is at least this fast is never called slow
 _NEAR_MS = 2.0  # a round trip of at most this many milliseconds is never called slow
 
 
 class HostPorts(NamedTuple):
-    """The address by which other hosts reach a host, and the ports that are tested there."""
+    """The address by which other hosts reach a host, and the ports that are tested on it."""
 
     address: str
     ports: tuple[int, ...]
@@ -49,7 +49,7 @@ def listening_ports(
             continue
         taken = spent.setdefault(port_space(address), set())
         free = [port for port in sorted(seen.free_ports) if port not in taken]
-        # Both ends of the free ports, because a firewall may block only some ports of the range.
+        # The lowest and the highest free port: a firewall may block only a part of the range.
         chosen = planned.get(name) or tuple(dict.fromkeys((*free[:1], *free[-1:])))
         if chosen:
             ends_by_host[name] = HostPorts(address, chosen[:most])
@@ -58,7 +58,7 @@ def listening_ports(
 
 
 def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
-    """Return host -> the port of its agent (the mesh), then the ports of its tasks."""
+    """Return host -> its ports in the plan: first the port of its agent, then the tasks' ports."""
     if plan is None:
         return {}
     return {
@@ -71,10 +71,11 @@ def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
 
 
 def explain_failure(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
-    """Return the failed connection with texts for the cause and a fix.
+    """Return the failed connection, with texts that explain the cause and suggest a fix.
 
     The texts name hosts only after `--limit` and `as root on`, so that equal texts of many
-    connections can be shown as one. `detail`: more about the cause; for the cause `other`, who answers instead.
+    connections can be shown as one. `detail`: more about the cause; for the cause `other`, what
+    answers instead of the host.
     """
     low, high = to.ports
     opened = as_root(
@@ -129,7 +130,7 @@ def explain_failure(link: Link, why: Why, detail: str, to: Host, address: str) -
 def pair_rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
     """Return every pair of hosts once, in rounds. No host occurs twice in a round.
 
-    So all pairs of a round can be measured at the same time without a common network link.
+    So all pairs of a round can be measured at the same time: no two share a host's network link.
     """
     ring: list[str | None] = [*names, *([None] if len(names) % 2 else [])]
     all_rounds = []
@@ -141,7 +142,7 @@ def pair_rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
 
 
 def mark_slow(links: Sequence[Link]) -> tuple[Link, ...]:
-    """Return the connections, with a remark (`why`) on those much slower than the median.
+    """Return the connections. Those that are much slower than the median get a remark (`why`).
 
     A slow connection does not count as failed.
     """

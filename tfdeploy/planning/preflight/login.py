@@ -1,4 +1,4 @@
-"""Checks login sessions: output of the login shell, what logind ends at logout, and live runs."""
+"""Checks login sessions: the login shell's output, what logind ends at logout, and live runs."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def runs(case: Case) -> Iterator[Problem]:
 
 
 def problems(case: Case) -> Iterator[Problem]:
-    """Yield those problems found by the probe that no other rule of the preflight reports."""
+    """Yield the problems that the probe has found and that no other rule reports."""
     covered_by_other_rules = (
         "there is no program ",
         "does not run Python here",

@@ -10,9 +10,9 @@ from tfdeploy.model.text.units import count, in_binary_bytes
 from tfdeploy.planning.host_checks import RESERVE_BYTES
 from tfdeploy.planning.preflight.case import Case, Problem
 
-# The preflight reports a host that has less than one of these amounts.
+# If a host has less than one of these amounts, the preflight reports it.
 FEW_BYTES = 1 << 30  # free bytes on the workdir's disk
-FEW_INODES = 1000  # free inodes on the workdir's disk, or left by the quota
+FEW_INODES = 1000  # free inodes on the workdir's disk, or inodes that the quota still allows
 TASK_BYTES = 512 << 20  # free memory for each task: what TensorFlow needs after its import
 SHARED_BYTES = 128 << 20  # free bytes in /dev/shm; containers often have only 64 MiB there
 TEMPORARY_BYTES = 100 << 20  # free bytes in the folder for temporary files

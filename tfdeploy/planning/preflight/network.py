@@ -1,4 +1,4 @@
-"""Checks the network of one host: addresses, ports, protection of the ports, proxies, variables."""
+"""Checks one host's network: addresses, ports, protection of ports, proxies, cluster variables."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
-LEAST_PORTS = 2  # one for a task and one for the agent (the mesh)
+LEAST_PORTS = 2  # one for a task, and one on which the host's agent talks to other hosts
 
 
 def address(case: Case) -> Iterator[Problem]:
-    """Yield a problem if it is not known by which address other hosts reach this one.
+    """Yield a problem if the address by which other hosts reach this host is not known.
 
-    Whether the addresses of all hosts fit together is checked in preflight/together.
+    The module `together` checks whether the addresses of all hosts fit together.
     """
     try:
         addresses.advertised_address(case.host, case.facts)
@@ -50,8 +50,9 @@ def ports(case: Case) -> Iterator[Problem]:
 def protect(case: Case) -> Iterator[Problem]:
     """Yield a problem if the host cannot provide the level of `protect` that the job asks for.
 
-    With `auto`, it is an error if tasks would listen on unprotected ports of the host, and a
-    warning if most hosts can provide a stronger level than this one.
+    If the job asks for `auto`, there are two problems. It is an error if tasks would listen on
+    unprotected ports of the host. It is a warning if most hosts can provide a stronger level than
+    this host.
     """
     asked, hindered, usual = case.needs.protect, case.hindered, case.usual_protect
 
@@ -81,9 +82,9 @@ def protect(case: Case) -> Iterator[Problem]:
 
 
 def variables(case: Case) -> Iterator[Problem]:
-    """Yield warnings about proxies, and about variables that both the host and the plan set.
+    """Yield warnings about variables that the host's login environment sets.
 
-    They are set in the login environment of the host.
+    They are variables for proxies, and variables that the plan sets too.
     """
     facts = case.facts
     if facts.proxies:

@@ -15,7 +15,8 @@ from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
 _LISTED = 12  # limits the number of requirement lines that one fix lists
-_LEVELS: dict[bool, Level] = {True: "error", False: "warning"}  # by whether every run imports it
+# Whether every run imports the module -> the level of the problem if it is missing.
+_LEVELS: dict[bool, Level] = {True: "error", False: "warning"}
 
 
 def packages(case: Case) -> Iterator[Problem]:
@@ -41,7 +42,7 @@ def packages(case: Case) -> Iterator[Problem]:
 
 
 def _fix(case: Case, missing: Import) -> str:
-    """Return the fix for a missing module; "" if it is to install a package."""
+    """Return the fix for a missing module, or "" if the user must install a package."""
     module = missing.module
     if module in case.needs.left_out:
         return (
@@ -54,7 +55,7 @@ def _fix(case: Case, missing: Import) -> str:
         return f"did you mean {near}, which is in the code?"
     if package_names.package(module):
         return ""
-    # A newer Python has dropped the module, or the system's Python has it in a separate package.
+    # Either a newer Python has dropped the module, or the system has it in a separate package.
     return (
         f"{module} is a part of Python that this Python {case.facts.python_version} lacks: write "
         f"`python: PATH` of one that has it for {case.host.name} in the inventory"
@@ -62,7 +63,7 @@ def _fix(case: Case, missing: Import) -> str:
 
 
 def _install(case: Case, missing: list[Import]) -> str:
-    """Return how to get the packages that provide these modules."""
+    """Return how to install the packages that provide these modules."""
     packages = [package_names.package(each.module) for each in missing]
     wanted = [*dict.fromkeys(filter(None, packages))]
     if case.facts.environment is not None:
@@ -73,7 +74,8 @@ def _install(case: Case, missing: list[Import]) -> str:
     install = case.pip_install(*wanted)
     python = case.having.get(missing[0].module)
     if python and python != case.facts.python:
-        # The system's Python may refuse pip (PEP 668), so the Python of other hosts comes first.
+        # The system's Python may refuse pip (PEP 668). So the text first suggests to use the same
+        # Python as other hosts.
         return (
             f"set {case.host.setting('python')} to {shlex.quote(python)}, which has it on other "
             f"hosts, or: {install}"
@@ -87,7 +89,8 @@ def _install(case: Case, missing: list[Import]) -> str:
 def _present(case: Case) -> Iterator[str]:
     """Yield requirement lines for those imported modules that the host's Python already has.
 
-    An environment made by `tfdeploy setup` begins empty, so its requirements must name them too.
+    An environment that `tfdeploy setup` makes is empty at first, so its requirements must name
+    these modules too.
     """
     if case.needs.tensorflow and case.facts.tensorflow:
         yield f"tensorflow=={case.facts.tensorflow}"

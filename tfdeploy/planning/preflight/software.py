@@ -1,4 +1,4 @@
-"""Checks software: the versions of Python, TensorFlow and Keras across hosts, and rsync."""
+"""Checks rsync, and that hosts have the same versions of Python, TensorFlow and Keras."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def python(case: Case) -> Iterator[Problem]:
 def tensorflow(case: Case) -> Iterator[Problem]:
     """Yield a problem if TensorFlow or Keras is missing or has another version than on most hosts.
 
-    There is a single problem for all these packages, because a host that differs in several of
-    them probably just uses another Python.
+    There is a single problem for all these packages, because a host on which several of them differ
+    probably just uses another Python.
     """
     facts, usual = case.facts, case.usual
     lacks_tensorflow = case.needs.tensorflow and facts.tensorflow is None

@@ -1,7 +1,7 @@
 """Checks what only a comparison of several hosts shows.
 
-It compares their clocks and their addresses, finds two names of one machine, and finds the level of
-`protect` that most hosts can provide.
+The module compares their clocks and addresses, finds machines that have two names in the inventory,
+and finds the level of `protect` that most hosts can provide.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ def clock(case: Case) -> Iterator[Problem]:
 
 
 def seconds_ahead(skews_s: Mapping[str, float]) -> dict[str, float]:
-    """Return host -> seconds by which its clock is ahead of that of most hosts.
+    """Return host -> seconds by which its clock is ahead of the clocks of most hosts.
 
-    `skews_s`: host -> seconds by which its clock is ahead of this machine's clock. The latter may
-    be wrong.
+    `skews_s`: host -> seconds by which its clock is ahead of this machine's clock, which may be
+    wrong.
     """
     usual = statistics.median_low(skews_s.values()) if len(skews_s) > 2 else 0.0
     return {host: skew_s - usual for host, skew_s in skews_s.items()}
@@ -82,7 +82,7 @@ def _seen_as(host: Host, host_facts: HostFacts, facts: FactsByHost) -> tuple[str
 def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[Problem]]:
     """Return host -> its problems that only a comparison with other hosts shows.
 
-    They are addresses that do not fit together, and two names of one machine.
+    A problem is that addresses do not fit together, or that two names lead to one machine.
     """
     problems: dict[str, list[Problem]] = {}
     called: dict[str, Advertised] = {}
@@ -132,6 +132,6 @@ def _refusals(
 
 
 def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
-    """Return the host that an error is about; None if it names no host, or an unknown one."""
+    """Return the host that an error is about; None if it names no host or an unknown host."""
     match = _NAMED.match(error.where or "")
     return match[1] if match and match[1] in known else None

@@ -1,6 +1,7 @@
-"""Builds the command of each task: the job's command with placeholders filled and flags appended.
+"""Builds the command of each task from the job's command: fills placeholders and appends flags.
 
-The command is a tuple of arguments. No shell reads it on the way to the host, so it has no quotes.
+The command is a tuple of arguments. No shell parses it on the way to the host, so nothing is
+quoted.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from tfdeploy.planning.source.entry_point import PYTHON, Command, flags_end
 def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
     """Return placeholder -> value for those placeholders that describe a task and its cluster.
 
-    A list of hosts is joined by commas. Modes with ranks have no TensorFlow cluster, so they have
-    other placeholders.
+    The value of a list of hosts is joined by commas. Modes with ranks have other placeholders,
+    because they have no TensorFlow cluster.
     """
     mode, cluster = rules(job.mode), layout.cluster
     called = job.roles.get(seat.role, RoleRule()).called
@@ -44,8 +45,8 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
 def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return role -> placeholder values that use the program's own names for the roles.
 
-    Only flags that the program defines get them. `names`: role -> the program's name for it; if it
-    is empty, no value differs and the result is empty.
+    Only flags that the program defines get these values. `names`: role -> the program's own name
+    for it. If `names` is empty, no value differs, and the result is empty.
     """
     cluster = cluster_json({names.get(role, role): each for role, each in layout.cluster.items()})
     return {
@@ -63,8 +64,8 @@ def task_command(
 ) -> Command:
     """Return the command of one task on one host. Raises UsageError for an unknown placeholder.
 
-    `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value where
-    these flags need another value than the rest of the command.
+    `given`: placeholder -> value. `added`: the flags to append. `own`: placeholder -> value, for
+    placeholders that have another value in these flags than in the rest of the command.
     """
     first, *others = (placeholders.fill(word, given) for word in job.command)
     if first in PYTHON:

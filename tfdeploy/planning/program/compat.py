@@ -1,7 +1,8 @@
 """Decides whether `import tensorflow` gives a program TensorFlow 1 although hosts have version 2.
 
-Also finds what then cannot work, so that the launch is refused, and clusters that are written into
-the program. Uses syntax trees and the hosts' facts. The runtime on the hosts does the replacing.
+The module also finds clusters that are written into the program, and uses of TensorFlow that cannot
+work on the hosts, so that the launch is refused. It uses syntax trees and the hosts' facts. The
+package `runtime` on the hosts then replaces TensorFlow and such clusters.
 """
 
 from __future__ import annotations
@@ -36,8 +37,9 @@ _SHOWN = 5
 class Compat:
     """Whether the program runs as TensorFlow 1, why, and what cannot work on the hosts.
 
-    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: (where it is used, what
-    is missing, what to do instead). `hardcoded`: the clusters that are written into the program.
+    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: (where the program uses
+    it, what is missing, what to do instead). `hardcoded`: the clusters that are written into the
+    program.
     """
 
     choice: Literal["v1", "none"]
@@ -90,7 +92,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
 
 
 def check(compat: Compat, program: Program) -> None:
-    """Raise Refused if the program surely uses something that its hosts lack.
+    """Raise Refused if every run of the program uses something that its hosts lack.
 
     The error shows the first few such uses, with their places and what to write instead.
     """
@@ -112,8 +114,8 @@ def check(compat: Compat, program: Program) -> None:
 def notes(job: Job, compat: Compat, cluster: Cluster) -> Notes:
     """Return the notes on compatibility.
 
-    They say why the program runs as TensorFlow 1 or not, and for each cluster that is written into
-    the program, whether the plan replaces it.
+    They say why the program runs as TensorFlow 1, or why not. For each cluster that is written into
+    the program, they say whether the plan's cluster replaces it.
     """
     texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
     for each in compat.hardcoded if cluster else ():
@@ -165,8 +167,8 @@ def _choice(
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
-    `migrated`: the program uses compat.v1 itself. In that case, a name that TensorFlow 2 lacks is a
-    sign only if every run of the program reaches it.
+    `migrated`: the program itself uses compat.v1. If it does, the use of a name that TensorFlow 2
+    lacks shows this only if every run of the program reaches the use.
     """
     of_version0 = removed_names.is_of_version0(use.name)
     absent = of_version0 or removed_names.replacement(use.name) is not None

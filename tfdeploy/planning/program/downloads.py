@@ -1,8 +1,8 @@
 """Writes notes on data sets that a program loads but that its code folder does not contain.
 
-In programs of the MNIST tutorial, TensorFlow 1 downloaded the files on each host. The replacement
-that tfdeploy supplies (runtime/supplied/examples) downloads nothing. Keras downloads data sets into
-~/.keras, for which each host needs access to the internet.
+For programs of the MNIST tutorial, TensorFlow 1 downloaded the files on each host. The replacement
+module that tfdeploy supplies (runtime/supplied/examples) downloads nothing. Keras downloads data
+sets into ~/.keras, so each host needs access to the internet.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _OF_TUTORIAL = ("examples.tutorials.mnist", "contrib.learn")
 
 
 def notes(job: Job, program: Program, files: Collection[str]) -> Notes:
-    """Return notes on data that the program may lack; none if the job names any data set.
+    """Return notes on data that the program may lack. If the job names a data set, return none.
 
     `files`: the paths of the code; empty if they are not known.
     """
@@ -56,9 +56,9 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
 
 
 def _flag_values(command: Command, program: Program) -> dict[str, str]:
-    """Return attribute name of each flag -> its value in the command, else its default.
+    """Return attribute name of each flag -> its value in the command, or else its default.
 
-    Flags are left out if neither is known.
+    A flag is left out if its value and its default are both unknown.
     """
     definitions = flag_definitions.defined_flags(program)
     values = {flag.dest: flag.default for flag in definitions if flag.default}
@@ -78,7 +78,8 @@ def _is_in(folder: str, files: Collection[str]) -> bool:
 def _mnist_note(where: str, folder: str) -> str:
     """Return the note on MNIST files that the program expects in this folder.
 
-    The name of the data set in the suggested `data` does not matter: tfdeploy finds the files.
+    The note suggests a data set for the job's `data`. The name of this data set does not matter,
+    because tfdeploy finds the files under any name.
     """
     advice = f"put its four files into {folder} of the code, or add `data: {{mnist: FOLDER}}`"
     if folder.startswith(("/", "~")):

@@ -1,8 +1,8 @@
 """Sets environment variables such as CLUSTER_SPEC, PS_HOSTS, JOB_NAME and TASK_INDEX.
 
-Launchers for YARN and Kubernetes describe the cluster by these variables. Without them, a program
-that reads them fails with a KeyError, or each task acts as the first task and trains alone. Only
-variables are set that the program reads, and that neither the program nor the job file sets.
+Launchers for YARN and Kubernetes describe the cluster by these variables. If they are missing, a
+program that reads them fails with a KeyError, or each task acts as the first task and trains alone.
+A variable is set only if the program reads it, and neither the program nor the job file sets it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.source import Program
 
-# Variable name in capital letters -> what the value of the variable is.
+# Name of a variable, in capital letters -> the kind of its value.
 _TABLE = """
     CLUSTER_SPEC=cluster PS_HOSTS=ps:hosts WORKER_HOSTS=worker:hosts CHIEF_HOSTS=chief:hosts
     MASTER_HOSTS=chief:hosts TASK_INDEX=index JOB_NAME=job TASK_TYPE=job TASK_ID=index
@@ -27,8 +27,8 @@ _TABLE = """
     WORKER_COUNT=worker:count WORKER_CNT=worker:count
 """
 _KINDS = dict(pair.split("=") for pair in _TABLE.split())
-# A program that reads one of these variables gets all that it reads. Otherwise it must read two
-# variables of different kinds.
+# If a program reads one of these variables, all variables that it reads are set. Otherwise they are
+# set only if the program reads two variables of different kinds.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
 _OF_PLATFORMS = """
     POD_NAME CLUSTER_CONFIG SLURM_PROCID SLURM_NODELIST SLURM_JOB_NODELIST SLURMD_NODENAME
@@ -40,9 +40,10 @@ _PARSERS = ("loads", "literal_eval")
 class ClusterVariables:
     """The environment variables that describe the cluster to a program.
 
-    `as_json`: those whose hosts the program parses as a JSON list; the others have commas.
-    `with_task`: CLUSTER_SPEC also contains the task, as TF_CONFIG does. `unknown`: name -> place,
-    for variables that tfdeploy cannot set because only another platform knows their values.
+    `as_json`: variables with a list of hosts that the program parses as JSON; in other variables,
+    commas separate the hosts. `with_task`: CLUSTER_SPEC also contains the task, as TF_CONFIG does.
+    `unknown`: name -> where the program reads it, for variables that tfdeploy cannot set because
+    only another platform knows their values.
     """
 
     # The variables to set: name -> where the program reads it, "train.py:12".
@@ -54,7 +55,7 @@ class ClusterVariables:
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
         """Return variable -> value for one task.
 
-        `cluster` and `role` must already have the program's own names for the roles.
+        In `cluster` and `role`, the program's own names must already replace the role names.
         """
         return {name: self._value(name, cluster, role, index) for name in self.names}
 
@@ -86,7 +87,7 @@ class ClusterVariables:
 
 
 def decide(job: Job, program: Program) -> ClusterVariables:
-    """Return the variables to set for a job; none in modes without a TensorFlow cluster."""
+    """Return the variables to set for a job. In modes without a TensorFlow cluster, set none."""
     mode = rules(job.mode)
     if not mode.tensorflow or mode.single:
         return ClusterVariables()
@@ -98,8 +99,8 @@ def decide(job: Job, program: Program) -> ClusterVariables:
     if len(kinds) < 2 and not any(name.upper() in _CERTAIN for name in names):
         names = {}
     unknown = {name: where for name, where in left.items() if name in _OF_PLATFORMS.split()}
-    # The text "cluster" shows that the program expects CLUSTER_SPEC in the form with such an entry.
-    # A program that reads TF_CONFIG contains that text anyway.
+    # The text "cluster" in a program shows that it expects a CLUSTER_SPEC with an entry "cluster"
+    # beside the task. But if the program reads TF_CONFIG, the text shows nothing.
     with_task = program.has_text("cluster") and not program.has_text("TF_CONFIG")
     return ClusterVariables(names, as_json, with_task, unknown)
 
@@ -112,8 +113,8 @@ def reads_cluster(program: Program) -> bool:
 def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
     """Return the environment variables that the program reads, and those that it parses.
 
-    The first value is variable -> "train.py:12" of its first read. The second contains the
-    variables that the program parses as JSON or as a Python literal.
+    The first value is variable -> where the program first reads it, such as "train.py:12". The
+    second value contains the variables that the program parses as JSON or as a Python literal.
     """
     first: dict[str, str] = {}
     for path, node in program.find(ast.Subscript, ast.Compare, ast.Call):
@@ -133,9 +134,9 @@ def _written(program: Program) -> Iterator[str]:
 def _variable(node: ast.AST) -> tuple[str, bool]:
     """Return (the environment variable that the expression uses, whether the expression sets it).
 
-    ("", False) if the expression uses none. Reads: `os.environ["X"]`, `os.environ.get("X")`,
-    `os.getenv("X")`, `"X" in os.environ`. Writes: `os.environ["X"] = ...`,
-    `os.environ.setdefault("X", ...)`.
+    Returns ("", False) if the expression uses no variable. These expressions read a variable:
+    `os.environ["X"]`, `os.environ.get("X")`, `os.getenv("X")`, `"X" in os.environ`. These set it:
+    `os.environ["X"] = ...`, `os.environ.setdefault("X", ...)`.
     """
     match node:
         case ast.Subscript(mapping, name, context) if last_name(mapping) == "environ":

@@ -1,8 +1,8 @@
 """Refuses a launch if the program's definition of a flag does not accept the value to be passed.
 
-For example, the program may have a flag --task_index with another meaning. The error comes before
-anything is sent, and names the place of the definition. If the flag accepts the value but may mean
-something else, there is a note.
+For example, the program may have a flag --task_index with another meaning. The error is raised
+before anything is sent to hosts, and names the place of the definition. If the flag accepts the
+value but may mean something else, there is only a note.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ def notes(added: Appended) -> Notes:
 def _same(definition: Flag, flag: Flag) -> bool:
     """Return whether `definition` is the program's definition of this flag.
 
-    A flag of the TensorFlow tutorials is not read from the program (`where` is empty), so any
-    definition with that name counts, with dashes or underscores.
+    A flag of the TensorFlow tutorials was not read from the program (its `where` is empty). For
+    such a flag, every definition with the same name counts, with dashes or underscores.
     """
     if flag.where or flag.form == "position":
         return flag.spelling in definition.spellings and flag.dest == definition.dest
@@ -63,7 +63,7 @@ def _same(definition: Flag, flag: Flag) -> bool:
 def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
     """Raise Refused unless every definition of the flag in its file accepts the value.
 
-    If there are several definitions, it is not known which of them the program uses.
+    All definitions must accept it, because it is not known which of them the program uses.
     """
     for each in definitions:
         if flag.where and _file(each) != _file(flag):
@@ -100,7 +100,7 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
 def _check_own(flag: Flag, job: Job, values: Values) -> None:
     """Raise Refused if the command contains a fixed role or task index.
 
-    Every task would get the same one.
+    With such a command, all tasks would get the same role or index.
     """
     if flag.form == "position" or flag.name not in ("job_name", "task_index"):
         return

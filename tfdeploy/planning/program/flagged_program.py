@@ -1,4 +1,4 @@
-"""Decides all flags that the tasks of a program get: those about the cluster and required ones."""
+"""Decides which flags the tasks of a program get: flags about the cluster, and required flags."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ OwnValues = Mapping[str, Mapping[str, str]]
 class FlaggedProgram:
     """A program, the roles that run it, and all flags that its tasks get.
 
-    `added`: those of the flags that describe the cluster.
+    `added`: the appended flags that describe the cluster.
     """
 
     of: RoleProgram
@@ -30,7 +30,7 @@ class FlaggedProgram:
 
     @property
     def of_cluster(self) -> Flags:
-        """Return the flags about the cluster: those appended and those already in the command."""
+        """Return the flags about the cluster, both appended ones and those in the job's command."""
         return (*self.added.flags, *self.added.own)
 
 

@@ -1,7 +1,7 @@
 """Finds clusters that are written into a program: dictionaries from job names to literal addresses.
 
-Only the program's syntax trees are read. A cluster that the program builds at run time is found by
-the runtime in each task (runtime/planned_cluster).
+Only the program's syntax trees are read. If the program builds a cluster while it runs, the module
+runtime/planned_cluster finds this cluster in each task.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class HardcodedCluster:
 def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """Return every cluster that is written into the program, in the order of files and lines.
 
-    A dictionary is no cluster if one of its addresses has port 0.
+    If one of its addresses has port 0, a dictionary does not count as a cluster.
     """
     literal: list[HardcodedCluster] = []
     for module in program.modules:
@@ -60,8 +60,8 @@ def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
 def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
     """Return the clusters whose job names are written into the program.
 
-    If the addresses are not literal, as in `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`,
-    each job counts 0 tasks.
+    If the addresses are not literal, as in `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`, the
+    number of tasks of each job is 0 in the result.
     """
     written = list(literal_clusters(program))
     for path, node in program.find(ast.Call):
@@ -77,8 +77,8 @@ def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
 def finds_role_itself(program: Program) -> bool:
     """Return whether the program finds its role without flags and variables.
 
-    It does so if it makes a cluster, and asks for its host name or address or reads a file with a
-    call such as `json.load`.
+    This is assumed if the program makes a cluster and also does one of two things: it asks for its
+    host name or address, or it reads a file with a call such as `json.load`.
     """
     called = [node.func for _, node in program.find(ast.Call)]
     names = set(map(last_name, called))
@@ -90,7 +90,7 @@ def finds_role_itself(program: Program) -> bool:
 
 
 def differences_from_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
-    """Return texts on how the plan's cluster differs from a cluster written into the program."""
+    """Return texts that say how the plan's cluster differs from one written into the program."""
     roles = map_jobs_to_roles(written.counts, plan)
     if not roles:
         return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
@@ -110,7 +110,7 @@ def differences_from_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
 def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
     """Return job name -> number of addresses, for a dictionary that describes a cluster.
 
-    None unless every key is a text and every value a list of addresses.
+    Returns None unless every key is a text and every value is a list of addresses.
     """
     counts: dict[str, int] = {}
     for key, value in zip(node.keys, node.values, strict=True):
@@ -140,7 +140,7 @@ def _count_addresses(node: ast.expr) -> int | None:
 def literal_texts(node: ast.expr) -> list[str]:
     """Return the texts of `["a:1", "b:2"]`, `("a:1",)` or `"a:1,b:2".split(",")`.
 
-    [] for anything else.
+    Returns [] for any other expression.
     """
     match node:
         case ast.Call(ast.Attribute(ast.Constant(str(joined)), "split")):

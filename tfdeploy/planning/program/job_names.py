@@ -1,8 +1,9 @@
 """Finds the program's own names for the roles, such as `master` for the chief.
 
-A program compares `--job_name`, or the task type of TF_CONFIG, with its own job names, and places
-operations by them (`/job:work`). TensorFlow 1 programs for Cloud ML or tf-operator know the chief
-only as `master`. If no task has that name, no task creates the model, and all tasks wait for it.
+A program compares `--job_name`, or the task type of TF_CONFIG, with its own job names, and uses
+these names to place operations (`/job:work`). For example, TensorFlow 1 programs for Cloud ML or
+tf-operator know the chief only as `master`. If no task has this name, no task creates the model,
+and all tasks wait until the model exists.
 """
 
 from __future__ import annotations
@@ -32,8 +33,8 @@ _INDEX = re.compile(r"index|task_?id|rank", re.IGNORECASE)
 class JobNames:
     """The program's own names for the roles, as TF_CONFIG and other variables use them.
 
-    `names`: role -> its name, if it differs. `leader`: the name of worker:0 if the program needs a
-    chief and the plan has none; "" otherwise.
+    `names`: role -> the program's name for it, if this differs from the role. `leader`: if the
+    program needs a chief and the plan has none, the name that worker:0 gets; else "".
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -49,16 +50,16 @@ class JobNames:
         return {**renamed, self.leader: (first,), self.names.get("worker", "worker"): tuple(others)}
 
     def task(self, role: str, index: int) -> tuple[str, int]:
-        """Return (type, index) by which the program knows a task, as in TF_CONFIG."""
+        """Return (type, index) of a task as the program expects them, for example in TF_CONFIG."""
         if self.leader and role == "worker":
             return (self.names.get(role, role), index - 1) if index else (self.leader, 0)
         return self.names.get(role, role), index
 
 
 def role_names(job: Job, program: Program) -> dict[str, str]:
-    """Return role -> the program's own name for it, for roles with such a name.
+    """Return role -> the program's own name for it, for those roles that have such a name.
 
-    The name comes from the job file, else from a cluster that is written into the program.
+    The name comes from the job file, or else from a cluster that is written into the program.
     """
     return {**_written(program, rules(job.mode)), **_given(job)}
 
@@ -66,8 +67,8 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
     """Return the names of the roles for TF_CONFIG.
 
-    The job file may state them. The chief is called `master` if the program asks TF_CONFIG for
-    `master` and contains no "chief".
+    The job file may set the names. If the program looks for `master` in TF_CONFIG and does not
+    contain the text "chief", the chief is called `master`.
     """
     mode, names = rules(job.mode), _given(job)
     if "one_client" in mode.traits:
@@ -116,11 +117,11 @@ def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str
 def _no_chief(program: Program, mode: Rules, planned: Cluster) -> Notes:
     """Return a note if the program expects a chief but the plan has none.
 
-    Without a chief, perhaps no task creates the model.
+    If there is no chief, it is possible that no task creates the model.
     """
     if "chief" in planned:
         return ()
-    # Usual in TensorFlow 2: the chief creates the model; if there is no chief, worker 0 does.
+    # This is usual in TensorFlow 2: the chief creates the model, or worker 0 if there is no chief.
     either = program.has_text("chief") and _leads_by_index(program)
     signs = [
         f"the program's cluster has a job {name} ({where})"
@@ -140,9 +141,9 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> Notes:
 
 
 def _asks_for(name: str, program: Program) -> str:
-    """Return "train.py:12" where the program compares something with `name` or looks it up.
+    """Return where the program compares something with `name` or looks it up, as "train.py:12".
 
-    "" if there is no such place, or if the program does not read TF_CONFIG.
+    Returns "" if there is no such place, or if the program does not read TF_CONFIG.
     """
     if not program.has_text("TF_CONFIG"):
         return ""
@@ -156,9 +157,9 @@ def _asks_for(name: str, program: Program) -> str:
 
 
 def _leads_by_index(program: Program) -> bool:
-    """Return whether the program takes the first worker as its chief: `is_chief = index == 0`.
+    """Return whether the program uses the first worker as its chief: `is_chief = index == 0`.
 
-    A test that also asks for the role, `kind == "master" and index == 0`, does not count.
+    A test that also tests the role, `kind == "master" and index == 0`, does not count.
     """
     return any(
         _INDEX.search(ast.unparse(side))
@@ -180,7 +181,7 @@ def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
 def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
     """Return `index` for a test such as `index == 0`, `index < 1`, `not index` or `index != 0`.
 
-    () for any other expression.
+    Returns () for any other expression.
     """
     match node:
         case (

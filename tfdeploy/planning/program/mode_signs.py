@@ -1,7 +1,7 @@
-"""Tells from its constructs for which mode a program is written, such as `tf.train.Server`.
+"""Finds out for which mode a program is written, from constructs such as `tf.train.Server`.
 
-Reads syntax trees. A construct that the program surely reaches is certain. A branch that depends on
-a flag, for example, is not.
+Only syntax trees are read. A construct is certain if every run of the program reaches it. A
+construct in a branch that depends on a flag, for example, is not certain.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from tfdeploy.planning.versions import tf_names_used
 
 _COORDINATED: tuple[Mode, ...] = ("coordinator",)
 _SERVED: tuple[Mode, ...] = ("async", "sync", "ingraph", "coordinator")
-# The last part of a name of TensorFlow -> the modes that fit, the most likely one first.
+# The last part of a name of TensorFlow -> the modes that support it, the most likely one first.
 _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "Server": _SERVED,
     "replica_device_setter": ("async", "sync"),
@@ -33,9 +33,9 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "train_and_evaluate": _COORDINATED,  # of tf.estimator, which reads TF_CONFIG
     "MirroredStrategy": ("local", "plain"),
 }
-# The end of a function's name in other frameworks; all of them need mode plain.
+# Functions of other frameworks whose names end with one of these texts need mode plain.
 _OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
-# Variables that a task gets, and the modes that set them.
+# Environment variable of a task -> the modes that set it.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {
     "RANK": ("plain",),
     "WORLD_SIZE": ("plain",),
@@ -45,21 +45,24 @@ _VARIABLES: dict[str, tuple[Mode, ...]] = {
 
 @dataclass(frozen=True)
 class Sign:
-    """One construct. `modes`: the modes that support it, the most likely one first. `action`: what
-    the program does, such as "uses tf.train.Server"."""
+    """A construct in a program that shows for which mode the program is written.
+
+    `modes`: the modes that support the construct, the most likely one first. `action`: what the
+    program does, such as "uses tf.train.Server".
+    """
 
     modes: tuple[Mode, ...]
     action: str
     where: str  # "train.py:12"
     certain: bool
-    is_flag: bool = False  # a flag's definition, which says less than the use of a strategy
+    is_flag: bool = False  # the definition of a flag, a weaker sign than the use of a strategy
 
     def __str__(self) -> str:
         return f"{self.where} {self.action}"
 
 
 def find_signs(program: Program) -> tuple[Sign, ...]:
-    """Return the constructs of the program that some mode needs, cluster flags first."""
+    """Return the program's constructs that show its mode. Flags about the cluster come first."""
     certain = reached(program, workers=True).nodes
     signs = [*_flag_signs(program), *_tensorflow_signs(program, certain)]
     signs += _other_signs(program, certain)
@@ -72,7 +75,7 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
         sign.modes == _COORDINATED or sign.action.endswith("distribute.Server") for sign in signs
     ):
         return tuple(signs)
-    # The servers of a program without a ParameterServerStrategy are those of TensorFlow 1.
+    # If a program has no ParameterServerStrategy, its servers are those of TensorFlow 1.
     return tuple(
         replace(sign, modes=tuple(mode for mode in sign.modes if mode not in _COORDINATED))
         for sign in signs
@@ -82,8 +85,8 @@ def find_signs(program: Program) -> tuple[Sign, ...]:
 def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
     """Return the mode for which the program is written.
 
-    None: it has no sign, signs that fit no mode together, or a choice between strategies that is
-    made only when it runs.
+    Returns None if the program has no sign, if no mode fits all its signs, or if the program
+    chooses between strategies only when it runs.
     """
     certain = [sign for sign in signs if sign.certain]
     considered = [sign for sign in certain or signs if not sign.is_flag] or certain
@@ -94,14 +97,14 @@ def likely_mode(signs: tuple[Sign, ...]) -> Mode | None:
 
 
 def check(job: Job, program: Program, *, force: bool) -> str | None:
-    """Return a note on a program that is written for another mode than the job's, or None.
+    """Return a note if the program is written for another mode than the mode of the job, else None.
 
-    Raises Refused if the program surely reaches constructs of exactly one other mode, and `force`
-    is False.
+    Raises Refused if every run of the program reaches constructs of exactly one other mode, and
+    `force` is False.
     """
     signs = find_signs(program)
     coordinated = tuple(sign for sign in signs if sign.modes == _COORDINATED)
-    # Besides a ParameterServerStrategy, a server says nothing about the mode.
+    # In a program with a ParameterServerStrategy, a server does not show the mode.
     if any(sign.certain for sign in coordinated) or all(
         sign.modes in (_COORDINATED, _SERVED) for sign in signs
     ):
@@ -139,7 +142,7 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
         name = dotted_name(call.func)
         if f".{name}".endswith(_OF_OTHERS):
             yield Sign(("plain",), f"calls {name}", f"{path}:{call.lineno}", id(call) in certain)
-    # Without the variable, os.environ["RANK"] fails, and os.environ.get("RANK") does not.
+    # If the variable is not set, os.environ["RANK"] fails, but os.environ.get("RANK") does not.
     needed = {
         id(read.slice)
         for _, read in program.find(ast.Subscript)
@@ -149,7 +152,8 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
     }
     for path, node in program.find(ast.Constant):
         is_needed = id(node) in needed
-        # Programs of all kinds mention TF_CONFIG, so only a certain need is a sign.
+        # Programs for all modes mention TF_CONFIG. So it is a sign only if the program certainly
+        # needs it.
         variable = node.value if isinstance(node.value, str) else ""
         modes = _VARIABLES.get(variable, ()) if is_needed or variable != "TF_CONFIG" else ()
         if modes:
@@ -158,7 +162,7 @@ def _other_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
 
 
 def _client_signs(program: Program, certain: frozenset[int]) -> Iterator[Sign]:
-    """Yield the devices of an in-graph client, which names jobs and starts no server for them."""
+    """Yield signs of an in-graph client: devices with job names for which it starts no server."""
     for path, node in program.find(ast.Constant):
         device = literal_text(node) or ""
         if "/job:" in device and program.imports_tensorflow:

@@ -1,7 +1,7 @@
 """Handles programs that find their role by host name: `worker_hosts.index(socket.gethostname())`.
 
 Such a program contains the host names or addresses of its author's machines, and fails on a host
-that is not in its list. So each task is told that its host name is the entry of the list at the
+that is not in its list. So if a task asks for its host name, it gets the entry of the list at the
 task's own index (runtime/own_host).
 """
 
@@ -28,9 +28,9 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 
 @dataclass(frozen=True)
 class OwnHosts:
-    """The host names that tasks see in place of the real ones.
+    """The host names that tasks see instead of the real ones.
 
-    `hosts`: task -> the entry for this task in the lists that are written into the program.
+    `hosts`: task -> its entry in the lists that are written into the program.
     """
 
     hosts: Mapping[str, str] = field(default_factory=dict)
@@ -43,8 +43,8 @@ class OwnHosts:
 def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
     """Return the host names that tasks see, if the program finds its role by its host name.
 
-    For any other program the result is empty. `knows_role`: the program learns its role from
-    flags, TF_CONFIG or other variables, so its host name does not matter.
+    For any other program the result is empty. `knows_role`: the program learns its role from flags,
+    TF_CONFIG or other variables, so that its host name does not matter.
     """
     where = _asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
@@ -70,9 +70,9 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
 
 
 def _asks_for_host(program: Program) -> str:
-    """Return "train.py:12" where the program asks for the name or address of its host.
+    """Return where the program asks for the name or address of its host, such as "train.py:12".
 
-    "" if it does not ask, or does not make a cluster.
+    Returns "" if the program does not ask for it, or does not make a cluster.
     """
     if not finds_role_itself(program):
         return ""

@@ -1,6 +1,6 @@
-"""Decides which tasks run a TensorFlow server that tfdeploy provides, instead of the program.
+"""Decides which tasks run a TensorFlow server of tfdeploy instead of the user's program.
 
-Such tasks exist if the program is only the client or the chief, and starts no servers itself.
+Such tasks are needed if the program is only the client or the chief, and starts no servers itself.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from tfdeploy.planning.source.expressions import argument, last_name, literal_te
 from tfdeploy.planning.source.source import Program
 from tfdeploy.planning.versions import tf_names_used
 
-# `python -m MODULE` starts the server. It is in tfdeploy/runtime/site, on every task's PYTHONPATH.
+# `python -m MODULE` starts the server. The module is in tfdeploy/runtime/site, which is on the
+# PYTHONPATH of every task.
 MODULE = "tfdeploy_server"
 _SERVERS = ("distribute.Server", "train.Server")
 _JOB = re.compile(r"/job:([A-Za-z]\w*)")
@@ -42,8 +43,8 @@ class ServerRoles:
 def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     """Return the roles whose tasks run a server of tfdeploy.
 
-    In mode ingraph, these are all roles that serve. In mode coordinator, they are the same roles,
-    unless the program starts servers itself. `roles`: the roles that have tasks.
+    In mode ingraph, these are all roles that need a server. In mode coordinator, they are the same
+    roles, but only if the program starts no servers itself. `roles`: the roles that have tasks.
     """
     mode = rules(job.mode)
     if mode.lead is None:
@@ -74,8 +75,8 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
 def workers_job(program: Program) -> str:
     """Return the program's own name for the job of the workers, such as "local" in /job:local.
 
-    "" if it uses "worker". The servers must have the program's name, because the client places
-    operations on devices by job name.
+    Returns "" if the program uses the name "worker". The servers must use the program's name,
+    because the client places operations on devices by job name.
     """
     named = _named(program)
     strange = named - {*ROLES, "master", client_job(program)}
@@ -85,9 +86,9 @@ def workers_job(program: Program) -> str:
 def client_job(program: Program) -> str:
     """Return the job name of the server that an in-graph client itself starts for its session.
 
-    "" if it starts none. The job has a single task and is neither ps nor worker, as in
-    `Server(cluster, job_name="host", task_index=0)`. The other servers must know the address of
-    this server, because some operations may run on it.
+    Returns "" if the client starts no server. Such a job has a single task and is neither ps nor
+    worker, as in `Server(cluster, job_name="host", task_index=0)`. The other servers must know the
+    address of this server, because some operations may run on it.
     """
     jobs = {
         literal_text(argument(call, "job_name", 1)) or ""
@@ -105,7 +106,7 @@ def client_job(program: Program) -> str:
 
 
 def _named(program: Program) -> set[str]:
-    """Return the job names in the program's device names (`/job:local`) and literal clusters."""
+    """Return the job names that occur in the program's devices (`/job:local`) or its clusters."""
     named = {
         name
         for _, node in program.find(ast.Constant)
@@ -119,8 +120,8 @@ def _named(program: Program) -> set[str]:
 def mode_rules(job: Job, program: Program) -> Rules:
     """Return the rules of the job's mode.
 
-    If an in-graph client starts a server of its own, they are changed so that the client gets a
-    port.
+    If an in-graph client starts a server of its own, the rules are changed so that the client gets
+    a port.
     """
     mode = rules(job.mode)
     if "one_client" not in mode.traits or not client_job(program):
@@ -129,7 +130,7 @@ def mode_rules(job: Job, program: Program) -> Rules:
 
 
 def _note_on_index(program: Program) -> str:
-    """Return a note if the in-graph client has a flag for the task index; "" otherwise.
+    """Return a note if the in-graph client has a flag for the task index, else "".
 
     A program with such a flag may expect to be started once for each worker.
     """
@@ -145,7 +146,8 @@ def _note_on_index(program: Program) -> str:
 def server_command(python: str, facts: HostFacts, served: ServerRoles) -> Command:
     """Return the command that starts a server of tfdeploy.
 
-    `python`: the first word of the program's command. If it is no Python, the host's is used.
+    `python`: the first word of the program's command. If this is not a Python interpreter, the
+    interpreter of the host is used.
     """
     own = python.rpartition("/")[2].startswith("python")
     words = (python if own else str(facts.python), "-m", MODULE, served.job)

@@ -27,7 +27,7 @@ _READERS = """
 
 @dataclass(frozen=True)
 class TaskIdentity:
-    """From where, apart from flags, a program learns which task it is."""
+    """The sources, apart from flags, from which a program learns which task it is."""
 
     job_names: JobNames
     cluster_variables: ClusterVariables
@@ -38,7 +38,7 @@ class TaskIdentity:
         return (*self.job_names.notes, *self.cluster_variables.notes, *self.own_hosts.notes)
 
     def variables(self, planned: Cluster, role: str, index: int) -> dict[str, str]:
-        """Return the environment variables, without TF_CONFIG, that tell a task which one it is."""
+        """Return the variables, without TF_CONFIG, that tell the program which task it is."""
         values = self.cluster_variables.values(
             self.job_names.cluster(planned), *self.job_names.task(role, index)
         )
@@ -46,7 +46,7 @@ class TaskIdentity:
 
 
 def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> TaskIdentity:
-    """Decide from where, apart from flags, the program learns which task it is.
+    """Decide from which sources, apart from flags, the program learns which task it is.
 
     `by_flag`: a flag tells the program its task index.
     """
@@ -57,9 +57,9 @@ def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> Ta
 
 
 def isolation_note(job: Job, program: Program, added: Appended, workers: int) -> str | None:
-    """Return a note if nothing tells the program about its cluster; None otherwise.
+    """Return a note if the program has no way to learn about its cluster, else None.
 
-    Each worker of such a program would train alone, and no error would show that.
+    Each worker of such a program would train alone, and no error would show this.
     """
     mode = rules(job.mode)
     clustered = job.flags in (None, "auto") and not (

@@ -17,8 +17,8 @@ _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 def program_file(command: Command, sources: Mapping[str, str], cwd: str) -> tuple[str, str] | None:
     """Return (path of the program, folder in which its imports are looked up).
 
-    The program is the command's first word that ends with .py, or the module after -m. None if the
-    command has neither.
+    The program is the command's first word that ends with .py, or the module after -m. Returns None
+    if the command contains neither.
     """
     at = program_index(command)
     if at is None:
@@ -32,8 +32,8 @@ def program_file(command: Command, sources: Mapping[str, str], cwd: str) -> tupl
 def program_index(command: Command) -> int | None:
     """Return the position of the program in the command.
 
-    The program is the first word that ends with .py, or the module after -m. None if the command
-    has neither, starts a shell, or is `python -c`.
+    The program is the first word that ends with .py, or the module after -m. Returns None if the
+    command contains neither, starts a shell, or is `python -c`.
     """
     if not command or posixpath.basename(command[0]) in SHELLS:
         return None
@@ -65,7 +65,7 @@ def python_target(command: Command) -> tuple[str, bool]:
 def flags_end(command: Command) -> int:
     """Return the position at which the program's flags end.
 
-    It is the position of the first `--` after the program, else the end of the command.
+    They end at the first `--` after the program, or else at the end of the command.
     """
     at = program_index(command)
     return len(command) if at is None or "--" not in command[at:] else command.index("--", at)
@@ -78,7 +78,7 @@ def files_of_template(path: str, sources: Iterable[str]) -> list[str]:
 
 
 def shell_script(command: Command, cwd: str) -> str | None:
-    """Return the path of the script in a command such as `bash train.sh`; None for others."""
+    """Return the script's path in a command such as `bash train.sh`; None for other commands."""
     shell = command and posixpath.basename(command[0]) in SHELLS
     plain = len(command) > 1 and not command[1].startswith("-")
     return posixpath.normpath(posixpath.join(cwd, command[1])) if shell and plain else None

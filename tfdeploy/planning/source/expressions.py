@@ -28,7 +28,7 @@ def ends_program(node: ast.stmt, exits: Collection[str] = EXITS) -> bool:
 def argument(call: ast.Call, name: str, position: int | None = None) -> ast.expr | None:
     """Return the argument of a call, by its keyword or its position.
 
-    None if the call does not give it.
+    Returns None if the call does not contain this argument.
     """
     by_position = call.args[position : position + 1] if position is not None else []
     return next(
@@ -44,7 +44,7 @@ def last_name(node: ast.expr | None) -> str:
 
 
 def bound_name(alias: ast.alias) -> str:
-    """Return the name that this part of an import statement defines: "a" for `import a.b`."""
+    """Return the name that one alias of an import statement defines: "a" for `import a.b`."""
     return alias.asname or alias.name.split(".")[0]
 
 

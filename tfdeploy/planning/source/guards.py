@@ -1,8 +1,8 @@
-"""Finds guarded code: code that may use missing names because the program itself handles that.
+"""Finds guarded code: code in which names may be missing, because the program handles that itself.
 
-Guarded are the body of a `try` that catches such errors, the branches of a feature test (a test of
-a version, or whether a module or name exists), and code that never runs. Names in guarded code
-neither decide how the program runs nor prevent a launch.
+Guarded code is the body of a `try` that catches such errors, the branches of a feature test (a test
+of a version, or of whether a module or name exists), and code that never runs. Names in guarded
+code do not affect how the program is run, and do not prevent a launch.
 """
 
 from __future__ import annotations
@@ -29,15 +29,16 @@ _COMPARISONS = {
     ast.NotEq: operator.ne,
 }
 _FEATURE_TESTS = re.compile("__version__|version_info|hasattr|VERSION|PY[23]|find_(spec|module)")
-_CONSTANTS = {"PY2": False, "PY3": True, "TYPE_CHECKING": False}  # of the modules six and typing
+# Constants of the modules six and typing, with their values.
+_CONSTANTS = {"PY2": False, "PY3": True, "TYPE_CHECKING": False}
 _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameError")
 
 
 @lru_cache(maxsize=4)
 def guarded_nodes(program: Program) -> frozenset[int]:
-    """Return the ids of all nodes in code where the program itself handles missing names.
+    """Return the ids of all nodes in guarded code.
 
-    If only such code imports a module, all nodes of the module are included.
+    If a module is imported only by guarded code, all nodes of this module are included.
     """
     results = frozenset(name for module in program.modules for name in _result_names(module))
     ids = {
@@ -59,9 +60,9 @@ def guarded_nodes(program: Program) -> frozenset[int]:
 
 
 def catches_absence(node: ast.Try) -> bool:
-    """Return whether this `try` handles a missing module or name, such as by `except ImportError`.
+    """Return whether this `try` handles a missing module or name, for example `except ImportError`.
 
-    A handler that catches every error, and then continues, counts too.
+    A handler that catches every error and then continues counts too.
     """
     return any(_catches(handler) for handler in node.handlers)
 
@@ -97,7 +98,8 @@ def fixed_value(test: ast.expr, main: bool | None = None) -> bool | None:
 
 def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
-    # Outer blocks come first here, so a block inside a guarded one is skipped.
+    # Outer blocks come first. So if an outer block is guarded, it is already recorded, and the
+    # blocks inside it can be skipped.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
             for part in _protected(node, module, results, imported=imported):
@@ -108,7 +110,7 @@ def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -
 def _protected(
     node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
-    """Yield those blocks of a `try`, `with` or `if` in which the program handles missing names."""
+    """Yield the guarded blocks of a `try`, `with` or `if`: they may use names that are missing."""
     match node:
         case ast.Try() if catches_absence(node):
             yield from (*node.body, *node.handlers)
@@ -168,7 +170,8 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     names = {last_name(kind) for kind in kinds}
     if not names.isdisjoint(_OF_ABSENCE):
         return True
-    # Errors of the libraries' own modules such as tf.errors are no sign of a missing name.
+    # A handler for errors that a library defines, such as those in tf.errors, does not show that
+    # the program expects a missing name.
     some = not names.isdisjoint(("Exception", "BaseException")) or any(
         not hasattr(builtins, last_name(kind)) and "errors" not in ast.unparse(kind)
         for kind in kinds
@@ -183,7 +186,7 @@ def _catches(handler: ast.ExceptHandler) -> bool:
 def _of_python(left: ast.expr, comparison: ast.cmpop, right: ast.expr) -> bool | None:
     """Return the result of a test such as `sys.version_info[0] < 3` or `version_info >= (3, 0)`.
 
-    None if it differs between versions of Python 3, or is another kind of test.
+    Returns None for other tests, and if the result differs between versions of Python 3.
     """
     match left:
         case ast.Subscript(value, ast.Constant(0)) | ast.Attribute(value, "major"):

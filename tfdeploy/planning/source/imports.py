@@ -1,7 +1,7 @@
-"""Finds the installed packages that a program imports, and which of the imports every run reaches.
+"""Finds the installed packages that a program imports, and the imports that every run reaches.
 
 The probe asks each host's Python whether it has these modules, and the preflight reports missing
-ones. Otherwise a user would notice a missing package only when the program starts on the hosts.
+modules. Otherwise a user would notice a missing package only when the program starts on the hosts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from tfdeploy.planning.source.expressions import ends_program, last_name
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, imported_names
 
-# The probe asks for these modules whatever the program imports, because planning needs to know.
+# The probe always asks for these modules, even if the program does not import them, because a plan
+# depends on them.
 ALWAYS = ("tf_slim",)
 _MOST = 900  # limits the number of module names in one question to a host
 _CODE = (".py", ".so", ".pyd", ".pyc", ".pyx")
@@ -50,9 +51,10 @@ def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
 def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple[Import, ...]:
     """Return the imports of modules that are not part of the code, each module once.
 
-    `files`: the paths of the code; that of a folder ends with a slash. Imports whose failure the
-    program handles, in a `try` or after a version test, are left out. No import counts as sure if
-    the module may come from yet another folder, or another interpreter may run the program.
+    `files`: the paths of the code; the path of a folder ends with a slash. If the program handles
+    the failure of an import, in a `try` or after a version test, the import is left out. No import
+    counts as sure if the module may come from a folder that is not known here, or if another
+    interpreter may run the program.
     """
     before_program = job.command[: program_index(job.command) or 0]
     if any(re.search(r"/python[^/]*\Z", word) for word in before_program):
@@ -147,7 +149,7 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
 def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     """Yield (module, "train.py:3", node) for every absolute import that must not fail.
 
-    Imports whose failure the program handles itself are left out.
+    An import is left out if the program itself handles its failure.
     """
     guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
@@ -160,5 +162,5 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
 
 def _insists(node: ast.Try) -> bool:
-    """Return whether all handlers of this `try` end the program, so a failed import is fatal."""
+    """Return whether all handlers of this `try` end the program, so that no import may fail."""
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

@@ -1,8 +1,9 @@
-"""Finds out which flags or words of sys.argv the values in a program come from.
+"""Finds out from which flags or words of sys.argv the values in a program come.
 
-A value is followed through names, parameters and results of functions, and operations such as a
-split. Of containers, only dictionaries with literal keys are followed. Branches are ignored: a name
-to which a program assigns two values has the origins of both.
+A value is followed through names, through parameters and results of functions, and through
+operations such as a split. It is followed through a container only if this is a dictionary with
+literal keys. Branches are ignored: if a program assigns two values to a name, the name has the
+origins of both.
 """
 
 from __future__ import annotations
@@ -22,12 +23,13 @@ from tfdeploy.planning.source.expressions import (
 from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program
 
-# One operation that the program applies to a value: ("split", ","), ("item", 0), ("json", ""),
-# ("key", "ps"), or ("one", "") if it makes a list of one element.
+# One operation that the program applies to a value: ("split", ","), ("item", 0), ("json", "") or
+# ("key", "ps"). ("one", "") makes a list whose only element is the value.
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-# Functions and methods whose result has the same origins as their argument or owner.
+# The result of each of these functions or methods has the same origins as its argument, or as the
+# object whose method it is.
 _SAME = """
     int str bool float list tuple sorted literal_str ensure_str strtobool ClusterSpec
 """
@@ -39,10 +41,11 @@ ARGV = "sys.argv"
 
 
 class Origin(NamedTuple):
-    """A flag or a word of sys.argv, with the steps that the program applies to its value.
+    """A flag or a word of sys.argv, with the steps (operations) that are applied to its value.
 
-    `dest`: for a flag, the attribute of the parsed arguments that holds its value. "" stands for
-    the word of sys.argv at `position`, and ARGV for all words of sys.argv from `position` on.
+    `dest` names the flag: it is the attribute of the parsed arguments that holds the flag's value.
+    If `dest` is "", the origin is the word of sys.argv at `position`. If it is ARGV, the origin is
+    all words of sys.argv from `position` on.
     """
 
     dest: str
@@ -50,16 +53,16 @@ class Origin(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def then(self, *steps: Step) -> Origin:
-        """Return the origin of a value that these operations make from a value of this origin."""
+        """Return the origin of the value that results if `steps` are applied to this value too."""
         if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
             return Origin("", self.position + int(steps[0][1]), steps[1:])
         return self._replace(steps=(*self.steps, *steps))
 
 
 class _Given(NamedTuple):
-    """An expression that a program assigns to a name, and the file that contains it.
+    """An expression that a program assigns to a name, and the file that contains the expression.
 
-    `steps`: the operations that lead from its value to that of the name.
+    `steps`: the operations that make the name's value from the value of the expression.
     """
 
     value: ast.expr
@@ -68,14 +71,15 @@ class _Given(NamedTuple):
 
 
 class Origins:
-    """Finds the origins of the expressions of one program: the flags they come from.
+    """Finds the origins of expressions in one program: the flags from which their values come.
 
-    `dests`: the attributes of the parsed arguments that hold flags.
+    `dests`: the attributes of the parsed arguments that hold the values of flags.
     """
 
     def __init__(self, program: Program, dests: Collection[str]) -> None:
         self._program, self._dests = program, frozenset(dests)
-        # (id of a function or of a module's tree, name) -> the values assigned to the name there
+        # (id of a function or of a module's tree, name) -> the values that are assigned to the name
+        # in this function or module.
         self._given: defaultdict[tuple[int, str], list[_Given]] = defaultdict(list)
         self._attributes: defaultdict[str, list[_Given]] = defaultdict(list)
         self._calls: defaultdict[str, list[tuple[ast.Call, ParsedFile]]] = defaultdict(list)
@@ -90,7 +94,7 @@ class Origins:
         if node is None:
             return frozenset()
         if id(node) not in self._known:
-            # If the value depends on itself, the recursion finds this entry and ends.
+            # If the value depends on itself, the recursion finds this entry and stops.
             self._known[id(node)] = frozenset()
             origins = self._origins_of(node, module)
             # sys.argv[0] is the path of the program, so it is no origin.
@@ -102,9 +106,9 @@ class Origins:
     def values(
         self, node: ast.expr, module: ParsedFile, depth: int = 4
     ) -> Iterator[tuple[ast.expr, ParsedFile]]:
-        """Yield the expression, and if it is a name, the expressions assigned to the name.
+        """Yield the expression. If it is a name, also yield the expressions assigned to the name.
 
-        Chains of names are followed for at most `depth` names.
+        If such an expression is itself a name, it is followed too, for at most `depth` names.
         """
         yield node, module
         if isinstance(node, ast.Name) and depth:
@@ -141,7 +145,7 @@ class Origins:
             yield from self._parameter(node, module)
 
     def _then(self, step: Step, node: ast.expr | None, module: ParsedFile) -> Iterator[Origin]:
-        """Yield the origins of a value that the operation `step` makes from the expression's."""
+        """Yield the origins of the value that results if `step` is applied to the expression."""
         yield from (origin.then(step) for origin in self.origins_of(node, module))
 
     def _of_given(self, *values: _Given) -> Iterator[Origin]:
@@ -220,7 +224,7 @@ class Origins:
             case ast.Assign(targets, value):
                 for target in targets:
                     self._assign(target, _Given(value, module))
-            # The loop variable of a comprehension has the same origin as the list.
+            # The loop variable of a comprehension gets the same origin as the list.
             case (
                 ast.AnnAssign(target, value=ast.expr() as value)
                 | ast.NamedExpr(target, value)
@@ -255,7 +259,7 @@ def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
 
 
 def _called_by(function: Function, module: ParsedFile) -> str:
-    """Return the name in a call of the function: its own name, or the class name for __init__."""
+    """Return the name by which the function is called: its own name, or the class for __init__."""
     name: str = getattr(function, "name", "")  # A lambda has none.
     if name != "__init__":
         return name

@@ -1,6 +1,6 @@
 """Finds the package that provides a missing module, so that a message can say what to install.
 
-The table contains only packages whose name differs from that of the module, as module=package.
+The table lists, as module=package, only packages whose name differs from the name of the module.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _DROPPED = """
 def package(module: str) -> str | None:
     """Return the package that a user must install to get the module.
 
-    None if no package provides it, because it is a standard module of Python 2 or 3.
+    Returns None for a standard module of Python 2 or 3, because no package provides it.
     """
     standard = {*sys.stdlib_module_names, *_DROPPED.split(), *python2.MODULES}
     packages = dict(pair.split("=") for pair in _PACKAGES.split())

@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 
 Node = TypeVar("Node", bound=ast.AST)
 _IMPORTS: tuple[type[ast.Import | ast.ImportFrom], ...] = (ast.Import, ast.ImportFrom)
-# Of each of these classes, ast.parse uses a single object for all places of a tree.
+# ast.parse makes only one object of each of these classes and uses it in many places of a tree.
 _SHARED = (ast.expr_context, ast.boolop, ast.operator, ast.unaryop, ast.cmpop)
 
 
@@ -20,8 +20,8 @@ class ParsedFile:
     """A Python file with its syntax tree.
 
     `nodes`: every node, in the order of the text, a parent before its children. Contexts (such as
-    ast.Load) and operators are left out. `parents`: for each node, the index of its parent in
-    `nodes`; -1 for the module.
+    ast.Load) and operators are left out. `parents`: for each of `nodes`, the index of its parent in
+    `nodes`, or -1 for the module.
     """
 
     def __init__(self, path: str, tree: ast.Module) -> None:
@@ -87,8 +87,9 @@ class ParsedFile:
 def parse(path: str, text: str) -> ParsedFile:
     """Return the parsed file. Raises what `ast.parse` raises.
 
-    The result is cached, because one launch reads the same file several times, and nothing changes
-    a tree. Two files with equal text get separate trees, because nodes are identified by `id`.
+    The result is cached, because one launch reads the same file several times. This is possible
+    because no code modifies a tree. Two files with equal text get separate trees, because nodes are
+    identified by `id`.
     """
     with warnings.catch_warnings():
         # Otherwise Python would print warnings about invalid escapes in the user's strings.

@@ -1,4 +1,4 @@
-"""Recognises Python 2 syntax in the line at which Python 3 could not parse a file."""
+"""Recognises Python 2 syntax in the line of a file that Python 3 could not parse."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MODULES = frozenset(_MODULES.split())
 def python2_syntax(text: str, error: SyntaxError) -> str | None:
     """Return a description of the Python 2 syntax that caused this error.
 
-    None if no such syntax is found in the line.
+    Returns None if the line contains no such syntax.
     """
     if isinstance(error, TabError):
         return "tabs mixed with spaces"
@@ -49,7 +49,8 @@ def python2_syntax(text: str, error: SyntaxError) -> str | None:
 def without_unparsable_lines(text: str) -> str:
     """Return the text with `pass` for each line that Python 3 cannot parse, such as `print x`.
 
-    A file with more than _MOST_BAD_LINES such lines stays as it is. A line that continues the line before it becomes empty.
+    If a file has more than _MOST_BAD_LINES such lines, its text is returned unchanged. If such a
+    line continues the line before it, it is replaced by an empty line.
     """
     lines = text.splitlines()
     for _ in range(_MOST_BAD_LINES):

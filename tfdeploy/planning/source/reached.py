@@ -1,11 +1,11 @@
-"""Finds the code that every run of a program surely executes.
+"""Finds the code that every run of a program certainly executes.
 
-It begins with the module level, which includes `if __name__ == "__main__":`, and follows imports
-and calls. A call is followed if the program defines the called name only once.
+The search begins at the module level, which includes `if __name__ == "__main__":`, and follows
+imports and calls. A call is followed if the program defines the called name only once.
 
-In case of doubt, code counts as not executed: the body of a loop that may be empty, a branch that
-depends on a flag, a callback. A branch that depends on the job name counts as executed if some task
-of the run takes it.
+In case of doubt, code counts as not executed: the body of a loop that may have no iterations, a
+branch that depends on a flag, a callback. A branch that depends on the job name counts as executed
+if some task of the run takes it.
 """
 
 from __future__ import annotations
@@ -23,17 +23,18 @@ from tfdeploy.planning.source.source import Program, imported_files
 
 _RUNNERS = ("app.run", "absl.app.run")
 _EXITS = ("sys.exit", "exit", "quit", "os._exit", "os.abort")
-# Calls that only print or log. If a branch that ends the program makes no other calls, it does no
-# real work.
+# Functions that only print, log or exit. If a branch ends the program and calls no other functions,
+# it does no real work.
 _REPORTS = "print info warning warn error debug fatal write format print_help exit _exit join"
 _INDEX_NAMES = ("task_index", "task_id", "task", "worker_index", "rank")
 
 
 @dataclass(frozen=True)
 class Reached:
-    """The code that every run surely executes.
+    """The code that every run certainly executes.
 
-    `nodes`: the ids of its statements and expressions. `files`: the paths of its modules.
+    `nodes`: the ids of the syntax nodes of this code. `files`: the paths of the modules of this
+    code.
     """
 
     nodes: frozenset[int]
@@ -42,7 +43,7 @@ class Reached:
 
 @lru_cache(maxsize=4)
 def reached(program: Program, *, workers: bool) -> Reached:
-    """Return the code that every run of the program surely executes.
+    """Return the code that every run of the program certainly executes.
 
     `workers`: whether some tasks of the run have the role worker.
     """
@@ -51,7 +52,7 @@ def reached(program: Program, *, workers: bool) -> Reached:
 
 
 class _Walk:
-    """Collects the nodes and files that the program surely executes."""
+    """Collects the nodes and files that the program certainly executes."""
 
     def __init__(self, program: Program, workers: bool) -> None:
         self.nodes: set[int] = set()
@@ -65,9 +66,9 @@ class _Walk:
             self._block(*self._waiting.pop())
 
     def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
-        """Record the code in this block that is surely executed.
+        """Record the code in this block that is certainly executed.
 
-        Return True if the code after the block may not be executed.
+        Return True if it is possible that the code after the block is not executed.
         """
         return any(self._statement(node, scope) for node in body)
 
@@ -101,18 +102,18 @@ class _Walk:
             return self._block(node.body if holds else node.orelse, scope)
         taken = () if id(node.body[0]) in self._guarded else self._taken(node.test)
         ends = [self._block(node.body if result else node.orelse, scope) for result in taken]
-        # The test is about the job name or index. A task that exits in one branch does not stop
-        # other tasks, which take the other branch and continue after the test.
+        # The condition depends on the job name or index. If one branch ends the program, only some
+        # tasks end: the others take the other branch and continue after the `if`.
         if taken:
             return any(ends)
         module = self._program.by_path[scope.path]
         return any(_may_end(block, module) for block in (node.body, node.orelse))
 
     def _try(self, node: ast.Try, scope: Scope) -> bool:
-        """Record the code in this `try` that is surely executed.
+        """Record the code in this `try` that is certainly executed.
 
-        Return True if the code after it may not be executed. If a handler catches a failure of the
-        body, neither the body nor the `else` block counts as surely executed.
+        Return True if it is possible that the code after the `try` is not executed. If a handler
+        catches a failure of the body, neither the body nor the `else` block counts as executed.
         """
         caught = guards.catches_absence(node)
         ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
@@ -210,7 +211,7 @@ def _parts(node: ast.AST) -> list[ast.AST]:
 
 
 def _runs_once(node: ast.While | ast.For) -> bool:
-    """Return whether the loop's body surely runs at least once.
+    """Return whether the loop's body certainly runs at least once.
 
     Examples: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`.
     """
@@ -226,9 +227,9 @@ def _runs_once(node: ast.While | ast.For) -> bool:
 
 
 def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
-    """Return whether the program may do its work in this branch and then end.
+    """Return whether the program may do real work in this branch and then end.
 
-    A branch that only reports an error before it ends the program does not count.
+    The result is False for a branch that only reports an error and then ends the program.
     """
     inner = [node for statement in block for node in module.within(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
@@ -241,7 +242,7 @@ def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
 def _is_deferred(node: Function, module: ParsedFile) -> bool:
     """Return whether a call of the function does not run its body.
 
-    This is so for a coroutine, and for a generator function without a decorator.
+    This is true for a coroutine, and for a generator function without a decorator.
     """
     yields = any(isinstance(inner, ast.Yield | ast.YieldFrom) for inner in module.within(node))
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)

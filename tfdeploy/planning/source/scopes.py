@@ -1,6 +1,6 @@
 """Finds out what a name in the program stands for: a function, class, instance or module.
 
-A name is resolved only if its scope (the function or module that defines it) assigns it once.
+A name is resolved only if its scope (the function or module that defines it) defines it only once.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ _DEPTH = 8
 class Meaning:
     """What a name stands for: the function or class `node`, or a module if `node` is None.
 
-    `instance`: the name stands for an instance of the class `node`. `owner`: for a method, the
-    class or instance through which it was found.
+    If `instance` is true, the name stands for an instance of the class `node`. `owner`: if the name
+    stands for a method, the class or instance through which the method was found.
     """
 
     scope: Scope  # for a module, its scope; otherwise the scope that defines the name
@@ -34,14 +34,14 @@ class Meaning:
 
     @property
     def called_instance(self) -> Meaning | None:
-        """Return the instance that a call of this class makes; None for anything but a class."""
+        """Return the instance that results from calling this class; None if this is not a class."""
         is_class = isinstance(self.node, ast.ClassDef) and not self.instance
         return replace(self, instance=True) if is_class else None
 
 
 @dataclass(frozen=True)
 class Scope:
-    """The names that a module or function defines. `outer`: the scope that contains a function."""
+    """The names that a module or function defines. `outer`: the scope that contains this one."""
 
     path: str
     outer: Scope | None = None
@@ -66,14 +66,15 @@ class Scopes:
         self._bound: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module(self, path: str) -> Scope:
-        """Return the names at the top level of a module; none for a file that was not parsed."""
+        """Return the scope of a module: the names at its top level. It is empty for a file that was
+        not parsed."""
         if path not in self._modules:
             module = self._program.by_path.get(path)
             self._modules[path] = Scope(path, bound=_bound(module.tree.body if module else []))
         return self._modules[path]
 
     def function(self, meaning: Meaning) -> Scope:
-        """Return the names that a function defines, including its parameters."""
+        """Return the scope of a function: the names that it defines, including its parameters."""
         node, owner, given = meaning.node, meaning.owner, dict[str, Meaning]()
         if not isinstance(node, Function):
             return meaning.scope

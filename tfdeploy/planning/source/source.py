@@ -1,7 +1,7 @@
 """Reads the program that a command starts: its file and the modules of the code that it imports.
 
-The files are only parsed, never imported. A file that cannot be parsed raises no error here: the
-result contains a description of it.
+The files are only parsed, never imported. If a file cannot be parsed, no error is raised here, but
+the result describes the problem.
 """
 
 from __future__ import annotations
@@ -21,12 +21,13 @@ from tfdeploy.planning.source.parsed_file import Node, ParsedFile, parse
 
 
 class Unparsed(NamedTuple):
-    """A file that this machine's Python cannot parse, and that is not Python 2."""
+    """A file that the Python on this machine cannot parse although it is not Python 2 code."""
 
     where: str  # "train.py:3"
     error: str  # "invalid syntax"
-    # True only for the file that the command starts, and only if it is valid UTF-8. In other cases
-    # the program may run all the same: for example, it may catch the failed import of the file.
+    # Whether the program certainly cannot run. This is true only for the file that the command
+    # starts, and only if the file is valid UTF-8. In other cases the program may still run: for
+    # example, it may catch the failed import of the file.
     certain: bool
 
 
@@ -34,11 +35,12 @@ class Unparsed(NamedTuple):
 class Program:
     """The parsed files of a program.
 
-    `unread`: the reason if `path` is None or `modules` is empty.
+    `unread`: why `path` is None or `modules` is empty; None if neither is.
     """
 
     path: str | None
-    modules: tuple[ParsedFile, ...] = ()  # the file that the command starts, then imported modules
+    # The file that the command starts comes first, then the modules that it imports.
+    modules: tuple[ParsedFile, ...] = ()
     unread: str | None = None
     script: str | None = None  # "train.sh" if the command is `bash train.sh`
     unparsed: tuple[Unparsed, ...] = ()
@@ -125,9 +127,9 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
 
 
 def merge_programs(programs: Sequence[Program]) -> Program:
-    """Return one program with the files of all these programs, and the path of the first one.
+    """Return one program with the files of all these programs, and the path of the first program.
 
-    If the first program could not be read, `unread` is set for the whole.
+    If the first program could not be read, `unread` of the result says why.
     """
     first = programs[0]
     if len(programs) == 1:
@@ -152,15 +154,15 @@ def resolve_imported_name(
 ) -> tuple[str | None, bool]:
     """Return the file from which an import statement takes one of its names.
 
-    The result is (path of the file, whether the name stands for that module itself). The path is
-    None for a module outside the code.
+    The result is (path of the file, whether the name stands for the module in this file). The path
+    is None for a module outside the code.
     """
     base, files = program.base, program.files
     of_name = list(_files_of(node, [alias], path, base, files))
     around = list(_files_of(node, [], path, base, files))
-    # For `from a import b`, `of_name` has the files of `a`, and then those of `a.b`, which begin
-    # with those of `a` again. So `b` is a module if `of_name` is more than twice as long as
-    # `around`.
+    # For `from a import b`, `around` contains the files of `a`. `of_name` contains the files of
+    # `a`, then the files of `a.b`, which begin with the files of `a` again. So `b` is a module if
+    # `of_name` is more than twice as long as `around`.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 
@@ -218,8 +220,8 @@ def _with_errors(
 ) -> Program:
     """Return the program with descriptions of its files that could not be parsed.
 
-    A file is described as Python 2 or as wrong in every Python. `certain`: the program cannot run
-    without these files.
+    A file is described as Python 2 code or as wrong in every version of Python. `certain`: the
+    program cannot run without these files.
     """
     unparsed: list[Unparsed] = []
     old: list[tuple[str, str]] = []
@@ -261,9 +263,9 @@ def _files_of(
 
 
 def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
-    """Yield the files that the import of a module executes, if the import starts in `folder`.
+    """Yield the files that Python executes to import a module that it looks up in `folder`.
 
-    For a.b.c, they are a/__init__.py, a/b/__init__.py and a/b/c.py.
+    For the module a.b.c, they are a/__init__.py, a/b/__init__.py and a/b/c.py.
     """
     parts = module.split(".") if module else []
     for end in range(1, len(parts) + 1):

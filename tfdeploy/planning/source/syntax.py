@@ -1,6 +1,7 @@
 """Refuses a program that the hosts' Python cannot parse, before anything is sent.
 
-The Python on this machine parses the program, so the hosts must have the same version.
+The program is parsed by the Python on this machine. So the result is certain only if the hosts have
+the same version of Python.
 """
 
 from __future__ import annotations
@@ -20,9 +21,10 @@ HERE = f"{sys.version_info.major}.{sys.version_info.minor}"
 
 
 def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
-    """Raise Refused if the program does not parse here, and all hosts have the same Python version.
+    """Raise Refused if the program cannot be parsed here, and all hosts have this Python version.
 
-    With another version, the program may still parse on the hosts, so `notes` only warns.
+    If a host has another version, that version may still parse the program. Then there is no error,
+    and `notes` only warns.
     """
     if job.command[0] in PYTHON and all(
         version_numbers(each.python_version)[:2] == sys.version_info[:2] for each in facts
