@@ -16,7 +16,9 @@ pytestmark = pytest.mark.isolated
 
 @pytest.fixture
 def operator(pair: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """Return an operator who knows no host, and whose ~/.ssh/config has the lab's user and key."""
+    """Return an operator who has no inventory in tfdeploy's own format. The operator's
+    ~/.ssh/config has the user and the key for the lab's hosts.
+    """
     made = tfdeploy(pair)
     del made.env["TFDEPLOY_INVENTORY"]
     made.env["TFDEPLOY_YES"] = "1"

@@ -1,4 +1,6 @@
-"""Test `tfdeploy report` of real runs, written to a file, and served while the run is active."""
+"""Test `tfdeploy report` for real runs. The report is written to a file, or it is served as a page
+while the run is active.
+"""
 
 from __future__ import annotations
 

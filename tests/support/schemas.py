@@ -1,8 +1,8 @@
 """Check a value against a JSON Schema of docs/json or docs/schemas. Only the keywords that these
 schemas use are supported.
 
-A key that the schema does not name is a fault too, because the schemas document all output of the
-verbs.
+A key that is missing in the schema is a fault too, because the schemas document the complete JSON
+output of tfdeploy.
 """
 
 from __future__ import annotations

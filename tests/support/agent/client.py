@@ -18,8 +18,8 @@ WITHIN_S = 60.0
 
 
 class Client:
-    """The control machine's end of the channel. It sends requests and sorts the replies by request
-    id.
+    """The control machine's end of the channel to an agent. It sends requests, and sorts the
+    replies by the id of the request.
     """
 
     def __init__(self, command: list[str], env: dict[str, str] | None = None) -> None:

@@ -355,7 +355,7 @@ def encode_honest_hello(host: str) -> Any:
 
 
 class LyingFleet(SshFleet):
-    """The real fan-out to hosts that lie.
+    """A fleet (the sessions with all hosts) whose hosts lie. The code that calls them is real.
 
     `seeds(host, verb)` and `patience_s` have the meaning that they have in LyingChannel. A channel
     that has ended is opened again.

@@ -136,8 +136,9 @@ class ServedChannel(FramedChannel):
 
 
 class ServedFleet(SshFleet):
-    """A fan-out to agents on this machine. Between verbs, a test may change the `lies` of a
-    host."""
+    """A fleet (the sessions with all hosts) whose agents run on this machine. Between two verbs, a
+    test may change the lies of a host in `lies`.
+    """
 
     def __init__(self, folder: Path, names: tuple[str, ...]) -> None:
         super().__init__()

@@ -64,8 +64,8 @@ class Tfdeploy:
         }
 
     def argv(self, *args: str) -> list[str]:
-        """Return the whole command line, which must be run with the variables in `env`. Other
-        programs (timeout, a shell) may run it.
+        """Return the whole command line, for tests that start tfdeploy through another program (a
+        shell, `timeout`). It must be run with the environment `env`.
         """
         return self.lab.operator([sys.executable, *self.program, *args])
 

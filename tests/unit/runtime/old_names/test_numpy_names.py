@@ -1,5 +1,5 @@
-"""Test how tfdeploy handles names that NumPy has dropped, and what it adds to an error of NumPy
-2.4.
+"""Test how tfdeploy's runtime supplies names that NumPy has dropped, and which explanation it adds
+to an error of NumPy 2.4.
 
 The tests use the installed NumPy.
 """
