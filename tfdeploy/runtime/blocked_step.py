@@ -1,10 +1,9 @@
-"""End a training step that hangs because this task's own server has rejected a request for the
-step.
+"""End a training step that hangs because this task's own server has rejected a request.
 
-For each step, the master sends each task one RunGraph request with a random id. A task rejects a
-request if it has seen the id before (see retried_step). The master calls its own task first and
-directly, so it gets such a rejection before it has called the other tasks. TensorFlow then cancels
-the other calls before they are made, makes them nevertheless, and waits for them
+For each step, TensorFlow's master sends one RunGraph request with a random id to each task. A task
+rejects a request if it has seen the id before (see retried_step). The master calls its own task
+first and directly, so it gets such a rejection before it has called the other tasks. TensorFlow
+then cancels the other calls before they are made, makes them nevertheless, and waits for them
 (RunManyGraphs::ReportBadStatus in tensorflow/core/distributed_runtime/master_session.cc). A ps that
 needs a tensor of this task waits forever, and so does session.run().
 
@@ -36,8 +35,8 @@ POLL_S = 10.0
 CALL_TIMEOUT_S = 10.0
 _SERVICE = "/tensorflow.WorkerService/"
 _CHUNK_BYTES = 1 << 20
-# A report has at most this many bytes up to the id of the step. That many bytes are kept between
-# two reads, because a report may lie across two chunks.
+# The id of the step lies within the first so many bytes of a report. The same number of bytes is
+# kept between two reads, because a report may be split between two chunks.
 _REPORT_BYTES = 4096
 _REPORT = re.compile(
     rb"RunStep still blocked after .{0,1000}?"
@@ -53,8 +52,7 @@ _addresses: Set[str] = set()
 
 
 def apply(server_lib: Any) -> None:
-    """Patch the module tensorflow.python.training.server_lib, so that `_watch_server` is called for each
-    new server."""
+    """Patch tensorflow.python.training.server_lib to call `_watch_server` for each new server."""
     log = os.environ.get("TFDEPLOY_TASK_LOG", "")
     if log:
         call_after_init(server_lib.Server, lambda server: _watch_server(str(server.target), log))
@@ -73,7 +71,7 @@ def _watch_server(target: str, log: str) -> None:
 
 
 def _end_blocked_steps(steps: Iterator[int]) -> None:
-    # OSError: the log has been removed.
+    # OSError is raised if the log has been removed.
     with contextlib.suppress(OSError):
         for step in steps:
             task.print_once(
@@ -110,7 +108,8 @@ def _read_appended(log: Path, file: BinaryIO, poll_s: float) -> Iterator[bytes]:
             time.sleep(poll_s)
             while chunk := file.read(_CHUNK_BYTES):
                 yield chunk
-            # FileNotFoundError: the writer has renamed the log and not created the new one yet.
+            # FileNotFoundError is raised if the writer has renamed the log but has not yet created
+            # the new one.
             with contextlib.suppress(FileNotFoundError):
                 if log.stat().st_ino != os.fstat(file.fileno()).st_ino:
                     file.close()
@@ -124,7 +123,8 @@ def end_step(address: str, step: int) -> None:
     Raises grpc.RpcError.
 
     The answer to RegisterGraph has one field, the handle of the graph. The requests RunGraph and
-    DeregisterGraph have the same field, so each of them begins with the bytes of that answer."""
+    DeregisterGraph have the same field. So each of these requests begins with the bytes of that
+    answer."""
     # TensorFlow itself depends on grpc, so grpc is installed.
     import grpc
 
@@ -140,8 +140,8 @@ def end_step(address: str, step: int) -> None:
             call("RunGraph", empty_graph + _encode_number(2, step) + _REFUSED_INPUT)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:
-                # Do not clean up the step here: after a cleanup without a refused RunGraph request,
-                # nothing could end the step any more.
+                # Do not clean up the step here. If it were cleaned up before a RunGraph request was
+                # refused, nothing could end the step any more.
                 raise
         call("CleanupGraph", _encode_number(1, step))
         call("DeregisterGraph", empty_graph)

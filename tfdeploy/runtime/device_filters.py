@@ -1,11 +1,13 @@
-"""Set device filters, so that a session connects only to the tasks that it needs: in an
-asynchronous worker, to the ps and the worker itself; in a ps, only to the ps.
+"""Set device filters, so that a session connects only to the tasks that it needs.
+
+A session in an asynchronous worker connects to the ps and to the worker itself. A session in a ps
+connects only to the ps.
 
 A session without device filters asks every task of the cluster for its devices, and waits for all
 answers. So a worker that starts after another worker has ended prints "CreateSession still waiting
 for response from worker" forever (tensorflow/core/distributed_runtime/master.cc, DeviceFinder). For
-the same reason, Estimator's RunConfig sets the same filters. Synchronous programs get no filters. A
-program that sets its own filters, or that places operations on other tasks, gets no filters either.
+the same reason, Estimator's RunConfig sets the same filters. A program gets no filters if it trains
+synchronously, sets its own filters, or places operations on other tasks.
 
 A ps may have a session of its own, in which it waits for the workers ("done_queue"). Without
 filters, this session would connect to workers that do not listen yet. After each refused
@@ -45,7 +47,7 @@ def apply(session: Any) -> None:
             config = add_filters(session, target, graph, given_config)
         init(self, target, graph, config)
         if config is not given_config:
-            # `_extend_first` removes this replacement at the first run, so that later runs have no
+            # At the first run, `_extend_first` removes this replacement, so that later runs have no
             # overhead.
             self._extend_graph = functools.partial(
                 _extend_first, session, self, lambda: init(self, target, self.graph, given_config)
@@ -53,8 +55,10 @@ def apply(session: Any) -> None:
 
 
 def _extend_first(session: Any, made_session: Any, make_again: Callable[[], None]) -> None:
-    """Check the graph at the first run of `made_session`. If an operation is on a task that the
-    filters hide, create the session again, without filters.
+    """Check the graph at the first run of `made_session`, and create the session again if needed.
+
+    If an operation is on a task that the filters hide, the session is created again, without
+    filters.
 
     A session connects to nothing before its first run, so the session can still be replaced."""
     with _first_run:

@@ -1,8 +1,8 @@
 """Apply patches right after a module is imported, by a finder at the head of sys.meta_path.
 
 The finder handles only modules that have patches. For such a module, the finder asks the other
-finders and wraps the loader that they return. If a patch fails, the import succeeds, and standard
-error gets one line.
+finders and wraps the loader that they return. If a patch fails, the import still succeeds, and one
+line is written to standard error.
 """
 
 from __future__ import annotations
@@ -12,7 +12,8 @@ from _thread import get_ident
 
 from . import patches, task
 
-# Importing typing and threading would take 9 ms at each start of Python.
+# The modules typing and threading are not imported, because that would take 9 ms at each start of
+# Python.
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple
@@ -94,7 +95,7 @@ def install() -> None:
     """Install the finder. Call this function once, before TensorFlow is imported."""
     task.save_tf_config()
     patches_by_name = patches.patches_by_module()
-    # A .pth file may already have imported a module with patches, such as shutil.
+    # A .pth file may already have imported a module that has patches, such as shutil.
     for name in patches_by_name.keys() & sys.modules.keys():
         for patch in patches_by_name[name]:
             call_patch(patch, "apply", sys.modules[name])

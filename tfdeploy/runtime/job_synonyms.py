@@ -1,5 +1,6 @@
-"""Map the jobs of a program's cluster to the roles of the plan. Both the planner and the task use
-this module."""
+"""Map the jobs of a program's cluster to the roles of the plan.
+
+Both the planner and the task use this module."""
 
 from __future__ import annotations
 
@@ -18,12 +19,11 @@ _SYNONYMS = {
 
 
 def map_jobs_to_roles(written: Iterable[str], plan: Iterable[str]) -> Dict[str, str]:
-    """Return a mapping from the jobs of the program to the roles of the plan. Jobs without a role
-    are left out.
+    """Return job of the program -> role of the plan. Jobs without a role are left out.
 
-    A job gets the role with the same name, else the role for which the job's name is a synonym
-    (`master`, `work`). If one job then has no role and no job is the plan's `worker`, this job
-    becomes the worker, provided that it is the only job or that another job is the ps."""
+    A job gets the role with the same name, or else the role for which the job's name is a synonym
+    (`master`, `work`). If one job then has no role and the plan's role `worker` has no job, this
+    job gets the role `worker`, but only if it is the only job or another job is the ps."""
     jobs = list(written)
     roles_by_job: Dict[str, str] = {}
     for role_of in (str, role_of_name):
@@ -43,5 +43,5 @@ def map_jobs_to_roles(written: Iterable[str], plan: Iterable[str]) -> Dict[str, 
 
 
 def role_of_name(job: str) -> str:
-    """Return the role for a name such as `work` or `PS_HOSTS`; "" for other names."""
+    """Return the role to which a name such as `work` or `PS_HOSTS` refers; "" for other names."""
     return next((role for name, role in _SYNONYMS.items() if job.lower().startswith(name)), "")

@@ -1,5 +1,6 @@
-"""Let a program delete a folder that is listed in `keep:` of the job file, and create it again,
-without deleting the files of earlier runs.
+"""Let a program delete and recreate a `keep` folder without deleting the files of earlier runs.
+
+The job file lists these folders under `keep:`.
 
 In a task's working directory, such a folder is a symbolic link. `shutil.rmtree` refuses to delete a
 link. TensorFlow's DeleteRecursively deletes all files in the target of the link and then fails with
@@ -48,7 +49,8 @@ def _path_text(path: Any) -> str:
 
 
 def _find_keep_links(path: Any) -> List[str]:
-    """Return [path] if `path` is a link to a `keep` folder, else all such links below `path`."""
+    """Return [path] if `path` is a link to a `keep` folder. Otherwise return all such links below
+    `path`."""
     top = _path_text(path)
     if _is_keep_link(top):
         return [top]

@@ -1,5 +1,4 @@
-"""Let a synchronous worker end with exit code 0 if the chief finishes while the worker still
-requests a token for one more step.
+"""Let a synchronous worker end with exit code 0 if the chief has finished before it.
 
 When the chief stops, its queue runner closes the queue of tokens. A worker that has read the global
 step a moment too early requests one more token and gets OutOfRangeError ("FIFOQueue

@@ -1,5 +1,4 @@
-"""Close the queue of tokens once a synchronous chief has finished, so that no worker waits for
-tokens.
+"""Close the queue of tokens when a synchronous chief has finished: no worker must wait forever.
 
 Only a queue runner of the chief puts tokens into the queue. A chief that stops the runner
 (`sv.stop()`, MonitoredTrainingSession) also closes the queue. If the chief's program just ends, as
@@ -31,8 +30,9 @@ _sessions: Any = weakref.WeakSet()
 
 
 def chief_has_finished() -> bool:
-    """Return True if the tasks that decide the success of the run have succeeded. The agent
-    (agent/minder/minder.py) records this in a file."""
+    """Return True if the tasks that decide whether the run succeeds have succeeded.
+
+    The agent (agent/minder/minder.py) records this in a file."""
     folder = os.environ.get("TFDEPLOY_TASK_FOLDER")
     return folder is not None and os.path.exists(os.path.join(folder, "decided"))
 

@@ -1,7 +1,7 @@
 """Finds names in a program that the hosts' TensorFlow lacks, and what to do about each of them.
 
 If every run of the program reaches such a name, the launch is refused. Otherwise the program fails
-only if it reaches the name, so the plan gets a note.
+only in runs that reach the name, so the plan only gets a note.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ from tfdeploy.model.text.units import listed, version_numbers
 from tfdeploy.planning.versions.tf_names_used import Use
 from tfdeploy.runtime.old_names import removed_names
 
-Refusal = tuple[str, str, str]  # (where it is used, what is missing, what to do instead)
+# (where the program uses the name, what is missing, what the user should do instead)
+Refusal = tuple[str, str, str]
 _SHOWN = 4  # limits the number of names that one message lists
 _COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
 
@@ -27,8 +28,8 @@ _COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itse
 class Missing(NamedTuple):
     """One use of a name that the hosts' TensorFlow lacks.
 
-    `lacking`: the versions without the name, "TensorFlow 2" or "TensorFlow 2.16 and later".
-    `instead`: what the user should do. `by_package`: True if that is to install a package.
+    `lacking`: the versions that lack the name, "TensorFlow 2" or "TensorFlow 2.16 and later".
+    `instead`: what the user should do. `by_package`: True if the user should install a package.
     """
 
     use: Use
@@ -40,7 +41,8 @@ class Missing(NamedTuple):
 def find_missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[Missing]:
     """Yield the uses of names that do not exist on every host.
 
-    A name exists if TensorFlow has it, or tfdeploy or an installed package supplies it.
+    A name exists on a host if TensorFlow has it, or if tfdeploy or an installed package supplies
+    it.
     """
     for use in uses:
         instead = removed_names.replacement(use.bare_name)
@@ -54,7 +56,7 @@ def find_missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[
 
 
 def group_refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
-    """Return one refusal for all missing names with the same remedy.
+    """Return one refusal for each remedy. It names all missing names that have this remedy.
 
     `has_fallback`: the program has code for other TensorFlow versions.
     """
@@ -72,9 +74,9 @@ def group_refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refu
 
 
 def notes(unsure: Iterable[Missing]) -> Iterator[str]:
-    """Yield notes on names that are missing, but that not every run of the program reaches.
+    """Yield notes on missing names that only some runs of the program reach.
 
-    There is one note for each package to install, and one for all other names.
+    There is one note for each package to install, and one note for all other names.
     """
     groups: defaultdict[str, list[Use]] = defaultdict(list)
     for use, _, instead, by_package in unsure:
@@ -87,9 +89,10 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
 
 
 def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
-    """Yield notes on names that exist after all.
+    """Yield notes on names that TensorFlow lacks but that exist on the hosts all the same.
 
-    They are old names of TensorFlow 0.x, and names that a package on all hosts supplies.
+    They are old names of TensorFlow 0.x, which tfdeploy supplies, and names that a package on all
+    hosts supplies.
     """
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
@@ -110,7 +113,7 @@ def is_recent(use: Use) -> bool:
 def _first_uses(uses: Iterable[Use]) -> list[Use]:
     """Return the first use of each name.
 
-    An import is left out if the program uses something of the imported module.
+    The import of a module is left out if the program uses a name of this module.
     """
     first: dict[str, Use] = {}
     for use in uses:

@@ -1,10 +1,10 @@
-"""Finds uses of Keras that need Keras 2: what Keras 3 lacks, and Keras in graphs.
+"""Finds uses of Keras that need Keras 2: names that Keras 3 lacks, and uses of Keras in graphs.
 
 Keras 3 has no `tf.layers` and no `tf.nn.rnn_cell`. In a graph that runs in a session, the `fit`,
 `predict`, LSTM, optimizers and metrics of Keras 3 fail, `model.updates` is missing, and Dropout
-repeats one mask in each step. Variables have the same names in Keras 2 and 3, so both read the same
-checkpoints. The lists in this module come from the exports of keras 3.15 and tf_keras 2.21, were
-tried with TensorFlow 2.21, and contain only what always fails.
+repeats one mask in each step. Variables have the same names in Keras 2 and 3, so both can read the
+same checkpoints. The lists in this module come from the exports of keras 3.15 and tf_keras 2.21.
+They were tested with TensorFlow 2.21, and contain only uses that always fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tfdeploy.runtime.old_names import removed_names
 from tfdeploy.runtime.old_names.removed_names import is_within
 
 KERAS_3 = (2, 16)  # the first TensorFlow whose tf.keras is Keras 3
-# Names of TensorFlow 1 that only the package tf_keras provides since TensorFlow KERAS_3.
+# Names of TensorFlow 1 that, since TensorFlow version KERAS_3, only the package tf_keras provides.
 IN_TF_KERAS = frozenset({"layers", "nn.rnn_cell"})
 _LOSSES = """
     kl_divergence log_cosh mean_absolute_error mean_absolute_percentage_error mean_squared_error
@@ -37,7 +37,7 @@ _OPTIMIZERS = "Adadelta Adagrad Adam Adamax Ftrl Nadam RMSprop SGD"
 def _qualify_keras_names(parts: Mapping[str, str]) -> frozenset[str]:
     """Return the full names, in the form "keras.PART.NAME".
 
-    `parts`: part of Keras -> its names, separated by blanks; part "" is keras itself.
+    `parts`: part of Keras -> its names, separated by blanks. The part "" stands for keras itself.
     """
     full = (f"keras.{part}.{name}" for part, names in parts.items() for name in names.split())
     return frozenset(name.replace("..", ".") for name in full)
@@ -86,9 +86,10 @@ _NAMES_OF_VERSION1 = IN_TF_KERAS | _qualify_keras_names(
         "utils": "DeterministicRandomTestTool get_or_create_layer track_tf1_style_variables",
     }
 )
-# Modules of Keras 3 that work in graphs as those of Keras 2 do.
+# Modules of Keras 3 that work in graphs, as the same modules of Keras 2 do.
 _WORK_IN_GRAPHS = ("activations", "datasets", "initializers", "preprocessing", "utils")
-# The ends of names by which a program disables eager execution or trains with a session.
+# If a program uses a name that ends with one of these texts, it disables eager execution or trains
+# with a session.
 _FOR_GRAPHS = (
     "disable_eager_execution",
     "disable_v2_behavior",
@@ -97,7 +98,7 @@ _FOR_GRAPHS = (
     "train.SingularMonitoredSession",
     "train.Supervisor",
 )
-# In a program that uses one of these, Keras from compat.v1 runs in a graph.
+# In a program that uses one of these names, Keras from compat.v1 runs in a graph.
 _SESSIONS = ("compat.v1.Session", "compat.v1.InteractiveSession", "compat.v1.placeholder")
 _PACKAGES = ("tf_slim",)  # packages that use tf.layers, so programs that import them need Keras 2
 _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_generator")
@@ -107,16 +108,17 @@ class Keras2Use(NamedTuple):
     """The first thing in a program that needs Keras 2, and its place."""
 
     where: str  # "train.py:12"
-    # what needs Keras 2, such as "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a
-    # graph", ".reset_states()" or "Adam(lr=)"
+    # What needs Keras 2, such as "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a
+    # graph", ".reset_states()" or "Adam(lr=)".
     what: str
 
 
 def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use | None:
     """Return the first thing in the program that needs Keras 2; None if there is none.
 
-    Uses whose failure the program handles itself are left out, and so is Keras from `import keras`,
-    which the choice does not affect. `version1`: `import tensorflow` gives TensorFlow 1.
+    A use is left out if the program itself handles its failure. Uses of Keras from `import keras`
+    are left out too, because the choice of Keras 2 affects only tf.keras. `version1`: `import
+    tensorflow` gives TensorFlow 1.
     """
     uses = [use for use in tf_names_used.tensorflow_uses(program) if use.certain]
     in_graphs = version1 or _trains_in_graphs(program, uses)
@@ -131,9 +133,9 @@ def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use |
 
 
 def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
-    """Describe a use of a name that works only with Keras 2; None for any other use.
+    """Describe a use of a name that works only with Keras 2; return None for any other use.
 
-    Either Keras 3 lacks the name, or it does not work in a graph.
+    Either Keras 3 lacks the name, or the name does not work in a graph with Keras 3.
     """
     name = _present_name(use)
     of_version1 = version1 or use.name.startswith("compat.v1.")
@@ -188,9 +190,9 @@ def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
 
 
 def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
-    """Yield the names of variables with a Keras optimizer: "opt" for `opt` and for `self.opt`.
+    """Yield the names of variables that contain a Keras optimizer: "opt" for `opt` or `self.opt`.
 
-    `classes`: the ids of the nodes that stand for an optimizer class.
+    `classes`: the ids of the syntax nodes that stand for an optimizer class.
     """
     for node in module.find(ast.Assign):
         if isinstance(node.value, ast.Call) and id(node.value.func) in classes:
@@ -200,9 +202,9 @@ def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
 def _describe_call(
     call: ast.Call, own_methods: Container[str], optimizers: Container[str]
 ) -> str | None:
-    """Describe a call whose method or argument Keras 3 lacks; None for any other call.
+    """Describe a call whose method or argument Keras 3 lacks; return None for any other call.
 
-    `own_methods`: the functions that the module itself defines; calls of these do not count.
+    `own_methods`: the functions that the module itself defines. Calls of these do not count.
     """
     match call.func:
         case ast.Attribute(attr=name) if name in _METHODS:

@@ -1,9 +1,9 @@
 """Selects Keras 2 (the package tf_keras) for programs that Keras 3 cannot run.
 
-Keras 3 cannot do `fit` on several workers, dropped some names, and does not work in graphs. The
-decision follows from the program's syntax trees and the hosts' facts, whatever the job's `compat`
-says. If the plan cannot read a TensorFlow 1 program (`bash train.sh`), the runtime selects Keras 2
-on the host (version1.py).
+Keras 3 cannot do `fit` on several workers, has dropped some names, and does not work in graphs. The
+decision depends on the program's syntax trees and the hosts' facts, but not on the job's `compat`.
+If the planner cannot read a TensorFlow 1 program (`bash train.sh`), the runtime selects Keras 2 on
+the host (version1.py).
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ VARIABLE = "TF_USE_LEGACY_KERAS"
 
 @dataclass(frozen=True)
 class KerasChoice:
-    """The choice of a Keras version for the program, and the plan's notes on it.
+    """The choice of a Keras version for the program, and the plan's notes on this choice.
 
-    `variables`: the environment variables that select Keras 2; empty if nothing is selected.
+    `variables`: the environment variables that select Keras 2; empty if no version is selected.
     """
 
     variables: Mapping[str, str] = field(default_factory=dict)
@@ -42,8 +42,9 @@ def decide(
 ) -> KerasChoice:
     """Select Keras 2 if the program needs it, unless the job's `env` already selects a version.
 
-    If a host lacks tf_keras, nothing is selected and there is a note. If the program calls `fit`,
-    Refused is raised instead. `version1`: `import tensorflow` gives TensorFlow 1.
+    If a host lacks tf_keras, no version is selected, and the result has a note. But if the program
+    then calls `fit` on several workers, raises Refused. `version1`: `import tensorflow` gives
+    TensorFlow 1.
     """
     if not rules(job.mode).tensorflow:
         return KerasChoice()
@@ -81,12 +82,15 @@ def decide(
 
 
 def hosts_without_keras_2(facts: Iterable[HostFacts]) -> list[HostFacts]:
-    """Return the hosts that lack Keras 2: their TensorFlow has Keras 3, and tf_keras is missing."""
+    """Return the hosts without Keras 2: their TensorFlow has Keras 3, and they lack tf_keras."""
     return [each for each in facts if _has_keras_3(each) and each.tf_keras is None]
 
 
 def install_command(lacking: Sequence[HostFacts]) -> str:
-    """Return the command that installs on these hosts the tf_keras that fits their TensorFlow."""
+    """Return the command that installs tf_keras on these hosts.
+
+    It installs the version that fits the hosts' TensorFlow.
+    """
     first = lacking[0]
     known = version_numbers(first.tensorflow)[:2]
     package = "tf_keras~={}.{}.0".format(*known) if known[1:] else "tf_keras"
@@ -95,9 +99,10 @@ def install_command(lacking: Sequence[HostFacts]) -> str:
 
 
 def _fit(job: Job, program: Program) -> str | None:
-    """Return "train.py:12" of the first `.fit(...)` in a program that trains on several workers.
+    """Return the place of the first `.fit(...)` in a program that trains on several workers.
 
-    None if there is no such call, or the program uses no strategy for several workers.
+    The place is a text such as "train.py:12". Returns None if there is no such call, or if the
+    program uses no strategy for several workers.
     """
     strategies = rules(job.mode).needs_keras_2
     uses = tf_names_used.tensorflow_uses(program)

@@ -1,7 +1,7 @@
 """Writes notes on a program that needs an older NumPy than its hosts have.
 
 NumPy has dropped some names. It also no longer accepts an array of one element as a number: since
-NumPy 2.4, `"%f" % w` raises TypeError if w is such an array, like the value of
+NumPy 2.4, `"%f" % w` raises TypeError if w is such an array, for example the value of
 `tf.get_variable("w", [1])`.
 """
 
@@ -26,7 +26,7 @@ _NO_NUMBER = (2, 4)
 _DROPPED = (1, 24)  # from this NumPy version on, dropped names get a note
 _NUMBER = re.compile(r"%[-+ #0]*[\d*]*(?:\.[\d*]+)?[diufFeEgG]")
 _MAKES = ("Variable", "get_variable")
-# Names that NumPy has dropped. NumPy 2 has `bool` and `long` again.
+# Names that NumPy has dropped, without `bool` and `long`, which NumPy 2 has again.
 _NAMES = numpy_names.RENAMED.keys() - {"bool", "long"}
 _MOST = 4
 
@@ -68,9 +68,9 @@ def _dropped(program: Program) -> list[str]:
 
 
 def _formatted(program: Program) -> str:
-    """Return "train.py:12" where the program uses an array of one element as a number.
+    """Return where the program uses an array of one element as a number, such as "train.py:12".
 
-    The array is the value of a TensorFlow variable. "" if there is no such place.
+    Only arrays that are values of TensorFlow variables count. Returns "" if there is no such place.
     """
     for module in program.modules:
         assigned = module.find(ast.Assign)
@@ -91,7 +91,7 @@ def _formatted(program: Program) -> str:
 
 
 def _has_one_element(value: ast.expr) -> bool:
-    """Return whether the expression makes a TensorFlow variable whose value is one element.
+    """Return whether the expression makes a TensorFlow variable that has a single element.
 
     Examples: `tf.get_variable("w", [1])`, `tf.Variable(tf.zeros([1]))`, `tf.Variable([.3])`.
     """
@@ -150,7 +150,7 @@ def _is_fetch(node: ast.expr, single: set[str]) -> bool:
 
 
 def _as_number(node: ast.expr) -> list[ast.expr]:
-    """Return the expressions inside this one that must be numbers.
+    """Return the expressions inside this expression that must be numbers.
 
     They are a and b in `"%f %d" % (a, b)`, and the argument of float() or int().
     """

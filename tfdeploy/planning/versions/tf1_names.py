@@ -1,8 +1,8 @@
 """Lists names that only TensorFlow 1 has, and a few that only TensorFlow 2 has.
 
-The lists come from TensorFlow 2.21. The names of TensorFlow 1 are the public names of tf.compat.v1
-that tf lacks, as far as programs use them, and `contrib` and `examples`. Names below tf.metrics and
-tf.initializers are left out, because TensorFlow 2 has names of Keras there.
+The lists come from TensorFlow 2.21. The names of TensorFlow 1 are `contrib`, `examples`, and those
+public names of tf.compat.v1 that tf lacks and that programs use. Names below tf.metrics and
+tf.initializers are left out, because in TensorFlow 2 these modules have names of Keras.
 """
 
 from __future__ import annotations
@@ -158,9 +158,9 @@ VERSION2 = frozenset(_VERSION2.split())
 
 
 def has_name_or_parent(name: str, names: frozenset[str]) -> bool:
-    """Return whether `names` contains `name` or a parent of it.
+    """Return whether `names` contains `name` or a parent of `name`.
 
-    "layers" is a parent of "layers.dense".
+    For example, "layers" is a parent of "layers.dense".
     """
     parts = name.split(".")
     return any(".".join(parts[:end]) in names for end in range(1, len(parts) + 1))

@@ -1,8 +1,8 @@
 """Finds the names of TensorFlow that a program uses, and their places.
 
-Names have no leading `tf.`: "train.Supervisor", "contrib.slim". A use is marked as guarded if the
-program itself handles a missing name there. A module of the program may pass TensorFlow on to other
-modules: `from common import tf`, `import common; common.tf.layers`.
+Names are written without the leading `tf.`: "train.Supervisor", "contrib.slim". A use is marked as
+guarded if the program itself handles the case that the name is missing. Modules of the program may
+also get TensorFlow from another module: `from common import tf`, `import common; common.tf.layers`.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from tfdeploy.planning.source.parsed_file import ParsedFile
 from tfdeploy.planning.source.source import Program, resolve_imported_name
 from tfdeploy.runtime.old_names import removed_names
 
-_EXPORT_DEPTH = 4  # limits how many modules may import a name from each other in a chain
+_EXPORT_DEPTH = 4  # limits the length of a chain of modules that import a name from each other
 _OF_KERAS = ("keras", "layers", "nn.rnn_cell")
 _CHAINS: tuple[type[ast.Attribute | ast.Name], ...] = (ast.Attribute, ast.Name)
-# Name in a module of the program, such as "tf" or "common.tf" -> name in TensorFlow.
+# Name in a module of the program, such as "tf" or "common.tf" -> the same object's TensorFlow name.
 Names = dict[str, str]
 
 
@@ -29,10 +29,10 @@ Names = dict[str, str]
 class Use:
     """A use of one TensorFlow name, at the place "train.py:12".
 
-    `guarded`: the program handles it if the name is missing. `binds`: the use only imports the name
-    or assigns it (`slim = tf.contrib.slim`), which never fails because tfdeploy has a stand-in for
-    it; only later uses fail. `certain`: False if the module also assigns something else to the name
-    with which this use begins.
+    `guarded`: the program itself handles the case that the name is missing. `binds`: the use only
+    imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never fails,
+    because tfdeploy has a stand-in for the TensorFlow name; only later uses fail. `certain`: False
+    if the module also assigns something else to the name with which this use begins.
     """
 
     name: str
@@ -67,10 +67,10 @@ def tensorflow_uses(program: Program) -> tuple[Use, ...]:
 
 
 def uses_of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
-    """Return every use of one of `names` in a module that does not define the name itself.
+    """Return every use of one of `names` in a module that does not itself define the name.
 
-    So uses of built-in functions of Python 2 are found. Uses whose failure the program handles
-    itself are left out.
+    With this function, uses of built-in functions of Python 2 are found. A use is left out if the
+    program itself handles its failure.
     """
     guarded = guards.guarded_nodes(program)
     return tuple(
@@ -95,7 +95,8 @@ def _names(program: Program) -> dict[str, Names]:
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
                 for own, name in (*bound, *_exported(program, path, node, before)):
-                    # compat.v1 stands if the module gives the name another meaning elsewhere.
+                    # If the name means compat.v1 in one place of the module, and something else in
+                    # another place, compat.v1 is recorded.
                     names[own] = "compat.v1" if names.get(own) == "compat.v1" else name
         if by_module == before:
             break
@@ -103,7 +104,7 @@ def _names(program: Program) -> dict[str, Names]:
 
 
 def _binding(module: ParsedFile) -> list[ast.stmt]:
-    """Return the imports and assignments that may give a TensorFlow name another name."""
+    """Return the imports and assignments that may define a new name for a TensorFlow name."""
     statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
     return [
         node
@@ -115,7 +116,10 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
 def _exported(
     program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name in the module, name in TensorFlow) for names from the program's other modules."""
+    """Yield (name in the module, name in TensorFlow) for what `node` imports from other modules.
+
+    These are other modules of the program.
+    """
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
     for alias in node.names:
@@ -159,7 +163,8 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
             continue
         root, chain = _rooted(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
-            # If tfdeploy has a stand-in for the name, attributes such as __name__ exist too.
+            # An attribute such as __name__ is not a part of the TensorFlow name. If tfdeploy has a
+            # stand-in for the name, the stand-in has such attributes too.
             name, _, dunder = f"{names[root]}.{chain}".strip(".").partition(".__")
             binds = bool(dunder) and removed_names.has_stand_in(name)
             certain = root not in others or not names[root]
@@ -172,8 +177,8 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     """Yield (name in the module, name in TensorFlow, TensorFlow name used in the statement).
 
-    There is one tuple for each name that an import or an assignment defines, such as `tf =
-    tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names defined so far.
+    There is one tuple for each name that the statement defines. It is an import or an assignment,
+    such as `tf = tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names defined so far.
     """
     match node:
         case ast.Import(aliases):
@@ -196,9 +201,9 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
 
 
 def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
-    """Return an expression such as common.tf.layers.dense in two parts: (known name, the rest).
+    """Split an expression such as common.tf.layers.dense into (a name of `names`, the rest).
 
-    The result is ("common.tf", "layers.dense") if `names` contains "common.tf".
+    If `names` contains "common.tf", the result is ("common.tf", "layers.dense").
     """
     dotted = dotted_name(node)
     parts = dotted.split(".")

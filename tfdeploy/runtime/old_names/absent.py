@@ -1,5 +1,7 @@
-"""Handle lookups of names that TensorFlow 2 no longer has. A lookup returns the object that
-tfdeploy supplies, or raises an error that says what to write instead.
+"""Handle lookups of names that TensorFlow 2 no longer has.
+
+Such a lookup returns the object that tfdeploy supplies, or raises an error that says what to write
+instead.
 
 The functions are called only after a name or module was not found, so existing names do not change.
 The errors are AttributeError and ImportError, so a `try` of the program still catches them.
@@ -27,8 +29,10 @@ def apply(module: Any) -> None:
 
 
 def handle_missing_names(module: Any, prefix: str) -> None:
-    """Set the module's function `__getattr__`, which Python calls for a missing name. `prefix`:
-    what programs write before a name of the module, without `tf.`: "" or "train."."""
+    """Set the module's function `__getattr__`, which Python calls for a missing name.
+
+    `prefix`: what programs write before a name of the module, without the leading `tf.`: "" or
+    "train."."""
     before = vars(module).get("__getattr__")
 
     def absent(name: str) -> Any:

@@ -1,5 +1,6 @@
-"""Search the stack and the source of the program for the line that uses a missing name, and find
-out whether the program would catch the error.
+"""Find the line of the program that uses a missing name, and whether the program catches the error.
+
+The module searches the stack and the source of the program.
 
 The functions are called only after a name was not found, so they may be slow.
 """

@@ -1,5 +1,6 @@
-"""Accept arguments and methods that later TensorFlow versions dropped. A dropped argument is
-ignored, and a dropped method calls its replacement.
+"""Accept arguments and methods that later TensorFlow versions dropped.
+
+A dropped argument is ignored, and a dropped method calls its replacement.
 
 Programs from before TensorFlow 1.2 pass `SyncReplicasOptimizer(replica_id=...)` and
 `BasicLSTMCell(input_size=...)`. They call `get_clean_up_op()`, which returned the operation that
@@ -62,9 +63,10 @@ def _set_if_missing(where: Any, name: str, value: Any) -> None:
 
 
 def _get_clean_up_op(self: Any) -> Any:
-    """Return the operation that closes the queue of tokens, as
-    SyncReplicasOptimizer.get_clean_up_op did. Raises ValueError if apply_gradients has not been
-    called before."""
+    """Return the operation that closes the queue of tokens.
+
+    SyncReplicasOptimizer.get_clean_up_op did the same. Raises ValueError if apply_gradients has not
+    been called before."""
     if self._sync_token_queue is None:
         raise ValueError("get_clean_up_op() should be called after apply_gradients().")
     return self._sync_token_queue.close(cancel_pending_enqueues=True)

@@ -13,8 +13,8 @@ from typing import Any, Dict
 
 from .. import task
 
-# A name that NumPy 1.18 to 2.4 dropped -> the present name of the same object in NumPy or Python;
-# "" if _functions defines it.
+# Name that NumPy 1.18 to 2.4 dropped -> the present name of the same object in NumPy or Python, or
+# "" if _functions defines the object.
 _RENAMED = """
     Inf=inf Infinity=inf NAN=nan NINF= NaN=nan PINF=inf alltrue=all asfarray= asscalar=
     bool=builtins.bool bool8=bool_ complex=builtins.complex complex_=complex128 cumproduct=cumprod
@@ -35,7 +35,7 @@ def apply(numpy: Any) -> None:
     """Add the missing names to the module numpy."""
     functions = _make_functions(numpy)
     for name, same in RENAMED.items():
-        # With hasattr(), NumPy would print a warning.
+        # hasattr() is not used, because NumPy would print a warning.
         if name not in vars(numpy):
             kind, _, plain = same.rpartition(".")
             value = functions.get(name) or getattr(builtins if kind else numpy, plain, None)
@@ -57,8 +57,9 @@ def _make_functions(numpy: Any) -> Dict[str, Any]:
 
 
 def _install_advice(version: str) -> None:
-    """Install an excepthook that prints advice below the traceback if one of the errors in
-    _NO_NUMBER ends the program."""
+    """Install an excepthook that prints advice if one of the errors in _NO_NUMBER ends the program.
+
+    The advice is printed below the traceback."""
     before = sys.excepthook
 
     def hook(kind: Any, error: Any, trace: Any) -> None:

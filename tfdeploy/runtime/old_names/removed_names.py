@@ -1,5 +1,6 @@
-"""List the names that TensorFlow 2 no longer has, each with its replacement: an object that
-tfdeploy or a package supplies, or advice on what to write instead.
+"""List the names that TensorFlow 2 no longer has, each with its replacement.
+
+A replacement is an object that tfdeploy or a package supplies, or advice on what to write instead.
 
 Both the planner and the task use these tables. Names are written without the leading `tf.`:
 "contrib.slim", "train.SummaryWriter". The sources are the table of TensorFlow's upgrade script from
@@ -192,7 +193,8 @@ _SLIM = (
     "requirements of `setup:`"
 )
 # Names -> what to write instead. An entry also applies to all names below its names. If several
-# entries apply to a name, the longest name counts. `nn.seq2seq` of TensorFlow 0.x has no successor.
+# entries apply to a name, the one with the longest name is used. `nn.seq2seq` of TensorFlow 0.x has
+# no successor.
 _REPLACEMENTS = """
     contrib: a TensorFlow 1 program may use tf.layers, tf.nn, tf.train and tf.data in its place
     contrib.cluster_resolver: tf.distribute.cluster_resolver
@@ -255,8 +257,9 @@ def is_supplied(name: str) -> bool:
 
 
 def is_of_version0(name: str) -> bool:
-    """Return True if `name` is a name of TensorFlow 0.x that tfdeploy supplies: "mul",
-    "train.SummaryWriter"."""
+    """Return True if `name` is a name of TensorFlow 0.x that tfdeploy supplies.
+
+    Examples: "mul", "train.SummaryWriter"."""
     return _find_longest_key(_VERSION0, name) is not None
 
 
@@ -270,8 +273,7 @@ def present_name(name: str) -> str:
 
 
 def supplying_package(name: str) -> Optional[str]:
-    """Return the package that supplies `name` on hosts that have this package; None if no package
-    supplies `name`."""
+    """Return the package that supplies `name` on hosts where it is installed; None if none does."""
     part, inner_name = split_contrib(name)
     if part == "slim" or (
         inner_name
@@ -305,11 +307,11 @@ def removed_since(name: str) -> Optional[Tuple[int, int]]:
 
 
 def split_contrib(name: str) -> Tuple[str, str]:
-    """Split a name of tf.contrib into the module of tf.contrib and the name in this module:
-    "contrib.layers.conv2d" gives ("layers", "conv2d"). Any other name gives ("", name).
+    """Split a name of tf.contrib into the module of tf.contrib and the name in this module.
 
-    "contrib.layers.python.layers.layers.conv2d" gives the same result: tf.contrib had its files in
-    folders named `python`, and programs import from these folders."""
+    "contrib.layers.conv2d" gives ("layers", "conv2d"). "contrib.layers.python.layers.layers.conv2d"
+    gives the same result, because tf.contrib had its files in folders named `python`, and programs
+    import from these folders. Any other name gives ("", name)."""
     if not name.startswith("contrib."):
         return "", name
     part, _, inner_name = name[len("contrib.") :].partition(".")

@@ -1,5 +1,4 @@
-"""List the names of tf.contrib that the package tf_slim has. Names of `contrib.slim` are not
-listed."""
+"""List the names of tf.contrib that the package tf_slim has, except those of `contrib.slim`."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Resolve a removed name to its present name, to a name of the package tf_slim, or, in the rest of
-tf.contrib, to a stand-in.
+"""Find the object that replaces a removed name of TensorFlow.
 
-TensorFlow 2 has no tf.contrib. Programs import many modules of tf.contrib and use few of them,
-often in functions that are never called. So an import succeeds, and only the use of a missing name
-is an error.
+It is the object with the present name, or an object of the package tf_slim. Any other name of
+tf.contrib gets a stand-in. TensorFlow 2 has no tf.contrib. Programs import many modules of
+tf.contrib and use few of them, often in functions that are never called. So an import succeeds, and
+only the use of a missing name is an error.
 """
 
 from __future__ import annotations
@@ -31,8 +31,10 @@ _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
 
 
 class Section(ModuleType):
-    """A stand-in for a module or name of tf.contrib. The names of the module are looked up on
-    access. Calling the stand-in, or deriving a class from it, raises AttributeError."""
+    """A stand-in for a module or name of tf.contrib.
+
+    A name of the module is looked up when the program accesses it. Calling the stand-in, or
+    deriving a class from it, raises AttributeError."""
 
     def __init__(self, name: str) -> None:
         super().__init__(name)
@@ -104,9 +106,10 @@ def resolve_name(name: str) -> Any:
 
 
 def apply(module: Any) -> None:
-    """Set the names that `import *` imports from a supplied module. If tf_slim is installed, replace
-    the names of the module by the names of tf_slim: the arg_scope of tf_slim works only with the
-    layers of tf_slim."""
+    """Set the names that `import *` imports from a supplied module.
+
+    If tf_slim is installed, also replace the names of the module by those of tf_slim, because the
+    arg_scope of tf_slim works only with the layers of tf_slim."""
     full = module.__name__[len(_TF) :]
     module.__all__ = list(removed_names.supplied_names(removed_names.split_contrib(full)[0]))
     for name in module.__all__:
@@ -130,8 +133,9 @@ def _resolve_renamed(old: str) -> Any:
 
 
 def _find_in_slim(name: str) -> Any:
-    """Return the object of tf_slim for a name of tf.contrib; None if there is none. If a module and
-    a function or class have the same name, return the function or class."""
+    """Return the object of tf_slim for a name of tf.contrib; None if there is none.
+
+    If a module has the same name as a function or class, return the function or class."""
     part, _, inner_name = name[len("contrib.") :].partition(".")
     if not name.startswith("contrib.") or part not in _SLIM:
         return None
@@ -158,7 +162,9 @@ def _find_in_slim(name: str) -> Any:
 
 
 def _find_slim_attribute(path: str) -> Any:
-    """Return what tf_slim has at this path: an attribute of a module, else a module, else None."""
+    """Return the attribute or module that tf_slim has at this path, or None.
+
+    If there are both, return the attribute."""
     above, _, last = path.rpartition(".")
     attribute = getattr(_import_slim_module(above), last, None)
     return (
@@ -169,8 +175,9 @@ def _find_slim_attribute(path: str) -> Any:
 
 
 def _import_slim_module(name: str) -> Optional[Any]:
-    """Import and return a module of tf_slim. Return None if the module is missing, or if its import
-    fails with this TensorFlow."""
+    """Import and return a module of tf_slim.
+
+    Return None if the module is missing, or if its import fails with this version of TensorFlow."""
     try:
         return import_module(name)
     except Exception as error:  # noqa: BLE001 fall back to supplied/

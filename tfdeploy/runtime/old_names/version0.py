@@ -4,14 +4,15 @@ The calls `concat(dim, values)`, `split(dim, num, value)`, `reverse(x, [False, T
 `nce_loss(weights, biases, inputs, labels)` and `resize_images(images, height, width)` are
 recognized if the types of the arguments allow no other interpretation.
 
-Before 1.0, the cross entropy functions took (logits, labels). In TensorFlow 1 they rejected
-positional arguments. In compat.v1 they have no such check and silently read (labels, logits): with
-2.21, the loss of [1, 2, 3] for class 2 is 6.31 instead of 0.41. So positional arguments are read as
-before 1.0, unless the first argument is integer labels and the second is logits.
+Before TensorFlow 1.0, the cross entropy functions took (logits, labels). In TensorFlow 1 they
+rejected positional arguments. In compat.v1 they have no such check and silently read (labels,
+logits): with 2.21, the loss of [1, 2, 3] for class 2 is 6.31 instead of 0.41. So this module reads
+positional arguments in the order from before 1.0, unless the first argument is integer labels and
+the second is logits.
 
-All this applies to `import tensorflow`, never to tensorflow.compat.v1: a program that imports
-tensorflow.compat.v1 was written for the order of TensorFlow 2. The module is active only with
-TFDEPLOY_TASK_COMPAT=v1.
+All this applies only to `import tensorflow`. It never applies to tensorflow.compat.v1, because a
+program that imports tensorflow.compat.v1 was written for the order of TensorFlow 2. The module is
+active only with TFDEPLOY_TASK_COMPAT=v1.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from . import call_site, removed_names
 
 _Args = Tuple[Any, ...]
 _Named = Dict[str, Any]
-# Maps the arguments of a call of TensorFlow 0.x to the present names of the arguments. Returns None
-# for any other call.
+# A function that returns the arguments of a call by their present names, if the call is in the form
+# of TensorFlow 0.x. It returns None for any other call.
 OldCall = Callable[[_Args, _Named], Optional[_Named]]
 _SAMPLED = (
     "weights biases inputs labels num_sampled num_classes num_true sampled_values "
@@ -35,16 +36,18 @@ _SAMPLED = (
 
 
 def adapt_to_version0(name: str, replacement: Any) -> Any:
-    """Return an object that behaves as `name` did in TensorFlow 0.x. `replacement`: the object
-    that has replaced it."""
+    """Return an object that behaves as `name` did in TensorFlow 0.x.
+
+    `replacement`: the object that has replaced `name`."""
     if name in _SUMMARIES:
         return _summary(*_SUMMARIES[name])
     return _accept_both_orders(replacement, _OLD_CALLS[name]) if name in _OLD_CALLS else replacement
 
 
 def accept_old_calls(module: Any, prefix: str) -> None:
-    """Let functions of `module` accept both the old and the present order of arguments. `prefix`:
-    what stands before the names of the module, "" or "nn."."""
+    """Let functions of `module` accept both the old and the present order of arguments.
+
+    `prefix`: what programs write before the names of the module: "" or "nn."."""
     for name, old_call in _OLD_CALLS.items():
         part, _, last = name.rpartition(".")
         if (
@@ -68,7 +71,9 @@ def _accept_both_orders(function: Any, old_call: OldCall) -> Any:
 
 def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> _Named:
     """Return the arguments of a call by their present names. Arguments that are None are left out.
-    `order`: the present names in the order of 0.x. `renames`: name in 0.x -> present name."""
+
+    `order`: the present names of the arguments, in the order of TensorFlow 0.x. `renames`: name in
+    TensorFlow 0.x -> present name."""
     pairs = [
         *zip(order.split(), args),
         *((renames.get(name, name), value) for name, value in kwargs.items()),
@@ -77,8 +82,10 @@ def _name_arguments(args: _Args, kwargs: _Named, order: str, **renames: str) -> 
 
 
 def _axis_first(order: str, values: str, **renames: str) -> OldCall:
-    """Return the `old_call` of a function that took the axis first. `order`, `renames`: as in
-    _name_arguments. `values`: the first argument that cannot be a number."""
+    """Return the OldCall for a function of TensorFlow 0.x that took the axis as first argument.
+
+    `order` and `renames` are those of _name_arguments. `values`: the first argument that cannot be
+    a number."""
     until_values = order.split().index(values) + 1
 
     def old_call(args: _Args, kwargs: _Named) -> Optional[_Named]:
@@ -139,9 +146,10 @@ def _cross_entropy(name: str, more_arguments: str) -> OldCall:
 
 
 def _summary(op: str, order: str) -> Any:
-    """Return a summary function of TensorFlow 0.x. The function keeps the tag as given, even with
-    blanks, and does not add the name scope to the tag. `op`: the raw operation. `order`: the names
-    of the operation's arguments."""
+    """Return a summary function of TensorFlow 0.x.
+
+    The function does not change the tag, even if it contains blanks, and does not add the name
+    scope to it. `op`: the raw operation. `order`: the names of the operation's arguments."""
     version1 = sys.modules["tensorflow"].compat.v1
 
     def summary(*args: Any, **kwargs: Any) -> Any:
@@ -155,7 +163,8 @@ def _summary(op: str, order: str) -> Any:
 
 
 def _is_number(value: Any) -> bool:
-    """Return True if the value is one integer: an int, or a tensor or array without dimensions."""
+    """Return True if the value is a single integer: an int, or an integer tensor or array without
+    dimensions."""
     shape = getattr(value, "shape", None)
     if shape is None:
         return isinstance(value, int) and not isinstance(value, bool)
@@ -165,8 +174,10 @@ def _is_number(value: Any) -> bool:
 
 
 def _dtype_kind(value: Any) -> str:
-    """Return the kind of a tensor or array: "i" for integers, "f" for floats. For a NumPy array of
-    another type, return NumPy's letter for the type; for any other value, ""."""
+    """Return the kind of a tensor or array: "i" for integers, "f" for floats.
+
+    For a NumPy array of another type, return NumPy's letter for the type. For any other value,
+    return ""."""
     dtype: Any = getattr(value, "dtype", None)
     if hasattr(dtype, "kind"):
         return str(dtype.kind).replace("u", "i")
