@@ -33,7 +33,7 @@ def line_of(event: Event) -> LogLine:
     line = event.data["line"]
     try:
         text = line.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # `launch --events` writes no such text; another program may
+    except UnicodeEncodeError:  # only a file that another program wrote has such a text
         text = line.encode("utf-8", "replace")
     stream = event.data.get("stream", "out")
     return LogLine(

@@ -4,10 +4,9 @@
     python benchmarks/faults/deaths.py --deaths 2 --only mirrored
 
 Each time, training must continue from its checkpoint. The run uses four isolated hosts, and no
-client is connected while a task dies. The benchmark prints that a run "went on" under two
-conditions. The steps that the shown task prints must pass the last step before the death. And no
-step after the death may be more than two checkpoints before that step, so the training cannot have
-started from zero.
+client is connected while a task dies. A run counts as "went on" under two conditions. First, the
+shown task must reach a later step than the last one before the death. Second, training may fall
+back by at most two checkpoints, which shows that it has not started from zero.
 """
 
 from __future__ import annotations

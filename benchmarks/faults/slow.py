@@ -6,7 +6,7 @@
 
 If a launch exits with code 0, the run must be up on all hosts. Otherwise it must be up on no host.
 The agent of the slow host waits before it executes a request, before it answers a request, or
-before it starts the minder of a new run.
+before it starts the minder of a new run (the process that looks after the run on the host).
 """
 
 from __future__ import annotations

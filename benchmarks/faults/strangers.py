@@ -49,8 +49,8 @@ ROLES = {
 }
 # {mode: what is killed, in this order}. Before each kill, all processes that ended because of the
 # previous kill must be up again. "both" kills the task's process and the minder of its host.
-# "agent" kills the task's supervisor and the minder; another supervisor of the host then starts the
-# next minder.
+# "agent" kills the task's supervisor (its parent process) and the minder; the supervisor of another
+# task on the host then starts the next minder.
 STRIKES = {
     "async": (
         "task worker:0",

@@ -1,10 +1,11 @@
 """Simulate a broadcast as a flow of bytes, for cases that are too large to simulate piece by piece.
 
-An example is a case of 10,000 hosts with 40,000 pieces each. Each stripe of the data flows through
-a tree of hosts, from a source to its children and on to theirs. Time passes in short steps. In each
-step, every link is shared among its users, and parents come before their children. A child lags
-behind its parent by one hop: the time that a piece takes on the shared wire, plus the time to check
-the piece. A test compares the results with those of `simulated_pieces`.
+In a broadcast, hosts pass data on to each other. A large case has 10,000 hosts and 40,000 pieces of
+data. Each stripe (a part of the data) flows through a tree of hosts, from a source to its children
+and on to their children. Time passes in short steps. In each step, every link is shared among its
+users, and parents come before their children. A child lags behind its parent by one hop: the time
+that a piece takes on the shared wire, plus the time to check the piece. A test compares the results
+with those of `simulated_pieces`.
 """
 
 from __future__ import annotations

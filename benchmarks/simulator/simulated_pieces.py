@@ -1,6 +1,7 @@
 """Simulate a broadcast piece by piece, as tfdeploy sends it.
 
-A parent serves its children in turns, and sends each child the first piece that the child lacks.
+In a broadcast, hosts pass data on to each other: parents send it to their children. A parent
+serves its children in turns, and sends each child the first piece that the child lacks.
 Only a few pieces are in flight to one child, so a slow child does not delay the others. If the
 parent lacks a piece too, the child waits for it.
 """

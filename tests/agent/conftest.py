@@ -102,9 +102,9 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """Return the folder for temporary files that every account can reach, for mkdtemp.
+    """Return a folder for temporary files that every account can reach, as `dir` of tempfile.
 
-    This is None (the default folder) unless TMPDIR is private. Then it is /var/tmp.
+    This is None (the default folder), or /var/tmp if the default folder is private (see TMPDIR).
     """
     usual = Path(tempfile.gettempdir())
     return (

@@ -75,7 +75,7 @@ def own(state: str, supervised: bool) -> dict[str, OwnTask]:
     ("state", "supervised", "held"),
     [
         ("pending", False, True),
-        ("pending", True, False),  # the supervisor of the task has not written a status yet
+        ("pending", True, False),  # the supervisor (parent process) has not written a status yet
         ("starting", True, False),
         ("starting", False, False),  # the supervisor was killed, but the program may still be alive
         ("running", True, False),

@@ -117,8 +117,8 @@ def test_penalty_at_jump_host_is_retried_once_and_reported(
 def test_right_key_after_wrong_key_with_default_limits(
     ssh_hosts: Any, fleet: SshFleet, reported: list[tuple[str, str]], wrong_key: str
 ) -> None:
-    """Test that the right key is accepted after eight attempts with a wrong key, because sshd
-    counts them as one failed login.
+    """Test that eight attempts with a wrong key cause only one failed login at sshd, so that sshd
+    still accepts the right key.
 
     With its default limits, sshd rejects an address after five failed logins.
     """

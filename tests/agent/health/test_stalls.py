@@ -1,5 +1,6 @@
-"""Test that real minders report the tasks that stand still: frozen tasks, and tasks that wait for
-frozen ones. Tasks that only seem to stand still are not reported.
+"""Test that real minders (the processes that look after a run, one on each host) report tasks that
+stand still: frozen tasks, and tasks that wait for frozen ones. They must not report tasks that only
+seem to stand still.
 """
 
 from __future__ import annotations

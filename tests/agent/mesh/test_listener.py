@@ -268,7 +268,7 @@ def guarded(monkeypatch: pytest.MonkeyPatch) -> GuardedPorts:
 
 
 def tell(meshes: Meshes, line: bytes, host: str = "n2") -> bytes:
-    """Call `speak` with the run's token, with which a client at any address may begin a handshake."""
+    """Call `speak` with the run's token. With it, a client may connect from any address."""
     return speak(
         meshes,
         meshes.certs[host],

@@ -1,5 +1,7 @@
-"""Test that what one minder knows reaches all minders, also if a minder joins late, leaves, or
-cannot start threads. A minder is the process that looks after a run on a host.
+"""Test the mesh (the connections between the hosts of a run): what one minder knows reaches all
+minders, also if a minder joins late, leaves, or cannot start threads.
+
+A minder is the process that looks after a run on a host.
 """
 
 from __future__ import annotations

@@ -329,7 +329,7 @@ def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
     hosts: NewCluster, left: str
 ) -> None:
     """`rm -rf` removes files before the folder that contains them. A minder (the process that looks
-    after the run) that looks in between finds a task without a supervisor.
+    after the run) that looks in between finds a task without a supervisor (its parent process).
     """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})

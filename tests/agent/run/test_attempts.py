@@ -13,7 +13,7 @@ from tfdeploy.agent.run.attempts import MOST_ATTEMPTS, MOST_BYTES, list_attempts
 
 
 class Paths(SimpleNamespace):
-    """The paths of a run on a host. The clock of this host is two seconds ahead of the run's clock."""
+    """The paths of a run on a host whose clock is two seconds ahead of the clock of the run."""
 
     def task_dir(self, task: str) -> str:
         return str(self.folder)

@@ -41,7 +41,7 @@ def keep_of(cluster: Cluster, host: str = "n1") -> Path:
 
 
 def seeded(cluster: Cluster, host: str = "n1") -> Path:
-    """Make the `keep` folder `logs` of the job, with a file of an earlier run, and return its path."""
+    """Make the job's `keep` folder `logs` with a file of an earlier run. Return its path."""
     logs = keep_of(cluster, host) / "logs"
     logs.mkdir(parents=True)
     (logs / "model").write_text("old\n")

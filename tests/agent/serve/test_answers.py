@@ -168,7 +168,7 @@ def test_a_run_that_fails(hosts: NewCluster) -> None:
     )
     asked(one, "clean.workdir", things=[["half", "none"]])
     asked(one, "unlock", job=cluster.job)
-    # The host refuses this verb while a minder is alive.
+    # The host refuses this verb while a minder (a process that looks after a run) is alive.
     with contextlib.suppress(VerbError):
         asked(two, "clean.everything", holder={"user": "me"})
 

@@ -29,7 +29,7 @@ TOKEN, KEY = "a" * 32, "b" * 32
 
 @contextmanager
 def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[str, Any]]:
-    """Run the verb that makes a host listen on these ports. Yield what the host reports about them."""
+    """Run the verb that makes a host listen on these ports. Yield its report about the ports."""
     items_sent: list[dict[str, Any]] = []
     begun, cancelled = threading.Event(), threading.Event()
 

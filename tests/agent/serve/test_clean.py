@@ -75,7 +75,7 @@ def a_run(
     ended: float = 1.0,
     **fields: Any,
 ) -> Path:
-    """Write the files of a run on host `on`, as they are after a reboot. Return the run's folder."""
+    """Write the files of a run on host `on`, as they are after a reboot. Return their folder."""
     folder = Path(layout.host_dir(context.workdir, JOB, run, on))
     part = wire.HostPart(
         run=run,

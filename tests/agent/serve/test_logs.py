@@ -23,8 +23,8 @@ from tfdeploy.agent.serve.call import Call, Context
 
 
 class Host:
-    """The folder of a run with the files of its minder and of a supervisor. Instead of these two
-    processes, the test holds their lock files.
+    """The folder of a run with the files of its minder (the process that looks after the run) and
+    of a supervisor (the parent process of a task). The test holds the lock files of both.
     """
 
     def __init__(self, workdir: Path, tasks: list[str]) -> None:

@@ -1,5 +1,5 @@
-"""Test one task with its supervisor: readiness, output, environment, the end of the task, and what
-a client that watches the run receives.
+"""Test one task with its supervisor (its parent process): readiness, output, environment, the end
+of the task, and what a client that watches the run receives.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ CARD = "$(ip -o route get {to} | sed 's/.* dev \\([^ ]*\\).*/\\1/')"
 def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tfdeploy]:
     """Return an operator whose hosts have IPv6 addresses.
 
-    n2 also has a second IPv4 address. The inventory does not contain this address.
+    n2 also has a second IPv4 address, which its network interface has but the inventory does not.
     """
     where = addresses(few_hosts)
     with ExitStack() as undo:
@@ -93,8 +93,10 @@ def ports(operator: Tfdeploy, rows: Rows) -> list[tuple[str, int]]:
 
 
 def strike(operator: Tfdeploy, run: str, rows: Rows, task: str, victim: str) -> None:
-    """Kill one process of the task with SIGKILL, and wait for the process that replaces it.
-    `victim` is "task", "supervisor" or "minder"."""
+    """Kill one process with SIGKILL, and wait for the process that replaces it.
+
+    `victim` is "task", "supervisor" (the task's parent process) or "minder" (the process that looks
+    after the run on the task's host)."""
     job, host = run[:-2], str(rows[task]["host"])
     before, minder = (
         task_status(operator, run, job, host, task),

@@ -1,5 +1,5 @@
 """Test users and keys that a host refuses. tfdeploy reports one clear cause at once, and never asks
-for a password.
+the user a question.
 """
 
 from __future__ import annotations

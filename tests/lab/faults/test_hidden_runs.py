@@ -32,7 +32,8 @@ def test_a_removed_folder_hides_no_task(operator: Tfdeploy) -> None:
     write_job(operator, "hidden", "quick.py", "--steps=100000", "--pause=0.1")
     launch(operator, "hidden-1")
     assert operator.marked("n2", "hidden-1")
-    # The run's minder may write a file while rm removes the folder. So rm is repeated.
+    # The minder (the process that looks after the run) may write a file while rm removes the
+    # folder. So rm is repeated.
     folder = "~/tfdeploy/hidden/runs/hidden-1"
     on_host(operator.lab, "n2", f"for _ in 1 2 3 4 5; do rm -rf {folder} && break; done")
     refused = operator.run("launch", "--detach", "--name", "hidden-2")

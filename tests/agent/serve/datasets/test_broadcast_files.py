@@ -1,5 +1,7 @@
-"""Test which files of a release (the code on a host) and of `keep` folders a broadcast may write.
-Test also which of these files the host reports that it already has.
+"""Test broadcasts (hosts pass data on to each other) of releases and of `keep` folders.
+
+A release is the code on a host; files in `keep` folders outlive a run. The tests check which of
+these files a broadcast may write, and which of them the host reports that it already has.
 """
 
 from __future__ import annotations

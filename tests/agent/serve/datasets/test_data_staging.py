@@ -26,7 +26,7 @@ OLD_NS = 1_400_000_000_123_456_789
 
 
 class Host:
-    """A host whose verbs the test calls directly, without a session, as the control machine would."""
+    """A host. The test calls its verbs directly, as the control machine does through a session."""
 
     def __init__(self, context: Context, job: str = "job") -> None:
         self.context, self.job = context, job

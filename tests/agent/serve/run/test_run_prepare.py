@@ -322,7 +322,8 @@ def test_the_minder_holds_nothing_of_ours_open(hosts: NewCluster) -> None:
     os.set_inheritable(writing, True)
     cluster.launch("r1", TASKS)
     os.close(writing)
-    # This read would block forever if the minder had inherited the other end of the pipe.
+    # This read would block forever if the minder (the process that looks after the run) had
+    # inherited the other end of the pipe.
     assert os.read(reading, 1) == b""
     os.close(reading)
     minder = cluster.state("r1", "n1").minder_pid

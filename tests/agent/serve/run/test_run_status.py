@@ -72,7 +72,7 @@ def died(attempt: int, of_round: int) -> dict[str, Any]:
         (True, 3, 3, died(1, 1), TOGETHER),
         (True, 3, 3, died(2, 2), TOGETHER),  # the new round began because of this death
         (True, 4, 3, died(3, 3), ALONE),  # the task died after the new round had begun
-        # in this case, the task does not belong to the gang that began the new round
+        # in this case, the task is not one of those that restart together (the gang)
         (False, 3, 3, died(2, 2), ALONE),
         (True, 2, 2, {}, None),  # round 2 is not the newest round, so its cause is no longer known
     ],
@@ -154,8 +154,8 @@ def test_a_task_that_starts_again_while_it_is_looked_at_did_not_die_twice(
 
     def then(read: Callable[..., Any]) -> Callable[..., Any]:
         def status_of_new_attempt(*words: Any) -> Any:
-            # Between the verb's two reads, the task begins a new attempt, and the minder records
-            # this attempt.
+            # Between the verb's two reads, the task begins a new attempt, and the minder (the
+            # process that looks after the run) records this attempt.
             if looks:
                 begun = wire.TaskStatus(
                     run="run", task="worker:0", host="n1", attempt=2, state="starting"

@@ -135,8 +135,9 @@ def test_stop_works_with_its_helpers_dead(
         }
         processes.send_signal(supervisor, signal.SIGKILL)
         everyone = [who for who in everyone if who.pid not in hidden]
-        # The supervisor and the minder are dead, and these processes have removed the marker from
-        # their environment. So nothing shows that they belong to the run.
+        # The supervisor (the task's parent process) and the minder (which looks after the run) are
+        # dead, and these processes have no marker in their environment. So nothing shows that they
+        # belong to the run.
         for pid in hidden:
             who = processes.read_identity(pid)
             assert who is not None and processes.send_signal(who, signal.SIGKILL)
@@ -171,7 +172,7 @@ def test_a_stop_ends_what_stayed_of_a_dead_task_whose_supervisor_is_frozen(
 
 
 def stop_at_once(cluster: Cluster) -> list[int]:
-    """Stop r1 with a grace period of 0.2 s. Return the pids of its processes that are still alive."""
+    """Stop r1 with a grace period of 0.2 s. Return the pids of its processes that survive."""
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == [] and not liveness.is_live(cluster.hosts["n1"].paths("r1"))
     return list(cluster.alive("r1"))
