@@ -89,7 +89,7 @@ def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
 
 
 def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Call `uninformed` with the states that are known now, and return its result.
+    """Return the result of `uninformed` for the states that the hosts have reported so far.
 
     Hosts that do not answer, and hosts that lost their processes of the run, are left out.
     """

@@ -55,7 +55,7 @@ def stop(
 
 
 def earlier_end(fleet: Fleet, plan: Plan, results: Mapping[str, Outcome]) -> str | None:
-    """Return how the run had already ended before `stop` was called.
+    """Return how the run ended, if it had already ended before `stop` was called.
 
     Returns None if the run was still alive, or if a host did not answer.
     """

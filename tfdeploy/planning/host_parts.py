@@ -1,4 +1,4 @@
-"""Makes the message that each host gets from a plan: its own tasks, and facts about other hosts.
+"""Makes a message for each host from the plan: the host's own tasks, and facts about the others.
 
 The list of all tasks (peers) and the list of all hosts (mesh) are the same for every host.
 """

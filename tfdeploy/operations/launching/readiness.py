@@ -1,4 +1,4 @@
-"""Wait until every task of a started run is up, or one has failed. The run's commit comes after."""
+"""Wait until every task of a started run is up or one has failed, before the run is committed."""
 
 from __future__ import annotations
 

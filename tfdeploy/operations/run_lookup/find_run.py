@@ -131,7 +131,10 @@ def newest_first(runs: Iterable[FoundRun], store: RunStore) -> list[FoundRun]:
 
 
 def starts_in_future(run: FoundRun, store: RunStore) -> bool:
-    """Return whether hosts report a future start, and this machine has no record of the launch."""
+    """Return whether the run's start is in the future, according to reports of hosts.
+
+    Returns False if this machine has a record of the launch, because the record is used instead.
+    """
     return bool(run.hosts_ahead) and store.launched_at(run.run) is None
 
 

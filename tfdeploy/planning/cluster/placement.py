@@ -131,7 +131,7 @@ class _RolePlacement:
     def _quota(self, name: str) -> int:
         """Return how many tasks of the role the host can get.
 
-        If the total number of tasks is not requested, the host gets exactly as many.
+        If no total number of tasks is requested for the role, the host gets exactly this number.
         """
         room, request = self._room(name), self.request
         number = request.slots.get(name) if request.per_host is None else request.per_host

@@ -23,10 +23,11 @@ def on_death(job: Job, role: str) -> str:
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
-    """Return the host whose `keep` folders are copied to all others before tasks restart together.
+    """Return the host whose `keep` folders are copied to the other hosts before a joint restart.
 
-    It is the host of the chief, or of worker 0 if there is no chief. Returns None if the mode needs
-    no copy, or if the job has no restarts or no `keep`.
+    In a joint restart, several tasks restart together. The result is the host of the chief, or of
+    worker 0 if there is no chief. Returns None if the mode needs no copy, or if the job has no
+    restarts or no `keep`.
     """
     supplied = job.restart_max and job.keep and rules(job.mode).supplied
     return deciding_seat(seats).host if supplied else None

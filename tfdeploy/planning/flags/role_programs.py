@@ -36,7 +36,7 @@ def distinct_commands(job: Job) -> tuple[Command, ...]:
 
 
 def read_programs(job: Job, sources: Mapping[str, str]) -> tuple[Program, ...]:
-    """Return the parsed program of each of the job's commands, in the order of `commands`."""
+    """Return the parsed program of each command, in the order of `distinct_commands`."""
     return tuple(
         source.read_program(command, sources, job.cwd) for command in distinct_commands(job)
     )

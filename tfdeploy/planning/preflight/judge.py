@@ -38,7 +38,7 @@ RULES: dict[str, Rule] = {
     "runs": login.runs,
     "problems": login.problems,
 }
-# A launch applies these rules too, because making a plan does not find the same problems.
+# A launch applies these rules too, because the planner does not check for these problems.
 BEYOND_PLAN = (
     "packages",
     "inodes",

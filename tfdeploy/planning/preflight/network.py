@@ -50,9 +50,8 @@ def ports(case: Case) -> Iterator[Problem]:
 def protect(case: Case) -> Iterator[Problem]:
     """Yield a problem if the host cannot provide the level of `protect` that the job asks for.
 
-    If the job asks for `auto`, there are two problems. It is an error if tasks would listen on
-    unprotected ports of the host. It is a warning if most hosts can provide a stronger level than
-    this host.
+    The job may also ask for `auto`. Then it is an error if tasks would listen on unprotected ports
+    of the host, and a warning if most hosts can provide a stronger level than this host.
     """
     asked, hindered, usual = case.needs.protect, case.hindered, case.usual_protect
 

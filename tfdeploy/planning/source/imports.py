@@ -162,5 +162,5 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
 
 
 def _insists(node: ast.Try) -> bool:
-    """Return whether all handlers of this `try` end the program, so that no import may fail."""
+    """Return whether all handlers of this `try` end the program: a failed import is then fatal."""
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

@@ -219,7 +219,7 @@ class Origins:
             return
 
     def _record(self, node: ast.AST, module: ParsedFile) -> None:
-        """Record what this node assigns to a name, passes to a function, or returns from one."""
+        """Record each value that the node assigns to a name, passes to a function, or returns."""
         match node:
             case ast.Assign(targets, value):
                 for target in targets:

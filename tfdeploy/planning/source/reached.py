@@ -196,7 +196,7 @@ def _defaults(parameters: ast.arguments) -> Iterator[ast.expr]:
 
 
 def _parts(node: ast.AST) -> list[ast.AST]:
-    """Return the parts of an expression that Python evaluates whenever it evaluates the whole."""
+    """Return those parts of an expression that are always evaluated if the expression is."""
     match node:
         case ast.Lambda(parameters):
             return [*_defaults(parameters)]

@@ -116,9 +116,9 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
 def _exported(
     program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name in the module, name in TensorFlow) for what `node` imports from other modules.
+    """Yield (name in the module, name in TensorFlow) for TensorFlow names that `node` imports.
 
-    These are other modules of the program.
+    Only imports from other modules of the program are considered.
     """
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return

@@ -23,8 +23,9 @@ def _parse_names(text: str) -> Dict[str, str]:
 
 
 def _parse_names_in(target: str, names: str) -> Dict[str, str]:
-    """Parse a list of names as `_parse_names` does. Return old name -> new name, where each new name
-    begins with the module `target`."""
+    """Parse a list of names as `_parse_names` does. Return old name -> new name.
+
+    Each new name begins with the module `target`."""
     return {old: "%s.%s" % (target, new) for old, new in _parse_names(names).items()}
 
 
