@@ -1,6 +1,6 @@
 """Predict what a sync would send to each host, and which hosts would pass data on to which others.
 
-`sync --dry-run` uses this. It locks nothing, and sends hosts nothing but tfdeploy's agent.
+`sync --dry-run` uses this. A forecast locks nothing, and sends hosts nothing but tfdeploy's agent.
 """
 
 from __future__ import annotations
