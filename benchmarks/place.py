@@ -100,7 +100,7 @@ class BenchLab:
 
 
 def _name(pid: int) -> str:
-    """Return the name of the process's program; "" if the process has ended."""
+    """Return the name of the process's program, or "" if the process has ended."""
     try:
         return Path(f"/proc/{pid}/comm").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -108,7 +108,7 @@ def _name(pid: int) -> str:
 
 
 def _children(pid: int) -> list[int]:
-    """Return the pids of the process's children; [] if it has ended."""
+    """Return the pids of the process's children, or [] if the process has ended."""
     try:
         return [
             int(child) for child in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()

@@ -91,7 +91,7 @@ def find_processes(root: Path) -> list[str]:
 
 
 def train(inventory: str) -> float:
-    """Train the example. Return the accuracy that worker 0 printed; 0.0 if it printed none."""
+    """Train the example. Return the accuracy that worker 0 printed, or 0.0 if it printed none."""
     os.environ.update(TFDEPLOY_INVENTORY=inventory, TFDEPLOY_JOB=str(EXAMPLE / "tfdeploy.yaml"))
     tfdeploy("sync")
     tasks = ("--mode", "async", "--ps", "1", "--workers", "2")

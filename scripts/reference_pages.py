@@ -218,7 +218,8 @@ def _escaped(text: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    """Return a help text as a sentence, unless it begins with a name."""
+    """Return a help text with a final period, and with a capital letter at its start, unless the
+    text starts with a name."""
     begins_with_name = re.match(r"\w*[.:_/]|\w+,? \(", text.split(" ")[0]) is not None
     start = text if begins_with_name else text[:1].upper() + text[1:]
     return start if start.endswith((".", "?", "!")) else f"{start}."

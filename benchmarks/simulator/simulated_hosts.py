@@ -29,7 +29,7 @@ class Scenario:
     total_bytes: int
     rate: float  # bytes a second of every link, in each direction
     sites: int = 1  # host n is in site n % sites
-    line: float | None = None  # bytes a second from one site to another; None: no limit
+    line: float | None = None  # bytes a second from one site to another; if None, no limit
     # host -> the fraction of `rate` at which it receives
     slow_in: Mapping[int, float] = field(default_factory=dict)
     # host -> the fraction of `rate` at which it sends

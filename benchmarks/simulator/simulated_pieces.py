@@ -1,9 +1,9 @@
 """Simulate a broadcast piece by piece, as tfdeploy sends it.
 
-In a broadcast, hosts pass data on to each other: parents send it to their children. A parent
-serves its children in turns, and sends each child the first piece that the child lacks.
-Only a few pieces are in flight to one child, so a slow child does not delay the others. If the
-parent lacks a piece too, the child waits for it.
+In a broadcast, hosts pass data on to each other: parents send it to their children. A parent serves
+its children in turns, and sends each child the first piece that the child lacks. Only a few pieces
+are in flight to one child, so a slow child does not delay the others. If the parent lacks a piece
+too, the child waits for it.
 """
 
 from __future__ import annotations

@@ -98,8 +98,8 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
     """This machine keeps its record of a run on another cluster, even if the hosts of that cluster
     have the same names.
 
-    It also keeps the record of a run of which no host has a trace, because the run may be being
-    launched. If this machine has recorded the end of the run, it removes the record.
+    It also keeps the record of a run of which no host has a trace, because the launch of that run
+    may be in progress. If this machine has recorded the end of the run, it removes the record.
     """
     write_job(operator, "memory", "quick.py")
     operator.run("launch", "--wait", "-q", "--name", "mine", exit_code=0)

@@ -112,7 +112,7 @@ def test_data_of_another_crc_or_without_one() -> None:
 
 
 TAG = length_delimited(1, b"t")
-# {tensor: its value}
+# {encoded tensor: the value that is read from it, or None if it is no scalar}
 TENSOR = {
     b"\x08\x01" + length_delimited(4, struct.pack("<f", 2.5)): 2.5,
     b"\x08\x01" + length_delimited(4, struct.pack("<ff", 1, 2)): None,  # a tensor of two values
