@@ -5,7 +5,8 @@ from __future__ import annotations
 from tfdeploy.agent.annotations import Dict, Iterator
 from tfdeploy.agent.run.find import job_names, own_runs
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.run.liveness import is_live
+from tfdeploy.agent.run.liveness import is_live, is_minded
+from tfdeploy.agent.run.task_processes import find_members
 
 
 def list_live_runs(workdir: str, job: str, inventory_name: str) -> Iterator[RunPaths]:
@@ -30,3 +31,12 @@ def planned_ports(workdir: str, inventory_name: str, except_run: str = "") -> Di
                 if port:
                     owners[port] = "%s of run %s of job %s" % (name, paths.run, job)
     return owners
+
+
+def has_live_processes(paths: RunPaths) -> bool:
+    """Return whether the run has not ended on this host, and its minder, a supervisor or a process
+    of a task is alive. Processes of tasks are searched too, because they may be alive although the
+    minder and the supervisors were killed."""
+    return paths.state().phase != "ended" and (
+        is_minded(paths) or bool(find_members(paths, paths.tasks())[0])
+    )

@@ -24,7 +24,6 @@ from tfdeploy.agent.annotations import (
 )
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.host.flock import FileLock, is_locked
-from tfdeploy.agent.run import liveness
 from tfdeploy.agent.run.folder import RunPaths
 
 if TYPE_CHECKING:
@@ -112,15 +111,6 @@ def find_members(paths: RunPaths, tasks: Iterable[str]) -> Selection:
     for task in names:
         pids |= processes.find_marked(environment_markers(paths, task), table)
     return pids - supervisors - {os.getpid()}, table
-
-
-def has_live_processes(paths: RunPaths) -> bool:
-    """Return whether the run has not ended on this host, and its minder, a supervisor or a process
-    of a task is alive. Processes of tasks are searched too, because they may be alive although the
-    minder and the supervisors were killed."""
-    return paths.state().phase != "ended" and (
-        liveness.is_minded(paths) or bool(find_members(paths, paths.tasks())[0])
-    )
 
 
 def _find_orphans(paths: RunPaths, table: Dict[int, processes.Entry]) -> Set[int]:

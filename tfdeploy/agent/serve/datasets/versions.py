@@ -14,7 +14,7 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Optional, Tuple
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.run import check_files, shown_plan
 from tfdeploy.agent.run.find import host_folders, list_names, run_names
-from tfdeploy.agent.run.task_processes import has_live_processes
+from tfdeploy.agent.run.live_runs import has_live_processes
 from tfdeploy.agent.serve.datasets import record as data_record
 
 if TYPE_CHECKING:

@@ -23,6 +23,7 @@ from tfdeploy.agent.run import (
     in_doubt,
     keep_aside,
     leftovers,
+    live_runs,
     liveness,
     shown_plan,
     task_processes,
@@ -122,7 +123,7 @@ def _lost_its_minder(paths: RunPaths) -> bool:
 def is_rolled_back(paths: RunPaths) -> bool:
     """Return whether the run was never committed and none of its processes is alive. The name of
     such a run is free again."""
-    return not liveness.was_committed(paths) and not task_processes.has_live_processes(paths)
+    return not liveness.was_committed(paths) and not live_runs.has_live_processes(paths)
 
 
 def clear_away(paths: RunPaths) -> None:
@@ -169,7 +170,7 @@ def _clear_other_host(other: RunPaths, plan_digest: str) -> None:
 
 def refuse_live_run(paths: RunPaths) -> None:
     """Refuse if another run of the job is alive on this host. Raises VerbError live_run."""
-    for other in filter(task_processes.has_live_processes, other_runs(paths)):
+    for other in filter(live_runs.has_live_processes, other_runs(paths)):
         plan = shown_plan.read_plan(paths.workdir, paths.job, other.run)
         operator = plan["operator"]
         what = "run %s of job %s is alive on this host, launched by %s"
