@@ -222,7 +222,8 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) ->
             for host in where.hosts:
                 try:
                     text = _host_words(where, host)
-                # An error here, as for a host that is off, must not hide the test's failure.
+                # If this fails, for example because a host is off, the report must still show why
+                # the test failed.
                 except Exception as error:  # noqa: BLE001
                     text = str(error)
                 report.sections.append((f"{where.kind} host {host}", text))

@@ -59,7 +59,7 @@ def test_another_identity_with_this_pid_is_never_signalled(child: Any, lie: Any)
 
 @pytest.mark.needs("choice of a pid")
 def test_a_pid_that_was_used_again_is_a_stranger(child: Any) -> None:
-    """Here the kernel gives the pid of a dead process to an unrelated process."""
+    """A process is not the recorded one if the kernel has given it the pid of a dead process."""
     first = child("sleep", "100")
     who = processes.read_identity(first.pid)
     assert who is not None

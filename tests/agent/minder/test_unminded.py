@@ -251,7 +251,7 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     start(cluster, kind, restart_wait_s=2.0)
     kill_all(cluster, "r1", "n3")
     if kind == "gang":
-        # With a real program, worker:1 would end too when worker:2 is lost.
+        # The test kills worker:1, because with a real program the loss of worker:2 would end it.
         os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (

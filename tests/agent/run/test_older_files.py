@@ -135,7 +135,7 @@ def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
         name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")
     } == {
         **dict.fromkeys(("start", "commit"), True),
-        # the file of an unused request has reserved space but no request
+        # These requests were never made. Each still has a file, which only reserves space.
         **dict.fromkeys(("stop", "abort", "renew"), False),
     }
     assert stopped.word("stop") == {"time": 1795381440.583979, "grace_s": 20.0}

@@ -106,7 +106,8 @@ def test_each_thing_that_should_not_be_there_is_named(ended: Cluster) -> None:
 
 @pytest.fixture
 def marked(ended: Cluster) -> Iterator[subprocess.Popen[bytes]]:
-    """Yield a process that has the marker of run r1 in its environment."""
+    """Yield a process whose environment has the marker of run r1, by which tfdeploy finds the
+    processes of a run."""
     marks = task_processes.environment_markers(ended.hosts["n1"].paths("r1"), "worker:0")
     process = subprocess.Popen(
         ["sleep", "1000"], env={**os.environ, **marks, "TFDEPLOY_TASK_JOB": ended.job}

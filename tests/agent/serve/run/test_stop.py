@@ -53,7 +53,8 @@ def bystander() -> Iterator[Any]:
 
 
 def launch_stubborn(cluster: Cluster, run: str = "r1") -> int:
-    """Launch run r1 with a program that ignores TERM. Return the pid of its supervisor."""
+    """Launch a run with a program that ignores SIGTERM. Return the pid of the task's supervisor
+    (its parent process)."""
     cluster.write("stubborn.py", STUBBORN)
     cluster.launch(run, {"worker:0": ("n1", [sys.executable, "stubborn.py"])})
     cluster.wait_until(lambda: "ready" in cluster.log(run, "worker:0"))
