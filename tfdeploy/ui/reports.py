@@ -79,11 +79,13 @@ def show_status(
         write_wrapped(terminal, f"{clean(fold_names(tasks))}: ", text, "yellow")
     show_left_files(terminal, view.left_files, view.cwd)
     if view.state == "failed":
-        task_flag = f" --task {view.first_death}" if view.first_death else ""
-        write_wrapped(terminal, "next: ", typed(f"`tfdeploy logs {view.run}{task_flag} -n 100`"))
+        command = f"`tfdeploy logs {view.run} -n 100`"
+        if view.first_death:
+            command = f"`tfdeploy logs {view.run} --task {view.first_death} -n 100`"
+        write_wrapped(terminal, "next: ", typed(command))
     elif view.state == "lost" and view.unreachable:
-        hosts = shlex.quote(fold_names(view.unreachable))
-        write_wrapped(terminal, "next: ", typed(f"`tfdeploy check --limit {hosts}`"))
+        command = f"`tfdeploy exec --limit {shlex.quote(fold_names(view.unreachable))} -- true`"
+        write_wrapped(terminal, "next: ", typed(command))
 
 
 def _show_protection(terminal: Terminal, view: RunView) -> None:

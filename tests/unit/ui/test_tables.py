@@ -203,7 +203,7 @@ def test_run_without_first_death_suggests_command() -> None:
     )
     away = replace(aborted, state="lost", unreachable=("n1", "n2", "n3"))
     assert text_of(None, reports.show_status, away, 2000.0).endswith(
-        "next: `tfdeploy check --limit 'n[1-3]'`\n"
+        "next: `tfdeploy exec --limit 'n[1-3]' -- true`\n"
     )
 
 
