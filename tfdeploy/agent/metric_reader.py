@@ -111,7 +111,7 @@ class MetricReader:
     @property
     def stopped_metrics(self) -> List[str]:
         """Return the metrics whose patterns were stopped for this task as too slow."""
-        return [name for name in self._patterns if self._is_stopped(name)]
+        return [name for name in self._patterns if self._is_pattern_stopped(name)]
 
     def find_metrics(
         self, lines: Iterable[str], is_possible: Callable[[str, float], bool]
@@ -160,7 +160,7 @@ class MetricReader:
     ) -> None:
         metrics.update(find_standard_metrics(texts))
         for name in names:
-            if not self._is_stopped(name):
+            if not self._is_pattern_stopped(name):
                 self._switch_pattern(name)
                 find_metric(texts, name, self._patterns[name], is_possible, metrics)
         self._switch_pattern(_KERAS)
@@ -176,7 +176,7 @@ class MetricReader:
             self._stop_pattern(self._current)
         self._current, self._since = name, now
 
-    def _is_stopped(self, name: str) -> bool:
+    def _is_pattern_stopped(self, name: str) -> bool:
         return name in self._stopped or self._patterns.stops.get(name, 0) >= TASKS_STOPPED
 
     def _stop_costliest_pattern(self) -> None:

@@ -124,13 +124,13 @@ def _add_counts(graph: Any, take_operations: List[Any]) -> List[Any]:
         # tuple.
         with graph.as_default(), graph.device(None):  # noqa: SIM117
             with graph.control_dependencies(None), graph.name_scope(None):
-                return [_add_count(graph, each) for each in take_operations]
+                return [_add_count_of_accumulator(graph, each) for each in take_operations]
     finally:
         if finalized:
             graph.finalize()
 
 
-def _add_count(graph: Any, take_operation: Any) -> Any:
+def _add_count_of_accumulator(graph: Any, take_operation: Any) -> Any:
     from tensorflow.python.ops import gen_data_flow_ops
 
     name = take_operation.name + "_count"

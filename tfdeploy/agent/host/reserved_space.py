@@ -72,7 +72,7 @@ def _write_over_reserve(path: str, content: bytes, durable: bool) -> bool:
     """Write the content over the reserve, then swap the names of the two files. Return False if the
     reserve is too small, or if the file system needs new blocks to overwrite a file (copy on
     write)."""
-    descriptor = _open_reserve(path)
+    descriptor = _open_existing_reserve(path)
     if descriptor is None:
         return False
     try:
@@ -90,7 +90,7 @@ def _write_over_reserve(path: str, content: bytes, durable: bool) -> bool:
     return True
 
 
-def _open_reserve(path: str) -> Optional[int]:
+def _open_existing_reserve(path: str) -> Optional[int]:
     try:
         # If a writer was killed in the middle of the swap, the reserve has the name FILE.old.
         if not os.path.lexists(path + ROOM):

@@ -161,7 +161,7 @@ def _explain_exception(text: str, roots: Sequence[str]) -> Optional[FailureReaso
     if last.kind in _CONSEQUENCES:
         last = _find_cause(last, exceptions, text.split("\n")[-tracebacks.MOST_LINES :])
     line = _shorten(": ".join(part for part in (last.kind, last.message) if part)) + last.location
-    repeats = last.location and not _can_pass(last)
+    repeats = last.location and not _may_vanish_on_restart(last)
     return FailureReason(line, (last.kind or last.message) + last.location if repeats else "")
 
 
@@ -183,7 +183,7 @@ def _find_cause(
     return next((each for each in others if each.kind not in _CONSEQUENCES), last)
 
 
-def _can_pass(raised: RaisedException) -> bool:
+def _may_vanish_on_restart(raised: RaisedException) -> bool:
     """Return whether a restart may avoid the exception."""
     return raised.kind in _PASSING or (
         raised.kind not in _MISTAKES and _PASSING_TEXT.search(raised.message) is not None

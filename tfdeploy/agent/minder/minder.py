@@ -101,7 +101,7 @@ class Minder:
         )
         self.monitor = Monitor(self.paths, self.part, self.mesh, self.signs, self.wake)
         self._listen_to_signals()
-        self._begin_state()
+        self._record_own_process()
         self.store.journal("takes over" if self.takes_over else "prepared")
 
     def _join_mesh(self) -> Optional[Mesh]:
@@ -131,7 +131,7 @@ class Minder:
             signal.signal(ignored, signal.SIG_IGN)
         processes.become_subreaper()
 
-    def _begin_state(self) -> None:
+    def _record_own_process(self) -> None:
         state, now = self.state, time.monotonic()
         identity = processes.read_identity(os.getpid())
         state.minder_pid, state.minder_start_ticks = (

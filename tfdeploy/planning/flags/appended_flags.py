@@ -112,12 +112,12 @@ def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> Clus
 
 def _in_command(flag: Flag, command: Command, program: Program) -> bool:
     if flag.form == "position":
-        return bool(_own_arguments(command, program))
+        return bool(_positional_arguments(command, program))
     given = flag_definitions.flags_in_command(command)
     return any(each.lstrip("-") in given for each in (flag.spelling, *flag.spellings, flag.off))
 
 
-def _own_arguments(command: Command, program: Program) -> tuple[str, ...]:
+def _positional_arguments(command: Command, program: Program) -> tuple[str, ...]:
     """Return the positional arguments that the command contains after the program's name."""
     takes = {
         spelling

@@ -87,7 +87,7 @@ class _Walk:
                 return self._block(node.body, scope)
             case ast.ClassDef():
                 self._block(node.body, scope)
-            case ast.While() | ast.For() if _runs_once(node):
+            case ast.While() | ast.For() if _runs_at_least_once(node):
                 self._block(node.body, scope)
             case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
                 return True
@@ -210,7 +210,7 @@ def _parts(node: ast.AST) -> list[ast.AST]:
     return children(node)
 
 
-def _runs_once(node: ast.While | ast.For) -> bool:
+def _runs_at_least_once(node: ast.While | ast.For) -> bool:
     """Return whether the loop's body certainly runs at least once.
 
     Examples: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`.

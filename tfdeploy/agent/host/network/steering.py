@@ -47,14 +47,14 @@ def find_hindrance() -> str:
             holder.listen(8)
             with sockets.hold_port(port, may_be_bound=True) as server:
                 server.listen(8)
-                if not _is_reached(port, server, holder):
+                if not _gets_all_connections(port, server, holder):
                     return "its kernel accepts a filter for a port but ignores it"
     except OSError as error:
         return "its kernel accepts no filter for a port (%s)" % (error.strerror or error)
     return ""
 
 
-def _is_reached(port: int, wanted: socket.socket, other: socket.socket) -> bool:
+def _gets_all_connections(port: int, wanted: socket.socket, other: socket.socket) -> bool:
     """Return True if all test connections from this host reach the socket `wanted`."""
     for _ in range(_CONNECTIONS):
         with socket.create_connection(("127.0.0.1", port), timeout=_TIMEOUT_S):

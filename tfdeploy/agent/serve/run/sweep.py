@@ -28,13 +28,13 @@ def sweep_runs(workdir: str, host: str) -> None:
     """
     for paths in in_doubt.list_in_doubt(workdir, host):
         try:
-            _sweep_one(paths)
+            _end_unfinished_launch(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
             report = "tfdeploy agent: run %s of job %s is half done here and stays: %s\n"
             sys.stderr.write(report % (paths.run, paths.job, error))
 
 
-def _sweep_one(paths: RunPaths) -> None:
+def _end_unfinished_launch(paths: RunPaths) -> None:
     check_owners(paths.workdir, *layout.job_folders(paths.job))
     paths.check_owner("tasks")
     with prepare_lock.hold_if_free(paths) as is_free:
