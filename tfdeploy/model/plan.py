@@ -63,7 +63,8 @@ class HostPlan:
 
 @dataclass(frozen=True)
 class PartPlan:
-    """One part of a data set with `split`. None: not known, because nothing is sent (--no-sync)."""
+    """One part of a data set with `split`. A field is None if it is not known, because nothing is
+    sent (--no-sync)."""
 
     task: str
     host: str

@@ -20,9 +20,9 @@ ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 
 @dataclass(frozen=True)
 class Protection:
-    """The protection of one run. `used`: the weakest level of its hosts. `why`: why not more.
-    `hosts`: host -> its level, empty in runs of an earlier version, in which all hosts had
-    `used`."""
+    """The protection of one run. `used`: the weakest level of its hosts. `why`: why no stronger
+    level is used. `hosts`: host -> its level; empty if an earlier version launched the run, and
+    all hosts then have the level `used`."""
 
     asked: AskedLevel = "none"
     used: Level = "none"

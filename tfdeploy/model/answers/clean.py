@@ -26,8 +26,8 @@ Kind = Literal[
 
 
 class CleanItem(Answer):
-    """`bytes`: the size on the disk. `ended`: when the run ended. `stays`: why the item is kept, or
-    "". `live`: whether a process of the item is alive, or may be alive."""
+    """`bytes`: the size on the disk. `ended`: when the run ended. `stays`: why the item must not be
+    removed, or "". `live`: whether a process of the item is alive, or may be alive."""
 
     kind: Kind
     job: NameOrNone

@@ -57,8 +57,8 @@ class Folder(Answer):
 
 
 class DataFolder(Folder):
-    """`files`: how many files are present. `losing`: how many of them the sync would delete. Both
-    are 0 if this was not asked."""
+    """`files`: how many files are present. `losing`: how many of these files the sync would delete.
+    Both numbers are 0 if the caller did not request them."""
 
     files: Count = 0
     losing: Count = 0

@@ -35,9 +35,10 @@ class Listening(Answer):
 
 class TriedLinks(Answer):
     """`asked`: how many links were tried. `failed`: [index of the link in the request, why, detail]
-    of each link that does not work. silent: no answer. forbidden: a firewall of this host forbids
-    it. busy: this host has no room for a further connection. loopback: the name resolves to this
-    host itself. other: another token was received. mute: no token was received."""
+    of each link that does not work. The values of `why` are silent (no answer), forbidden (a
+    firewall of this host forbids the link), busy (this host cannot open a further connection),
+    loopback (the name resolves to this host itself), other (another token was received) and mute
+    (no token was received)."""
 
     asked: Count
     failed: Annotated[list[tuple[Count, Why, Line]], Meta(max_length=20_000)]

@@ -83,8 +83,8 @@ class Links(Answer):
 
 
 class RunOnHost(Answer, kw_only=True):
-    """The state of a run on one host. `left`: abandoned, that is committed, not ended and without a
-    minder."""
+    """The state of a run on one host. `left`: true if the run is abandoned, that is, committed, not
+    ended, and without a minder (the process that supervises the run's tasks on the host)."""
 
     host_state: HostRunState
     tasks: Tasks
@@ -104,8 +104,8 @@ class ListedRun(RunOnHost, kw_only=True):
 
 
 class RunChange(Answer):
-    """One change: of the host's state, of a task or of the samples. `attempts`: the ended attempts
-    of the task that no status may have shown."""
+    """One change. Exactly one of `host_state`, `task` and `samples` is set. `attempts`: the
+    attempts of this task that may have ended without any status that showed it."""
 
     host_state: HostRunState | None = None
     task: TaskStatus | None = None
@@ -131,7 +131,7 @@ Offsets = Annotated[dict[TaskName, Count], Meta(max_length=10_000)]
 
 
 class LogEnd(Answer):
-    """`ended`: whether every task has ended and its log is sent. `left`: as in RunOnHost.
+    """`ended`: whether every task has ended and its whole log is sent. `left`: as in RunOnHost.
     `cursors`: the offset up to which each log was sent. `ends`: the offset at which each log ended
     at the time of the request."""
 

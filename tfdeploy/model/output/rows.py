@@ -12,7 +12,7 @@ from tfdeploy.model.json_words import IsoTime, RunState
 
 
 class HostRow(TypedDict):
-    """A row of any verb that asks hosts. `error`: in words; None: there is none."""
+    """A row of any verb that asks hosts. `error`: the error as text, or null if there is none."""
 
     host: str
     error: str | None
@@ -100,7 +100,7 @@ class _CleanedRow(OkRow):
 
 
 class CleanedRow(_CleanedRow, total=False):
-    """`host`: the last one is "this machine"."""
+    """`host`: a host's name; in the last row, "this machine"."""
 
     would_remove: list[CleanRow]  # with --dry-run
 
@@ -121,7 +121,7 @@ class CheckRow(TypedDict):
 
 
 class CheckedHostRow(TypedDict):
-    """`ok`: no check of it is an error."""
+    """`ok`: true if no check of the host is an error."""
 
     host: str
     ok: bool
@@ -222,8 +222,8 @@ class AuditPortRow(TypedDict):
 
 
 class AuditAdmittedRow(TypedDict):
-    """An address that `host` lets in at the ports of its tasks since `of`, a host of the run,
-    stated it after the launch."""
+    """An address that may connect to the ports of the tasks on `host`, because `of`, a host of the
+    run, stated the address as its own after the launch."""
 
     host: str
     address: str
@@ -231,7 +231,7 @@ class AuditAdmittedRow(TypedDict):
 
 
 class AuditSecretRow(TypedDict):
-    """`delivered` and `forgotten`: None where the host did not answer."""
+    """`delivered` and `forgotten` are null if the host did not answer."""
 
     host: str
     run: str
@@ -247,8 +247,8 @@ class AuditLeftRow(TypedDict):
 
 
 class AuditFaultRow(TypedDict):
-    """A line of a host's audit log that is no entry, or entries that could not be written.
-    `harmless`: always true; older versions also told an edit."""
+    """A line of a host's audit log that is not an entry, or that reports entries that could not be
+    written. `harmless`: always true; older versions also detected edits."""
 
     host: str
     line: str

@@ -19,8 +19,8 @@ Contents = Mapping[str, bytes]
 
 
 class LinesOfFile(TypedDict):
-    """The lines of one file that differ. `runs`: the first of all, and the run whose file differs
-    from it. `diff`: as `diff -u` shows it, without its head."""
+    """The lines of one file that differ. `runs`: the first of all compared runs, and the run whose
+    file differs from the first run's. `diff`: the output of `diff -u` without its head."""
 
     path: str
     runs: tuple[str, str]

@@ -28,8 +28,8 @@ _OF_THE_PLAN = """
 
 
 class Difference(TypedDict):
-    """One difference. `values`: one for each run, in their order; None: that run has none, or it is
-    not known."""
+    """One difference. `values`: one value for each run, in the order of the runs; null if the run
+    has no value or its value is not known."""
 
     what: What
     key: str
