@@ -41,8 +41,11 @@ def find_marked(root: str, *, below: bool = True) -> set[int]:
     """
     living = [pid for pid, process in processes.all_processes().items() if process.alive]
     marks = {pid: processes.read_environment(pid).get(MARK, "") for pid in living}
-    inner = f"{root}/" if below else root
-    return {pid for pid, mark in marks.items() if mark == root or mark.startswith(inner)}
+    return {
+        pid
+        for pid, mark in marks.items()
+        if mark == root or (below and mark.startswith(f"{root}/"))
+    }
 
 
 def with_descendants(pids: Iterable[int]) -> set[int]:
