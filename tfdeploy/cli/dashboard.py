@@ -134,7 +134,7 @@ def show_dashboard(
                 only=only_hosts,
             )
             views.append(view)
-        except Exception as error:  # noqa: BLE001 - shown by the thread that owns the terminal
+        except Exception as error:  # noqa: BLE001 - the main thread raises the error again
             errors.append(error)
             board.close()
 

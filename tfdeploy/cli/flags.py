@@ -1,7 +1,7 @@
-"""Convert argparse's namespace into one frozen record per verb. Verbs never see the namespace.
+"""Convert argparse's namespace into a frozen dataclass that holds the flags of one verb.
 
-`CommonFlags` has the flags that all verbs share. The record of a verb, in `arguments/`, adds the
-verb's own flags.
+`CommonFlags` has the flags that all verbs share. A subclass in `arguments/` adds the flags of one
+verb. Verbs never see the namespace.
 """
 
 from __future__ import annotations
@@ -59,9 +59,10 @@ def _default_color(field_name: str) -> str:
 
 @dataclass_transform(kw_only_default=True, frozen_default=True)
 class VerbFlags:
-    """The base class of every verb's record. It has the help texts, and says what the verb accepts.
+    """The base class of the classes that hold a verb's flags.
 
-    Each subclass becomes a frozen dataclass whose fields are keywords.
+    The class variables hold the verb's help texts, and say which arguments the verb accepts. Each
+    subclass becomes a frozen dataclass, whose constructor takes only keyword arguments.
     """
 
     def __init_subclass__(cls) -> None:
@@ -71,7 +72,7 @@ class VerbFlags:
     description: ClassVar[str]
     usage: ClassVar[str | None] = None
     epilog: ClassVar[str | None] = None
-    # {second word of the command, such as `up` in `lab up`: (its record, its description)}
+    # {second word of the command, such as `up` in `lab up`: (class of its flags, its description)}
     verbs: ClassVar[Mapping[str, tuple[type[Any], str]]] = {}
     # The reason why the verb refuses --limit and --exclude; None if the verb accepts them.
     no_selection_reason: ClassVar[str | None] = None
@@ -199,7 +200,8 @@ def add_verb(
 ) -> None:
     """Add the parser of a verb. A verb such as `lab` gets one parser for each of its second words.
 
-    `parse_args` stores the function `read` in the namespace. This function makes the verb's record.
+    `record`: the class of the verb's flags. `parse_args` stores the function `read` in the
+    namespace. This function makes an instance of `record`.
     """
     text = description or record.description
     formatter = argparse.RawDescriptionHelpFormatter if "\n" in text else argparse.HelpFormatter
@@ -223,9 +225,10 @@ def add_verb(
 def make_flags(
     record: type[F], prog: str, namespace: argparse.Namespace, after_dashes: Sequence[str] | None
 ) -> F:
-    """Return the record of a verb, from argparse's namespace and the arguments after `--`.
+    """Return the flags of a verb as an instance of the class `record`.
 
-    Raises UsageError for arguments that the verb does not accept.
+    The values come from argparse's `namespace`, and from the arguments after `--`. Raises
+    UsageError for arguments that the verb does not accept.
     """
     values: dict[str, Any] = vars(namespace)
     if after_dashes is not None and not record.takes_command:

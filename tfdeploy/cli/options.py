@@ -115,7 +115,8 @@ def unknown_choice_error(
     choice: str, known: Sequence[str], where: str, prefix: str = ""
 ) -> UsageError:
     """Return the error for a choice that is not one of the known ones."""
-    from tfdeploy.model.text.nexts import alias  # few command lines need a hint
+    # Imported only here, because few command lines need a hint.
+    from tfdeploy.model.text.nexts import alias
 
     near_choice = closest_name(alias(choice), known)
     hint = f"did you mean {near_choice}? " if near_choice else ""
@@ -125,11 +126,13 @@ def unknown_choice_error(
 
 
 def closest_name(word: str, known: Iterable[str]) -> str | None:
-    """Return the name in `known` that is most similar to `word`, or None if no name is similar.
+    """Return the name in `known` that is most similar to `word`.
 
-    If no name is similar, but exactly one name begins with `word`, that name is returned.
+    If no name is similar, return the only name that begins with `word`, or None if there is no such
+    name or more than one.
     """
-    import difflib  # few command lines need a hint
+    # Imported only here, because few command lines need a hint.
+    import difflib
 
     names = {each.lstrip("-"): each for each in known}
     bare_word = word.lstrip("-")

@@ -140,11 +140,11 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
 
 
 def _suggest_inventory_flag(flags: CommonFlags, job_file: FoundFile) -> str:
-    """Return " -i PATH", the flag for the project's inventory, if another user can change that
-    file.
+    """Return " -i PATH" if another user can change the project's inventory, else "".
 
-    A suggested command must then name the inventory too. Return "" if no other user can change it,
-    or if the command line names the job file or the inventory.
+    The error about the job file suggests -j. With -j alone, tfdeploy would then refuse the
+    inventory, so the error must suggest -i too. If the command line already names the job file or
+    the inventory, the result is "".
     """
     if job_file.named or flags.inventory:
         return ""

@@ -88,7 +88,10 @@ def exit_codes_of(verb: str) -> list[int]:
 
 
 def describe_verb(prog: str, width: int) -> str:
-    """Return the end of the help of `prog`, such as `tfdeploy stop`; "" for tfdeploy itself."""
+    """Return the text at the end of a command's help.
+
+    `prog`: the command, such as "tfdeploy stop". For "tfdeploy" alone, the text is "".
+    """
     verb = "".join(prog.split()[1:2])
     if not verb:
         return ""

@@ -193,7 +193,8 @@ def find_inventory(
     """
     folders = _folders(cwd, job_file)
     choices = next(filter(None, (_listed(folder / FOLDER) for folder in folders)), [])
-    # The variable is the default of the flag -i, so a flag with the same value counts as not given.
+    # TFDEPLOY_INVENTORY is the default of -i. If both have the same value, -i counts as not given,
+    # because its value may come from the variable.
     exported = environ.get("TFDEPLOY_INVENTORY")
     given = None if flag == exported else flag
     own = (cwd / os.path.expanduser(job_inventory),) if job_inventory else choices

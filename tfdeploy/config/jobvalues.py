@@ -180,7 +180,10 @@ def cwd(node: Node) -> str:
 
 
 def _inside(node: Node, example: str, *outside: str) -> str:
-    """Return a normalised path that does not leave the code folder, and is none of `outside`."""
+    """Return the node's path, normalised. Raises ConfigError if it leads out of the code folder.
+
+    `example`: a correct value, which the error shows. `outside`: more paths that are refused.
+    """
     given = values.text(node)
     path = posixpath.normpath(given)
     leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or {*given} & {*"{}\\"}

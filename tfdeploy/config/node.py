@@ -48,7 +48,10 @@ class Node:
 
     @property
     def location(self) -> str:
-        """Return "file:line", or only "file" if the line is 0: a host list in -i has no lines."""
+        """Return "file:line", or only "file" if the line is 0.
+
+        The line is 0 if the value is not in a file, as in a list of hosts after -i.
+        """
         return f"{self.file}:{self.line}" if self.line else self.file
 
     @property

@@ -1,8 +1,9 @@
 """Defines a key of a file: its name, reader and description.
 
 `reference.py` lists the keys. From such a list, `read_keys` reads a mapping, and `mapping_schema`
-makes a JSON Schema. Each reader is decorated with `accepts`, which states as a JSON Schema which
-values the reader takes.
+makes a JSON Schema. A reader is a function that takes the node of a value, checks it and returns
+the value. It is decorated with `accepts`, which states the values that the reader takes, as a JSON
+Schema.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ def accepts(*types: str, **more: Any) -> Callable[[R], R]:
 
 
 def schema_of(read: Callable[[Node], Any]) -> Schema:
-    """Return the JSON Schema that `accepts` has stated for a reader."""
+    """Return the JSON Schema that the decorator `accepts` has stored for the reader `read`."""
     return _SCHEMAS[read]
 
 
@@ -121,7 +122,8 @@ def _key_schema(key: Key) -> Schema:
     default = f"\nDefault: {key.default}" if key.default else ""
     described = {"description": f"{key.text}\nExample: {key.example}{default}", **schema}
     pattern = "|".join(schema.get("enum", ())) or schema.get("pattern", "-")
-    # Other defaults are explained in words, or mean that there is no value.
+    # Only a default that is a value becomes the `default` of the schema. Some defaults are a
+    # description in words, and "none" means that there is no value.
     is_value = key.default not in ("", "none") and " " not in key.default
     if is_value and re.search(pattern, key.default):
         described["default"] = key.default

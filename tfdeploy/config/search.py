@@ -14,8 +14,8 @@ class FoundFile(NamedTuple):
     """A job file or inventory.
 
     `named`: True if a flag, its environment variable, or the job file names the file; False if a
-    search found it. `unused`: another such file of the project, which is not used because this one
-    is; or the folder of several such files.
+    search found it. `unused`: an inventory of the project that is ignored because this file is used
+    instead. If several inventories are ignored, `unused` is their folder.
     """
 
     path: Path

@@ -96,7 +96,8 @@ def read_text(path: Path) -> str:
     """
     try:
         with path.open("rb") as file:
-            # The size is limited here, because a device has no size and no end.
+            # At most so many bytes are read, because the path may name a device such as /dev/zero,
+            # which never ends.
             raw = file.read(MAX_BYTES + 1)
     except (OSError, ValueError) as error:
         what = f"cannot be read: {getattr(error, 'strerror', None) or error}"

@@ -23,7 +23,7 @@ class LabFlags(VerbFlags):
         help="which lab (default: lab)",
     )
     json: bool = switch("--json", env=is_env_true, help="print the answer as JSON")
-    # Parsed only so that the error can name these flags.
+    # No lab verb accepts these two flags. They are parsed only so that the error can name them.
     limit: str | None = option("--limit", help=argparse.SUPPRESS)
     exclude: str | None = option("--exclude", help=argparse.SUPPRESS)
     after_dashes: tuple[str, ...] | None = None

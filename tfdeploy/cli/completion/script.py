@@ -1,4 +1,4 @@
-"""Describe the command lines that the parsers accept as rows, and write the rows into a script."""
+"""Make the script that completes the command lines of tfdeploy in a shell, from the parsers."""
 
 from __future__ import annotations
 
@@ -16,8 +16,9 @@ from tfdeploy.cli.flags import common_parser
 from tfdeploy.config.file_schemas import FILE_SCHEMAS
 from tfdeploy.model.output.printed import PRINTED
 
-# {name of a value in the help: the words that complete it}. The shell replaces a word that begins
-# with `@`, except `@list`, which says that the value may be a list with commas.
+# {name of a value in the help, such as FILE: the words that complete the value}. For a word that
+# begins with `@`, the script offers names: for `@files` the names of files, for `@hosts` the names
+# of hosts. `@list` offers nothing. It means that the value may be a list with commas.
 _VALUES = {
     "DIR": "@folders",
     "FILE": "@files",
@@ -31,7 +32,7 @@ _VALUES = {
     "STATE,...": " ".join(("@list", *RUN_STATES)),
     "TASKS": "@list @tasks @roles",
 }
-# Each script is these files in order. `@ROWS@` stands for the rows.
+# {shell: the files that make up its script, in this order}. The rows replace `@ROWS@` in them.
 _TEMPLATES: dict[Shell, tuple[str, ...]] = {
     "bash": ("rows.sh", "bash.sh"),
     "zsh": ("rows.sh", "zsh.sh"),

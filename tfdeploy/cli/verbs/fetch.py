@@ -114,7 +114,8 @@ def _make_default_folder() -> Path:
 def _is_new_or_empty(folder: Path) -> bool:
     """Return True if the folder is missing or empty.
 
-    Files that are already in the folder may be code, which a .gitignore would hide from a sync.
+    Only into such a folder, fetch writes a .gitignore. In a folder with files, the .gitignore could
+    keep a sync from sending code.
     """
     try:
         return not any(folder.iterdir())

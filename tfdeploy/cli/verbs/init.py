@@ -42,8 +42,9 @@ _SCHEMAS = {JOB_FILE: "job-file", INVENTORY: "inventory-file"}
 EXAMPLE_HOSTS = "192.0.2.10,192.0.2.11"
 _FIRST_COMMANDS = "`tfdeploy check`, `tfdeploy launch --dry-run`"
 _HOSTS_FORM = "write it as ml@192.0.2.10,192.0.2.11:2200 or gpu[01-08], or name an inventory file"
-_FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")  # the name of a host has none of these
-# a program with one of these names is used without a question
+# A text with one of these endings is taken for the name of a file, not of a host.
+_FILE_ENDINGS = (".ini", ".cfg", ".txt", ".yaml", ".yml")
+# If the program has one of these names, the operator is not asked for the command.
 _CLEAR_NAMES = ("train.py", "main.py")
 _MOST_SOURCES = 500
 _MAX_SOURCE_BYTES = 1 << 20
