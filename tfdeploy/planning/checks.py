@@ -77,8 +77,8 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
     _check_chief(inventory, requested.get("chief"))
     for name in mode.needs:
         if not role_hosts(inventory, name):
-            # If the inventory file gives the role hosts, --limit or --exclude has removed them all:
-            # `select` keeps such a role, with no hosts.
+            # A role of the inventory has no hosts if --limit or --exclude has removed all of them,
+            # because `select` keeps a role whose hosts it removes.
             is_left_out = name in inventory.roles
             why = "--limit or --exclude leaves none" if is_left_out else "no host has that role"
             raise ConfigError(

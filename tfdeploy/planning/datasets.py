@@ -105,7 +105,7 @@ def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
 
 
 def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...]]:
-    """Return split data set -> the worker and host of each part.
+    """Return data set -> (worker and host of each part), for data sets with `split: worker`.
 
     The files of the parts are not known yet.
     """

@@ -17,7 +17,7 @@ from tfdeploy.planning.source.source import Program
 
 
 def check(job: Job, facts: FactsByHost, program: Program) -> None:
-    """Raise Refused if a host lacks the environment of `setup`, or this lacks TensorFlow."""
+    """Raise Refused if a host lacks the environment of `setup`, or TensorFlow in it."""
     if job.setup_requirements is None:
         return
     file = posixpath.basename(job.setup_requirements)

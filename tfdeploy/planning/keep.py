@@ -68,9 +68,10 @@ def newest_keep(
 ) -> HostKeep | None:
     """Return the newest `keep` folder of all hosts; None if there is none.
 
-    If any folder has a checkpoint, only folders with a checkpoint are compared. Otherwise folders
-    on `role_hosts` are preferred, because any task may write files that are not checkpoints. If the
-    host `prefer` has the same content (a shared disk, or a copy), its folder is returned.
+    If any folder has a checkpoint, only folders with a checkpoint are compared. If none has, only
+    the folders on `role_hosts` are compared, as long as these hosts have any: `role_hosts` are the
+    hosts of the role that writes checkpoints, and files on other hosts may come from other roles.
+    If the host `prefer` has the same content (a shared disk, or a copy), its folder is returned.
     """
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
@@ -155,8 +156,8 @@ def _copied(
 def resume_text(job: Job, facts: HostFacts) -> str | None:
     """Return what training resumes from, such as "checkpoints: model.ckpt-1200 on n2".
 
-    Returns None if training starts from zero. `facts`: the facts of the host on which the task runs
-    that writes checkpoints.
+    Returns None if training starts from zero. `facts`: the facts of one host, namely the host of
+    the task that writes checkpoints.
     """
     kept = [HostKeep(facts.host, fact, fact.newest) for fact in filled_keeps(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None

@@ -21,7 +21,7 @@ class Options:
     any_mode: bool = False
     # Variables, such as TF_CONFIG, that the plan sets but the user's environment already contains.
     preset: tuple[str, ...] = ()
-    sync: bool = True  # False: --no-sync, so no host needs rsync
+    sync: bool = True  # False with --no-sync: no files are sent, so hosts do not need rsync
     # How many bytes of disk space every host needs at least, for the code and for data it lacks.
     needed_bytes: int = 0
     # All paths of the code. If it is empty, they are not known, and no missing file is refused.

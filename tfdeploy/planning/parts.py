@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 NOBODY = -1  # stands for a worker's number if a file belongs to no worker
-# A worker does not keep a file with which it would have more than the mean number of bytes times
-# this factor.
+# A worker gives up a file that it had before, if with this file its number of bytes would exceed
+# the mean of all workers times this factor.
 TOLERANCE = 1.05
 
 
@@ -51,8 +51,8 @@ def assign_files(
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
         keeper, weight = keepers[file], _weight(sizes[file])
-        # The last files are not kept by their workers if they are needed for workers that have no
-        # file yet.
+        # A worker can keep a file only if more files remain than there are workers without a file.
+        # Otherwise each remaining file goes to a worker that has none.
         if keeper != NOBODY and len(sizes) - placed > empty:
             stays = loads[keeper] == least or loads[keeper] + weight <= limit
             worker = keeper if stays else worker

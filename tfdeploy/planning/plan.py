@@ -62,8 +62,8 @@ class _Inputs:
     inventory: Inventory
     job: Job
     mode: Mode
-    facts: dict[str, HostFacts]
-    all_facts: dict[str, HostFacts]  # `facts`, plus `keep` folders that --fresh removes from them
+    facts: dict[str, HostFacts]  # with --fresh, these facts contain no `keep` folders
+    all_facts: dict[str, HostFacts]  # the facts with their `keep` folders, even with --fresh
     sources: Mapping[str, str]
     options: Options
     run: str

@@ -28,9 +28,9 @@ class Shared:
     """Values that all tasks of the run have in common.
 
     `programs`: role -> its program; roles whose tasks run only a server are left out. `chosen`:
-    environment variables that this program needs. `own_addresses`: whether the tasks listen at
-    addresses that are written into the program. `identity`: how the program learns which task it
-    is. `own`: role -> placeholder values that use the program's own names for the roles.
+    environment variables that all these programs need. `own_addresses`: whether the tasks listen at
+    addresses that are written into the program. `identity`: how a program learns which task it is.
+    `own`: role -> placeholder values that contain the program's own names for the roles.
     """
 
     job: Job

@@ -1,8 +1,9 @@
-"""Chooses a parent (the host that sends data to it) for each host of a broadcast that has none.
+"""Chooses a parent for each host of a broadcast that has no parent.
 
-A good parent is in the same site as the child, has capacity for one more child, has at least as
-much data as the child, and was an ancestor of the child before. A parent must itself get its data
-from a source, directly or through others, so no cycle can arise.
+A host's parent is the host that sends data to it. A good parent is in the same site as the child,
+has capacity for one more child, has at least as much data as the child, and was an ancestor of the
+child before. A parent must itself get its data from a source, directly or through others, so no
+cycle can arise.
 """
 
 from __future__ import annotations

@@ -74,9 +74,12 @@ class Doubt:
 
 @dataclass(frozen=True)
 class Move:
-    """The last time that a host got another parent (sender) for a stripe, with its progress then.
+    """The latest change of a host's parent (sender) for one stripe.
 
-    The new connection is judged only after it has transferred enough data."""
+    `have_bytes` and `parent_bytes`: what the host and its new parent had at that time. `starved_s`:
+    how many seconds the host had then received nothing. The new connection is judged only after it
+    has transferred enough data.
+    """
 
     child: str
     stripe: int

@@ -25,8 +25,8 @@ from tfdeploy.planning.broadcast.feeds import (
 FEW, MANY = 4, 16
 # A chain is used only if its last host gets the first piece within this share of the total time.
 CHAIN_SHARE = 0.1
-# A hop takes this many times the transfer time of a piece, because the host also verifies the piece
-# and writes it to its disk.
+# The time of one hop is the time in which a piece is transferred, multiplied by this factor. The
+# rest of the time is needed to verify the piece and to write it to the disk.
 HOP_PIECES = 2
 TREES = 2  # number of trees; 3 or 4 would not bring the first piece to the last host sooner
 
@@ -34,7 +34,7 @@ TREES = 2  # number of trees; 3 or 4 would not bring the first piece to the last
 def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     """Return the first plan of a broadcast. Hosts are arranged in the order of `members`.
 
-    `total_bytes`: how many bytes a host receives that has nothing yet.
+    `total_bytes`: how many bytes a host without any of the data receives.
     """
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)

@@ -17,12 +17,13 @@ from tfdeploy.planning.broadcast.forest import Forest
 
 # A child is slow if its rate is below this share of the rate at which its parent could send.
 SLOWER = 0.5
-# A child is slow only if it also lacks as much data as its parent could send in this many seconds.
+# A low rate alone does not make a child slow. The child must also be behind its parent, by at least
+# the amount of data that the parent could send in this many seconds.
 BEHIND_S = 3.0
-# A child with a new parent is judged once it has received the data of this many seconds.
+# A child with a new parent is judged only after data has arrived for about this many seconds.
 SETTLED_S = 4.0
-# A child is slow only if it also lacks this many bytes. Over a slow link, only few pieces arrive in
-# a few seconds, so the measured rate is inexact.
+# A slow child must also be behind its parent by at least this many bytes. Over a slow link, only
+# few pieces arrive in a few seconds, so the measured rate is inexact.
 BEHIND_BYTES = 16 * PIECE_BYTES
 # A member that has received nothing for this many seconds is starved.
 STARVED_S = 3.0
@@ -33,11 +34,12 @@ SLOW_STARVED_S = 10.0
 # usual rate, but at the latest after LONGEST_S.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
-# A parent is suspected of not sending only if it received data itself within this many seconds.
+# A parent that sends nothing is at fault only if the parent itself has received data within this
+# many seconds. Otherwise the fault may lie with the parent's own parent.
 FED_S = 1.5
-# To test its speed, the first host of a chain is moved to the end of the chain. This is done after
-# it has received the data of TRIED_AFTER_S seconds at its rate, and only if the remaining data will
-# take at least TRIED_FOR_S seconds.
+# The first host of a chain is moved to the end of the chain, to test its speed. It is moved only
+# after it has received data for TRIED_AFTER_S seconds, and only if its remaining data will take at
+# least TRIED_FOR_S seconds. Both times are computed from the host's rate.
 TRIED_AFTER_S = 5.0
 TRIED_FOR_S = 30.0
 
@@ -131,7 +133,8 @@ class _FeedEvaluator:
             if child in self._before.slow_hosts or self._is_beyond_thin_line(child, parent):
                 continue
             rate = usual if self._is_full(parent, stripe) else self._rate(parent, stripe)
-            # If a parent has more children than there are stripes, its uplink is too slow for all.
+            # A parent can send as many feeds at its full rate as there are stripes. If it has more
+            # children, they share this capacity, and each child is due less.
             stripes = self._forest.stripes
             due = rate * stripes / max(stripes, self._children[parent])
             if (
@@ -145,9 +148,9 @@ class _FeedEvaluator:
         """Yield a Doubt about the first host of a chain, so that this host is moved to the end.
 
         This is done only once. All other hosts receive at the rate of the first host, so only
-        another position shows whether the first host is slow. If it turns out to be as fast as
-        others at the end, its successor gets a Doubt too. With these two doubts, neither host
-        counts as slow.
+        another position shows whether the first host is slow. If the moved host is not slow there,
+        the new first host gets a Doubt too. Doubts about two hosts at the first position show that
+        this position is slow, so neither host counts as slow.
         """
         heads = [
             child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE

@@ -83,9 +83,10 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
 
 
 def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
-    """Return each child's last change of parent.
+    """Return a Move for each child that has changed its parent, with the latest change.
 
-    A child that receives no data gets such a record too, so that its wait is counted from now on.
+    A child that receives no data gets a new Move too, even if it keeps its parent. So the time that
+    it has waited is counted from now on.
     """
     moves = {
         (each.child, each.stripe): each

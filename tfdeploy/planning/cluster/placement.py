@@ -91,7 +91,7 @@ def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
 
 @dataclass
 class _RolePlacement:
-    """Places the tasks of one role, and removes the GPUs that they get from `free`.
+    """Places the tasks of one role. The GPUs that a task gets are removed from `free`.
 
     `had`: host -> number of its usable GPUs before any task got one. `first`: the host that must
     get task 0 of the role; None if any host may get it.
@@ -129,9 +129,9 @@ class _RolePlacement:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
     def _quota(self, name: str) -> int:
-        """Return how many tasks of the role the host can get.
+        """Return the largest number of tasks of the role that the host can get.
 
-        If no total number of tasks is requested for the role, the host gets exactly this number.
+        If no total number of tasks is requested for the role, the host gets this largest number.
         """
         room, request = self._room(name), self.request
         number = request.slots.get(name) if request.per_host is None else request.per_host

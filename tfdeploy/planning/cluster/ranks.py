@@ -1,7 +1,7 @@
 """Provides the values that torchrun and mpirun give each worker: rank, world size and so on.
 
-The values are placeholders for the command, and the environment variables that torch.distributed
-reads with `env://`.
+A job's command can contain placeholders for these values. Tasks also get the values in the
+environment variables that torch.distributed reads with `env://`.
 """
 
 from __future__ import annotations

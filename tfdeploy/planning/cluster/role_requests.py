@@ -24,8 +24,9 @@ FLAGS = {"ps": "--ps", "worker": "--workers"}
 class RoleRequest:
     """What is requested for one role.
 
-    `total`: number of tasks; None means `per_host` tasks on each host, or the default of the mode.
-    `of`: the role of the inventory whose hosts are used.
+    `total`: number of tasks. If it is None, each host gets `per_host` tasks. If `per_host` is None
+    too, the default of the mode applies. `of`: the tasks run on the hosts that have this role in
+    the inventory.
     """
 
     role: str

@@ -173,7 +173,7 @@ def _shown(flag: Flag) -> str:
 def _of_ranks(job: Job, program: Program) -> Appended:
     """Return the flag --local_rank if the program defines it. Older PyTorch launchers pass it.
 
-    Besides, tasks in a mode with ranks get environment variables.
+    No other flag is needed, because tasks in a mode with ranks get environment variables.
     """
     local, spawning = (
         torch_launch.local_rank_flag(program, job.command),

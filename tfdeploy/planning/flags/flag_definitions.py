@@ -48,7 +48,7 @@ _KINDS: dict[str, Kind] = {
     "boolean": "bool",
 }
 _TEXTS = ("str", "unicode", "string")
-# For those actions of argparse with which a flag takes no value: action -> how the flag is written.
+# Some actions of argparse make a flag that takes no value: action -> how this flag is written.
 _ACTIONS: dict[str | None, Form] = {
     "store_true": "switch",
     "store_false": "negated",
@@ -299,7 +299,10 @@ def _from_click(call: ast.Call) -> Flag | None:
 
 
 def _with_kind(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
-    """Return the flag with its type, default and number of words. `named`: the argument `type`."""
+    """Return the flag with its type, default and number of words.
+
+    `named`: the expression that names the type, such as `int` in `type=int`.
+    """
     words = getattr(argument(call, "nargs"), "value", None)
     return replace(
         flag,

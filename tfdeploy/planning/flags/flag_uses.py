@@ -74,9 +74,10 @@ def trains_synchronously(program: Program) -> bool:
 
 
 def find_uses(program: Program, origins: Origins) -> list[Use]:
-    """Return the places where the program uses flags as cluster values.
+    """Return the places where the program uses flags as values of the cluster, such as addresses.
 
-    The certain uses come first. Comparisons of a flag with "ps" or "worker" come last.
+    Uses in calls, dictionaries and assignments come first. Comparisons of a flag with "ps" or
+    "worker" follow. Flags that switch synchronous training on come last.
     """
     files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
@@ -215,10 +216,10 @@ def _switches(
 
 
 def _texts(value: str, *, equal: bool) -> tuple[str, str]:
-    """Return the values, for async and sync training, of a flag that is compared with this text.
+    """Return (the flag's value for async training, the flag's value for sync training).
 
-    `equal`: the program trains synchronously if the flag equals the text. A value that is not known
-    is "".
+    `value`: the text with which the program compares the flag. `equal`: whether the program trains
+    synchronously if the flag equals this text. A value that is not known is "".
     """
     other = _OPPOSITES.get(value.lower(), "")
     other = (

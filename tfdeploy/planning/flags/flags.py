@@ -3,7 +3,7 @@
 A flag is certain if its value reaches TensorFlow's server or cluster (`flag_uses`). A flag with a
 name from the TensorFlow tutorials is accepted by its name alone. A flag with another name is
 accepted only under three conditions: the program makes a cluster, the program's flag for the job
-name is known, and the flag's definition fits the value.
+name is known, and the flag's type fits the value that tfdeploy would pass.
 """
 
 from __future__ import annotations
@@ -176,7 +176,10 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
 def _add_other_names(
     chosen: dict[str, Flag], definitions: Flags, *, cluster: bool, gathers: bool
 ) -> None:
-    """Add flags with unusual names to `chosen`, if their definitions fit the cluster value."""
+    """Add flags with unusual names to `chosen`, if their definitions fit values of the cluster.
+
+    A flag is added only for a value, such as the task index, that no flag in `chosen` takes yet.
+    """
     for name, others in _OTHER_NAMES.items():
         if name in chosen or ("job_name" not in chosen and (name != "job_name" or not cluster)):
             continue
@@ -194,10 +197,10 @@ def _add_other_names(
 
 
 def _drop_foreign(chosen: dict[str, Flag]) -> None:
-    """Drop each flag that has an unusual name and another library than the flag for the job name.
+    """Drop flags that have an unusual name and do not belong to the library of the job name's flag.
 
-    Such a flag cannot be passed too: for example, absl ends the program at a flag that only
-    argparse knows.
+    A program cannot be given flags of two libraries: for example, absl ends the program at a flag
+    that only argparse knows.
     """
     job_name = chosen.get("job_name")
     for name, flag in list(chosen.items()):
@@ -207,7 +210,7 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
 
 def _means(name: str, flag: Flag) -> bool:
-    """Return whether the flag's definition fits the cluster value `name`."""
+    """Return whether the flag's definition fits the value `name`, such as "task_index"."""
     if name == "issync":
         return flag.kind != "text"
     if name == "job_name":

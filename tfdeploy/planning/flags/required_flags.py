@@ -1,9 +1,10 @@
 """Supplies flags without which the program would exit at once.
 
-Such a flag is declared as required in argparse, absl or click, or code that every run reaches tests
-it, as in `if not FLAGS.train_dir: raise ...`. If the job has one `keep` folder, a flag for an
-output folder gets this folder. If the job has one data set, a flag for an input folder gets this
-data set. If the value of a required flag is not known, the launch is refused.
+Some programs declare such a flag as required in argparse, absl or click. Others test the flag in
+code that every run reaches, as in `if not FLAGS.train_dir: raise ...`. If the job has one `keep`
+folder, a flag for an output folder gets this folder. If the job has one data set, a flag for an
+input folder gets this data set. If the value of a required flag is not known, the launch is
+refused.
 """
 
 from __future__ import annotations
@@ -228,7 +229,7 @@ def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
 
 
 def _if_empty(test: ast.expr) -> Iterator[str]:
-    """Yield each attribute that alone makes the condition true if it is empty."""
+    """Yield each attribute whose emptiness makes the condition true, whatever the others are."""
     match test:
         case ast.BoolOp(ast.Or(), values):
             for value in values:

@@ -101,7 +101,7 @@ def _launcher(command: Sequence[str]) -> str | None:
 
 
 def _without_launcher(command: Sequence[str]) -> list[str]:
-    """Return the command without its launcher: `python`, the program and its flags.
+    """Return the part of the command after the launcher: `python`, then the program and its flags.
 
     Returns [] if the command names no *.py file.
     """

@@ -100,7 +100,10 @@ def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Chec
 
 
 def not_probed(error: TfdeployError) -> tuple[Check, ...]:
-    """Return the checks of a host that could not be probed, because ssh or its agent failed."""
+    """Return the checks of a host that could not be probed.
+
+    The cause is that ssh failed, or tfdeploy's agent on the host.
+    """
     name = "ssh" if isinstance(error, HostUnreachable) else "agent"
     passed = () if name == "ssh" else (Check("ssh"),)
     return (*passed, Check(name, ok=False, detail=error.what, fix=error.next))
@@ -152,10 +155,11 @@ def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
 
 
 def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
-    """Add the problems that only a comparison of several hosts shows, as checks named "address".
+    """Add the problems that only a comparison of several hosts shows.
 
-    If the host has a passed check "address", they replace it. If no plan can be made, and no failed
-    check of the host in question explains this, the reason is added as a check named "plan".
+    Problems with the address of a host become checks named "address". They replace the host's
+    passed check of this name. The reason why no plan can be made becomes a check named "plan". This
+    check is left out if the host that the reason names has another failed check.
     """
     hosts = {host: each.host for host, each in probed.seen.items()}
     facts = {host: each.facts for host, each in probed.seen.items()}

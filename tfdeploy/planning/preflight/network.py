@@ -11,7 +11,7 @@ from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
 from tfdeploy.planning.preflight.case import Case, Problem
 
-LEAST_PORTS = 2  # one for a task, and one on which the host's agent talks to other hosts
+LEAST_PORTS = 2  # a port for one task, and a port on which the host's agent talks to other hosts
 
 
 def address(case: Case) -> Iterator[Problem]:

@@ -15,7 +15,7 @@ from tfdeploy.planning.source.imports import Import
 
 _SHOWN = 5
 _LISTED = 12  # limits the number of requirement lines that one fix lists
-# Whether every run imports the module -> the level of the problem if it is missing.
+# A missing module is an error if every run imports the module (True), and else a warning.
 _LEVELS: dict[bool, Level] = {True: "error", False: "warning"}
 
 
@@ -42,7 +42,7 @@ def packages(case: Case) -> Iterator[Problem]:
 
 
 def _fix(case: Case, missing: Import) -> str:
-    """Return the fix for a missing module, or "" if the user must install a package."""
+    """Return the fix for a missing module; "" if the fix is to install a package."""
     module = missing.module
     if module in case.needs.left_out:
         return (

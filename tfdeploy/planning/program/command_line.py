@@ -43,10 +43,11 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
 
 
 def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
-    """Return role -> placeholder values that use the program's own names for the roles.
+    """Return role -> the values of those placeholders that contain names of roles.
 
-    Only flags that the program defines get these values. `names`: role -> the program's own name
-    for it. If `names` is empty, no value differs, and the result is empty.
+    The values contain the program's own names for the roles. Only flags that the program defines
+    get these values. `names`: role -> the program's own name for the role. If `names` is empty, the
+    result is empty too.
     """
     cluster = cluster_json({names.get(role, role): each for role, each in layout.cluster.items()})
     return {

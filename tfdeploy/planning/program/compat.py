@@ -37,9 +37,9 @@ _SHOWN = 5
 class Compat:
     """Whether the program runs as TensorFlow 1, why, and what cannot work on the hosts.
 
-    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: (where the program uses
-    it, what is missing, what to do instead). `hardcoded`: the clusters that are written into the
-    program.
+    `choice`: the value of TFDEPLOY_TASK_COMPAT for every task. `refusals`: what cannot work,
+    with its place and with what the user should do instead. `hardcoded`: the clusters whose
+    addresses are written into the program.
     """
 
     choice: Literal["v1", "none"]
@@ -167,8 +167,8 @@ def _choice(
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
-    `migrated`: the program itself uses compat.v1. If it does, the use of a name that TensorFlow 2
-    lacks shows this only if every run of the program reaches the use.
+    `migrated`: the program itself uses compat.v1. In such a program, a name that TensorFlow 2 lacks
+    counts only if every run of the program reaches its use.
     """
     of_version0 = removed_names.is_of_version0(use.name)
     absent = of_version0 or removed_names.replacement(use.name) is not None

@@ -27,8 +27,9 @@ _TABLE = """
     WORKER_COUNT=worker:count WORKER_CNT=worker:count
 """
 _KINDS = dict(pair.split("=") for pair in _TABLE.split())
-# If a program reads one of these variables, all variables that it reads are set. Otherwise they are
-# set only if the program reads two variables of different kinds.
+# If a program reads one of these variables, tfdeploy sets every variable of _TABLE that the program
+# reads. If it reads none of these, tfdeploy sets variables of _TABLE only if the program reads two
+# of different kinds, such as an index and a count.
 _CERTAIN = ("CLUSTER_SPEC", "PS_HOSTS", "WORKER_HOSTS", "TASK_INDEX")
 _OF_PLATFORMS = """
     POD_NAME CLUSTER_CONFIG SLURM_PROCID SLURM_NODELIST SLURM_JOB_NODELIST SLURMD_NODENAME
@@ -55,7 +56,7 @@ class ClusterVariables:
     def values(self, cluster: Cluster, role: str, index: int) -> dict[str, str]:
         """Return variable -> value for one task.
 
-        In `cluster` and `role`, the program's own names must already replace the role names.
+        `cluster` and `role` must contain the program's own names for the roles.
         """
         return {name: self._value(name, cluster, role, index) for name in self.names}
 

@@ -46,7 +46,8 @@ class HardcodedCluster:
 def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """Return every cluster that is written into the program, in the order of files and lines.
 
-    If one of its addresses has port 0, a dictionary does not count as a cluster.
+    A cluster is a dictionary of literal addresses. A dictionary does not count as a cluster if one
+    of its addresses has port 0.
     """
     literal: list[HardcodedCluster] = []
     for module in program.modules:

@@ -96,9 +96,10 @@ def _given(job: Job) -> dict[str, str]:
 
 
 def _written(program: Program, mode: Rules) -> dict[str, str]:
-    """Return role -> its name in the clusters written into the program, if it differs.
+    """Return role -> the name of its job in the clusters that are written into the program.
 
-    A role is left out if these clusters have different names for it.
+    A role is left out if its job has the name of the role itself, or if the job has different names
+    in different clusters.
     """
     if not mode.takes_flags:
         return {}

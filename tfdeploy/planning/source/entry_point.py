@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from itertools import pairwise
 
 Command = tuple[str, ...]  # the words of a command line
-# If a command begins with one of these words, the interpreter of the inventory or `setup` is used.
+# If a command begins with one of these words, tfdeploy replaces the word. The new word is the path
+# of the Python that the inventory names, or of the Python in the environment of `setup`.
 PYTHON = ("python", "python3")
 SHELLS = ("bash", "sh", "dash", "zsh", "ksh", "csh", "tcsh", "fish")
 _WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")

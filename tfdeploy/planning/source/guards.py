@@ -36,9 +36,10 @@ _OF_ABSENCE = ("ImportError", "ModuleNotFoundError", "AttributeError", "NameErro
 
 @lru_cache(maxsize=4)
 def guarded_nodes(program: Program) -> frozenset[int]:
-    """Return the ids of all nodes in guarded code.
+    """Return the ids of all nodes in guarded code, which may use names that do not exist.
 
-    If a module is imported only by guarded code, all nodes of this module are included.
+    Examples are the body of a `try` that catches ImportError, and code that runs only with some
+    versions. If a module is imported only by guarded code, all nodes of this module are included.
     """
     results = frozenset(name for module in program.modules for name in _result_names(module))
     ids = {

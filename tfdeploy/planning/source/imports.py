@@ -52,8 +52,8 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
     """Return the imports of modules that are not part of the code, each module once.
 
     `files`: the paths of the code; the path of a folder ends with a slash. If the program handles
-    the failure of an import, in a `try` or after a version test, the import is left out. No import
-    counts as sure if the module may come from a folder that is not known here, or if another
+    the failure of an import, in a `try` or after a version test, the import is left out. `sure` is
+    False for all imports if modules may come from a folder that is not known here, or if another
     interpreter may run the program.
     """
     before_program = job.command[: program_index(job.command) or 0]

@@ -28,11 +28,11 @@ from tfdeploy.planning.source.source import Program
 Step = tuple[str, str | int]
 Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 
-# The result of each of these functions or methods has the same origins as its argument, or as the
-# object whose method it is.
+# The result of each of these functions has the same origins as the function's first argument.
 _SAME = """
     int str bool float list tuple sorted literal_str ensure_str strtobool ClusterSpec
 """
+# The result of each of these methods has the same origins as the object of the method.
 _STRIPPED = "strip lstrip rstrip lower upper encode decode as_dict as_cluster_def"
 _PARSED = ("loads", "literal_eval", "eval", "safe_load", "load")
 
@@ -53,7 +53,7 @@ class Origin(NamedTuple):
     steps: tuple[Step, ...] = ()
 
     def then(self, *steps: Step) -> Origin:
-        """Return the origin of the value that results if `steps` are applied to this value too."""
+        """Return the origin with these further steps. They follow the steps that it already has."""
         if self.dest == ARGV and steps[:1] and steps[0][0] == "item":
             return Origin("", self.position + int(steps[0][1]), steps[1:])
         return self._replace(steps=(*self.steps, *steps))
@@ -97,7 +97,7 @@ class Origins:
             # If the value depends on itself, the recursion finds this entry and stops.
             self._known[id(node)] = frozenset()
             origins = self._origins_of(node, module)
-            # sys.argv[0] is the path of the program, so it is no origin.
+            # sys.argv[0] is left out, because it is the path of the program and not an argument.
             self._known[id(node)] = frozenset(
                 each for each in origins if each.dest or each.position > 0
             )
@@ -145,7 +145,7 @@ class Origins:
             yield from self._parameter(node, module)
 
     def _then(self, step: Step, node: ast.expr | None, module: ParsedFile) -> Iterator[Origin]:
-        """Yield the origins of the value that results if `step` is applied to the expression."""
+        """Yield the flags and words of sys.argv in the expression, each with `step` added."""
         yield from (origin.then(step) for origin in self.origins_of(node, module))
 
     def _of_given(self, *values: _Given) -> Iterator[Origin]:

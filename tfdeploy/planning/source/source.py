@@ -160,9 +160,9 @@ def resolve_imported_name(
     base, files = program.base, program.files
     of_name = list(_files_of(node, [alias], path, base, files))
     around = list(_files_of(node, [], path, base, files))
-    # For `from a import b`, `around` contains the files of `a`. `of_name` contains the files of
-    # `a`, then the files of `a.b`, which begin with the files of `a` again. So `b` is a module if
-    # `of_name` is more than twice as long as `around`.
+    # For `from a import b`, `around` is the list of the files of `a`. `of_name` contains this list
+    # twice: first for `a`, then for `a.b`. If `b` is a module, the file of `b` follows. So `b` is a
+    # module if `of_name` is more than twice as long as `around`.
     return (of_name[-1] if of_name else None), len(of_name) > 2 * len(around)
 
 

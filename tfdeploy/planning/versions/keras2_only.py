@@ -105,7 +105,7 @@ _METHODS = ("reset_states", "fit_generator", "evaluate_generator", "predict_gene
 
 
 class Keras2Use(NamedTuple):
-    """The first thing in a program that needs Keras 2, and its place."""
+    """The first place in a program where Keras 2 is needed."""
 
     where: str  # "train.py:12"
     # What needs Keras 2, such as "tf.keras.experimental.PeepholeLSTMCell", "tf.keras.layers in a

@@ -32,7 +32,8 @@ class Use:
     `guarded`: the program itself handles the case that the name is missing. `binds`: the use only
     imports the name or assigns it to another name (`slim = tf.contrib.slim`). This never fails,
     because tfdeploy has a stand-in for the TensorFlow name; only later uses fail. `certain`: False
-    if the module also assigns something else to the name with which this use begins.
+    if the module also assigns something else to the first word of the use, as to `slim` in
+    `slim.conv2d`. If the first word means TensorFlow itself, as `tf` does, `certain` is True.
     """
 
     name: str
@@ -116,9 +117,9 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
 def _exported(
     program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (name in the module, name in TensorFlow) for TensorFlow names that `node` imports.
+    """Yield (name in the module, name in TensorFlow) for names that `node` imports indirectly.
 
-    Only imports from other modules of the program are considered.
+    They are imported from other modules of the program, as in `from common import tf`.
     """
     if not isinstance(node, ast.Import | ast.ImportFrom):
         return
@@ -177,8 +178,8 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
 def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
     """Yield (name in the module, name in TensorFlow, TensorFlow name used in the statement).
 
-    There is one tuple for each name that the statement defines. It is an import or an assignment,
-    such as `tf = tf.compat.v1` or `slim = tf.contrib.slim`. `names`: the names defined so far.
+    The statement `node` is an import or an assignment, such as `tf = tf.compat.v1` or `slim =
+    tf.contrib.slim`. Each name that it defines has one tuple. `names`: the names defined so far.
     """
     match node:
         case ast.Import(aliases):
