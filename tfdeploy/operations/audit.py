@@ -192,7 +192,8 @@ def _secret_rows(
                 )
     for host, host_audit in audits.items():
         for entry in host_audit.log.entries:
-            # True if the entry is one of another host, which shares this log and has answered too.
+            # Hosts may share one log. An entry of another host is left out if that host has
+            # answered, because its own answer has the entry too.
             is_shared = entry.host != host and entry.host in audits
             if entry.run is not None and not is_shared and subject.run in (None, entry.run):
                 is_held = (entry.job, entry.run) in runs_with_secrets[host]
@@ -207,7 +208,8 @@ def _secret_rows(
 def _runs_with_secrets(host: str, host_audit: HostAudit, audits: Audits) -> set[tuple[str, str]]:
     """Return (job, run) of each run whose secrets are on the host.
 
-    Secrets of another host that shares the workdir are left out, if that host has answered.
+    Hosts may share a workdir, so a host may report the secrets of another host. These are left out
+    if that other host has answered, because its own answer has them.
     """
     return {
         (each.job, each.run)

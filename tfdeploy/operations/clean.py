@@ -35,7 +35,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Session, Stream
 MOST_ITEMS = 1_000_000  # limit for the items of one host
 SILENCE_S = 600.0  # limit for measuring or removing one large folder
 _GONE_ALREADY = "it is gone already"
-# If an item was not removed for one of these reasons, that is no failure.
+# An item that stays on the host for one of these reasons does not count as a failure.
 _NO_FAULT = (_GONE_ALREADY, "it is needed again")
 Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 
@@ -180,7 +180,7 @@ class _Removal:
         self._reported: dict[str, list[CleanItem]] = {host.name: [] for host in self.hosts}
 
     def hosts_with(self, job: str) -> Hosts:
-        """Return the hosts with candidates of the job ("": candidates without a job)."""
+        """Return the hosts with candidates of `job`; "" stands for candidates without a job."""
         return tuple(host for host in self.hosts if self._named_items(host.name, job))
 
     def remove_items(
@@ -190,7 +190,10 @@ class _Removal:
         args: Args,
         job: str | None = None,
     ) -> None:
-        """Ask hosts to remove the candidates of the job (None: everything)."""
+        """Ask hosts to remove the candidates of `job`.
+
+        If `job` is None, the request names no candidates, and the hosts remove everything.
+        """
 
         def remove_on_host(session: Session) -> None:
             host = session.host.name
@@ -232,7 +235,10 @@ class LocalRuns:
     elsewhere: tuple[str, ...] = ()
 
     def sizes(self, runs: Collection[tuple[str, str]] = ()) -> dict[str, int]:
-        """Return {run: bytes} of `going`, except for `runs`, which are pairs (job, run)."""
+        """Return {run: size of its record in bytes} for the records in `going`.
+
+        The runs in `runs`, which are pairs (job, run), are left out.
+        """
         return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
 
 
@@ -244,14 +250,15 @@ def local_runs(
     rules: Rules,
     now: float,
 ) -> LocalRuns:
-    """Return this machine's records of runs of `jobs` (None: of all jobs).
+    """Sort this machine's records of the runs of `jobs` by whether they may be removed.
 
-    Hosts are compared by their connections and not by their names, because hosts of different
-    inventories may have the same name.
+    If `jobs` is None, the records of all jobs are sorted. A host of a record has answered if a host
+    with the same connection has answered. The names of the two hosts are not compared, because
+    hosts of different inventories may have the same name.
     """
     answered = {_connection_key(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
-    # {(job, run) whose record may be removed: when the run was created}.
+    # {(job, run): when the run was created}, for each run whose record may be removed.
     created: dict[tuple[str, str], float] = {}
     unended, elsewhere = [], []
     for plan in store.plans():

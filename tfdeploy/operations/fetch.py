@@ -48,7 +48,11 @@ class FetchOptions:
 
 @dataclass
 class Fetched:
-    """Every host's outcome, and the host whose keep folders were fetched (None: none has any)."""
+    """The result of a fetch.
+
+    `hosts`: every host's outcome. `keep_from`: the host whose keep folders were fetched, or None if
+    no keep folders were fetched.
+    """
 
     hosts: Outcomes[HostFetch]
     keep_from: str | None

@@ -1,8 +1,8 @@
 """Copy a job's newest keep folders to one host, for `tfdeploy fetch --keep --onto HOST`.
 
 A launch on that host then continues from the copied checkpoints. They are chosen by the same rule
-as in a launch. Nothing is copied while a run is live on one of the two hosts, because a live run
-writes to its keep folders.
+as in a launch. Nothing is copied while a run is live on HOST, or on the host that has the newest
+keep folders, because a live run writes to its keep folders.
 """
 
 from __future__ import annotations

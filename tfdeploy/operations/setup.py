@@ -36,7 +36,7 @@ from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
 MAX_OUTPUT_BYTES = 64 << 20  # limit for the output of uv or pip on one host
-ITEM_BYTES = 100  # each line of output counts as so many bytes more than it has
+ITEM_BYTES = 100  # added to the length of each line of output, for MAX_OUTPUT_BYTES
 
 
 @dataclass(frozen=True)

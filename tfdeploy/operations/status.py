@@ -75,10 +75,10 @@ def lines_of_first_death(
 
 
 def _find_uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
-    """Return a host that knows that the run has ended, and the hosts that do not know it.
+    """Return (a host that knows that the run has ended, the hosts that do not know it).
 
-    Returns None if there are no such hosts. The hosts are asked twice, SETTLE_S apart, because they
-    may be about to tell each other.
+    Returns None if all hosts know it, or if no host knows it. The hosts are asked twice, SETTLE_S
+    seconds apart, because they may be about to tell each other.
     """
     uninformed_hosts = _uninformed(watch)
     if uninformed_hosts is not None:

@@ -128,9 +128,10 @@ def _complete_hosts(fleet: Fleet, hosts: Hosts, shipment: Shipment, emit: Emit) 
 def _refusals_by_host(
     fleet: Fleet, hosts: Hosts, shipment: Shipment, confirm: Confirm, emit: Emit
 ) -> Outcomes[Synced]:
-    """Return {host: its error} if data sets must not be sent, as `data_refusals` does.
+    """Return {host: error} if the data sets must not be sent; {} if they may be sent.
 
-    If the operator does not confirm a deletion, every host gets the same error.
+    Calls `data_refusals`. If the operator does not confirm a deletion, every host gets the same
+    error.
     """
     if not shipment.data:
         return {}

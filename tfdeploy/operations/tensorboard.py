@@ -53,8 +53,10 @@ def tensorboard(
     """Run TensorBoard while the context is open.
 
     `host` chooses another host of the run. `port` is the port on this machine. If `port` is None,
-    6006 is used, or any free port if 6006 is taken. Raises Refused if TensorBoard is not installed
-    or this machine has no such port free, and UsageError, HostFailed and HostUnreachable.
+    6006 is used, or any free port if 6006 is taken.
+
+    Raises Refused if TensorBoard is not installed on the host, or if the port is taken. Also raises
+    UsageError, HostFailed and HostUnreachable.
     """
     session = session_of(fleet, _choose_host(plan, host))
     # If `python` is "", the host reads the interpreter's path from its own part of the plan.
@@ -76,8 +78,8 @@ def tensorboard(
 def _choose_host(plan: Plan, requested: str | None) -> Host:
     """Return the requested host.
 
-    If `requested` is None, return the host of the deciding task, or the first host if there is no
-    such task.
+    If `requested` is None, return the host of the task that decides whether the run has succeeded.
+    If there is no such task, return the first host.
     """
     name = requested or deciding_host(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)

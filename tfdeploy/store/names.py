@@ -27,9 +27,9 @@ def remember_names(
 ) -> None:
     """Store names that a command has read while it ran in `folder`.
 
-    `root`: the state folder, below which they are stored. `add`: True to keep the stored names of
-    this kind, after `names`. Names that could harm a terminal or look like a flag are left out. A
-    failed write is ignored.
+    `root`: the state folder, below which the names are stored. `add`: if True, the names that the
+    file has already are kept, after `names`. Names that could harm a terminal or look like a flag
+    are left out. A failed write is ignored.
     """
     # Imported only here, so that commands that store no names do not load the module.
     from tfdeploy.machine.private_files import make_private_folder, write_private_file

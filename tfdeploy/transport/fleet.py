@@ -27,8 +27,8 @@ from tfdeploy.transport.ssh.connect import Connector, OnNotice, no_notice
 from tfdeploy.transport.ssh.target import Target
 
 PARALLEL = 32  # by default, this many hosts are served at the same time
-# All sessions stay open after use if there are enough file descriptors for them and for this many
-# threads that dial further hosts.
+# Sessions stay open after use if there are enough file descriptors: for all sessions, and for this
+# many threads that connect to hosts at the same time.
 ENOUGH_WORKERS = 8
 # The next two apply to calls of `each` with `waits`: at most SLOW_FACTOR * `parallel` hosts are
 # served at once, and a host releases its slot after SLOW_AFTER_S seconds.
@@ -72,7 +72,7 @@ class SshFleet:
         self._connector = Connector(self._parallel, lambda host, text: self.on_notice(host, text))
         self._lock = threading.Lock()
         self._entries: dict[str, _HostEntry] = {}
-        self._targets: list[Target] = []  # of all sessions, including lost ones
+        self._targets: list[Target] = []  # the targets of all sessions, also of lost ones
         self._last_each = (0.0, float("-inf"))  # start and end of the last `each` (monotonic)
         self._closed = False
 

@@ -27,7 +27,7 @@ CACHES = frozenset(
         ".tox",
         ".nox",
         ".DS_Store",
-        ".tfdeploy",  # `tfdeploy init` writes schemas for editors there
+        ".tfdeploy",  # the folder into which `tfdeploy init` writes schemas for editors
     )
 )
 _ENVIRONMENT_FILES = ("pyvenv.cfg", "conda-meta/history")

@@ -93,7 +93,7 @@ def release_hash(entries: Iterable[Entry]) -> str:
 def _links_and_files(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
 ) -> tuple[list[Entry], list[File], dict[str, WithheldFile]]:
-    """Return (links that stay inside the tree, files, {path: file that must not be sent}).
+    """Return (links that stay inside the tree, files to send, files that must not be sent).
 
     Paths that are missing, below a link, or neither a file nor a link are left out. Adds texts to
     `warnings`.
@@ -232,10 +232,11 @@ def _make_entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """Return (stat, sha256 of the content, key_line of the content), of one state of the file.
+    """Return (stat, sha256 of the content, key_line of the content).
 
-    The sha256 of a report that tfdeploy wrote begins with _OWN. Raises Refused if the file keeps
-    changing, and OSError.
+    The file did not change between the reads of these values. If tfdeploy wrote the file as a
+    report, the prefix _OWN is put before the sha256. Raises Refused if the file keeps changing, and
+    OSError.
     """
     for _ in range(TRIES):
         descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)

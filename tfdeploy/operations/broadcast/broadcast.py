@@ -38,9 +38,11 @@ RETRY_S = 0.05  # seconds between two checks whether a call over a lost connecti
 # The source is hashed at most this many segments ahead of the fastest member, so that the segments
 # are still in the page cache when they are sent.
 SEGMENTS_AHEAD = 4
-JOIN_TIMEOUT_S = 30.0  # a member that has not joined by then has failed
-REJOIN_S = 5.0  # a member that lost its connection must rejoin by then, once all others are done
-START_WITHOUT_S = 2.0  # after this time, the broadcast starts without members that have not joined
+JOIN_TIMEOUT_S = 30.0  # a member that has not joined after this many seconds has failed
+# A member that lost its connection has failed if it has not joined again after this many seconds.
+# While other members are not done, JOIN_TIMEOUT_S applies instead.
+REJOIN_S = 5.0
+START_WITHOUT_S = 2.0  # after this many seconds, the broadcast starts with the members that joined
 
 Progress = Callable[[str, int, int], None]
 
@@ -123,13 +125,16 @@ class Broadcast:
         return {name: member.error for name, member in self.members.items() if member.error}
 
     def fed_by(self, host: str) -> str | None:
-        """Return the host that sent to `host` last ("": this machine; None: no host did)."""
+        """Return the host that sent to `host` last.
+
+        Returns "" if it was this machine, and None if nothing was sent to `host`.
+        """
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
-        """Return the members that have not joined yet, but are included in the plan already.
+        """Return the members that the plan includes although they have not joined yet.
 
-        After START_WITHOUT_S, none are included, unless no member at all has joined.
+        Once START_WITHOUT_S seconds have passed and any member has joined, the result is empty.
         """
         is_late = time.monotonic() > self._joined_at + START_WITHOUT_S
         if is_late and len(self._not_joined) < len(self.members):
@@ -139,7 +144,8 @@ class Broadcast:
     def _fail_not_joined(self) -> None:
         """Fail members that have not joined in time.
 
-        A member that lost its connection may take REJOIN_S to rejoin, once all others are done.
+        Once all other members are done, a member that lost its connection has REJOIN_S seconds to
+        join again.
         """
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
@@ -284,10 +290,10 @@ class Broadcast:
         return lambda message: self._reports.put((member, reconnects, message))
 
     def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
-        """Return an error callback for a feeder of a member.
+        """Return an error callback for a feeder, which sends from this machine to one member.
 
-        The callback attributes an error of the host that has the source to that host, and any other
-        error to the member.
+        If the host that has the source caused the error, the callback reports the error as that
+        host's error. It reports any other error as the member's error.
         """
         held_by = self.members.get(self.source.held_by or "")
 
@@ -402,10 +408,16 @@ class Broadcast:
             pool.submit(self._check_source, unseen)
 
     def _check_source(self, members: list[tuple[MemberSession, int]]) -> None:
-        """Check that the source is unchanged. `members`: pairs of a member and its `reconnects`."""
+        """Check that the source is unchanged, and record that in each member (`source_seen`).
+
+        `members`: pairs (member, how often its connection has ended so far). A member whose
+        connection has ended again during the check is not marked.
+        """
         try:
             self.check_source()
-        except HostUnreachable:  # harmless: the members have the files that were hashed
+        except HostUnreachable:
+            # A later change of the source does no harm: the members have the files as they were
+            # hashed.
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
@@ -423,7 +435,10 @@ class Broadcast:
             report(error)
 
     def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
-        """Tell the member its new parents and hashes. Start or stop sending from here."""
+        """Send the member its new parents and the new hashes of segments.
+
+        If this machine must start or stop sending pieces to the member, it does so.
+        """
         plan = self._plan
         assert plan is not None
         feeds = plan.by_child.get(member.name, ())
@@ -449,7 +464,10 @@ class Broadcast:
     def _feed_from_control(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
-        """If this machine has to send other stripes, start a new feeder for the member."""
+        """Replace the member's feeder if the stripes that this machine must send have changed.
+
+        A feeder sends pieces from this machine to one member.
+        """
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == member.stripes_from_control:
             return

@@ -148,8 +148,8 @@ class _Sending:
         self._placed: set[str] = set()
         # {host: {number of the broadcast: how many of the bytes that the host lacked have arrived}}
         self._arrived: dict[str, dict[int, int]] = {}
-        # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key is the
-        # digest of the host's wanted rows and the packed bitmap.
+        # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key has the
+        # digest of the rows that a host wants, a blank, and the packed bitmap.
         self._rows: dict[str, NamedRows] = {}
         self._lock = Lock()
 

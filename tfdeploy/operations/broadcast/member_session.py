@@ -236,7 +236,7 @@ class MemberSession:
         if report.received is not None:
             # A member may receive pieces twice, so the limit is twice the total.
             self._received.record(min(report.received, 2 * self.total_bytes))
-        # Before the first plan, the member reports only one stripe.
+        # The lists may differ in length, because a member reports one stripe until it has a plan.
         for log, have in zip(self._stripes, report.stripes, strict=False):
             log.record(have)
 

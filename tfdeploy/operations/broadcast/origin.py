@@ -1,4 +1,7 @@
-"""List the data that comes from a host of the inventory. The host sends only the listing here."""
+"""List the data that comes from a host of the inventory.
+
+The host sends this machine only the listing of the files, and not their contents.
+"""
 
 from __future__ import annotations
 

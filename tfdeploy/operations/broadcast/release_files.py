@@ -32,9 +32,10 @@ def send_release_files(
 ) -> dict[str, Outcome]:
     """Send the missing files, and return the outcomes by host.
 
-    `put_in_place` is called for each host as soon as the host has all of its files. A host has no
-    outcome if nothing was sent to it, because its files are small or no other host lacks the same
-    files.
+    `put_in_place` is called for each host as soon as the host has all of its files.
+
+    Nothing is sent to a host whose missing files are small, or are missing on no other host. Such a
+    host has no outcome here.
     """
     groups: dict[tuple[str, ...], dict[str, Begun]] = {}
     for name, each in ready.items():

@@ -49,7 +49,7 @@ class Report:
             emit_broadcast(self.emit, fields)
 
     def emit_end(self, sent_bytes: int) -> None:
-        """Emit the end of the broadcast, unless no host has received anything.
+        """Emit the end of the broadcast if at least one host has received files.
 
         `sent_bytes`: the bytes that this machine has sent.
         """
@@ -90,9 +90,10 @@ class Report:
 
 
 def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
-    """Return the link to the host whose best rate is the lowest; None if no rate is known.
+    """Return the link to the host that received most slowly; None if no rate is known.
 
-    If several links are equally slow, the one nearest to the source is returned.
+    The rate of a host is the best rate at which it has received. If several hosts are equally slow,
+    the link to the host nearest to the source is returned.
     """
     rates = {name: member.best_rate for name, member in members.items() if member.best_rate}
     if not rates:

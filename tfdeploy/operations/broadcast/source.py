@@ -22,7 +22,10 @@ class SourceChanged(Refused):
 
 
 class Source:
-    """The files of a broadcast: the row numbers `rows` of `listing`, below the folder `root`."""
+    """The files of a broadcast, which are below the folder `root`.
+
+    `rows`: the numbers of the rows of `listing` that describe these files.
+    """
 
     held_by: str | None = None  # the host that has the files; None: this machine
 

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.operations.broadcast.member_session import MemberSession
 
-STALL_TIMEOUT_S = 120.0  # a host that gets no further piece for this time has failed
-MIN_PIECES = 8  # if `bwlimit` is low, the timeout is the time in which so many pieces arrive
+STALL_TIMEOUT_S = 120.0  # a host that gets no further piece for this many seconds has failed
+# If `bwlimit` is low, the timeout is longer: the time that this many pieces take at that rate.
+MIN_PIECES = 8
 
 
 @dataclass
@@ -33,7 +34,7 @@ class StalledHosts:
 
     @property
     def timeout_s(self) -> float:
-        """Return the number of seconds without a further piece after which a host has failed."""
+        """Return the timeout: a host that gets no further piece for this many seconds has failed."""
         rates = [member.host.bwlimit for member in self.members.values() if member.host.bwlimit]
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 

@@ -17,7 +17,7 @@ from tfdeploy.agent.bitmap import make_bitmap
 from tfdeploy.agent.listing import FILE, NOT_LINKED, Listing
 from tfdeploy.tree import DataListing
 
-NO_PART = 0xFFFF  # part number of a row that is a folder or a link, because these are in all parts
+NO_PART = 0xFFFF  # "part number" of folders and symbolic links, which belong to all parts
 
 
 @dataclass(frozen=True)
@@ -68,24 +68,25 @@ class Wanted:
 
         `rows` are row numbers of the whole data set.
         """
-        # If both numberings are equal, visit only `rows`, not all rows of a large data set.
+        # If the host wants the whole data set, its row numbers are those of the data set. Then only
+        # `rows` are visited, and not all rows of a large data set.
         is_whole = isinstance(self.whole_rows, range)
         own_rows = (own for own, whole in enumerate(self.whole_rows) if whole in rows)
         return bytes(make_bitmap(rows if is_whole else own_rows, len(self.rows)))
 
 
 def wanted_whole(listing: DataListing) -> Wanted:
-    """Return what a host with the whole data set should have."""
+    """Return the Wanted for a host that gets the whole data set."""
     return Wanted(listing.rows, listing.digest, listing.attributes, range(len(listing.rows)))
 
 
 def wanted_part(
     listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
 ) -> Wanted:
-    """Return what a host should have if it gets only the files that are set in bitmap `files`.
+    """Return the Wanted for a host that gets only the files whose bits are set in `files`.
 
-    `owners` has the part number of each row of the whole data set, and NO_PART for a row that is no
-    file.
+    `owners`: for each row of the whole data set, its part number, or NO_PART if the row is a folder
+    or a symbolic link.
     """
     rows, whole_rows = listing.rows.select_files(files)
     return Wanted(
@@ -99,7 +100,7 @@ def wanted_part(
 
 
 def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
-    """Return the part number of each row of the listing, and NO_PART for a row that is no file.
+    """Return the part number of each row of the listing; NO_PART for folders and symbolic links.
 
     `owners` has the part number of each file that is not a hard link, in the order of the listing.
     A hard link is in the same part as its file.

@@ -42,7 +42,9 @@ def put_in_place(
     *,
     overwrite: bool = False,
 ) -> Placed:
-    """Move `paths` from `staging` to `destination`, and make the links among `files`.
+    """Move `paths` from `staging` to `destination`, and make the symbolic links.
+
+    The symbolic links are those entries of `files` that have a `target`.
 
     A checkpoint record (a file named `checkpoint`) is not moved while another file of the same
     folder is `missing`. Raises OSError, and Refused if a link or a folder is in the way.

@@ -229,9 +229,10 @@ class _FolderFetch:
         return _read_stamp(self.destination, file.path) == listed
 
     def _check_hashes(self, files: list[tuple[str, int]]) -> None:
-        """Compare files in `staging` with the host's hashes of the same first bytes.
+        """Compare files in `staging` with the files of the host, by their hashes.
 
-        Mark each equal file as checked, and delete the others.
+        `files`: pairs (path, size in `staging`). The host hashes only that many bytes of its file,
+        which may have grown. Each equal file is marked as checked, and the others are deleted.
         """
         for path, _ in files:
             self.checked.pop(path, None)
@@ -246,7 +247,10 @@ class _FolderFetch:
                     self.staging.unlink(path)
 
     def _pull(self, missing: list[FoundFile]) -> None:
-        """Pull the files by rsync. Skip files that `staging` already has as they are listed."""
+        """Pull the files by rsync.
+
+        A file that `staging` already has, with the listed size and time, is skipped.
+        """
         missing = [
             file
             for file in missing

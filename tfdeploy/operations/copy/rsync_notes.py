@@ -11,7 +11,10 @@ from tfdeploy.transport.rsync import confinement, flaws
 
 @lru_cache(maxsize=1)
 def warn_of_flaws(emit: Emit) -> None:
-    """Warn of the known flaws of rsync, once per command (each command has its own `emit`)."""
+    """Warn of the known flaws of rsync, once per command.
+
+    All calls of one command have the same `emit`, so the cache skips the repeated calls.
+    """
     warning = flaws.describe_flaws()
     if warning is not None:
         emit_warning(emit, f"{warning[0]}. next: {warning[1]}")

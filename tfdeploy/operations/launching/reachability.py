@@ -27,7 +27,7 @@ WITHIN_S = 120.0  # timeout of the check on each host
 # Timeout of a connection from this machine. It is short, because a firewall that drops packets
 # delays every launch by this time.
 FROM_HERE_S = 0.5
-FROM_HERE = 16  # this machine tries to reach at most so many hosts: enough for a note
+FROM_HERE = 16  # this machine tries to reach at most this many hosts, which is enough for a note
 MOST_LINES = 10  # limits the pairs of hosts that one error message lists
 _IN_WORDS = {"closed": "nobody listens"}
 _BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as their `advertise:`"

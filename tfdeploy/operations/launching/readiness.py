@@ -33,7 +33,8 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
             raise combine_errors("waiting for the tasks", watch.errors, len(plan.hosts))
         if view.final or any(state is None for state in watch.states.values()):
             raise first_death_error(fleet, plan, watch)
-        # Before the commit, only a failure, an operator or a missed renewal ends a run early.
+        # Until the launch confirms the run on all hosts (the commit), a run ends early only if a
+        # task fails, an operator ends the run, or the launch does not renew the run in time.
         if any(state.phase in ("ending", "ended") for state in watch.known_states):
             check_succeeded(fleet, plan, emit)
         waiting = [task.task for task in plan.tasks if not _is_up(watch, task.task)]
@@ -50,8 +51,8 @@ def await_up(fleet: Fleet, plan: Plan, emit: Emit) -> None:
 def check_succeeded(fleet: Fleet, plan: Plan, emit: Emit) -> None:
     """Wait until a run that is ending has ended on all hosts. Raise RunFailed unless it succeeded.
 
-    Once the cause is known, waits at most SETTLE_S, because the rollback ends the run on the other
-    hosts.
+    Once the cause of a failure is known, waits at most SETTLE_S seconds longer. The launch then
+    rolls the run back, which ends the run on the other hosts.
     """
     watch = Watch(fleet, plan, emit)
     deadline = time.monotonic() + plan.stop_grace_s + SLACK_S

@@ -70,7 +70,10 @@ def refuse_lapsed(answers: Mapping[str, Any | TfdeployError]) -> None:
 
 
 def _explain_unknown_run(error: TfdeployError) -> TfdeployError:
-    """Return an error that says why a host no longer knows the run, or `error` if it knows it."""
+    """Return the error to report for a host that has ended the prepared run.
+
+    If the host no longer knows the run, the new error says why. Otherwise `error` is returned.
+    """
     if has_code(error, "unknown_run"):
         return HostFailed(
             "the prepared run has ended: this host received no renewal from the launch for a minute",

@@ -82,9 +82,10 @@ class FoundRun:
 
     @property
     def hosts_ahead(self) -> list[str]:
-        """Return the hosts that report a start in the future, if the median is in the future.
+        """Return the hosts that report a start in the future.
 
-        The clock of such a host is ahead, or the host reports a false start time.
+        If `started` (the median of the reported starts) is not in the future, returns []. The clock
+        of a returned host is ahead, or the host reports a false start time.
         """
         latest = time.time() + CLOCK_TOLERANCE_S
         return (
@@ -160,10 +161,10 @@ def find_run(
 ) -> Plan:
     """Return the plan of the wanted run. If `wanted` is None, return the plan of the newest run.
 
-    `live_first`: prefer a live run, and add hosts that do not answer to the plan; `stop` needs
-    this. `metrics`: the metrics in this machine's job file, used for a plan that is read from
-    hosts. `refused` receives {host: why its plan could not be used}. `warnings` receives a sentence
-    for each run whose start time counts as wrong.
+    `live_first`: prefer a live run. `stop` sets this. The plan then also gets hosts that do not
+    answer but may hold the run. `metrics`: the metrics in this machine's job file, used for a plan
+    that is read from hosts. `refused` receives {host: why its plan could not be used}. `warnings`
+    receives a sentence for each run whose start time counts as wrong.
 
     Raises UsageError if the run is unknown or ambiguous. Raises the hosts' errors if the run is not
     found and hosts do not answer.

@@ -24,7 +24,7 @@ from tfdeploy.transport.protocols import Errors, Fleet, Outcomes, Session
 
 MOST_BYTES = 96 << 20  # limit for a plan's text; older plans of 1,000 hosts have 65 MiB
 SILENCE_S = 20.0
-FIRST = 3  # so many hosts are asked for the plan one by one, then all others at once
+FIRST = 3  # the first FIRST hosts are asked for the plan one by one, then all others at once
 # Plans are unpacked one at a time, because they may be large.
 _one_at_a_time = threading.Lock()
 

@@ -40,7 +40,7 @@ class Expected:
     """The data that one host would receive.
 
     `sent` is {what would be sent, such as "code": number of bytes}. `source` is the host that would
-    send the data that comes last; "" and None stand for this machine.
+    send to this host in the last broadcast. If `source` is "" or None, this machine would send.
     """
 
     release: str

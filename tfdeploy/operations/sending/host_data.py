@@ -17,9 +17,10 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
-    """Return the shipment, completed by data sets that are read from hosts and by split data sets.
+    """Return the shipment (the code and data to send) with what only hosts can tell.
 
-    `inventory` is the whole inventory. Raises the errors of with_origins, with_parts and planning.
+    It gets the listings of the data sets that are read from hosts, and each host's part of the
+    split data sets. `inventory` is the whole inventory. Raises the errors of the called functions.
     """
     shipment = with_origins(shipment, fleet, job, inventory.hosts)
     if not split_names(job):
@@ -35,7 +36,7 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
 
 
 def with_origins(shipment: Shipment, fleet: Fleet, job: Job, hosts: Iterable[Host]) -> Shipment:
-    """List the data sets that are read from a host, and return the shipment with their listings.
+    """List each data set that is read from a host. Return the shipment with these listings.
 
     `hosts` are all hosts of the inventory. Raises Refused if data is missing or unreadable.
     """

@@ -24,7 +24,7 @@ _BLOCK_BYTES = 256 << 10
 class FetchedLogs:
     """The logs of one run that fetch_logs has stored in `folder`.
 
-    `used` receives {host whose fetched logs are read: the error of this host}.
+    `read_instead` fills `used`: {host whose fetched logs are read: why the host sent no log}.
     """
 
     folder: Path
@@ -34,7 +34,7 @@ class FetchedLogs:
         """Return the fetched lines of a task whose host returned `error` instead of the log.
 
         Returns None if nothing was fetched. Also returns None if the host answers and knows the
-        run, because then the error has another cause.
+        run: such an error is a fault of its own, which the caller must report.
         """
         if not (isinstance(error, HostUnreachable) or has_code(error, "unknown_run")):
             return None
@@ -72,7 +72,8 @@ class _Times:
     def __init__(self, path: Path) -> None:
         self._records = read_records(path)
         self._next = next(self._records, None)
-        self._previous: Record | None = None  # the last record that begins before the next bytes
+        # The newest record read so far. It applies to the first bytes of the next range.
+        self._previous: Record | None = None
 
     def records_between(self, start: int, end: int, default_time: float) -> list[Record]:
         """Return the time records for the bytes from `start` to `end` of the log.

@@ -23,7 +23,8 @@ from tfdeploy.operations.tasklogs.traceback_selector import TracebackSelector
 if TYPE_CHECKING:
     from tfdeploy.operations.tasklogs.task_log import LogQuery
 
-GAP = b"--"  # a line between two groups of shown lines that do not follow each other, as in grep
+# The line between two groups of shown lines if other lines were left out between them, as in grep.
+GAP = b"--"
 # Limit for the context lines before a match: a single line may be one megabyte long.
 _MOST_CONTEXT_BYTES = 8 << 20
 _BYTES = attrgetter("line")

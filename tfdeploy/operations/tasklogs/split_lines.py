@@ -27,7 +27,7 @@ class LineSplitter:
         self._open: dict[int, tuple[float, int, int, bytearray]] = {}
 
     def feed(self, offset: int, records: Sequence[Record], blob: bytes) -> Iterator[Batch]:
-        """Yield the lines that end in `blob`, a piece of the log that begins at `offset`.
+        """Yield the lines whose last byte is in `blob`, a piece of the log that begins at `offset`.
 
         `records` is [[offset in the blob, UTC seconds, stream, attempt], ...]: see
         docs/agent-protocol.md.

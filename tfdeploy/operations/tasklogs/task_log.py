@@ -20,7 +20,7 @@ from tfdeploy.operations.tasklogs.split_lines import LineSplitter
 from tfdeploy.transport.protocols import AgentChannel, Stream
 
 PULL_BYTES = 1 << 20  # size of one piece
-ITEM_BYTES = 100  # each part counts as so many bytes more than its content has
+ITEM_BYTES = 100  # added to the length of each part of a piece, for the limit of a piece
 SILENCE_S = 60.0  # the longest pause that a host may make while a log is read but not followed
 PIECE_S = 240.0  # time limit for one piece
 Part = tuple[LogPiece, bytes]
@@ -139,7 +139,10 @@ class TaskLog:
             )
 
     def batches(self, part: Part) -> Iterator[Batch]:
-        """Return all lines of a part. line_filter.py selects the wanted lines."""
+        """Return all lines of `part`, one item of the host's answer.
+
+        line_filter.py selects the wanted lines later.
+        """
         item, blob = part
         return self.splitter.feed(item.offset, item.records, blob)
 

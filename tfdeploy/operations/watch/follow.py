@@ -66,7 +66,8 @@ def follow(
             ended_since = None
             continue
         ended_since = ended_since or time.monotonic()
-        # Waiting can help if a host is unreachable, but a host repeats an invalid answer.
+        # Waiting helps only if a host is unreachable. A host whose answer was invalid would send
+        # the same answer again.
         invalid = all(isinstance(error, BadAnswer) for error in watch.errors.values())
         if invalid or time.monotonic() - ended_since > SILENT_S:
             return view

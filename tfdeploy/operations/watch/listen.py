@@ -54,7 +54,7 @@ def _listen_to(watch: Watch, host: Host, stop: threading.Event) -> None:
 
 
 def _receive_reports(watch: Watch, host: Host, stop: threading.Event) -> None:
-    """Receive reports until the run has ended there. Raise the error if the connection is lost."""
+    """Receive reports until the run has ended on the host. Raise the error of a lost connection."""
     agent = session_of(watch.fleet, host).agent()
     agent.shorten_timeouts()
     with closing(agent.stream(RUN_WATCH, watch.plan.run_args)) as stream:

@@ -18,7 +18,9 @@ from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.operations.watch.watch import Watch
 from tfdeploy.transport.protocols import Fleet
 
-WAIT_S = 10.0  # seconds that hosts have for telling each other, and pause between two attempts
+# Hosts have this many seconds to tell each other that the run has ended. Then this machine tells
+# them, and tries again after the same time.
+WAIT_S = 10.0
 ANSWER_S = 15.0
 
 
@@ -66,7 +68,7 @@ class Relay:
 
 
 def relay_end(fleet: Fleet, plan: Plan, informed: str, hosts: tuple[str, ...]) -> None:
-    """Tell `hosts` what the host `informed` knows about the end of the run.
+    """Ask the host `informed` how the run ended, and tell `hosts` the answer.
 
     Errors are ignored, because the caller repeats the call.
     """

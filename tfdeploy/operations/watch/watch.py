@@ -203,9 +203,10 @@ class Watch:
     def _emit_missed_ends(
         self, status: wire.TaskStatus, previous: wire.TaskStatus | None, rows: Iterable[AttemptRow]
     ) -> None:
-        """Emit the ends of attempts that ended without any reported state that showed it.
+        """Emit an event for each attempt whose end no report has shown.
 
-        At the first report about a task, only its two newest attempts are considered.
+        Between two reports, one attempt may end and the next one begin. At the first report about a
+        task, only its two newest attempts are considered.
         """
         since = status.attempt - 1 if previous is None else previous.attempt
         for row in rows:

@@ -105,7 +105,7 @@ def start(channel: paramiko.Channel, workdir: str, host: str, python: str) -> St
 
 
 class _Startup:
-    """Finds the lines of PROGRAM in the host's output, and turns failures into errors."""
+    """Finds, in the host's output, the lines that PROGRAM printed. Turns failures into errors."""
 
     def __init__(self, channel: paramiko.Channel, host: str) -> None:
         self.reader = ChannelReader(channel)

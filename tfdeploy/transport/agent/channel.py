@@ -54,7 +54,7 @@ class FramedChannel:
     ) -> None:
         """Store the settings.
 
-        `fences`: for each job whose lock on the host this machine has acquired, the lock's number.
+        `fences`: {job: number of its lock}, for the locks that this machine holds on the host.
         `by`: the operator and the command, for the host's audit log.
         `rate`: at most this many bytes per second are sent to the host. If 0, there is no limit.
         """
@@ -157,13 +157,16 @@ class FramedChannel:
         fence_number = self._fences.get(str((args or {}).get("job", "")))
         fence = {} if fence_number is None else {"fence": fence_number}
         if fence:
-            # With the lock's number in the arguments, a new agent acquires the lock again after a
-            # reconnection.
+            # The agent gets the lock's number as an argument. So after a reconnection, the new
+            # agent can acquire the lock again.
             self._locked = True
         return {**(args or {}), **fence, **({"by": self._by} if self._by else {})}
 
     def _register(self, answer: Reply) -> int:
-        """Store the answer under a new id and return the id. Raises if the channel is lost."""
+        """Store `answer`, which will receive the host's frames, under a new id. Return the id.
+
+        Raises the channel's error if the channel is lost.
+        """
         with self._lock:
             if self._lost is not None:
                 raise copy_error(self._lost)

@@ -67,8 +67,8 @@ def move_into_place(fresh, workdir, name):
         except FileNotFoundError:
             pass
 """
-# This source reads `NAME HOST WORKDIR`, the first line after the program. Most starts need no other
-# source, so this one imports and compiles as little as possible.
+# The last part of PROGRAM. It reads the line `NAME HOST WORKDIR`, which follows PROGRAM on standard
+# input. Most starts do not need REST, so this part imports and compiles as little as possible.
 _START = b"""
 def send(line):
     sys.stdout.write("\\n" + line + "\\n")
@@ -129,7 +129,8 @@ def install_if_missing(workdir, name):
 def _text(module: str) -> bytes:
     """Return the source of `tfdeploy.agent.MODULE` without its imports of other agent modules.
 
-    PROGRAM contains those modules already, or only annotations need them.
+    PROGRAM does not need these imports. It already contains the modules that its code uses, and
+    only annotations use the others.
     """
     return _OWN_IMPORT.sub(b"", (Path(layout.__file__).parent / f"{module}.py").read_bytes())
 

@@ -29,12 +29,15 @@ class Frame(NamedTuple):
 
     @property
     def own_blob(self) -> bytes:
-        """Return the blob, or b"" if the blob contains a packed field of the frame."""
+        """Return the blob that the sender gave; b"" if the blob is only a field that was packed."""
         return b"" if "packed" in self.header else self.blob
 
 
 class Frames:
-    """Collects the bytes of a stream and yields frames. `rest`: the first bytes of the stream."""
+    """Collects the bytes of a stream and yields frames.
+
+    `first_bytes`: the first bytes of the stream, if they have been read already.
+    """
 
     def __init__(self, first_bytes: bytes = b"") -> None:
         self._parts: list[bytes] = [first_bytes] if first_bytes else []

@@ -74,7 +74,8 @@ class RemoteShell:
             request, pipes, _, _ = socket.recv_fds(self._ours, WORDS_BYTES, PIPES)
             command = [os.fsdecode(argument) for argument in request.split(b"\0")]
             for pipe in pipes:
-                # rsync makes its pipes non-blocking, also for this process.
+                # rsync has made its pipes non-blocking. This mode belongs to a pipe, not to a
+                # process, so the pipe is non-blocking here too.
                 os.set_blocking(pipe, True)
             # A valid request starts rsync's server. `target` is the host name that rsync was given.
             if command[0] == "target" and "--server" in command and len(pipes) == PIPES:

@@ -20,13 +20,13 @@ _ended: set[subprocess.Popen[bytes]] = set()  # processes that `end_transfers` h
 
 
 def add(process: subprocess.Popen[bytes], target: Target) -> None:
-    """Add a process that has started to the list."""
+    """Add a started process to the list."""
     with _lock:
         _running[process] = target
 
 
 def remove(process: subprocess.Popen[bytes]) -> bool:
-    """Remove a process that has ended from the list. Return True if `end_transfers` ended it."""
+    """Remove an ended process from the list. Return True if `end_transfers` ended the process."""
     with _lock:
         _running.pop(process, None)
         interrupted = process in _ended

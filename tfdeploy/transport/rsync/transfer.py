@@ -180,7 +180,10 @@ def _check_paths(*paths: str) -> None:
 
 @lru_cache(maxsize=1)
 def _check_local() -> None:
-    """Raise Refused if this machine lacks ssh, or rsync 3.1 or newer. A success is cached."""
+    """Raise Refused if this machine has no ssh or no rsync, or if its rsync is older than 3.1.
+
+    openrsync is refused too. A success is cached.
+    """
     for program, package in (("rsync", "rsync"), ("ssh", "openssh-client")):
         if shutil.which(program) is None:
             raise Refused(

@@ -19,7 +19,8 @@ class Closing:
     `notice` may contain {patience}.
     """
 
-    # Seconds for which the connection is retried, or 0 if each retry would add a penalty.
+    # The connection is retried for this many seconds. 0: a retry cannot help or makes a penalty of
+    # sshd longer.
     patience_s: float
     cause: str  # what happened
     remedy: str  # what the operator should type or change

@@ -182,7 +182,7 @@ class Connector:
         and then close the connection at once. If this machine had sent bytes that sshd did not
         read, the host's kernel would reset the connection, and sshd's text would be lost.
 
-        The time-out applies to the whole `with` block. If the block fails, the attempt is closed.
+        The time-out applies to the whole `with` block. If the block fails, `attempt` is closed.
         """
         target = attempt.target
         jump = None if target.jump is None else self._jump_host(target.jump)

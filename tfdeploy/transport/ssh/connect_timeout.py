@@ -1,7 +1,7 @@
 """Enforce time-outs for connections and command starts, and limit how many handshakes run at once.
 
-Only the time in which this process runs and waits for the host counts. A host fails if it is silent
-for `limit_s` seconds, or if it needs more than MOST_LIMITS * `limit_s` seconds in total. One thread
+Time counts only while this process runs and waits for the host. A host fails if it is silent for
+`limit_s` seconds, or if it needs more than MOST_LIMITS * `limit_s` seconds in total. One thread
 watches all hosts.
 """
 
@@ -58,7 +58,7 @@ class Wait:
 
     @property
     def left_s(self) -> float:
-        """Return for how many seconds the host may still be silent."""
+        """Return after how many further seconds of silence the host fails."""
         return max(0.0, self.limit_s - self._silent_s)
 
     @contextlib.contextmanager
@@ -141,7 +141,7 @@ def time_limit(limit_s: float) -> Iterator[Wait]:
 
 
 def _run() -> None:
-    """Count the time of all hosts, and close the link of each host that exceeds its time-out."""
+    """Measure each host's time, and close the link of each host that exceeds its time-out."""
     global _thread
     before = time.monotonic()
     while True:

@@ -255,7 +255,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         what = f"{target.where} did not finish the login within {attempt.timeout_s:g} s"
         return what, None
     offer = attempt.offer
-    assert offer is not None  # an attempt that reached the login has an offer
+    assert offer is not None  # `offer` is set before the login begins
     if offer.required_methods:
         methods = ", ".join(
             printable_line(method.encode()) for method in offer.required_methods[:4]

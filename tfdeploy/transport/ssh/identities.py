@@ -48,7 +48,7 @@ class Offer(AuthStrategy):
             str, ...
         ] = ()  # methods that the server requires after the key
         self.notes: list[str] = []  # texts that say why some keys could not be offered
-        # Returns a context manager that stops the host's time-out while an agent signs.
+        # Returns a context manager that pauses the host's time-out while an ssh-agent signs.
         self.paused: Callable[[], AbstractContextManager[Any]] = nullcontext
         # {public key: path of a file whose private key is unusable}.
         self._locked: dict[bytes, str] = {}
@@ -182,7 +182,7 @@ class Offer(AuthStrategy):
 
 
 class _Source(InMemoryPrivateKey):
-    """One login with one key. The login stores the server's answer in the offer."""
+    """A login with one key, as paramiko expects it. It stores the server's answer in `offer`."""
 
     def __init__(self, offer: Offer, key: paramiko.PKey) -> None:
         super().__init__(offer.user, key)

@@ -15,7 +15,8 @@ from paramiko.agent import AgentSSH
 
 ANSWER_S = 5.0  # seconds to wait for the list of keys
 FAILURE = 5  # the answer SSH_AGENT_FAILURE
-# Seconds to wait for a signature. A person may have to touch a hardware token, or to confirm it.
+# Seconds to wait for a signature. A person may have to confirm the signature, or to touch a
+# hardware token.
 SIGN_S = 60.0
 
 
@@ -23,7 +24,7 @@ class SshAgent(AgentSSH):
     """The connection to one ssh-agent. The method `keys` opens it.
 
     `notes`: a list to which a text is added for each failure. `paused`: returns a context manager
-    that stops the host's time-out while the agent signs.
+    that pauses the host's time-out while the agent signs.
     """
 
     def __init__(self, path: str, notes: list[str]) -> None:

@@ -40,7 +40,7 @@ class Target:
     user: str
     identity_files: tuple[str, ...] = ()
     identities_only: bool = False
-    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first one
+    user_known_hosts: tuple[str, ...] = ()  # new keys are recorded in the first file
     global_known_hosts: tuple[str, ...] = ()
     revoked_keys: str | None = None  # the file that RevokedHostKeys names
     jump: Target | None = None  # jump host directly before this host
@@ -52,8 +52,8 @@ class Target:
     # True if ssh's HashKnownHosts is yes. None: `ssh -G` was not asked.
     hash_names: bool | None = field(default=None, compare=False)
     name: str = field(default="", compare=False)  # name in the inventory, for messages
-    # The texts with which messages name the settings of the user and of the key. They have the file
-    # and the line if these are known.
+    # How messages name the setting that gives the user, and the setting that gives the key file. If
+    # the file and the line of the setting are known, the text has them too.
     user_setting: str = field(default="`user:`", compare=False)
     key_setting: str = field(default="`identity_file:`", compare=False)
     # The setting that names the address: `jump:` for a jump host.

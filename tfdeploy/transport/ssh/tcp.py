@@ -37,9 +37,10 @@ _TCP_OPTIONS = {
 TRY_AGAIN_S = 1.0  # after this many seconds, one more socket tries to connect
 TRIES_AT_ONCE = 3  # at most this many sockets try to connect to one address
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EALREADY, errno.EISCONN)
-_SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")  # comes before an error of sh
+# Matches what sh prints before the text of an error.
+_SHELL_PREFIX = re.compile(r"\A\S*sh: (?:line )?\d+: (?:exec: )?")
 READ_AHEAD = 32 << 10  # bytes that one system call reads
-HANDSHAKE_BYTES = 256 << 10  # most bytes that may come before the login; a handshake has a few KiB
+HANDSHAKE_BYTES = 256 << 10  # limit for the bytes before the login; a handshake has a few KiB
 
 
 class Link:

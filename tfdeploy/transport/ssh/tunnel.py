@@ -59,7 +59,7 @@ class _Connection:
         write: Callable[[bytes], object],
         shut_down: Callable[[], object],
     ) -> None:
-        """Copy bytes in one direction until it ends. The other direction may continue."""
+        """Copy bytes in one direction until the sender ends. The other direction may continue."""
         with contextlib.suppress(*BROKEN):
             while block := read(_BLOCK_BYTES):
                 self.received_at = time.monotonic()

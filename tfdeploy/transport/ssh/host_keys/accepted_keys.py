@@ -52,7 +52,9 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
     """Return the state of `key` according to known_hosts.
 
     The name `[host]:port` is looked up first. If it has no key, the bare name is looked up.
-    `authorities`: True to include lines of certificate authorities, which do not change the state.
+    `authorities`: if True, the result also has the lines of certificate authorities, for messages.
+    The state does not depend on these lines.
+
     Raises HostUnreachable if known_hosts or the file of RevokedHostKeys cannot be read.
     """
 
@@ -74,8 +76,8 @@ def judge(target: Target, key: bytes, *, authorities: bool = True) -> Judgement:
 def algorithms(target: Target) -> tuple[str, ...]:
     """Return the host key algorithms to request from the target, in order of preference.
 
-    Algorithms for which known_hosts has a key come first. If known_hosts has a key for the first of
-    ALGORITHMS, the order is that of ALGORITHMS, as in OpenSSH.
+    As in OpenSSH, the order is that of ALGORITHMS if known_hosts has a key for the first of them.
+    Otherwise, algorithms for which known_hosts has a key come before the others.
     """
     kinds = _keytypes(known_hosts.find(target.known_hosts, target.known_name, authorities=False))
     if ALGORITHMS[0] in kinds:

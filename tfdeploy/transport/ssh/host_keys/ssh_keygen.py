@@ -35,5 +35,8 @@ def run_keygen(*arguments: str, stdin: bytes, file: str, remedy: str) -> tuple[b
 
 
 def unreadable_error(file: str, reason: str, remedy: str) -> HostUnreachable:
-    """Return the error for an unreadable file of host keys. Then no host key is accepted."""
+    """Return the error for an unreadable file of host keys.
+
+    As long as the file cannot be read, no host key is accepted.
+    """
     return HostUnreachable(f"{file} cannot be read: {reason}", next=remedy, retries=0)
