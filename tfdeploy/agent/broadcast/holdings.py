@@ -77,11 +77,11 @@ class Holdings:
             return self._roots[segment]
 
     def accept(self, segment: int, leaves: bytes, *, own: bool = False) -> None:
-        """Accept the leaves of a segment, then search this host's files for the segment's pieces.
-        If `own` is True, the leaves were computed from this host's files, so this host has all
-        pieces, and no search is needed.
+        """Accept the leaves of a segment, which are the hashes of its pieces. Then search this
+        host's files for these pieces. If `own` is True, the leaves were computed from this host's
+        files. This host then has all pieces, and no search is needed.
 
-        The leaves can be sent to other hosts before the search ends. So all hosts of a chain search
+        The leaves can be sent on to other hosts before the search ends, so that all hosts search
         their files at the same time. Raises WrongSum, BroadcastEnded, OSError.
         """
         if (

@@ -63,8 +63,8 @@ class Member:
         self._listener: Optional[MeshListener] = None
         # True if no other machine sends to this host. Then this host hashes its own files.
         self._has_no_sender = False
-        # Reports of failures, as (name of the parent, kind of failure, reason). None reports that
-        # this host has all pieces.
+        # Reports for the control machine. A failure is (name of the sending host, kind of failure,
+        # reason). The value None means that this host has all pieces.
         self.reports: "queue.Queue[Optional[Tuple[str, str, str]]]" = queue.Queue()
 
     @property

@@ -54,7 +54,8 @@ class View(NamedTuple):
     silent_s: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
     counts: Dict[str, RestartCount] = {}
-    # The round of the gang for which this host has fetched the chief's `keep` folders.
+    # The last round (start of all tasks that restart together) for which this host has fetched the
+    # chief's `keep` folders.
     supplied: int = 1
     boot_id: Optional[str] = None
     # True if all processes of the run on this host had died (for example because of a reboot), and
@@ -104,30 +105,33 @@ class GiveUp(NamedTuple):
 
 
 class NewRound(NamedTuple):
-    """Tell all hosts that the gang restarts because `task` died."""
+    """Tell all hosts that the tasks that restart together (the gang) start again as round `n`,
+    because `task` died."""
 
     n: int
     task: str
 
 
 class ReportStage(NamedTuple):
-    """Tell all hosts which stage of the restart to round `n` this host has reached. The stages are
-    defined in restart.py."""
+    """Tell all hosts which stage this host has reached in round `n`. A round is one start of all
+    tasks that restart together. restart.py defines the stages."""
 
     n: int
     stage: int
 
 
 class Supply(NamedTuple):
-    """Fetch the `keep` folders of the chief's host in the background, once for each round.
-    decide.py returns this action repeatedly until they have arrived."""
+    """Fetch the `keep` folders of the chief's host in the background, for round `n`. A round is one
+    start of all tasks that restart together. decide.py returns this action repeatedly until the
+    folders have arrived, but they are fetched only once."""
 
     n: int
 
 
 class ReportUnminded(NamedTuple):
-    """Tell all hosts that `host` has no minder (odd `n`) or has one again (even `n`). `for_s`: for
-    how many seconds `host` has had no minder."""
+    """Tell all hosts that `host` has lost its minder (the agent's daemon for the run), or has one
+    again. `n` counts these changes, so it is odd while `host` has no minder. `for_s`: for how many
+    seconds `host` has had no minder."""
 
     host: str
     n: int

@@ -160,9 +160,9 @@ def _end_all(view: View, abort: Abort) -> List[Action]:
 
 
 def _end_undecided_tasks(view: View) -> List[Action]:
-    """Return the actions that end the remaining tasks of this host after all deciding tasks, and
-    with them the run, have succeeded. A task that is no server is ended once its grace time has
-    passed. Servers are ended after all other tasks of the run."""
+    """Return the actions that end the remaining tasks of this host after the run has succeeded. A
+    task that is no server is ended once its grace time has passed. Servers are ended after all
+    other tasks of the run."""
     part = view.part
     if decision_time(part.peers, view.known) is None:
         return []

@@ -71,8 +71,8 @@ class Effects:
         self.share()
 
     def share(self) -> None:
-        """Send the shared state to the other minders. If all deciding tasks have succeeded, and
-        with them the run, also notify the programs of this host."""
+        """Send the shared state to the other minders. If the run has succeeded, also notify the
+        programs of the tasks on this host."""
         if self._mesh is not None:
             self._mesh.share(self._store.known)
         if "decided" not in self._store.state.marks:
@@ -186,8 +186,9 @@ class Effects:
         self._store.save()
         self._store.journal(action.phase)
         if action.phase == "ended":
-            # The folders are put back only now, because hosts that share the workdir must first see
-            # that this host has ended.
+            # `launch --fresh` has renamed the keep folders. If that launch was rolled back, the
+            # folders get their names back now. Hosts that share the workdir must see first that the
+            # run has ended on this host.
             leftovers.put_back_keep(self._paths)
         return True
 

@@ -149,8 +149,8 @@ class Firewall:
             raise FirewallRefused(problem)
         for _ in range(_TRIES):
             log_begin = self._start_nft()
-            # The table gets a new name each time, because an old nft process may not have ended yet
-            # and still own a table.
+            # The table gets a new name each time, because an old nft process may still run and own
+            # a table.
             name = "%s_%s" % (self._closed.name, os.urandom(4).hex())
             text = nft.build_table(self._closed._replace(name=name)).encode("ascii")
             problem = self._write_to_nft(text, deadline) or self._await_table(
@@ -158,16 +158,16 @@ class Firewall:
             )
             if not problem:
                 return
-            # The FIFO may be read by an nft process that a dead minder has started and that
-            # supervisors keep alive. This process must end before the next try.
+            # An nft process that an earlier minder started may still read the FIFO, because
+            # supervisors hold the FIFO open. That nft process must end before the next try.
             self._write_to_nft(_QUIT, deadline)
             while self._has_reader() and time.monotonic() < deadline:
                 time.sleep(_POLL_S)
         raise FirewallRefused("nft: " + problem)
 
     def _find_command(self) -> str:
-        """Find the command line that starts nft, if it was not found before. Return "" if there is
-        one, else the reason why there is none."""
+        """Find the command line that starts nft, unless an earlier call has found it. Return "" if
+        nft can be started, else the reason why nft cannot be started."""
         refused = ""
         if not self._command:
             command, refused = nft_program.find_working_command(nft_program.start_checks())
@@ -241,9 +241,9 @@ class Firewall:
         return bool(re.search(pattern, self._list_tables("tables", "inet")))
 
     def _list_tables(self, *arguments: str) -> str:
-        """Return the output of a separate nft process that lists tables. The nft that owns the
-        table is not used for this, because it may lose its netlink socket, and then the table would
-        be removed."""
+        """List tables with a separate nft process, and return its output. The nft process that owns
+        the table must not list tables: it could lose its netlink socket, and then the kernel would
+        remove the table."""
         return StartedProgram(
             self._command + ["list", *arguments], env=nft_program.nft_environment()
         ).read_output()[1]

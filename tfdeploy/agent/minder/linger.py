@@ -14,7 +14,8 @@ import time
 from tfdeploy.agent.mesh.mesh import Mesh
 from tfdeploy.agent.run.folder import RunPaths
 
-# The longest stay in seconds depends on how far the run came:
+# After the end of the run, the minder stays at most this many seconds. The limit depends on how far
+# the run came:
 DAY_S = 86400.0  # the run was committed
 UNCOMMITTED_S = 60.0  # the run was never committed, so it ends by itself on every host
 UNSTARTED_S = 20.0  # the run was never started on this host

@@ -45,7 +45,8 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import MinderAnswer, Word
 
 OPEN_S = 1.5  # the pause between two checks for ports that are open to everybody
-# The longest pause between two steps: while the run starts or ends, and while it only trains.
+# The longest pause between two steps. The first value applies while the run starts or ends, the
+# second while its tasks train.
 _BUSY_TICK_S, _IDLE_TICK_S = 0.25, 1.5
 
 

@@ -69,11 +69,12 @@ NOW = "now"  # the task restarts now
 
 
 class NextStep(NamedTuple):
-    """What follows an attempt that has ended.
+    """What follows an attempt that has ended. `kind` is one of the constants above, such as AT.
 
-    `reason`: how the attempt ended; with GIVE_UP, why the task does not restart. `at`: with AT, the
-    earliest time of the restart (monotonic seconds). `round`: with GANG, the round to which the
-    gang restarts; this is the current round if the restart has begun already.
+    `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart. `at`: if
+    `kind` is AT, the earliest time of the restart (monotonic seconds). `round`: if `kind` is GANG,
+    the round that the restart of the whole gang begins, or the current round if that restart has
+    begun already.
     """
 
     kind: str
@@ -135,8 +136,9 @@ def _can_restart(part: wire.HostPart, peer: wire.Peer) -> bool:
 
 
 def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bool:
-    """Return True if another task of the gang has succeeded for good. A TensorFlow session that
-    needs the whole gang would wait for that task for ever, so this task cannot restart alone."""
+    """Return True if `peer` belongs to the gang (the tasks that restart together), and another task
+    of the gang has succeeded and will not run again. `peer` cannot restart alone then, because its
+    TensorFlow session would wait for the other task for ever."""
     endings = [
         (each, known.ended[each.task])
         for each in part.peers
@@ -174,12 +176,12 @@ def count_death(
 def failures_before(
     peer: wire.Peer, known: Knowledge, before: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
-    """Return the count of failed starts before the attempt `attempt`. This is the count of the
-    gang, or that of the task if the task recovers alone.
+    """Return the count of failed starts before the attempt `attempt`. If the death of the task
+    restarts the whole gang, this is the count of the gang, else the count of the task.
 
-    If the last counted death is not the death of the previous attempt, its error is left out. In
-    this case the previous attempt may have worked, and may have ended only because another task
-    died.
+    The count of a task includes the error of the last counted attempt, but only if `attempt` is the
+    next one. Otherwise an attempt that was not counted lies between the two. That attempt may have
+    worked, and may have ended only because another task died.
     """
     if peer.on_death == "gang":
         return known.round
@@ -237,9 +239,9 @@ def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) ->
 
 
 def restart_tasks(view: View) -> List[Action]:
-    """Return the actions that restart or end tasks of this host, or report a stage of the gang's
-    restart. The run must be committed. Return [] after all deciding tasks, and with them the run,
-    have succeeded."""
+    """Return the actions that restart or end tasks of this host, or that report how far this host
+    has come in a restart of the gang (the tasks that restart together). The run must be committed.
+    Return [] if the run has succeeded."""
     if decision_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
@@ -255,8 +257,8 @@ def restart_tasks(view: View) -> List[Action]:
 
 
 def waits_for_gang(view: View) -> bool:
-    """Return True if a restart of the gang may need this host again, even if all tasks of this host
-    have ended."""
+    """Return True if a task of this host may restart together with tasks of other hosts (the gang).
+    Such a restart may need this host again, even if all tasks of this host have ended."""
     return any(peer.gang and _can_restart(view.part, peer) for peer in _own_peers(view))
 
 
@@ -290,7 +292,8 @@ def _gang_reason(view: View) -> str:
 
 
 def _advance_gang(view: View) -> List[Action]:
-    """Return the next actions of this host in a restart of the gang."""
+    """Return the next actions of this host in a restart of the gang (the tasks that restart
+    together)."""
     part, number = view.part, view.known.round_number
     members = [(peer, view.own[peer.task]) for peer in _own_peers(view) if peer.gang]
     if number == 1 or not members:
@@ -323,7 +326,8 @@ def _advance_gang(view: View) -> List[Action]:
 
 
 def _gang_stage(view: View, host: str) -> int:
-    """Return which stage of the restart to the current round the host has reached; 0 if none."""
+    """Return the stage (CLEARED, SUPPLIED or SERVED) that the host has reached in the current
+    restart of the gang (the tasks that restart together). Return 0 if it has reached no stage."""
     number = view.known.round_number
     at, stage = view.known.stands.get(host, (1, SERVED))
     return stage if at == number else SERVED if at > number else 0
@@ -354,7 +358,7 @@ def restart_reasons(view: View) -> Dict[str, str]:
 
 def _describe_awaited_hosts(view: View) -> str:
     """Return a text that names the hosts for which the restart of the gang still waits. Return ""
-    if it waits for no host, or if this host itself is not ready."""
+    if the restart waits for no host, or if this host itself is not ready."""
     hosts = {peer.host for peer in view.part.peers if peer.gang}
     late = sorted(host for host in hosts if _gang_stage(view, host) < CLEARED)
     if view.part.host in late:

@@ -79,9 +79,9 @@ class Supervisors:
                     child.returncode = code
 
     def observe_tasks(self, decided: bool = False) -> Dict[str, OwnTask]:
-        """Return task -> current state, for all tasks of this host. `decided`: True after all
-        deciding tasks, and with them the run, have succeeded. In this case the new log lines of the
-        tasks are read too, because output extends a task's grace time."""
+        """Return task -> current state, for all tasks of this host. `decided`: True once the run
+        has succeeded. The new log lines of the tasks are then read too, because output extends a
+        task's grace time."""
         now = time.monotonic()
         return {spec.task: self._observe_task(spec.task, now, decided) for spec in self._part.tasks}
 
@@ -133,7 +133,7 @@ def tell_supervisor(
         try:
             paths.write_stop_order(task, {"reason": reason, "grace_s": grace_s, "outcome": outcome})
         except OSError:
-            pass  # the disk is full; SIGTERM without the file also ends the task
+            pass  # the disk is full; SIGTERM also ends the task if there is no stop.json
     supervisor = task_processes.read_supervisor(paths, task)
     if supervisor is not None:
         processes.send_signal(supervisor, signal.SIGTERM)

@@ -48,8 +48,8 @@ def report_unminded(view: View) -> List[Action]:
 
 
 def mark_name(host: str) -> str:
-    """Return the key in View.marks for the time at which this host learned that `host` has no
-    minder."""
+    """Return the key of an entry in View.marks. The entry is the time at which this host learned
+    that `host` has no minder (the agent's daemon for the run)."""
     return "unminded " + host
 
 

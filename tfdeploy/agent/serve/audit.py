@@ -201,7 +201,7 @@ def _unknown_files(folder: str, expected_names: Tuple[str, ...]) -> Iterator[Lef
 
 
 def _foreign_entry(path: str) -> Iterator[Leftover]:
-    if os.path.lexists(path):  # it may have been removed meanwhile
+    if os.path.lexists(path):  # another process may have removed the entry after it was listed
         yield "foreign", path
 
 

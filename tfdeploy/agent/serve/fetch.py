@@ -32,7 +32,7 @@ def list_files(call: Call) -> Answer:
     """List files, `checkpoint` records first. If a record changes meanwhile, the files are listed
     again, so that the record matches the files that it names.
 
-    Args: job, what: keep, keep [paths]; or job, run, what: files.
+    Args: job, what ("keep" or "files"). For "keep" also: keep [paths]. For "files" also: run.
 
     Raises VerbError unknown_run, bad_argument, bad_name.
     """

@@ -69,7 +69,8 @@ def set_aside(call: Call) -> Answer:
     workdir, job, run = call.workdir, call.job, call.name("run")
     keep = check_keep_paths(call.rows("keep"))
     check_owners(workdir, *layout.job_folders(job))
-    # If this workdir has files of the run, hosts of the run share this workdir.
+    # No task of the run is on this host. If the workdir has files of the run all the same, a host
+    # of the run shares the workdir, and that host has renamed the folders already.
     if not find.host_folders(workdir, job, run):
         _refuse_live_run(workdir, job, call.host)
         keep_aside.rename_keep_without_task(workdir, job, run, keep)

@@ -27,8 +27,9 @@ def send_logs(call: Call) -> Answer:
     `follow`, new output is sent until the tasks have ended.
 
     Args: run, job, tasks? [..], cursors {task: offset}? (begin there), last? (begin with the last n
-    lines; if lines are endless, 8 MiB + 4 KiB per line before the end), since? (UTC seconds of the
-    run's clock), follow, limit_bytes? (end once that many bytes are sent).
+    lines; only about the last 8 MiB + n * 4 KiB of the log are searched for them), since? (begin at
+    this time, in UTC seconds by the run's clock), follow, limit_bytes? (end once that many bytes
+    are sent).
 
     Raises VerbError unknown_run, bad_argument.
     """

@@ -1,8 +1,10 @@
 """Answers `probe`: the facts about this host at one moment, as the fields of model.facts.HostFacts.
 
-In the folder of a run, each keep folder is a link into the job's folder `keep`. A program may
-replace such a link by a folder of its own. If its run is dead, and this session holds the job's
-lock, the probe first moves that folder into `keep` and restores the link. Nothing else is changed.
+The probe first repairs links. In the folder of a run, each keep folder is a link to a folder in the
+job's `keep`. A program may have replaced that link by files of its own. If the run is dead and this
+session holds the job's lock, the probe moves these files into the job's `keep` and makes the link
+again. The probe changes nothing else.
+
 Programs (interpreter, nvidia-smi, rsync) are started first and their output is read last, so the
 probe takes no longer than the slowest of them.
 """
@@ -44,7 +46,8 @@ if TYPE_CHECKING:
 TINY_DISK_BYTES = 100 << 20  # less free space than this is a problem
 FEW_INODES = 1000  # fewer free inodes than this are a problem
 MOST_MODULES = 1000  # limit of the modules in one call
-PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")  # the plan sets these for each task
+# The plan sets these environment variables for each task.
+PRESET = ("TF_CONFIG", "CUDA_VISIBLE_DEVICES")
 PROXIES = (
     "http_proxy",
     "https_proxy",
@@ -57,9 +60,9 @@ PROXIES = (
 
 
 def probe_host(call: Call) -> Answer:
-    """Gather the facts about this host. If the session holds the job's lock, first move into `keep`
-    what programs of dead runs put in place of their links to `keep`; `problems` in the answer
-    reports this.
+    """Gather the facts about this host. Programs of dead runs may have replaced their links to keep
+    folders by files of their own. If the session holds the job's lock, these files are first moved
+    into the job's `keep`, and `problems` in the answer reports this.
 
     Args: python, ports [lo, hi], gpus, job?, keep [paths], names [cluster names], resolve? [names
     to look up], setup? (digest), program? (report whether PATH has it), modules? [names] (report

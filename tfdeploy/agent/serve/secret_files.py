@@ -51,7 +51,7 @@ def _checked_path(path: object) -> str:
 
 
 def present(folder: str, paths: List[str]) -> Iterator[str]:
-    """Yield those paths at which this folder has a file. Links are not followed."""
+    """Of the given paths, yield those at which `folder` has a file. Links are not followed."""
     return (path for path in paths if _is_file(folder, path))
 
 

@@ -109,7 +109,7 @@ class Server:
             try:
                 self.context.closing.popitem()[1]()
             except (KeyError, OSError):
-                pass  # a verb has just removed the function, or the disk reports an error
+                pass  # a verb has just emptied `closing`, or the disk reports an error
 
     def _watch_silence(self) -> None:
         while True:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 # How long TensorBoard may take to listen; it may import TensorFlow from a slow disk.
 UP_WITHIN_S = 120.0
-TRIES = 3  # how often TensorBoard is started, because another process may take its port first
+TRIES = 3  # the most starts of TensorBoard; a start fails if another process takes its port
 _OUTPUT_BYTES = 16 << 10  # how many bytes at the end of TensorBoard's output are kept
 PATH_BYTES = 16  # random bytes in the path
 _PATH = "TFDEPLOY_TENSORBOARD_PATH"

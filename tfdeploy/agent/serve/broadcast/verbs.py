@@ -48,10 +48,11 @@ def join_broadcast(call: Call) -> Answer:
     """Join a broadcast until the call is cancelled. The first item says at which port this host
     listens.
 
-    Args: job, id, host, members, certs, ports, rate?, reserve?; for a data set: name, moved (bitmap
-    of the rows to receive); for a release: release, staging, files [[path, bytes, mtime_ns], ...]
-    (which release.begin has listed as missing); for keep folders: keep [paths], files (received in
-    the folder of keep.begin, except what `keep` already has).
+    Args: job, id, host, members, certs, ports, rate?, reserve?. For a data set also: name, moved
+    (bitmap of the rows to receive). For a release also: release, staging, files [[path, bytes,
+    mtime_ns], ...]; release.begin must have listed these files as missing. For keep folders also:
+    keep [paths], files; the files arrive in the folder that keep.begin made, and files that this
+    host already has are not received again.
 
     Raises VerbError not_begun, bad_listing, bad_name, bad_argument.
     """

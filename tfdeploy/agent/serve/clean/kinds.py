@@ -72,9 +72,10 @@ class Item(NamedTuple):
 
 class Scope:
     """The part of a workdir that one call covers. `job`: the job whose items are covered; "" means
-    the items that belong to no job. `jobs`: if given, an environment that any other job has used is
-    not covered. `kept_data`: the data sets to keep; all others are covered. If `kept_data` is None,
-    no data sets are covered. `secret_paths`: paths of secret files in the code."""
+    the items that belong to no job. `jobs`: names of jobs, or None; if it is not None, only
+    environments that no other job has used are covered. `kept_data`: names of the data sets to
+    keep; all other data sets are covered. If `kept_data` is None, no data sets are covered.
+    `secret_paths`: paths of secret files in the code."""
 
     def __init__(
         self,

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 import os
-import shutil  # noqa: F401 - removal.py needs it when the agent's folder, and what it could import from there, is gone
+import shutil  # noqa: F401 - imported early: removal.py uses it after the agent's folder is gone
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Iterator, List, Optional
@@ -49,9 +49,9 @@ LOCKS = ("locks", "fences")
 def list_items(call: Call) -> Answer:
     """List what may be removed, and the runs and data sets that are kept.
 
-    Args: jobs? (list only these), named? (list data sets too, except these, which are kept),
-    everything? (list instead all that tfdeploy has put into the workdir), secret_files? (as for
-    audit).
+    Args: jobs? [names] (list only what belongs to these jobs), named? [names of data sets to keep]
+    (list the other data sets too), everything? (list everything that tfdeploy has put into the
+    workdir instead), secret_files? (paths, in the form of audit's argument).
     """
     context, secret, jobs = call.context, SecretPaths(call), _optional_names(call, "jobs")
     all_jobs = clean_kinds.list_jobs(context.workdir)
@@ -75,11 +75,11 @@ def list_items(call: Call) -> Answer:
 @fenced
 @audited("clean", "removed")
 def remove_items(call: Call) -> Answer:
-    """Remove items of a job, which are named as in the answer of clean.list. For each of them, the
-    answer has an item that says that it was removed, or why it is kept.
+    """Remove items of a job. For each of them, the answer has an item that says that it was
+    removed, or why it is kept.
 
-    Args: job, things [[kind, name], ...], named? (data sets that are kept), secret_files? (as for
-    audit).
+    Args: job, things [[kind, name], ...] (as in the answer of clean.list), named? [names of data
+    sets to keep], secret_files? (paths, in the form of audit's argument).
     """
     job, secret = call.job, SecretPaths(call)
     check_owners(call.workdir, *layout.job_folders(job))
@@ -98,8 +98,7 @@ def remove_beside_jobs(call: Call) -> Answer:
     """Remove environments, and what interrupted removals left outside the jobs. The answer has the
     form of clean.remove's.
 
-    Args: things [[kind, name], ...], jobs? (remove only environments that no job except these has
-    used).
+    Args: things [[kind, name], ...], jobs? [names] (keep environments that any other job has used).
     """
     scope = Scope(call.context, jobs=_optional_names(call, "jobs"))
     _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))

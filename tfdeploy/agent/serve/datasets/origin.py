@@ -89,8 +89,8 @@ def _unreadable_error(path: str, error: OSError) -> VerbError:
 
 @fenced
 def copy_source(call: Call) -> Answer:
-    """Copy the files that the data set still lacks to its staging folder. The files come from the
-    folder `root` on this host.
+    """Copy files from the folder `root` on this host to the staging folder of the data set. Only
+    files that the data set still lacks are copied.
 
     Args: job, name, root.
 

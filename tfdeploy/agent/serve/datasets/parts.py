@@ -73,8 +73,8 @@ def parts_digest(parts: Optional[DataParts]) -> str:
 
 def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
     """Make a folder for each part of a data set that a task of the run reads on this host.
-    `wanted`: {data set: [how many parts it has, numbers of the parts to make]}. Raises VerbError
-    no_data, OSError."""
+    `wanted`: {data set: [how many parts it has, number of each part to make, ...]}. Raises
+    VerbError no_data, OSError."""
     for name, numbers in wanted.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)
@@ -101,8 +101,8 @@ def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, needed:
 def _link_part(
     folder: bytes, rows: Listing, part_of: "array[int]", part: int, target: bytes
 ) -> None:
-    """In `target`, make all folders and links of the data set, but hard links only to the files of
-    this part."""
+    """In `target`, make all folders and symbolic links of the data set. Of the files, make only
+    those of this part, as hard links."""
     for index, row in enumerate(rows):
         path = os.path.join(target, row.path) if row.path else target
         if row.kind == FOLDER:
@@ -114,9 +114,9 @@ def _link_part(
 
 
 def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":
-    """Return (the listing of the folder, the number of the part of each row, how many parts there
-    are). The array of numbers is empty if the data set has no parts, or if the recorded numbers
-    belong to another state of the data set."""
+    """Return (listing of the folder, array of part numbers, count of parts). The array says for
+    each row of the listing to which part the file belongs. It is empty if the data set has no
+    parts, or if the recorded part numbers belong to another state of the data set."""
     rows = walk_folder(folder) if os.path.isdir(folder) else Listing()
     record, numbers = data_record.read_record(folder), array("H")
     parts = record["parts"] if record is not None else None

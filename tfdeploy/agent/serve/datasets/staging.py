@@ -114,7 +114,7 @@ class Staging:
         return walk_folder(self.old) if os.path.isdir(self.old) else Listing()
 
     def _tidy(self, wanted: Listing, lacking: bytearray) -> int:
-        """Remove staged files that this host does not lack. Return how many bytes on disk the
+        """Remove the staged files that this sync does not need. Return how many bytes on disk the
         remaining staged files take."""
         staged, total = walk_folder(self.new), 0
         for i, j in listing.match_rows(wanted, staged):

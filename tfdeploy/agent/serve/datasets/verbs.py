@@ -80,9 +80,9 @@ def begin_staged(call: Call) -> Answer:
 @fenced
 def begin_sync(call: Call) -> Answer:
     """Begin a sync by rsync: record that tfdeploy made the data set's folder, and that the data set
-    is not complete. With `ask`, change nothing and report what the sync would replace: if the
-    content on this host is not `digest`, `files` counts the present files, and `losing` those that
-    the sync would remove.
+    is not complete. With `ask`, change nothing and report what the sync would replace: `files` is
+    the number of files that the data set has now, and `losing` is how many of them the sync would
+    remove. Neither is reported if the content on this host matches `digest` already.
 
     Args: job, name, bytes, digest?, ask?, staged? (a broadcast will bring the files, so a live run
     does not matter); blob: for each path that will arrive, its 8-byte BLAKE2b.
@@ -165,8 +165,8 @@ def commit_sync(call: Call) -> Answer:
     install the files that a broadcast brought: in the data set's folder, or beside that folder
     while a live run reads it.
 
-    Args: job, name, digest or staged, parts? (how many parts there are); blob: zlib of two bytes
-    for each row of the listing, the number of its part.
+    Args: job, name, digest or staged, parts? (how many parts there are); blob: the part number of
+    each row of the listing, in two bytes; all of them compressed by zlib.
 
     Raises VerbError not_begun.
     """

@@ -1,5 +1,5 @@
-"""Finds and switches the two versions that a data set may have: the version in the folder that runs
-read, and the next version beside that folder.
+"""Finds and switches the two versions that a data set may have. Runs read the version in the data
+set's folder. The next version is in a second folder beside it.
 
 A live run keeps reading the version with which it began. Once no live run on any host that shares
 this workdir reads the data set, the next version replaces the folder.
@@ -30,7 +30,8 @@ def side_path(folder: str, suffix: str) -> str:
 
 
 def newest_folder(folder: str) -> str:
-    """Return the folder of the next version if it is complete, else the folder that runs read."""
+    """Return the folder of the next version if that version is complete. Otherwise return `folder`,
+    from which the runs read."""
     next_folder = side_path(folder, NEXT)
     return next_folder if data_record.read_record(next_folder) is not None else folder
 

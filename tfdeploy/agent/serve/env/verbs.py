@@ -72,8 +72,8 @@ def _checked_folder(workdir: str, name: str) -> str:
 
 
 def report_state(call: Call) -> Answer:
-    """Report whether there is an environment for this digest and this Python, and whether it runs.
-    If so, record that the job uses it.
+    """Report whether this host has an environment for this digest and this Python whose interpreter
+    can be started. If it has one, record that the job uses the environment.
 
     Args: job, digest, python.
 
@@ -94,8 +94,8 @@ def make_environment(call: Call) -> Answer:
     Args: job, digest, python, files {path: text}, main, wheels? (a data set's name), pins? {name:
     version}.
 
-    Raises VerbError no_python, old_python, no_venv, setup_failed (details lines: the installer's
-    last lines, exit_code), cancelled, disk.
+    Raises VerbError no_python, old_python, no_venv, cancelled, disk, setup_failed (its details are
+    `lines`, the last lines of the installer, and `exit_code`).
     """
     request, job = _parse_request(call), call.job
     make_private_folder(os.path.dirname(request.folder))
@@ -126,8 +126,8 @@ def _parse_request(call: Call) -> EnvRequest:
 
 
 def _read_version(python: str) -> Tuple[Optional[str], str]:
-    """Return (version of this Python interpreter, or None if it does not run; what is wrong with
-    it)."""
+    """Return (version, problem) of this Python interpreter. If the interpreter cannot be started,
+    the version is None, and the problem says why."""
     program = StartedProgram([python, "-c", _PRINT_VERSION])
     version, problem = program.read_marked_line("=tfdeploy-version=")
     return version, "%s does not run Python here: %s" % (python, problem)

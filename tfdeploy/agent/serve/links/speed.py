@@ -50,8 +50,8 @@ def measure_link(target: PortTarget, key: str) -> Tuple[float, float, float]:
 
 
 def serve_measurement(connection: socket.socket) -> None:
-    """Do what each letter from the measuring host demands, until the connection ends. Raises
-    OSError."""
+    """Carry out the commands of the measuring host until the connection ends. Each command is one
+    letter. Raises OSError."""
     connection.setblocking(True)
     connection.settimeout(SILENT_S)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

@@ -85,7 +85,7 @@ def check_fence(call: Call) -> None:
     number (an older tfdeploy), only check that no other session holds the lock. Raises VerbError
     lock_lost, locked, cancelled.
     """
-    # A call of `run.prepare` states the job in its argument `part`.
+    # A call of `run.prepare` has no argument `job`. The job is a field of its argument `part`.
     if "job" not in call.args and isinstance(call.args.get("part"), dict):
         call = Call(call.context, dict(call.args["part"], fence=call.args.get("fence")))
     job = call.job

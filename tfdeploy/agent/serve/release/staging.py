@@ -95,8 +95,9 @@ class Staging:
         )
 
     def stamped(self, plan: StagingPlan) -> List[Entry]:
-        """Return the entries with the times of their files. Call this after `fill`. Sets the modes
-        of files from an earlier sync."""
+        """Return all entries of the manifest. The entry of each file that is in the staging folder
+        gets the file's modification time. Call this after `fill`. Also sets the modes of files from
+        an earlier sync."""
         missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
             lender = plan.lenders.get(entry.path)
@@ -108,17 +109,18 @@ class Staging:
         return stamped_entries
 
     def drop_partial(self, missing: List[Entry]) -> None:
-        """Remove partially received files, and files at the paths of missing entries, which an
-        interrupted sync was writing."""
+        """Remove what an interrupted sync was writing: partially received files, and files at the
+        paths of the missing entries."""
         self._tidy(keep_partial=False)
         for entry in missing:
             if os.path.lexists(self._at(entry)):
                 os.unlink(self._at(entry))
 
     def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
-        """Check the received files and set their modes. Return two values: the entries with the
-        times of these files, and the received paths at which there is no file of the right size. If
-        all files are right, remove what is not in the manifest."""
+        """Check the received files and set their modes. Return (all entries of the manifest, paths
+        of wrong files). The entry of each received file gets the file's modification time. A
+        received file is wrong if it is missing or has the wrong size. If no file is wrong, remove
+        what is not in the manifest."""
         umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
             done = self._finished(entry, umask) if entry.path in received else entry
@@ -264,7 +266,8 @@ def _is_shared(path: str) -> bool:
 
 
 def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
-    """Yield the unchanged files of a release whose (kind, sha256) is in `wanted`."""
+    """Yield each file of a release that has not changed since it was committed, if its (kind,
+    sha256) is in `wanted`."""
     stored = release_manifest.load_manifest(manifest)
     if stored is None:
         return

@@ -1,4 +1,4 @@
-"""Checks whether a prepare that is in progress is still wanted."""
+"""While this host prepares a run, checks whether that run is still wanted."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from tfdeploy.agent.run import in_doubt
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-# How long to wait for the cleanup after a prepare, which may remove the copy of a large release.
+# How long the end of a session waits until the preparation of a run has been undone. That may take
+# some time, because the copy of a large release may have to be removed.
 CLEANUP_WAIT_S = 60.0
 
 
 @contextmanager
 def guard_prepare(call: Call, paths: RunPaths, plan_digest: str) -> Iterator[Callable[[], None]]:
-    """Yield a function that raises VerbError cancelled or ended if the prepare is no longer wanted,
-    because its session has ended or an abort has arrived. The prepare runs in the `with` block, and
-    the end of the session waits until that block is left."""
+    """Guard the preparation of a run, which happens in the `with` block. Yield a function that
+    raises VerbError if the run is no longer wanted: `cancelled` if the session has ended, `ended`
+    if the run was rolled back. The end of the session waits until the `with` block is left."""
     name = "prepare %s %s" % (paths.job, paths.run)
     session_ended, done = threading.Event(), threading.Event()
 

@@ -48,8 +48,9 @@ def named_run_paths(call: Call) -> RunPaths:
 def task_status(paths: RunPaths, task: str) -> wire.TaskStatus:
     """Return a task's status as its supervisor wrote it, but `pending` if the task is about to
     start again, and `lost` if the supervisor died without recording an end."""
-    # The state is read before the status, because the minder removes the task from `again` once the
-    # new attempt has written its status.
+    # The state is read before the status. `again` has the tasks that will start again. The minder
+    # removes a task from `again` once the new attempt has written its status. In the other order,
+    # the old status could be read, and then a state in which `again` no longer has the task.
     state = paths.state()
     status = paths.status(task)
     if task in state.again and status.state in OVER and is_live(paths):

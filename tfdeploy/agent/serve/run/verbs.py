@@ -229,8 +229,8 @@ def _leave_word_to_end(paths: RunPaths, order: str, **fields: Any) -> None:
 
 
 def _has_minder(paths: RunPaths) -> bool:
-    """Return whether the run's minder is alive. After the end of the run, the minder may still wait
-    to inform other hosts; an order ends that wait."""
+    """Return whether the run's minder is alive. The minder may stay alive after the end of the run,
+    until it has informed other hosts."""
     return is_locked(paths.minder_lock)
 
 

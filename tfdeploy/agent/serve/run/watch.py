@@ -71,7 +71,8 @@ def _send_changes(
 ) -> bool:
     """Send an item for each change. `sent`: the last item that was sent for each task, for the
     samples and for the host's state. Return True if no further changes will come."""
-    # The end is checked before the states are read, so that the states read include the end.
+    # First check whether the run is over, then read the states. So if the run is over, the states
+    # are the final ones.
     over = paths.state().phase == "ended" or not liveness.is_live(paths)
     for task in tasks:
         status = run_status.task_status(paths, task)
