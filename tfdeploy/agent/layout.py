@@ -51,8 +51,8 @@ FIREWALL_FIFO, FIREWALL_LOG = "firewall.fifo", "firewall.log"  # used by minder/
 FORWARDED_END = "word.told"  # written by the verb run.tell, see mesh/forwarded_end.py
 # Written by the modules in sampling/. Each task also has a file SAMPLES of its own.
 SAMPLES, NEWEST_SAMPLES = "samples", "samples.json"
-# Names of files of one task of a run on one host. A task also has a JOURNAL and the files of the
-# modules in agent/log/.
+# Names of files of one task of a run on one host. A task also has a JOURNAL, SAMPLES and the files
+# of its log, see log/format.py.
 STATUS, STOP, SUPERVISOR_LOCK, SUPERVISOR_LOG = (
     "status.json",
     "stop.json",

@@ -304,7 +304,8 @@ def _check_rows(listing: Listing) -> None:
             raise BadListing("row %d leads out of the folder" % index)
         if before and sort_key(row.path) <= sort_key(before):
             raise BadListing("row %d is not sorted after the row before" % index)
-        # In this order, the previous row is the folder that contains this row, or is inside it.
+        # Because of the order of the rows, the previous row must be the folder that contains this
+        # row, or something in that folder.
         parent, slash, _ = row.path.rpartition(b"/")
         if not before.startswith(parent + slash):
             raise BadListing("row %d is in no folder of the listing" % index)

@@ -49,5 +49,6 @@ def main(argv: List[str]) -> int:
         sys.stdout.flush()
         sys.stderr.flush()
     finally:
-        # The normal exit of the interpreter takes longer than many verbs.
+        # os._exit ends the process at once. A normal exit of the interpreter would take longer than
+        # the work of many verbs (the commands of a session).
         os._exit(int(code))

@@ -183,8 +183,8 @@ def parse_keras_line(line: str) -> Dict[str, float]:
 
 
 def is_possible_step(step: float, last: Optional[float], passed_s: float) -> bool:
-    """Return whether `step` can be a step of a task that printed the step `last` `passed_s` seconds
-    ago.
+    """Return whether `step` can be the next step that a task prints. The step that it printed last
+    is `last`, which was `passed_s` seconds ago. `last` is None if it has printed no step.
 
     A program may go back to an earlier step, begin at any step, or resume from a checkpoint with a
     much larger step.

@@ -68,8 +68,9 @@ class TooSlow(Exception):
 class MetricPatterns(_ByName):
     """The patterns of one run: metric -> pattern.
 
-    `own`: metrics whose pattern tfdeploy itself has defined; these patterns are never stopped.
-    `stops`: metric -> for how many tasks its pattern was stopped.
+    `own`: metrics whose pattern tfdeploy itself has defined. These patterns are always used.
+    `stops`: metric -> the number of tasks for which its pattern is no longer used, because it took
+    too much CPU time.
     """
 
     def __init__(self, patterns: Mapping[str, re.Pattern[str]], own: Iterable[str] = ()) -> None:

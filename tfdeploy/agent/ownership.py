@@ -27,7 +27,7 @@ from tfdeploy.agent.seen import (
 )
 
 try:
-    # Not from hashlib, which loads OpenSSL and adds 3 ms to each session.
+    # The module hashlib is avoided, because it loads OpenSSL, which adds 3 ms to each session.
     from _blake2 import blake2b
 except ImportError:
     from hashlib import blake2b
@@ -42,8 +42,8 @@ _RACY_NS = 2_000_000_000
 
 
 class NotOurs(PermissionError):
-    """Another user owns `path` or may change it. `why`: the kind of problem, a key in
-    mending.describe_problem."""
+    """Another user owns `path` or may change it. `why`: "mapped", "damaged", or a key of the dict
+    in mending.describe_problem, which says what the problem is."""
 
     def __init__(
         self, why: str, path: str, workdir: str, about: Optional[os.stat_result] = None

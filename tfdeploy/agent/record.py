@@ -69,7 +69,7 @@ else:
         """Turns a class that has `NamedTuple` as its base into a namedtuple with its annotated
         names as fields."""
 
-        def __new__(meta, name, bases, members):  # noqa: N804 - a class of classes
+        def __new__(meta, name, bases, members):  # noqa: N804 - a metaclass
             if not bases:
                 return type.__new__(meta, name, bases, members)
             names = list(getattr(type(name, (), dict(members)), "__annotations__", {}))

@@ -4,9 +4,8 @@ set of its tasks that must restart together. The records in wire.py are defined 
 
 No process of the agent loads this module, because `typing` would add about 4 ms to each start. A
 module that reads such an object checks it first (mesh/bounded_json.py, run/check_files.py). In a
-class with total=False, keys may be missing; the comment on a key says why. "since 0.1.0 (restarts)"
-names the version and the feature that added a key, which files of older runs do not contain. Times
-are UTC seconds.
+class with total=False, keys may be missing; the comment on a key says why. "Added in 0.1.0" names
+the version that added a key, which files of older runs do not contain. Times are UTC seconds.
 """
 
 from __future__ import annotations
@@ -47,10 +46,14 @@ class _EndingDetails(TypedDict, total=False):
     exit_code: int
     signal: int
     reason: str
-    attempt: int  # since 0.1.0 (restarts); 1 if missing
-    round: int  # the round of the gang when the attempt began; since 0.1.0 (restarts); 1 if missing
-    final: bool  # the task does not start again; since 0.1.0 (restarts); true if missing
-    # the task would have restarted, but the run was over; since 0.1.0 (restarts); false if missing
+    # The number of the attempt. Added in 0.1.0; 1 if missing.
+    attempt: int
+    # The round of the gang (the number of its starts) when the attempt began. Added in 0.1.0; 1 if
+    # missing.
+    round: int
+    # True if the task does not start again. Added in 0.1.0; true if missing.
+    final: bool
+    # True if the task would have restarted, but the run was over. Added in 0.1.0; false if missing.
     again: bool
 
 
@@ -69,7 +72,7 @@ class Death(_Ending, _EndingDetails):
 
 class _FailedStarts(TypedDict):
     count: int
-    quick: int  # how many of the latest starts in a row lived less than restart.QUICK_S
+    quick: int  # how many of the latest attempts in a row lived less than QUICK_S seconds
     delay_s: float  # the pause before the next start, in seconds
 
 
@@ -87,7 +90,7 @@ class _GangRound(FailedStarts):
 
 
 class GangRound(_GangRound, total=False):
-    """A restart of the whole gang. Since 0.1.0 (restarts)."""
+    """A restart of the whole gang (the tasks that restart together). Added in 0.1.0."""
 
     reason: str  # how the task died, in words; written always, but readers do not require it
 
@@ -97,11 +100,12 @@ class _RestartCount(FailedStarts):
 
 
 class RestartCount(_RestartCount, total=False):
-    """The failed starts of one task, in state.json. Since 0.1.0 (restarts)."""
+    """How often starts of one task have failed, as stored in state.json. Added in 0.1.0."""
 
-    # The round of the gang in which this attempt ran; since 0.1.0 (one clock for all hosts).
+    # The round of the gang in which this attempt ran: the number of common starts of all tasks that
+    # restart together. Added in 0.1.0.
     round: int
-    how: str  # how this attempt ended, in words; since 0.1.0 (one clock for all hosts)
+    how: str  # how this attempt ended, in words. Added in 0.1.0.
 
 
 class SharedState(TypedDict):
@@ -110,7 +114,8 @@ class SharedState(TypedDict):
     committed: bool
     abort: Optional[Abort]
     ended: Dict[str, Ending]  # task -> its ending
-    # Older files do not contain this key and the keys below; since 0.1.0 (restarts).
+    # The last restart of the gang. This key and the keys below were added in 0.1.0, so older files
+    # do not contain them.
     round: Optional[GangRound]
     stands: Dict[str, List[int]]  # host -> [round, stage of the restart]
     decided: Optional[float]
@@ -118,7 +123,7 @@ class SharedState(TypedDict):
 
 
 class Health(TypedDict):
-    """The health of a stalled task, in state.json. Since 0.1.0 (stalls)."""
+    """The health of a stalled task, as stored in state.json. Added in 0.1.0."""
 
     word: str  # "stalled"
     attempt: int
@@ -143,8 +148,8 @@ class StopOrder(TypedDict):
 
     reason: str
     grace_s: float
-    # "stopped", or "failed" for the task that caused a stall; since 0.1.0 (stalls); "stopped" if
-    # missing
+    # The outcome of the task: "failed" if the task caused a stall, else "stopped". Added in 0.1.0;
+    # "stopped" if missing.
     outcome: str
 
 
@@ -161,8 +166,8 @@ class Origin(TypedDict, total=False):
 
     boot_id: str
     hostname: str
-    # The value of run.find.boot_name(); since 0.1.0 (cloned machines); if missing, hostname is
-    # compared.
+    # The value of run.find.boot_name(), which distinguishes cloned machines. Added in 0.1.0. If the
+    # key is missing, run.find compares the hostname instead.
     place: str
 
 
@@ -210,7 +215,7 @@ class AuditEntry(_AuditEntry, _From, total=False):
     missed: int  # how many earlier entries of this session could not be written
 
 
-# --- samples: each is a line of SAMPLES
+# --- samples: each of these objects is one line of a file `samples` (layout.SAMPLES)
 
 
 class _Sample(TypedDict):
@@ -226,14 +231,14 @@ class TaskSample(_Sample, total=False):
     # metric -> value, for metrics that the task has printed or written to event files since the
     # previous sample
     printed: Dict[str, float]
-    # Only in NEWEST_SAMPLES, if the step is from event files: when the step was written, by the
-    # clock of the run.
+    # When the step was written, by the clock of the run. Only in the file NEWEST_SAMPLES, and only
+    # if the step is from event files.
     step_time: float
-    # Only in NEWEST_SAMPLES: step counter -> when it was last printed, by the clock of the run.
+    # step counter -> when it was last printed, by the clock of the run. Only in NEWEST_SAMPLES.
     step_times: Dict[str, float]
-    # Only in NEWEST_SAMPLES: metric -> "nan", "inf" or "-inf".
+    # metric -> "nan", "inf" or "-inf". Only in NEWEST_SAMPLES.
     not_finite: Dict[str, str]
-    # Only in NEWEST_SAMPLES: metrics that are no longer read, because their patterns take too long.
+    # Metrics that are no longer read, because their patterns take too long. Only in NEWEST_SAMPLES.
     stopped: List[str]
 
 
@@ -263,7 +268,8 @@ class LockHolder(TypedDict, total=False):
     pid: object
     time: object
     operation: object
-    # The name of this machine in the holder's inventory; since 0.1.0 (cloned machines).
+    # The name of this machine in the inventory of the operator who holds the lock. It distinguishes
+    # cloned machines. Added in 0.1.0.
     of_host: str
 
 

@@ -12,7 +12,7 @@ import os
 
 from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Optional, Type, V
 from tfdeploy.agent.record import field, record
-from tfdeploy.agent.record import replace as replace  # the control machine uses wire.replace
+from tfdeploy.agent.record import replace as replace  # for callers of wire.replace
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import (
@@ -192,7 +192,7 @@ class Peer:
     # What follows if the task dies. If "alone", only this task restarts; if "gang", the whole gang
     # restarts (the tasks that must restart together); if "", the run fails.
     on_death: str = ""
-    gang: bool = False  # True if the task belongs to the gang
+    gang: bool = False  # True if the task belongs to the gang, the tasks that restart together
     address: str = ""  # its address for other hosts, with the port; "" if it does not listen
     # True if the port is TaskSpec.own_port. Such a port is not tested by a connection while the
     # task runs.
@@ -257,7 +257,8 @@ class HostPart:
     restart_wait_s: float = 3600.0
     # if True, a task that fails twice with the same error before its first step does not restart
     same_error_ends: bool = False
-    # texts that several words of the tasks share, see resolve_word
+    # Texts that occur in several words of the tasks' commands and environments. Each of these texts
+    # is written here once, see resolve_word.
     texts: List[str] = field(default_factory=list)
     lockstep: bool = False  # True if each step of the training waits for the slowest task
     # How the run's ports on this host are protected from strangers: "none", "peers" or "firewall".
@@ -349,7 +350,9 @@ class HostRunState:
     round: Optional[GangRound] = None  # the last restart of the gang
     # task that will restart soon -> why, in words
     again: Dict[str, str] = field(default_factory=dict)
-    supplied: int = 1  # the round of the gang for which the chief's `keep` folders have arrived
+    # The last restart of the gang, by its number (round), for which this host has received the
+    # `keep` folders of the host HostPart.supply_from.
+    supplied: int = 1
     # task -> why its port is open to everybody although the run is protected
     open_ports: Dict[str, str] = field(default_factory=dict)
     # Older versions write this list of addresses instead of `admitted`. The list does not say which

@@ -136,7 +136,8 @@ def end_step(address: str, step: int) -> None:
 
         empty_graph = call("RegisterGraph", b"")
         try:
-            # Without the refused input, TensorFlow would run the empty graph and abort the process.
+            # The server must refuse this request because of its invalid input. Otherwise it would
+            # run the empty graph, and TensorFlow would abort the process.
             call("RunGraph", empty_graph + _encode_number(2, step) + _REFUSED_INPUT)
         except grpc.RpcError as error:
             if error.code() is not grpc.StatusCode.INVALID_ARGUMENT:

@@ -22,8 +22,10 @@ def map_jobs_to_roles(written: Iterable[str], plan: Iterable[str]) -> Dict[str, 
     """Return job of the program -> role of the plan. Jobs without a role are left out.
 
     A job gets the role with the same name, or else the role for which the job's name is a synonym
-    (`master`, `work`). If one job then has no role and the plan's role `worker` has no job, this
-    job gets the role `worker`, but only if it is the only job or another job is the ps."""
+    (`master`, `work`). After that, a job with any other name gets the role `worker` if:
+    - it is the only job without a role,
+    - the plan has a role `worker`, and no job has this role, and
+    - it is the program's only job, or one of the other jobs has the role `ps`."""
     jobs = list(written)
     roles_by_job: Dict[str, str] = {}
     for role_of in (str, role_of_name):

@@ -149,8 +149,9 @@ def _have_gradients(session: Any, counts: List[Any]) -> bool:
     """Wait until each accumulator contains gradients. Return False if that takes more than
     GRADIENTS_TIMEOUT_S.
 
-    Gradients in an accumulator prove that the rejected step has not taken them: until the step is
-    done, the accumulator drops new gradients as stale."""
+    If the rejected step had taken the gradients, the accumulator would stay empty, because it drops
+    new gradients as stale until the step is done. So gradients in an accumulator prove that the
+    rejected step has not taken them."""
     deadline = time.monotonic() + GRADIENTS_TIMEOUT_S
     while min(session.run(counts)) < 1:
         if time.monotonic() > deadline:

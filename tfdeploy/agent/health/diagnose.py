@@ -17,7 +17,7 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-# A task that has logged only that it waits, for this many seconds, needs a closer check.
+# A task needs a closer check if, for this many seconds, all its log lines say that it waits.
 WAITING_S = 20.0
 # If another task stalled at least this many seconds earlier than a stalled task, the stalled task
 # probably waits for that other task.
@@ -44,8 +44,8 @@ class Facts(NamedTuple):
     ended: Dict[str, Ending] = {}  # how tasks have ended, as in shared_state.Knowledge
     ports: Dict[str, str] = {}
     hosts: Dict[str, str] = {}
-    # task -> text such as "n3 resolves to 127.0.1.1". Tasks whose address this host resolves
-    # correctly are missing.
+    # Only the tasks whose address this host resolves wrongly, to a loopback address: task -> text
+    # such as "n3 resolves to 127.0.1.1".
     loopback: Dict[str, str] = {}
     # task of this host -> the environment variable, such as "http_proxy", that makes the task reach
     # the other tasks through a proxy

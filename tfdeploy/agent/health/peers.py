@@ -22,7 +22,7 @@ MOST_HOSTS = 32
 # Limits the time to connect, do the handshake and receive the answer, all together.
 WITHIN_S = 3 * listener.TIMEOUT_S
 _MOST_BYTES = 1 << 18  # limits an answer, in bytes
-_MOST_WAITS = 64  # limits how many tasks one sign may list in `waits`
+_MOST_WAITS = 64  # An answer may say that one task waits for at most this many other tasks.
 
 
 class PeerSigns(NamedTuple):

@@ -91,8 +91,8 @@ def _describe_errno(code: int) -> str:
 
 
 def describe_error(error: BaseException) -> str:
-    """Return the result, in the words of `try_ports`, of a connection over the mesh that failed
-    with this error."""
+    """Return a result as `try_ports` does: "open", "closed" or why there was no answer. `error`:
+    the error with which a connection over the mesh failed."""
     if isinstance(error, socket.timeout):
         return NO_ANSWER
     if isinstance(error, ssl.SSLError):

@@ -21,7 +21,7 @@ def flush_files(root: str, paths: Iterable[str]) -> None:
     waiting_paths = iter(paths)
     files = [os.path.join(root, path) for path in islice(waiting_paths, MAX_SINGLE_FLUSHES + 1)]
     if len(files) > MAX_SINGLE_FLUSHES and _flush_file_system(root):
-        return  # The remaining paths are not even read, because there may be a million of them.
+        return  # All files are flushed. `paths` may have a million more paths, which are not read.
     files += [os.path.join(root, path) for path in waiting_paths]
     names = sorted(set(files) | {root} | {os.path.dirname(file) for file in files})
     errors: List[OSError] = []

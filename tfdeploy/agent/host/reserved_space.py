@@ -29,7 +29,7 @@ def run_reserve_bytes(tasks: int) -> int:
 
 
 def create_reserve(path: str, size_bytes: int) -> None:
-    """Create the reserve of the file `path`. Raises OSError."""
+    """Create the file PATH.room, which reserves disk space for the file `path`. Raises OSError."""
     atomic.write_bytes(path + ROOM, b" " * size_bytes)
 
 
@@ -101,8 +101,9 @@ def _open_existing_reserve(path: str) -> Optional[int]:
 
 
 def _swap_names(path: str, size: int) -> None:
-    """Swap the names of the file and its reserve by renaming both. Then fill the new reserve with
-    blanks up to `size`, but only as far as its last block has space, because no block is free."""
+    """Swap the names of the file and its reserve by renaming both. Then append blanks to the new
+    reserve until it has `size` bytes or its last block is full. The disk is full, so the reserve
+    cannot get another block."""
     try:
         if os.path.exists(path + _OLD):
             os.unlink(path + _OLD)

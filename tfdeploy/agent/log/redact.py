@@ -17,11 +17,15 @@ from tfdeploy.agent.log.secret_forms import SHORTEST, printed_forms
 from tfdeploy.agent.log.unseen import VisibleText
 
 MASK = b"***"
-MOST_HELD = 64 << 10  # limit of the bytes that are held back, unless a form of a secret is longer
-# To find a form, this many of its first bytes are searched for. At the end of a text, fewer bytes
-# suffice.
+# Limits how many bytes of output are held back because they may be the beginning of a secret. If a
+# form of a secret is longer, its length is the limit.
+MOST_HELD = 64 << 10
+# A secret has several forms (plain, base64, ...). The first step of a search for a form is a search
+# for this many of its first bytes. At the end of a text, fewer bytes suffice.
 _BEGINNING = 4
-_HEAD = 32  # this many first bytes are compared before the whole form
+# To save time, only this many first bytes of a form are compared at first. All its bytes are
+# compared only if these are equal.
+_HEAD = 32
 
 Span = Tuple[int, int]
 
@@ -41,8 +45,8 @@ class SecretMask:
         self._beginnings: Dict[bytes, List[bytes]] = {}
         for form in self._forms:
             self._beginnings.setdefault(form[:_BEGINNING], []).append(form)
-        # stream -> (the bytes that are held back, how many of them belong to a secret whose mask is
-        # already written)
+        # stream -> (the bytes that are held back, how many bytes at their beginning belong to a
+        # secret in place of which MASK has already been written)
         self._held: Dict[int, Tuple[bytes, int]] = {}
 
     def mask_chunk(self, stream: int, chunk: bytes) -> bytes:
@@ -64,8 +68,9 @@ class SecretMask:
         self, stream: int, text: bytes, masked: int, cut: int, visible: Optional[VisibleText]
     ) -> bytes:
         """Return `text` up to the position `cut`, with secrets masked, and hold back the rest.
-        `masked`: how many bytes at the beginning of `text` belong to a secret whose mask is already
-        written. `visible` is None if all of `text` is visible."""
+        `masked`: how many bytes at the beginning of `text` belong to a secret in place of which
+        MASK has already been written. `visible`: the part of `text` that a terminal would show;
+        None if this is all of `text`."""
         spans = self._find_secrets(text, masked, visible)
         pieces, at = [], 0
         for begin, end in spans:
@@ -123,8 +128,9 @@ class SecretMask:
         return max(cut, len(text) - max(MOST_HELD, self._longest))
 
     def _find_incomplete_form(self, text: bytes) -> int:
-        """Return the first position at which the rest of `text` is the beginning of a form of a
-        secret. Return the length of `text` if there is no such position."""
+        """Return the first position in `text` at which a secret may begin whose end is not in
+        `text`: the rest of `text` is the beginning of the secret in one of its forms (plain,
+        base64, ...). Return the length of `text` if there is no such position."""
         size = len(text)
         cuts = range(max(0, size - _BEGINNING + 1), size)
         cut = next((cut for cut in cuts if text[cut:] in self._endings), size)

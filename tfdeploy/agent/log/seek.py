@@ -16,8 +16,8 @@ _LINE_BYTES = 4 << 10
 
 def last_lines_offset(task_dir: str, lines: int) -> int:
     """Return the offset at which the last `lines` lines of the log begin. Lines may be endless, so
-    only about the last 8 MiB + 4 KiB per line are searched. If they contain fewer lines, return the
-    offset at which the search stopped."""
+    only the end of the log is searched: about 8 MiB, plus 4 KiB for each of the `lines` lines. If
+    the end of the log contains fewer lines, return the offset at which the search stopped."""
     with OpenSegments(task_dir) as segments:
         return _last_lines_offset(segments, lines)
 

@@ -116,7 +116,8 @@ def _program_lines(text: str) -> List[str]:
 
 
 def _classify_source(line_before: str) -> int:
-    """Return where an exception was raised. `line_before`: the last line before its traceback."""
+    """Return PROGRAM, THREAD or FINALISER, depending on where an exception was raised.
+    `line_before`: the last line of the log before the exception's traceback."""
     if line_before.startswith(("Exception ignored", "Error in atexit", "Error in sys.")):
         return FINALISER
     return THREAD if "Exception in thread" in line_before else PROGRAM

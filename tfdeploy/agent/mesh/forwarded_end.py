@@ -1,9 +1,9 @@
-"""Receive from the control machine why the run is over, and pass this to the minder (the agent's
-daemon on each host of the run). The control machine sends it if the minders of the other hosts
-cannot reach this host.
+"""Receive from the control machine why the run is over, and pass the reason to the minder (the
+agent's daemon on each host of the run). The control machine sends the reason if the minders of the
+other hosts cannot reach this host.
 
-The minder checks the received state like a message from another minder, and then joins it to the
-shared state.
+The reason has the form of a state, which is what minders send to each other. The minder checks this
+state like a state from another minder, and then joins it with its own.
 """
 
 from __future__ import annotations

@@ -23,11 +23,12 @@ FANOUT = 4
 # When a change is sent to peers one after another, this is the first pause between two peers, in
 # seconds. The pause grows, because other hosts pass the change on too.
 LATER_INTERVAL_S = 2.0
-# With many peers, a change after the end of the run is sent late, by about LATE_S seconds per peer,
-# so that one message contains the endings of several tasks. The change is first sent to one peer
-# only.
+# After the run is over, a change is not sent at once if there are many peers. The minder waits for
+# about LATE_S seconds times the number of peers, so that one message contains the endings of
+# several tasks. Then it sends the change to one peer first.
 LATE_S = 0.01
-AT_ONCE = 16  # limits how many connections that this minder has opened are open at the same time
+# A minder keeps at most this many connections open. Connections that peers opened do not count.
+AT_ONCE = 16
 EXCHANGE_INTERVAL_S = 10.0  # the pause between two exchanges with a random peer, in seconds
 # After `connect_seldom`: the pause between two exchanges with a random peer, and the longest pause
 # after a failure.

@@ -31,8 +31,8 @@ from tfdeploy.agent.record import NamedTuple
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Abort, Death, Ending, GangRound, SharedState
 
-# Limits the characters of each text in the state. A receiver shortens a longer text, and then its
-# state would always differ from the sender's state.
+# The maximum length of each text in the state, in characters. A sender must keep to it: a receiver
+# shortens a longer text, and then the receiver's state would always differ from the sender's state.
 MAX_TEXT = 300
 ABORT_KINDS = ("abort", "failed", "stop")
 MAX_ROUND = 10**6  # limits each number that counts something; a receiver rejects larger ones
@@ -45,10 +45,11 @@ class Knowledge(NamedTuple):
 
     `ended`: task -> how its last ended attempt ended; the task restarts unless this ending is
     `final`. `round`: the last restart of the gang, or None before the first one. `stands`: host ->
-    (round, stage that the host has reached in the restart to this round). `decided`: when all
-    deciding tasks had succeeded (UTC seconds), which makes the run a success; a later round does
-    not change this. `unminded`: host -> (n, since); an odd n means that the host has had no minder
-    since `since` (UTC seconds), an even n that it has one again.
+    (round, stage): the host has reached this stage of the restart that begins this round.
+    `decided`: the time (UTC seconds) at which the run became a success, because all deciding tasks
+    (the tasks that must succeed) had succeeded. A later round does not change this time.
+    `unminded`: host -> (n, since); an odd n means that the host has had no minder since `since`
+    (UTC seconds), an even n that the host has a minder again.
     """
 
     committed: bool = False
@@ -108,7 +109,8 @@ def _canonical_json(fields: Mapping[str, object]) -> str:
 
 
 def _choose(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) -> Optional[V]:
-    """Return the value with the lower key. A value that is None does not count."""
+    """Return the value for which the function `key` gives the lower sort key. A value that is None
+    does not count."""
     if first is None or second is None:
         return second if first is None else first
     return min(first, second, key=key)
@@ -117,8 +119,8 @@ def _choose(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) ->
 def _join_tables(
     first: Dict[str, V], second: Dict[str, V], key: Callable[[V], Any]
 ) -> Dict[str, V]:
-    """Return all entries of both tables. If both have an entry with the same name, the one with the
-    lower key is returned."""
+    """Return all entries of both tables. If a name has a value in both tables, return the value for
+    which the function `key` gives the lower sort key."""
     joined = dict(first)
     for name, value in second.items():
         joined[name] = min(joined[name], value, key=key) if name in joined else value
@@ -236,7 +238,8 @@ def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = Fa
 
 
 def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
-    """Return when all deciding tasks had succeeded (UTC seconds). Return None if not all have
+    """Return the time (UTC seconds) at which the last deciding task succeeded. The deciding tasks
+    are those that must succeed to make the run a success. Return None if one of them has not
     succeeded yet."""
     if known.decided is not None:
         return known.decided
@@ -274,7 +277,8 @@ def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
             fields is not None
             and is_final(fields)
             and not fields.get("again")
-            # After all deciding tasks have succeeded, no ending counts as a failure.
+            # The run is a success once all deciding tasks (such as the chief) have succeeded. No
+            # task that ends later makes it fail.
             and (limit is None or fields["time"] < limit)
             and is_death(peer, fields)
         ):
@@ -300,8 +304,8 @@ def is_death(peer: wire.Peer, ending: Ending) -> bool:
 
 
 def is_too_early(peer: wire.Peer, ending: Ending) -> bool:
-    """Return True if the task exited with code 0, but this counts as a failure. A server must not
-    end by itself, and any other task must have been up before it ends."""
+    """Return True if the task exited with code 0 and nevertheless has failed. This is so for a
+    server, which must not end by itself, and for any other task that ended before it was ready."""
     return ending["outcome"] == "succeeded" and (is_server(peer) or not ending.get("up"))
 
 

@@ -1,9 +1,9 @@
 """Compare two things: the addresses that a member states as its own inside TLS, and the source
 address of its connection.
 
-TLS proves which member connects, but not that the source address belongs to this member; it may
-belong to a relay or a NAT. A member that lies can state any address from which its connections can
-arrive.
+TLS proves which member connects. TLS does not prove that the source address belongs to this member:
+the address may belong to a relay or a NAT. A member that lies passes the comparison only with an
+address from which its connections can arrive.
 """
 
 from __future__ import annotations

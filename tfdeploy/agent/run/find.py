@@ -1,10 +1,13 @@
 """Find which of the `hosts/<host>/` folders of a run belongs to this machine. There may be several
 such folders, because hosts may share a workdir, and cloned machines may even share a hostname.
 
-If the run has a single folder, it belongs to this machine. Otherwise, this machine's folder is the
-one that this machine has written since it booted. If there is no such folder, it is the folder that
-states this machine's hostname; among clones, it is the one with this machine's name in the
-session's inventory. This module only reads.
+If the run has a single folder, that folder belongs to this machine. Otherwise, the first of these
+folders does:
+1. the folder that this machine has written since it booted;
+2. a folder that states this machine's hostname. Cloned machines share a hostname. So if a folder
+   has the name of this machine in the session's inventory, only that folder counts.
+
+This module only reads.
 """
 
 from __future__ import annotations
@@ -48,9 +51,9 @@ def read_origin(path: str) -> Origin:
 
 
 def is_own_file(file_origin: Origin, host: str, inventory_name: str) -> bool:
-    """Return whether this machine, under the name `host`, wrote the file whose origin is
-    `file_origin`. `inventory_name`: this machine's name in the session's inventory, or "" if the
-    session did not say."""
+    """Return whether this machine wrote a file of the host `host`. `file_origin`: what the file
+    says about the machine that wrote it (see read_origin). `inventory_name`: this machine's name in
+    the session's inventory, or "" if the session did not say."""
     boot, is_same_boot = file_origin.get("place"), file_origin.get("boot_id") == boot_id()
     if boot == boot_name():
         return True
@@ -138,8 +141,8 @@ def _own_folders(folders: List[RunPaths], inventory_name: str) -> Iterator[RunPa
 
 
 def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPaths]:
-    """Yield the result of `find_run_paths` for each run of the job of which this machine has intact
-    files."""
+    """Yield the result of `find_run_paths` for each run of the job. Runs without intact files on
+    this machine are left out."""
     for run in run_names(workdir, job):
         paths = find_run_paths(workdir, job, run, inventory_name)
         if paths is not None:
@@ -147,7 +150,8 @@ def own_runs(workdir: str, job: str, inventory_name: str = "") -> Iterator[RunPa
 
 
 def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
-    """Yield the same host's folders of the job's other runs. Damaged folders are left out."""
+    """Yield the folders that the host of `paths` has for other runs of the same job. Damaged
+    folders are left out."""
     for run in run_names(paths.workdir, paths.job):
         other = RunPaths(layout.host_dir(paths.workdir, paths.job, run, paths.host))
         if run != paths.run and check_files.find_damage(other) is None:
@@ -155,8 +159,8 @@ def other_runs(paths: RunPaths) -> Iterator[RunPaths]:
 
 
 def folders_in_doubt(workdir: str) -> Iterator[RunPaths]:
-    """Yield the folders, of any host, of all runs in this workdir that are in doubt (see
-    in_doubt.py)."""
+    """Yield the hosts' folders of all runs in doubt: a launch began to prepare such a run in this
+    workdir, and the run is neither committed nor ended (see in_doubt.py)."""
     for name in list_names(layout.in_doubt_dir(workdir)):
         fields = name.split("@")
         if len(fields) == 3 and all(map(is_name, fields)):

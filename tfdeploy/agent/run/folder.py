@@ -174,8 +174,8 @@ class RunPaths:
     # --- state.json and knowledge.json
 
     def state(self) -> wire.HostRunState:
-        """Return the run's state on this host, as the minder last wrote it. Without such a file the
-        state is `prepared`."""
+        """Return the run's state on this host, from the file state.json, which the minder writes.
+        If the file is missing, the state is `prepared`."""
         fields = read_json(self.state_file)
         if fields is None:
             return wire.HostRunState(self.run, self.job, self.host)

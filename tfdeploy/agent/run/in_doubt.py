@@ -53,8 +53,9 @@ def forget_abort(paths: RunPaths) -> None:
 
 
 def list_in_doubt(workdir: str, inventory_name: str = "") -> List[RunPaths]:
-    """Return the runs in doubt that this machine prepared. Runs that other hosts prepared in the
-    same workdir are left out. `inventory_name`: as in find.is_own_file."""
+    """Return the runs that this machine began to prepare and that are neither committed nor ended.
+    Runs that other hosts prepared in the same workdir are left out. `inventory_name`: as in
+    find.is_own_file."""
     try:
         check_owners(workdir, layout.IN_DOUBT)
     except OSError:

@@ -95,7 +95,7 @@ def _put_back(paths: RunPaths, path: str, aside: str) -> None:
     root = layout.keep_dir(paths.workdir, paths.job, "")
     folder, before = root + path, root + aside
     if not os.path.lexists(before):
-        return  # an earlier call has put it back
+        return  # an earlier call has put the folder back
     if os.path.lexists(folder) and not keep_links.remove_if_empty(folder):
         os.rename(folder, keep_links.unused_name("", "%s.undone-%s" % (folder, paths.run)))
     os.rename(before, folder)

@@ -69,8 +69,7 @@ def _parse_step(checkpoint: str) -> Optional[int]:
 
 
 def check_keep_paths(paths: Any) -> List[str]:
-    """Return the paths, or raise VerbError bad_name if one of them leads out of the code's
-    folder."""
+    """Return the paths. Raises VerbError bad_name if one of them leads out of the code's folder."""
     for path in paths or []:
         if not is_path_inside(path):
             raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))

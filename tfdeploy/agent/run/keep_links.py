@@ -1,5 +1,6 @@
-"""Move into `keep` what a program has put in place of a link to a keep folder, and restore the
-link. Keep folders outlive runs. The working directory of a run (cwd/) contains links to them.
+"""Restore a link to a keep folder after a program has replaced the link. What the program has put
+in place of the link is moved into `keep`. Keep folders outlive runs. The working directory of a run
+(cwd/) contains links to the keep folders.
 
 A program may replace the link by `rm -rf logs; mkdir logs`. The files that it then writes would
 stay in cwd/, which no later launch reads. Nothing is deleted: the older one of the two folders
@@ -31,14 +32,15 @@ _ARRIVING = ".tfdeploy-arriving"  # name in `keep` of an unfinished copy from an
 
 
 def restore_links(paths: RunPaths, keep: List[str]) -> List[str]:
-    """Move into `keep` what a program put in place of its links to `keep`, and restore the links.
-    Return a sentence for each path. Does nothing if the run is not committed, because a failed
-    launch must not replace the checkpoints of an earlier run."""
+    """Restore the links to `keep` that a program has replaced or removed. If it has replaced a link
+    by a file or folder, move that into `keep` first. Return a sentence for the task's log about
+    each link. Does nothing if the run is not committed, because a failed launch must not replace
+    the checkpoints of an earlier run."""
     if not paths.replaced_links(keep) or not paths.says_committed():
         return []
     with keep_lock(paths.workdir, paths.job) as lock:
         if not lock.is_held():
-            return []  # the next task that ends tries again
+            return []  # The links are restored when the next task ends.
         return [_restore_link(paths, path) for path in paths.replaced_links(keep)]
 
 

@@ -14,8 +14,8 @@ from tfdeploy.agent.host.atomic import remove_file, remove_temporaries
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.run.folder import SECRET_FILES, RunPaths
 
-# A file with this suffix, beside the file that marks a run as in doubt (in_doubt.py), makes the
-# preparation of that run stop.
+# While a launch prepares a run, the file `doubt_file` marks the run as in doubt (in_doubt.py). A
+# second file, whose name has this suffix, tells the preparation to stop.
 ABORT = "@abort"
 _MAX_NAMED = 100  # limit of the paths that `list_new_files` returns
 _TRIES = 5  # how often to try to remove a folder
@@ -43,8 +43,9 @@ def restore_links(paths: RunPaths, task: str = "") -> None:
 
 
 def remove_partial_orders(paths: RunPaths) -> None:
-    """Remove temporary files that a session left when it ended while it wrote an order for the
-    minder. A file younger than _TEMPORARY_AGE_S stays, because its writer may still be alive."""
+    """Remove incomplete orders. An order is a file by which a session tells the minder what to do.
+    The session writes the order to a temporary file first, which remains if the session ends in the
+    middle. A file younger than _TEMPORARY_AGE_S stays, because its writer may still be alive."""
     try:
         for each in os.listdir(paths.host_dir):
             path = paths.file(each)
@@ -93,7 +94,7 @@ def remove_run(paths: RunPaths) -> None:
         try:
             os.rmdir(hosts)
         except OSError:
-            pass  # another host has a folder there, or is removing the run's folder
+            pass  # `hosts` contains another host's folder, or another host has removed `hosts`
         if not os.path.isdir(hosts):
             shutil.rmtree(paths.run_dir, ignore_errors=True)
         forget_doubt(paths)

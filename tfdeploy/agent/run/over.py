@@ -19,11 +19,10 @@ from tfdeploy.agent.run import check_files, in_doubt, liveness, task_processes
 from tfdeploy.agent.run.find import all_host_folders, is_own_file, list_names, read_origin
 from tfdeploy.agent.run.folder import RunPaths
 
-# The name of a file or folder that an interrupted operation left begins with one of these texts.
+# An interrupted operation may leave files and folders. Their names begin with one of these texts.
 INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
-INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + (
-    "gone-",
-)  # the same, for entries in a run's own folder
+# In a run's own folder, the names of such files and folders begin with one of these texts.
+INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + ("gone-",)
 SESSION_PREFIXES = (".tensorboard-",)  # these entries are removed when their session ends
 RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
 _STILL_INFORMS = "its minder still tells other hosts of its end"

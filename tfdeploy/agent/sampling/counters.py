@@ -20,7 +20,8 @@ class Machine(NamedTuple):
     memory_total: Optional[int]  # bytes of memory that the machine has
     # Bytes received by the network cards; without cards, by all interfaces except loopback.
     received: Optional[int]
-    sent: Optional[int]  # bytes sent, by the same interfaces
+    # Bytes sent by the network cards; without cards, by all interfaces except loopback.
+    sent: Optional[int]
     read: Optional[int]  # bytes read from all disks
     written: Optional[int]  # bytes written to all disks
 

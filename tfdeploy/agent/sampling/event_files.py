@@ -1,9 +1,10 @@
 """Read metrics from the TensorBoard event files of a run on this host. Each call reads what was
 written since the previous call.
 
-No part of a file is read twice. If more was written than one call may read, short records are read
-before long ones, because scalars are short; among these, newer records are read before older ones.
-All other records are skipped. Damaged records are skipped too, with one message per file.
+No part of a file is read twice. If more was written than one call may read, the call reads short
+records first, the newest of them first, because scalars are short. Then it reads long records, the
+newest first. The records that do not fit into the limit are never read. Damaged records are skipped
+too, with one message per file.
 """
 
 from __future__ import annotations

@@ -1,12 +1,12 @@
 """Find the TensorBoard event files of a run on this host: below its working directory and its
 `keep` folders, which `tfdeploy tensorboard` shows too.
 
-A metric is named `FOLDER/TAG`, which is never the name of a printed metric: for example
-`train/epoch_loss`, which Keras writes, or `eval/loss` from the folder `ckpt/eval`. FOLDER is the
-last folder of the path. If another path has this name already, FOLDER is the last two folders, or
-more. Folders whose name is only a time, such as `logs/20261121-101500`, are left out of FOLDER, so
-that the metrics of the next run have the same names. Files in the working directory itself are
-named `events/TAG`.
+A metric of an event file is named `FOLDER/TAG`: for example `train/epoch_loss`, which Keras writes,
+or `eval/loss` from the folder `ckpt/eval`. A metric that a task prints never has such a name.
+FOLDER is the last folder of the path. If another path has this name already, FOLDER is the last two
+folders, or more. Folders whose name is only a time, such as `logs/20261121-101500`, are left out of
+FOLDER, so that the metrics of the next run have the same names. Metrics of files in the working
+directory itself are named `events/TAG`.
 """
 
 from __future__ import annotations

@@ -13,10 +13,11 @@ import struct
 from tfdeploy.agent.annotations import Dict, Iterator, List, Optional, Tuple, Union
 from tfdeploy.agent.metric_lines import LARGEST
 
-HEAD_BYTES, TAIL_BYTES = 12, 4  # the size of a frame before the data, and after the data
+HEAD_BYTES, TAIL_BYTES = 12, 4  # sizes of the two parts of a frame: before and after the data
 MOST_BYTES = 1 << 31  # limits the data of a record; protocol buffers have the same limit
 MOST_FIELDS = 4096  # limits how many fields one message has
-# If the step or the time (UTC seconds) of an Event is larger, it is invalid.
+# An Event with a higher step than MOST_STEPS, or a later time (UTC seconds) than MOST_TIME, is
+# invalid.
 MOST_STEPS, MOST_TIME = 10**13, 1e11
 _HEAD, _TAIL = struct.Struct("<QI"), struct.Struct("<I")
 _POLYNOMIAL, _MASK = 0x82F63B78, 0xA282EAD8

@@ -16,8 +16,8 @@ from tfdeploy.agent.metric_reader import MetricPatterns, MetricReader, compile_p
 
 # Limits the bytes that one call reads from the end of the log.
 READ_BYTES = 1 << 16
-# Limits the bytes of the read after an attempt has ended. This limit is larger, because a long
-# traceback may follow the last step.
+# Limits the bytes that one call reads after an attempt has ended. This limit is larger than
+# READ_BYTES, because a long traceback may follow the last step in the log.
 ENDED_BYTES = 4 * READ_BYTES
 # Limits how many lines are searched together. Usually only the newest MOST_LINES lines are
 # searched. After an attempt has ended, older lines are searched too, until a step is found.
@@ -48,8 +48,9 @@ class PrintedMetrics:
         # the size of a read is limited.
         self._last = self._began = 0
         self._seen: Optional[os.stat_result] = None  # the status of the log file at the last read
-        # From this offset on, some lines were not searched, and no step was found in the lines that
-        # were searched. None if there is no such offset.
+        # Offset from which the log is searched again after the attempt has ended, because some
+        # lines were skipped and no step has been found since. None if no lines need to be searched
+        # again.
         self._unsearched: Optional[int] = None
         self._new: Dict[str, float] = {}
         self.known: Dict[str, float] = {}

@@ -16,13 +16,13 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Any, Dict, List, Mapping
 from tfdeploy.agent.host import atomic
 
 if TYPE_CHECKING:
-    Row = Dict[str, Any]  # with "time": UTC seconds
+    Row = Dict[str, Any]  # one sample; the key "time" has its time in UTC seconds
 
 MOST_BYTES = 1 << 20
 WHOLE_S = 3600.0  # Samples younger than this, in seconds, are all kept.
 THIN_AFTER = 360  # After this many new samples, old samples are removed from the file.
-# The gap between two samples that are kept may be shorter than required by this factor, because the
-# times of samples are not quite regular.
+# Two samples are kept if the gap between them is at least this fraction of the required gap. A
+# fraction suffices, because the times of samples are not quite regular.
 _SLACK = 0.9
 
 

@@ -17,8 +17,8 @@ from tfdeploy.agent.run.folder import RunPaths
 
 # An attempt that lives longer than this, in seconds, has made progress even if it printed no step.
 START_PHASE_S = 120.0
-# Limits how many files of a `keep` folder are examined. A folder with more files counts as
-# progress.
+# If a `keep` folder has more files than this, not all of them are examined, and the attempt is
+# taken to have made progress.
 MOST_FILES = 2000
 # Signals that a program causes itself by a fault. Other signals are sent by another process.
 _CRASH_SIGNALS = frozenset(
@@ -68,7 +68,7 @@ def _has_progressed(
     wrote a file to `keep`."""
     patterns = compile_patterns(part.metrics)
     if len(patterns) < len(part.metrics):
-        return True  # one of the patterns is invalid, so the attempt may have progressed
+        return True  # A pattern is invalid, so a step that the attempt printed would not be found.
     metrics = MetricReader(patterns).find_metrics(text.split("\n")[::-1], lambda name, value: True)
     at = max(metrics.pop("step", 0.0), metrics.pop(BATCH, 0.0), metrics.pop(EPOCH, 1.0) - 1.0)
     if at > 0.0 or set(metrics) - {EPOCHS, BATCHES}:

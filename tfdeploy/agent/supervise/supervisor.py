@@ -136,7 +136,7 @@ class Supervisor:
             try:
                 fcntl.fcntl(descriptor, _F_SETPIPE_SZ, _READ_BYTES)
             except OSError:
-                pass  # The size is above the limit for this user. The default size is enough.
+                pass  # This user may not make the pipe larger. The default size is enough.
             self.pipes[descriptor] = stream
             self.poll.register(descriptor, select.POLLIN | select.POLLHUP)
         self._journal("started", pid=pid, argv=self.spec.argv)

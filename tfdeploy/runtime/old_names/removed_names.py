@@ -325,8 +325,8 @@ def split_contrib(name: str) -> Tuple[str, str]:
 
 
 def supplied_names(part: str) -> Tuple[str, ...]:
-    """Return the names of a module of tf.contrib that tfdeploy supplies without a package; () for
-    an unknown module."""
+    """Return those names of a module of tf.contrib that tfdeploy supplies, so that no additional
+    package is needed for them; () for an unknown module."""
     return CONTRIB.get(part, ()) + tuple(_MOVED.get(part, ()))
 
 

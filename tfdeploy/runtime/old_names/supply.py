@@ -1,9 +1,9 @@
 """Find the object that replaces a removed name of TensorFlow.
 
-It is the object with the present name, or an object of the package tf_slim. Any other name of
-tf.contrib gets a stand-in. TensorFlow 2 has no tf.contrib. Programs import many modules of
-tf.contrib and use few of them, often in functions that are never called. So an import succeeds, and
-only the use of a missing name is an error.
+The replacement is an object of the package tf_slim, the same object of TensorFlow under its new
+name, or an object of tfdeploy. TensorFlow 2 has no tf.contrib, and programs import many modules of
+tf.contrib and use few of them, often in functions that are never called. So a name of tf.contrib
+without a replacement gets a stand-in: its import succeeds, and only its use is an error.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from . import removed_names, version0
 from .call_site import format_error
 
 _TF = "tensorflow."
-# Module of tf.contrib -> (the modules of tf_slim that have its names, the folders in which
-# tf.contrib had these names).
+# Module of tf.contrib -> (the modules of tf_slim that have the names of this module, the folders of
+# this module from which programs may import the names).
 _SLIM: Dict[str, Tuple[Tuple[str, ...], Tuple[str, ...]]] = {
     "slim": (("tf_slim",), ("python.slim",)),
     "framework": (("tf_slim", "tf_slim.ops"), ("python.ops", "python.framework")),

@@ -65,8 +65,8 @@ def apply(tensorflow: Any) -> None:
 
 
 def _copy_with_version0(part: str, module: Any) -> Any:
-    """Return a copy of a module of compat.v1 that also has the names of TensorFlow 0.x and accepts
-    its calls. The original module is not changed."""
+    """Return a copy of a module of compat.v1. The copy also has the names of TensorFlow 0.x, and
+    its functions accept arguments as in TensorFlow 0.x. The original module is not changed."""
     copy = sys.modules["tensorflow." + part] = ModuleType("tensorflow." + part, module.__doc__)
     # `from tensorflow.nn.rnn_cell import GRUCell` needs the attribute __path__.
     copy.__path__ = list(getattr(module, "__path__", ()))

@@ -34,8 +34,8 @@ _END_WITHIN_S = 2.0  # limits the wait until the thread has ended
 MOST_LEARNED = 256  # limits how many addresses that are not in the plan are admitted
 # Limits how many addresses one host may add, so that it cannot use all the space in the filter.
 MOST_PER_HOST = 32
-# (index of the agent's socket, index of the task's socket) in the port's group, if the agent's
-# socket listened first.
+# The kernel numbers the sockets that listen on one port. (index of the agent's socket, index of the
+# task's socket), if the agent's socket was the first one that listened.
 _FIRST_IN_GROUP = (0, 1)
 
 
@@ -95,9 +95,9 @@ class GuardedPorts:
         if _bound_port(held) != port:
             return
         others = _other_listeners(port, held)
-        # The other sockets belong to the task. The socket that guarded the port when the task
-        # started may be among them. If so, the filter is attached to that socket, and when it
-        # closes, the new socket gets its index.
+        # The other sockets belong to the task. One of them may be the old socket that guarded the
+        # port when the task started. In this case the filter is attached to the old socket. When
+        # the old socket closes, the kernel gives the index of the old socket to the new socket.
         if others:
             self._order[port] = None if first_inode in others else (len(others), 0)
         self._start_listening(port)
@@ -110,9 +110,10 @@ class GuardedPorts:
         held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         held.setblocking(False)
         # If the socket had a filter of its own, listen() would fail because of connections in
-        # TIME_WAIT. So the filter is attached after listen(). Until then, nothing more is exposed
-        # than before: either no other socket listens, or the task's port was open to all, or
-        # another socket has the filter.
+        # TIME_WAIT. So the filter is attached after listen(). In between, the port is no more open
+        # than before. If only the agent's socket listens, nobody reaches the task. If the task's
+        # socket listens too, then either the port was open to all before listen(), or another
+        # socket has the filter already.
         held.listen(_BACKLOG)
         self._attach_filter(port)
 
@@ -129,8 +130,8 @@ class GuardedPorts:
         return {port: held.fileno() for port, held in self._held.items() if _is_listening(held)}
 
     def find_open_to_all(self) -> Dict[int, str]:
-        """Return port -> address, for sockets that listen on a guarded port but are not in the
-        port's group, so that the filter does not apply to them."""
+        """Return port -> address, for sockets that listen on a guarded port but to which the filter
+        does not apply. See tcp_diag.find_open_to_all."""
         return tcp_diag.find_open_to_all(self._held, set(map(_socket_inode, self._held.values())))
 
     def is_admitted(self, address: str) -> bool:

@@ -27,8 +27,9 @@ _TIMEOUT_S = 1.0  # limits the time of each test connection
 
 
 def attach_filter(member: socket.socket, instructions: "Iterable[peer_filter.Instruction]") -> None:
-    """Attach the program to the whole group of the socket `member`. It replaces the earlier
-    program. Raises OSError (ENOMEM if the program is too long)."""
+    """Attach a BPF program to the socket `member` and to all other sockets that listen on the same
+    port with SO_REUSEPORT. The program replaces the program that was attached before. Raises
+    OSError (ENOMEM if the program is too long)."""
     packed = peer_filter.pack(instructions)
     memory = array.array("B", packed)
     address, length = memory.buffer_info()

@@ -26,9 +26,9 @@ _BYTES_AT = 120
 
 
 class Traffic(NamedTuple):
-    bytes_moved: Dict[
-        int, int
-    ]  # inode of a connection -> bytes received and acknowledged, together
+    # inode of a connection -> the number of bytes received plus the number of sent bytes that the
+    # other side has acknowledged
+    bytes_moved: Dict[int, int]
     listening: Dict[int, int]  # inode of a listening socket -> its port
     # inode -> address, for sockets that listen on some of the host's addresses but not on all.
     # Sockets on loopback are left out.
@@ -49,9 +49,9 @@ def read_listeners() -> Optional[Traffic]:
 
 
 def find_open_to_all(ports: Collection[int], except_inodes: Collection[int]) -> Dict[int, str]:
-    """Return port -> address, for sockets that listen on only some of the host's addresses. Such a
-    socket is not in the port's group, so the group's filter does not apply to it. Sockets in
-    `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""
+    """Return port -> address, for sockets that listen on only some of the host's addresses. The
+    filter of guarded_ports.py does not apply to such a socket, so everybody can connect to it.
+    Sockets in `except_inodes` are ignored. The result is empty if the kernel has no sock_diag."""
     traffic = read_listeners() or Traffic({}, {})
     return {
         traffic.listening[inode]: address

@@ -12,8 +12,8 @@ _MODEL = tf.GraphKeys.MODEL_VARIABLES
 
 
 def variable(name, shape, dtype, initializer, regularizer, trainable, collections):
-    """Return a model variable. `collections`: the further collections of the variable, as a list
-    for all variables or as name of the variable -> list."""
+    """Return a model variable. `collections`: the additional collections of the variable. A list
+    applies to every variable; a dict has one list per name of a variable."""
     more = collections.get(name) if isinstance(collections, dict) else collections
     names = [tf.GraphKeys.GLOBAL_VARIABLES, _MODEL, *(more or [])]
     return tf.get_variable(
