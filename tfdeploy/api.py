@@ -104,9 +104,10 @@ class Inventory(inventory_values.Inventory):
     @classmethod
     @_logged_messages()
     def load(cls, inventory: File | None = None) -> Inventory:
-        """Return the inventory that `-i` would name; None: the one that a verb would find.
+        """Return the inventory that a verb reads with `-i` and the same path.
 
-        Raises ConfigError, and Refused if another user can change the file.
+        If `inventory` is None, return the inventory that a verb without `-i` finds. Raises
+        ConfigError, and Refused if another user can change the file.
         """
         flags = _make_flags(CommonFlags, {"inventory": inventory})
         return cls(**vars(load_whole_inventory(flags, load_job_if_any(flags))))
@@ -118,9 +119,10 @@ class Job(job_values.Job):
     @classmethod
     @_logged_messages()
     def load(cls, job: File | None = None) -> Job:
-        """Return the job that `-j` would name; None: the one that a verb would find.
+        """Return the job that a verb reads with `-j` and the same path.
 
-        Raises ConfigError, and Refused if another user can change the file.
+        If `job` is None, return the job that a verb without `-j` finds. Raises ConfigError, and
+        Refused if another user can change the file.
         """
         return cls(**vars(load_job(_make_flags(CommonFlags, {"job": job}))))
 
@@ -184,9 +186,9 @@ def launch(
 ) -> Run:
     """Start a run on all its hosts, and return it once all its tasks are up.
 
-    `job`, `inventory`: a file, a value of `load`, or None for the one that a verb would find.
-    `command`: the command to run in place of the job's. Before TfdeployError or KeyboardInterrupt
-    is raised, everything that was started is stopped.
+    `job`, `inventory`: the path of a file, or the value that `load` returned. If None, the file is
+    searched for as on the command line. `command`: the command to run in place of the job's. Before
+    TfdeployError or KeyboardInterrupt is raised, everything that was started is stopped.
     """
     flags, request = _make_request(locals())
     store = open_run_store()
@@ -209,7 +211,8 @@ class Run:
     """A run, launched here or elsewhere.
 
     The object keeps its connections to the hosts until its `with` block ends or nothing refers to
-    it. The tasks on the hosts need neither. A notebook shows the object as a table of its tasks.
+    the object. The tasks on the hosts need neither the object nor its connections. A notebook shows
+    the object as a table of its tasks.
     """
 
     name: str
@@ -223,9 +226,10 @@ class Run:
         inventory: Inventory | File | None = None,
         parallel: int = 32,
     ) -> None:
-        """Find an earlier run by its id or a unique prefix; None: the newest of the job.
+        """Find an earlier run by its id or a unique prefix of the id.
 
-        Raises UsageError if the run is unknown, and HostUnreachable.
+        If `name` is None, find the newest run of the job. Raises UsageError if the run is unknown,
+        and HostUnreachable.
         """
         flags = _make_flags(OneRunFlags, {**locals(), "run_prefix": name})
         scope = None
@@ -288,10 +292,11 @@ class Run:
         limit: str | None = None,
         exclude: str | None = None,
     ) -> Iterator[LogLineRow]:
-        """Return the selected lines of all tasks, by time; `follow`: until all tasks have ended.
+        """Return the selected lines of all tasks, sorted by time.
 
-        A line of more than 1 MiB comes in pieces. Raises UsageError at once, and the error of a
-        host that did not answer after the lines of the others.
+        `follow`: True to wait for new lines until all tasks have ended. A line of more than 1 MiB
+        comes in pieces. Raises UsageError at once. If a host did not answer, its error is raised
+        after the lines of the other hosts.
         """
         flags = _make_flags(logs_flags.Flags, locals())
         failed: dict[str, TfdeployError] = {}
@@ -379,10 +384,11 @@ class Run:
         limit: str | None = None,
         exclude: str | None = None,
     ) -> FetchAnswer:
-        """Copy checkpoints (`keep`), files and logs here: those that are true, or all if none is.
+        """Copy checkpoints (`keep`), files and logs of the run to this machine.
 
-        `ok` of the answer is false if a file was left out, such as one that was changed here.
-        Raises the error of hosts that failed, after all others are done.
+        Only the kinds whose argument is True are copied; all three kinds if no argument is True.
+        `ok` of the answer is false if a file was left out, for example because it was changed on
+        this machine. Raises the error of hosts that failed, after all other hosts are done.
         """
         flags = _make_flags(fetch_flags.Flags, {**locals(), "parallel": self._parallel})
         with open_fleet(flags, flags.bwlimit) as fleet:
@@ -451,7 +457,7 @@ def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, Launch]:
 
 
 def _log_events(fleet: SshFleet) -> Emit:
-    """Return a function that logs events, and let the fleet log what it waits for."""
+    """Return a function that logs events. From now on, the fleet also logs why a host must wait."""
     view = PlainView(_LogTerminal(sys.stderr, None, False))
     fleet.on_notice = notices_to(view)
     return view
@@ -481,7 +487,8 @@ def _read_value(field: Any, value: Any) -> Any:
     if value not in options.get("choices", (value,)):
         raise unknown_choice_error(value, options["choices"], field.name)
     read = options.get("type")
-    # `moment` reads texts only. Other numbers are read like texts, to refuse those out of range.
+    # A whole number is read like a text, so that a number out of range is refused. For `moment`, a
+    # number stays as it is: it is UTC seconds, and `moment` would read a text as time before now.
     if read and (isinstance(value, str) or (isinstance(value, int) and read is not moment)):
         try:
             return read(str(value))

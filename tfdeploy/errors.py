@@ -78,8 +78,8 @@ class HostUnreachable(TfdeployError):
         next: Optional[str] = None,
         retries: int = 3,
     ) -> None:
-        """Create the error. If `next` is None, it says how to test the connection or leave out the
-        host.
+        """Create the error. If `next` is None, the error gets a text that says how to test the
+        connection to the host `where`, and how to leave this host out.
 
         `retries`: how many more times a verb that retries should try to connect.
         """

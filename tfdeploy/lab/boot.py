@@ -147,9 +147,9 @@ def _start_host(host: HostOrder, inherited_descriptors: list[int]) -> ForkedProc
 
 
 def carry_out(order: Order) -> Outcome:
-    """Start every network and host of the order, and return their pids.
+    """Start every network and host that `order` lists. Return a record with their pids.
 
-    The field `errors` of the result says which hosts did not start, and why. Raises OSError.
+    The field `errors` of the record says what did not start, and why. Raises OSError.
     """
     errors: dict[str, str] = {}
     networks = [_start_network(name, spec) for name, spec in order["networks"].items()]

@@ -99,9 +99,10 @@ def is_installed(program: str) -> bool:
 
 
 def find_lacks(*names: str, command: str) -> list[MissingCapability]:
-    """Return which of `names` this machine lacks.
+    """Return those of `names` that this machine lacks.
 
-    Each name is a program, a trial, or "isolated lab", which means all names in ISOLATED_LAB.
+    Each name is the name of a program, or of a trial (a test of one kernel feature), or "isolated
+    lab", which means all names in ISOLATED_LAB.
     `command`: what the user typed, because a remedy may be to repeat the command with sudo.
     """
     groups = [ISOLATED_LAB if name == "isolated lab" else (name,) for name in names]

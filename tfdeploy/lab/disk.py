@@ -50,7 +50,10 @@ def must_be_bound(path: str) -> bool:
 
 
 def _open_way(root: Path, path: Path) -> None:
-    """Let every user enter `path` and the folders above it. Only the host's layer is changed."""
+    """Let every user enter `path` and the folders above it.
+
+    Only the host's own layer of the overlay is changed, not the file system below that layer.
+    """
     for parent in reversed((path, *path.parents)):
         inside = root / str(parent).lstrip("/")
         mode = stat.S_IMODE(inside.stat().st_mode)

@@ -109,10 +109,11 @@ def enable_forwarding() -> None:
 
 
 def neighbour_lines(root: str, addresses: dict[str, str]) -> list[str]:
-    """Return the `ip` lines for permanent ARP entries; [] for at most MANY_HOSTS addresses.
+    """Return the `ip` lines that create a permanent ARP entry for each address.
 
-    `addresses`: {name: address}. ARP entries that are not permanent fill one table of the kernel,
-    which all labs share. The 4,032 pairs of 64 hosts are four times the size of that table.
+    Return [] if there are at most MANY_HOSTS addresses, which need no permanent entries.
+    `addresses`: {name: address}. The kernel limits the number of other ARP entries, and all labs
+    together share this limit. The 4,032 pairs of 64 hosts are four times the limit.
     """
     if len(addresses) <= MANY_HOSTS:
         return []

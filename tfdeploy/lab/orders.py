@@ -20,7 +20,10 @@ class Plug(TypedDict):
 
 
 class NetworkOrder(TypedDict, total=False):
-    """An order for a network namespace without a host: the switch, the operator or the router."""
+    """A request to create one network namespace that belongs to no host.
+
+    It is the namespace of the switch, the operator or the router.
+    """
 
     bridges: list[str]  # lines of an `ip` batch that run before the links exist
     plugs: list[Plug]

@@ -18,7 +18,7 @@ from tfdeploy.errors import SurvivorsLeft
 
 MARK = "TFDEPLOY_LAB"
 POLL_S = 0.01  # seconds between two checks
-END_TIMEOUT_S = 20.0  # most seconds until all processes have ended
+END_TIMEOUT_S = 20.0  # the longest time for which end_all waits
 
 
 def identify(pid: int) -> Identity | None:
@@ -35,7 +35,7 @@ def is_alive(process: Identity | None) -> bool:
 
 
 def find_marked(root: str, *, below: bool = True) -> set[int]:
-    """Return the pids of the living processes with the mark `root`.
+    """Return the pids of the living processes whose mark is the path `root`.
 
     `below`: True to include processes whose mark begins with `root`/.
     """

@@ -1,4 +1,4 @@
-"""Run `tfdeploy.lab.boot` in a process of its own, send it an order, and read the outcome."""
+"""Run `tfdeploy.lab.boot` in a process of its own, send it an `Order`, and read the outcome."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from tfdeploy.lab.processes import MARK
 from tfdeploy.lab.sshd import STANDARD_PATH
 from tfdeploy.machine.own_command import own_command
 
-START_S = 120.0  # most seconds until all hosts have started
+START_S = 120.0  # the longest time that the start of all hosts may take
 
 
 def carry_out(order: Order) -> Outcome:
-    """Start the hosts and networks of the order. Raises HostFailed if `boot` fails."""
+    """Start the hosts and networks that `order` lists. Raises HostFailed if `boot` fails."""
     completed = subprocess.run(
         own_command([], "tfdeploy.lab.boot"),
         input=json.dumps(order).encode(),

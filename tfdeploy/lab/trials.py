@@ -157,8 +157,8 @@ def _report_and_exit(trial: Trial, scratch: Path, write_fd: int) -> NoReturn:
     except Refused as error:
         reason = error.what
     except OSError as error:
-        # Each trial has its own `scratch` folder. Without that path, equal failures have equal
-        # texts.
+        # Each trial has its own `scratch` folder. The path of this folder is removed from the
+        # reason, so that equal failures have equal texts.
         reason = (error.strerror or str(error)).replace(str(scratch), "a folder")
     finally:
         os.write(write_fd, reason.encode(errors="replace"))

@@ -1,6 +1,7 @@
 """Read a host's audit log, to which the host's agents append one JSON object a line. Pure.
 
-The account that the log describes can rewrite the log: docs/audit.md.
+The user account whose actions are logged can also change the log: see "What the log is worth" in
+docs/audit.md.
 """
 
 from __future__ import annotations

@@ -58,8 +58,8 @@ def select_kept_runs(
 
 
 def must_be_removed(item: CleanItem, stay: set[tuple[str, str]]) -> bool:
-    """True if the item must be removed. `stay`: the runs that are kept. A secret file is removed by
-    itself only if its run is kept; otherwise it is removed with the run."""
+    """True if the item must be removed. `stay`: the runs that are kept. A secret file is an item of
+    its own only if its run is kept; otherwise the file is removed together with the run."""
     if item.stays:
         return False
     if item.kind == SECRET_FILE:

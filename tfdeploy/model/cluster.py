@@ -1,6 +1,6 @@
 """Define a TensorFlow cluster: its roles, its endpoints, and the TF_CONFIG that each task reads.
 
-Values only. This module resolves no names and does not decide which tasks a cluster has.
+This module resolves no names and does not decide which tasks a cluster has.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class _BroadcastFields(TypedDict):
 class SlowestLink(TypedDict):
     host: str
     parents: list[str]
-    rate: float  # bytes a second, measured over the link's fastest seconds
+    rate: float  # bytes a second, in the seconds in which the link was fastest
 
 
 class BroadcastFields(_BroadcastFields, total=False):

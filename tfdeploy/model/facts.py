@@ -84,7 +84,7 @@ _UNSAID = "its agent does not say"
 
 @dataclass(frozen=True)
 class Hindrances:
-    """Why the host cannot provide each level of `protect`; "" for a level that it can provide.
+    """For each level of `protect`: why the host cannot provide this level; "" if it can.
     `most_instructions`: the most instructions that the host's kernel allows in a socket's
     filter."""
 

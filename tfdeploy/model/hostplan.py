@@ -81,8 +81,9 @@ def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
 
 
 def connection_settings(host: Host) -> dict[str, Any]:
-    """Return the inventory's host as JSON values (lists, no tuples), so that a round trip through
-    JSON does not change a plan. Paths on this machine in the host's settings need not be UTF-8."""
+    """Return the settings of a host of the inventory as JSON values. They have lists instead of
+    tuples, so that a round trip through JSON does not change a plan. The settings may contain paths
+    on this machine that are not valid UTF-8."""
     return {
         name: list(value) if isinstance(value, tuple) else value
         for name, value in settings_of(host).items()
@@ -128,8 +129,8 @@ def _read(content: bytes) -> Plan:
 
 @cache
 def _shown() -> type[Any]:
-    """Return a type like Plan without the fields that are not taken from hosts, so that those
-    fields are not decoded."""
+    """Return a type that has only those fields of Plan that are taken from hosts. All other fields
+    are then not decoded."""
     task: Any = _shape(TaskPlan, ("argv", "env"), _TASK_FIELDS)
     host: Any = _shape(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
     tasks = Annotated[tuple[task, ...], Meta(max_length=MOST_TASKS)]

@@ -1,5 +1,4 @@
-"""Define hosts as the inventory names them. Values only: this module reads no file and opens no
-socket."""
+"""Define hosts as the inventory names them. This module reads no file and opens no socket."""
 
 from __future__ import annotations
 
@@ -56,12 +55,12 @@ HostsByName = Mapping[str, Host]
 
 
 def hosts_named(hosts: Hosts, names: Container[str]) -> Hosts:
-    """Return those of `hosts` whose names are in `names`, in their order."""
+    """Return those of `hosts` whose names are in `names`. The order of `hosts` is kept."""
     return tuple(host for host in hosts if host.name in names)
 
 
 def hosts_except(hosts: Hosts, names: Container[str]) -> Hosts:
-    """Return those of `hosts` whose names are not in `names`, in their order."""
+    """Return those of `hosts` whose names are not in `names`. The order of `hosts` is kept."""
     return tuple(host for host in hosts if host.name not in names)
 
 
@@ -78,7 +77,7 @@ class Inventory:
     hosts: Hosts
     roles: dict[str, tuple[str, ...]] = field(default_factory=dict)
     source: str = ""
-    notes: tuple[str, ...] = ()  # on settings in the file that have no effect
+    notes: tuple[str, ...] = ()  # texts about settings in the file that have no effect
 
     def host(self, name: str) -> Host:
         """Return the host of that name. Raises KeyError."""

@@ -1,4 +1,4 @@
-"""Define what to train: the job file with its defaults filled in. Values only."""
+"""Define what to train: the job file with its defaults filled in."""
 
 from __future__ import annotations
 
@@ -97,13 +97,14 @@ class Job:
     """A job. Paths are absolute. Durations in seconds."""
 
     name: str
-    mode: Mode | None  # None: the job file has none, so --mode must give it
+    mode: Mode | None  # None: the job file names no mode, so --mode must name one
     command: tuple[str, ...]
     code: str
     inventory: str | None = None
     data: dict[str, DataSource] = field(default_factory=dict)
     keep: tuple[str, ...] = ()
-    cwd: str = ""  # the folder inside the code in which the command starts; "": the code's top
+    # the command's working directory, relative to the code folder; "" is the code folder itself
+    cwd: str = ""
     # None means "auto" in the modes async and sync, and "none" in the other modes.
     flags: Flags | None = None
     roles: dict[str, RoleRule] = field(default_factory=dict)

@@ -72,7 +72,7 @@ class Measures:
 
     def line(self, time: float, line: str) -> None:
         """Record a line. `time`: UTC seconds. This is called for every line, so the line is only
-        appended; lines are searched only when their quarter of a second is over."""
+        appended here. All lines of one quarter of a second are searched together."""
         if self._reader is None:
             return
         bucket = int(time * _BUCKETS_PER_S)
@@ -83,8 +83,9 @@ class Measures:
         self._matched = None
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Record the metrics that the task's host read, also from event files. If this machine also
-        matches a metric in lines, the value from the lines takes precedence."""
+        """Record the metrics that the task's host found in the output and event files of the task.
+        If this machine finds the same metric in lines, the value from the lines takes
+        precedence."""
         not_finite = {name: float(text) for name, text in sample.not_finite.items()}
         metrics = {**sample.printed, **not_finite}
         if self._reader is None:

@@ -1,7 +1,7 @@
 """Define the rules of each mode. They hold all that depends on a mode, so that no other module
 compares a mode's name.
 
-Values only. Of a mode's rules, hosts receive only `traits` and `lockstep`.
+Of a mode's rules, hosts receive only `traits` and `lockstep`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from tfdeploy.model.job import Mode
 # How the tasks of a role get GPUs. one: each task gets one. all: the tasks of the role on a host
 # share all GPUs of that host. none: no GPU. spare: one GPU that no other task uses.
 Share = Literal["one", "all", "none", "spare"]
-# What tfdeploy's runtime changes inside the program. `runtime/task.py` uses the same names.
+# A trait of a mode tells tfdeploy's runtime what to change inside the program. `runtime/task.py`
+# uses the same names of traits.
 Trait = Literal[
     "synchronous",  # the workers make each step together, through the ps
     "lasting_ps",  # a ps whose program succeeds waits for the end of the run
@@ -50,8 +51,8 @@ class Rules:
     takes_flags: bool = False  # `flags` is auto if the job file leaves it out
     takes_slots: bool = False  # `slots` in the inventory is the number of workers on a host
     gang: tuple[str, ...] = ()  # the roles whose tasks restart together
-    # the roles in which the death of a task makes all tasks of the roles in `gang` restart; a task
-    # of any other role restarts alone
+    # If a task of one of these roles dies, all tasks of the roles in `gang` restart. If a task of
+    # any other role dies, only that task restarts.
     breaks: tuple[str, ...] = ()
     # True if the chief's checkpoints (`keep`) are copied to the disks of all tasks that restart
     # together, before these tasks restart

@@ -98,7 +98,8 @@ class Plan:
     # data set with `split` -> its parts, by number
     parts: dict[str, tuple[PartPlan, ...]] = field(default_factory=dict)
     secrets: tuple[str, ...] = ()  # names of the secrets, not the values
-    cwd: str = ""  # the folder inside the code in which the tasks start; "": its top
+    # the tasks' working directory, relative to the code folder; "" is the code folder itself
+    cwd: str = ""
     ready_after_s: float = 5.0
     ready_timeout_s: float = 120.0
     finish_grace_s: float = 60.0
@@ -167,7 +168,8 @@ def for_hosts(plan: Plan) -> Plan:
 def _encoded(plan: Plan) -> bytes:
     try:
         return msgspec.json.encode(plan, order="deterministic")
-    except UnicodeEncodeError:  # a path that is not UTF-8, such as a home folder
+    except UnicodeEncodeError:
+        # A path in the plan, such as that of a home folder, is not valid UTF-8.
         return json.dumps(msgspec.to_builtins(plan), sort_keys=True).encode("ascii")
 
 

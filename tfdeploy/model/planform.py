@@ -1,10 +1,10 @@
-"""Convert a plan to and from its form in files and on hosts, in which the long texts that describe
-the cluster are stored only once. Pure.
+"""Convert a plan to the compact form that it has in files and on hosts, and back. Pure.
 
 The command and environment of each task contain the addresses of the cluster, so the size of a
-complete plan would grow with the square of the number of hosts. In this form, an argument or value
-that contains such a long text is a list of texts and numbers. A number is an index into the plan's
-`texts`: see agent/wire.resolve_word.
+complete plan would grow with the square of the number of hosts. In the compact form, the long texts
+that describe the cluster are stored only once. An argument or value that contains such a text
+becomes a list of texts and numbers. A number is an index into the plan's `texts`: see
+agent/wire.resolve_word.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from tfdeploy.agent import wire
 from tfdeploy.model.cluster import cluster_json
 from tfdeploy.model.plan import PLAN_VERSION, Plan, plan_from_json, plan_to_json
 
-# the version of plan.json. In version 1, arguments and values were complete, as in `--dry-run
-# --json`.
+# The version of plan.json. In version 1, all arguments and values are complete texts, as in the
+# output of `--dry-run --json`.
 VERSION = 2
 _LEAST_CHARS = 64  # a shorter text is not replaced by a reference
 

@@ -1,5 +1,5 @@
 """Define the levels of protection of a run's ports: the level that a job requests, and the level
-that a plan uses. Values only.
+that a plan uses.
 
 `peers`: the kernel admits only connections from addresses of the run's hosts. `firewall`: in
 addition, nftables rules.
@@ -21,8 +21,8 @@ ASKED_LEVELS: tuple[AskedLevel, ...] = get_args(AskedLevel)
 @dataclass(frozen=True)
 class Protection:
     """The protection of one run. `used`: the weakest level of its hosts. `why`: why no stronger
-    level is used. `hosts`: host -> its level; empty if an earlier version launched the run, and
-    all hosts then have the level `used`."""
+    level is used. `hosts`: host -> its level. `hosts` is empty if an earlier version launched the
+    run; then all hosts have the level `used`."""
 
     asked: AskedLevel = "none"
     used: Level = "none"

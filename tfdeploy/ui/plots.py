@@ -144,7 +144,7 @@ class _Grid:
 def _between(start: tuple[int, int], end: tuple[int, int]) -> list[tuple[int, int]]:
     """Return the dots of the line from `start` to `end`."""
     (x, y), across, down = start, end[0] - start[0], end[1] - start[1]
-    # If both are the same dot, one step leads from it to itself.
+    # At least one step, to avoid a division by 0 if `start` and `end` are the same dot.
     steps = max(abs(across), abs(down), 1)
     return [(round(x + across * n / steps), round(y + down * n / steps)) for n in range(steps + 1)]
 

@@ -209,8 +209,10 @@ def _host_row(host: HostProgress, width: int, feeding: Feeding) -> Row:
 
 
 def _counted_row(hosts: list[HostProgress], width: int) -> Row:
-    """Return the row that stands for all hosts without their own row: '9 more 3 done, 40 MB to 44
-    MB, 5.6 MB/s to 5.9 MB/s'."""
+    """Return the row that sums up all hosts without a row of their own.
+
+    For example, '9 more' in the first column, then '3 done, 40 MB to 44 MB, 5.6 MB/s to 5.9 MB/s'.
+    The ranges are the smallest and the largest value of the hosts that are not done."""
     active = [all_of(host.moving) for host in hosts if host.moving]
     done = len(hosts) - len(active)
     parts = [f"{done} done"] if done else []

@@ -139,9 +139,9 @@ def task_table(view: RunView) -> tuple[list[str], list[list[str]], dict[str, str
 def _own_reason(view: RunView, task: TaskView) -> str | None:
     """Return the reason for the state of a task; None if there is none.
 
-    Also return None if the cause of the run already contains the reason, because the task died
-    first or was ended for the same cause. For a task that was stopped with the run, return instead
-    why its last attempt began."""
+    If the task died first or was ended for the same cause as the run, the cause of the run already
+    contains the reason, and the reason is not returned. Then return why the last attempt of the
+    task began if the task was stopped after a restart, else None."""
     cause = view.cause or ""
     is_first = task.task == view.first_death and (task.reason or "") in cause
     if task.reason != cause and not is_first:

@@ -13,7 +13,7 @@ from tfdeploy.ui.reports import show_left_files
 from tfdeploy.ui.sanitise import clean
 from tfdeploy.ui.terminal import Terminal, run_style
 
-# The maximum number of last lines that are shown of the task that died first.
+# The summary shows at most this many lines from the end of the log of the task that died first.
 LAST_LINES = 12
 
 

@@ -61,7 +61,7 @@ class Terminal:
         self.stream.flush()
 
     def write_line(self, text: str, style: str = "") -> None:
-        """Write the text in this style and a line break, as `write` does."""
+        """Like `write`, but write the text in this style, and then a line break."""
         self.write(self.paint(text, style) + "\n")
 
     def paint(self, text: str, style: str) -> str:

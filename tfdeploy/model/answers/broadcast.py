@@ -81,7 +81,8 @@ class SegmentHashes(Answer):
 
 
 class Piece(Answer):
-    """The item's blob is the content of the piece."""
+    """One piece of the files of a broadcast, as an item of an answer. The item's blob has the bytes
+    of the piece."""
 
     index: Count
 

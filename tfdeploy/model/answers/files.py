@@ -42,8 +42,8 @@ class Changed(Answer):
 
 class DataState(Answer):
     """`digest`: Listing.digest of the present files. `attributes`: Listing.attributes_digest as the
-    last sync has recorded it. `parts`: a hash over the part of each file, or "" if there are no
-    parts."""
+    last sync has recorded it. `parts`: a hash of the numbers that say to which part of the data set
+    each file belongs; "" if the data set is not split into parts."""
 
     digest: Digest
     attributes: ShortText = ""
@@ -90,7 +90,8 @@ class ListedFolder(Answer):
 
 
 class FileSum(Answer):
-    """`sum`: [path, sha256 of the first bytes, or null if the file is shorter]."""
+    """`sum`: a list [path, hash]. The hash is the sha256 of as many first bytes of the file as the
+    caller requested. It is null if the file is missing, shorter, or cannot be read."""
 
     sum: tuple[RelativePath, Digest | None]
 

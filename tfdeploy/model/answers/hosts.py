@@ -1,5 +1,5 @@
-"""Define what a host reports about itself: hello, its clock, the job's lock. The facts of `probe`
-are in model/facts.py."""
+"""Define what a host reports about itself: its versions and paths (`Hello`), its clock, and the
+lock of a job. The facts of `probe` are in model/facts.py."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _VALUE_BYTES = 64  # memory of a small value in Python
 
 
 class BadShape(ValueError):
-    """The JSON is not a value of the type. The message says why."""
+    """A JSON value does not have the type that the reader expects. The message says why."""
 
 
 def read(value: Any, cls: type[V]) -> V:

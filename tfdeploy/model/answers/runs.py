@@ -54,7 +54,8 @@ class RunEnded(Answer):
 
 
 class Resumed(Answer):
-    """`resumed`: false if the run has a minder already."""
+    """`resumed`: true if the call has started a new minder (the process that supervises the run's
+    tasks on the host); false if the run has a living minder already."""
 
     resumed: bool
 
@@ -83,8 +84,9 @@ class Links(Answer):
 
 
 class RunOnHost(Answer, kw_only=True):
-    """The state of a run on one host. `left`: true if the run is abandoned, that is, committed, not
-    ended, and without a minder (the process that supervises the run's tasks on the host)."""
+    """The state of a run on one host. `committed`: true if the run goes on without its launch.
+    `left`: true if the run is abandoned: it is committed and has not ended, but no
+    minder (the process that supervises the run's tasks on the host) is alive."""
 
     host_state: HostRunState
     tasks: Tasks

@@ -13,7 +13,8 @@ from tfdeploy.model.answers.verb import Answer, Flow
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
-# The name may contain any characters, so only code in `ui` may show it.
+# The name may contain any characters, also control characters. So only code in `ui`, which removes
+# them, may show the name.
 MetricName = Annotated[str, Meta(min_length=1, max_length=128)]
 NotFinite = Literal["nan", "inf", "-inf"]
 Metric = Annotated[float, Meta(ge=-1e308, le=1e308)]

@@ -109,8 +109,8 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed
 }
 _BOUNDED = {str: Text, int: Number, float: Seconds, bool: bool, type(None): None, Any: Scalar}
 
-# At run time agent/wire.py has only stand-ins for the names of `typing`. So the type hints of its
-# records are resolved with these names.
+# The type hints of the records in agent/wire.py contain names of `typing`. At run time, wire.py has
+# only stand-ins for these names. So the hints are resolved with the real names from this table.
 _NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars(wire)} | vars(
     inner
 )

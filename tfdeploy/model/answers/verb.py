@@ -1,7 +1,7 @@
-"""Define a verb of the agent: its name on the wire, and the types of its answer.
+"""Define what a verb of the agent is: a name on the wire, and the types of its answer.
 
-A caller passes one of these values, so it knows the type of the answer. `transport` checks every
-answer against that type.
+A caller names a verb by a Verb or Flow object, so the caller knows the type of the answer.
+`transport` checks every answer against that type.
 """
 
 from __future__ import annotations

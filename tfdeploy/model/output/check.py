@@ -1,5 +1,4 @@
-"""Define the results of a preflight: checks of each host, and the links between hosts. Values
-only."""
+"""Define the results of a preflight: checks of each host, and the links between hosts."""
 
 from __future__ import annotations
 

@@ -11,7 +11,8 @@ from tfdeploy.model.output.rows import LinkRow
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.nexts import with_names, without_name
 
-_FROM, _TO = "\1", "\2"  # placeholders for the names of a link's hosts in `fix`
+# In the text `fix` of a link, these placeholders stand for the names of the link's two hosts.
+_FROM, _TO = "\1", "\2"
 
 
 class LinkGroup(NamedTuple):
@@ -29,7 +30,7 @@ _Pair = tuple[str, str]  # source, target
 
 
 def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
-    """Return groups of the links that failed or are slow: those with a `why`."""
+    """Return groups of the links that have a `why`. These are all links that failed or are slow."""
     tested = {(each["from"], each["to"]) for each in links}
     ports: dict[_Trouble, dict[_Pair, set[int]]] = {}
     troubles: dict[_Pair, _Trouble] = {}
@@ -75,8 +76,8 @@ def _groups_of_cause(
 
 
 def _always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side: int) -> list[str]:
-    """Return each host of which all tested pairs, at least two, have failed. Only pairs that have
-    the host on this side count. `side`: 0 for the source, 1 for the target."""
+    """Return each host that was tested in at least two pairs, all of which failed. `side`: 0 to
+    count the pairs whose source is the host, 1 to count the pairs whose target is the host."""
     counts = Counter(pair[side] for pair in failed)
     all_counts = Counter(pair[side] for pair in tested)
     return [name for name, count in counts.items() if 1 < count == all_counts[name]]

@@ -286,7 +286,9 @@ PRINTED: dict[str, Any] = {  # name of an output -> its type
     "completion": CompletionAnswer,
     "error": ErrorAnswer,
 }
-_PRINTED_BY = {  # name of an output -> what prints it, if that is not the verb of this name
+# name of an output -> what prints it. If an output is missing here, the verb with the same name
+# prints it.
+_PRINTED_BY = {
     "sync-dry-run": "sync --dry-run",
     "launch-dry-run": "launch --dry-run",
     "logs": "logs (each line)",

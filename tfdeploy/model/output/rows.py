@@ -88,7 +88,7 @@ class FetchRow(OkRow):
 class CleanRow(TypedDict):
     """What `clean` removed, or would remove."""
 
-    # kind of the removed thing; record: what this machine has recorded of a run
+    # the kind of the removed item; "record" is what this machine has recorded about a run
     kind: Kind | Literal["record"]
     job: str | None
     name: str
@@ -222,8 +222,8 @@ class AuditPortRow(TypedDict):
 
 
 class AuditAdmittedRow(TypedDict):
-    """An address that may connect to the ports of the tasks on `host`, because `of`, a host of the
-    run, stated the address as its own after the launch."""
+    """An address that may connect to the ports of the tasks on `host`, although it is not in the
+    plan. After the launch, a host of the run (`of`) stated the address as its own."""
 
     host: str
     address: str
@@ -247,8 +247,9 @@ class AuditLeftRow(TypedDict):
 
 
 class AuditFaultRow(TypedDict):
-    """A line of a host's audit log that is not an entry, or that reports entries that could not be
-    written. `harmless`: always true; older versions also detected edits."""
+    """A line of a host's audit log that is not an entry, or that reports that entries could not be
+    written. `harmless`: always true. In older versions, false meant that the log was probably
+    edited."""
 
     host: str
     line: str

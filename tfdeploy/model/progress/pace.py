@@ -18,7 +18,7 @@ from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import LINES, Trends
 
 SLOW = 1.5  # a task is slow if its figure differs from the median by at least this factor
-FEWEST = 3  # the fewest tasks that are compared
+FEWEST = 3  # tasks are compared only if there are at least this many
 OVER_S = 60.0  # rates, and the use of GPUs and CPUs, are averaged over this time
 SEEN_S = 15.0  # line rates are compared only if they cover at least this time
 # A worker is stale if the run needs at least this time to make as many steps as the worker is

@@ -155,8 +155,9 @@ class RunProgress:
         return max((int(step) for step in steps if step is not None), default=None)
 
     def run_rate(self, silent: Collection[str] = ()) -> float | None:
-        """Return steps per second of the run: of the shared counter, or else of the leading task.
-        `silent`: tasks that have written nothing for a long time."""
+        """Return the run's steps per second. This is the rate of the step counter that the workers
+        share, or the rate of the leading task if there is no such counter. `silent`: tasks that
+        have written nothing for a long time; their rate is 0."""
         if self.shares_step:
             return self.shared_rate(silent)
         lead = self.lead
@@ -166,8 +167,8 @@ class RunProgress:
 
     @property
     def own_metrics(self) -> list[str]:
-        """Return the job's own metrics, then those that its tasks print or write, the most
-        important first."""
+        """Return names of metrics: first those that the job file defines, then those that only the
+        tasks print or write. The second group is sorted by importance."""
         names = (name for task in self.tasks.values() for name in task.measures.names())
         shown = own_metrics(dict.fromkeys((*self.job_metrics, *names)))
         return sort_metrics(shown, self.job_metrics)
@@ -312,7 +313,7 @@ class RunProgress:
 
     def _fold_plan(self, event: Event) -> None:
         try:
-            # A sync shows progress without a plan.
+            # Imported only here, because `tfdeploy sync` shows progress but has no plan.
             from tfdeploy.model.plan import plan_from_json
 
             self.take_plan(plan_from_json(event.data))

@@ -36,8 +36,8 @@ class Mark(NamedTuple):
 def marks(
     progress: RunProgress, slow: Mapping[str, Slow] = MappingProxyType({}), now: float | None = None
 ) -> dict[str, Mark]:
-    """Return the marks by task, in the plan's order. `now`: UTC seconds, to decide whether a
-    restart is recent."""
+    """Return {task: its Mark}, in the plan's order. `now`: UTC seconds, to decide whether a restart
+    is recent."""
     first = progress.first_death
     ended = progress.state in ("succeeded", "stopped")
     return {
@@ -63,7 +63,7 @@ def _mark(
     if health := progress.health(task):
         rank = STALLED
         if health == "unreachable":
-            # The host is known, because only its state makes the task unreachable.
+            # A task is unreachable only if its host is in `progress.hosts` and is unreachable.
             rank, why = CUT, progress.hosts[task.host].text or ""
         return Mark(rank, health, progress.stalled_because(task, now) or why)
     lasted = now - task.started if is_running and now and task.started else 0.0
@@ -91,6 +91,7 @@ def _again(progress: RunProgress, task: TaskProgress, now: float | None) -> str:
 
 
 def _words_before(progress: RunProgress, task: TaskProgress, prefix: str) -> str:
-    """Return how the attempt before the newest one ended, after `prefix`; "" if it is not known."""
+    """Return `prefix`, followed by text that says how the second newest attempt ended. Return "" if
+    that is not known."""
     before = progress.attempts.get((task.task, task.attempt - 1))
     return f"{prefix}{before.describe_end}" if before and before.describe_end else ""

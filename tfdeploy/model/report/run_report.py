@@ -105,8 +105,8 @@ def _per_task(report: RunReport, pieces: Callable[[list[TaskSample]], Pieces]) -
 
 
 def pieces_of(points: Iterable[tuple[int, float, float | None]]) -> Pieces:
-    """Return a piece for each attempt. `points`: (attempt, time, value); a value of None is left
-    out."""
+    """Return one piece of the curve for each attempt: the attempt's points as (time, value).
+    `points`: (attempt, time, value). A point whose value is None is left out."""
     known = (
         (attempt, (time, float(value))) for attempt, time, value in points if value is not None
     )

@@ -13,14 +13,15 @@ from tfdeploy.model.text.words import iso_z
 # The first columns. A column for each other metric follows, then the columns of AFTER.
 BEFORE = ("time", "seconds", "task", "host", "attempt", *SHOWN_APART)
 AFTER = ("cpu_cores", "memory_bytes", "gpu_percent", "gpu_memory_bytes")
-# In seconds. A task's row has the figures of its GPUs only if the GPUs' sample is not older.
+# In seconds. A row of a task shows the use of the task's GPUs only if the GPUs were sampled at most
+# this long before the task.
 OLDEST_GPU_S = 600.0
 Cell = str | float | None
 
 
 def sample_table(report: RunReport) -> tuple[list[str], list[list[Cell]]]:
-    """Return (headers, rows sorted by time). `seconds`: since the run began. If a metric has the
-    name of a column, its header is the name with `metric ` in front."""
+    """Return (headers, rows sorted by time). The column `seconds` is the time since the run began.
+    If a metric has the same name as another column, the header of its column is `metric NAME`."""
     left_out = {*SHOWN_APART, *(OTHER_STEPS.keys() - report.plan.metrics.keys())}
     printed_names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
     names = sorted(printed_names - left_out)

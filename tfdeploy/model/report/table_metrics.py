@@ -2,8 +2,8 @@
 program's lines, and rates above 0. Pure.
 
 Event files may have twenty scalars for each layer. Such scalars are shown only in curves, on the
-task's page and in `--json`. Step, loss and accuracy of event files are shown in the tables too,
-because agent/sampling gives these scalars those names.
+task's page and in `--json`. The tables also show step, loss and accuracy of event files, because
+agent/sampling names these three scalars `step`, `loss` and `accuracy`, without the folder.
 """
 
 from __future__ import annotations
@@ -33,14 +33,14 @@ def is_rate(name: str) -> bool:
 
 
 def is_shown(name: str, value: float | None, job_metrics: Collection[str] = ()) -> bool:
-    """True if the metric has a value to show. A rate of 0 is shown only if it is the job's own:
-    TensorFlow writes such a rate for a step that no program counts."""
+    """True if the metric has a value to show. A rate of 0 is shown only if the job file defines
+    the metric: TensorFlow itself writes a rate of 0 if the program does not count its steps."""
     return value is not None and (value > 0 or not is_rate(name) or name in job_metrics)
 
 
 def label(name: str) -> str:
-    """Return the metric's name as tables show it. A rate has no folder of its event file:
-    `global_step/sec` for `train/global_step/sec`."""
+    """Return the metric's name as tables show it. The label of a rate omits the folder of the event
+    file: it is `global_step/sec` for the metric `train/global_step/sec`."""
     return "/".join(name.split("/")[-2:]) if is_rate(name) else name
 
 

@@ -31,8 +31,8 @@ class Death(NamedTuple):
 
 
 def first(deaths: Iterable[Death]) -> Death | None:
-    """Return the earliest death; None if there is none. `lost` comes after every other outcome,
-    because it is not certain that the task died."""
+    """Return the earliest death; None if there is none. A task with the outcome `lost` may not have
+    died, so such a death is returned only if there is no other."""
     return min(
         deaths,
         key=lambda death: (death.outcome == "lost", death.time or float("inf")),

@@ -22,7 +22,7 @@ from tfdeploy.model.status.verdict import FINAL_STATES, verdict
 from tfdeploy.model.text.words import iso_z
 
 _MOST_OPEN = 20  # the most open ports that are shown
-# the most callers that are taken from one host, because a host may report anything
+# The most callers that are read from one host's report. A hostile host may report any number.
 _MOST_CALLERS = 256
 _NO_METRICS: Metrics = MappingProxyType({})
 
@@ -63,14 +63,13 @@ class RunView:
     unasked: tuple[str, ...] = ()
     # host -> paths of files that tasks left in cwd/ on the host
     left_files: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    cwd: str = ""  # the folder inside the code in which the tasks start
+    cwd: str = ""  # the tasks' working directory, relative to the code folder
     # ports of a protected run that are open to everybody, as text
     open_ports: tuple[str, ...] = ()
     protect: Protection = field(default_factory=Protection)
-    # callers that were let in, because the host that connected had stated the address as its own
+    # callers whose address the tasks' ports admit, because `member` stated it as its own address
     admitted: tuple[Caller, ...] = ()
-    # callers that were refused, because the host that connected had not stated the address as its
-    # own
+    # callers whose address the tasks' ports refuse, because `member` did not state it as its own
     not_admitted: tuple[Caller, ...] = ()
     job_metrics: tuple[str, ...] = ()  # names of the job's own metrics
 
@@ -189,7 +188,7 @@ class ProtectRow(TypedDict):
     """`used`: the weakest level of all hosts. `hosts`: the level of each host; empty if an older
     tfdeploy launched the run.
     `admitted`: addresses that hosts stated as their own after the launch. `not_admitted`: addresses
-    of their connections that they did not state."""
+    from which hosts connected, but which these hosts did not state as their own."""
 
     asked: AskedLevel
     used: Level

@@ -23,7 +23,9 @@ _MEANT = {
     **dict.fromkeys(("pss", "parameterserverstrategy"), "coordinator"),
     "cmd": "command",
 }
-MOST = 5  # the most lines; if there are more texts, the last line only names the remaining hosts
+# The most lines. If there are more texts, the last line only names the hosts of the texts that are
+# left out.
+MOST = 5
 
 
 def fold_nexts(nexts: Mapping[str, str | None]) -> list[str]:

@@ -19,14 +19,14 @@ _DURATION = re.compile(
 )
 _RATE = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)([KMG]?)\Z", re.ASCII)
 _RATES = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30}
-# (the shortest duration that is given in a unit, its seconds, the unit). Days are used only from 2
-# days on: 47 h says more than 1 d.
+# (the shortest duration that is shown in the unit, the length of the unit, the unit). Both times
+# are in seconds. Days are used only from 2 days on: 47 h says more than 1 d.
 _PARTS = ((172800, 86400, "d"), (3600, 3600, "h"), (60, 60, "min"), (0, 1, "s"))
 LEAST_RATE, MOST_RATE = 1 << 10, 1 << 40
 
 
 def seconds_of(text: str) -> float:
-    """Return the seconds of a duration such as 20, 20s, 5m, 1h30m, 2d. Raises ValueError."""
+    """Return a duration such as 20, 20s, 5m, 1h30m or 2d in seconds. Raises ValueError."""
     parts = _DURATION_PART.findall(text) if _DURATION.fullmatch(text) else []
     value = sum(float(number) * SECONDS[unit or "s"] for number, unit in parts)
     if not parts or value >= 1e9:
@@ -35,7 +35,7 @@ def seconds_of(text: str) -> float:
 
 
 def rate_of(text: str) -> int:
-    """Return the bytes per second of a rate such as 500K, 50M, 1.5G. The units are powers of 1024,
+    """Return a rate such as 500K, 50M or 1.5G in bytes per second. The units are powers of 1024,
     as in rsync's --bwlimit. Raises ValueError."""
     match = _RATE.match(text)
     value = int(float(match[1]) * _RATES[match[2]]) if match else 0
@@ -45,7 +45,7 @@ def rate_of(text: str) -> int:
 
 
 def bytes_of(text: str) -> int:
-    """Return the bytes of a size such as 500, 20GB, 1.5GiB. Raises ValueError."""
+    """Return a size such as 500, 20GB or 1.5GiB as a number of bytes. Raises ValueError."""
     number = text.rstrip("BKMGTki")
     try:
         value = float(number) * BYTES[text[len(number) :].strip() or "B"]

@@ -55,7 +55,7 @@ def stall_words(
     """Return why a task is stalled and since when; None if it is not stalled.
 
     `since`, `now`: UTC seconds. With `now`, the text says for how long instead of since when.
-    `last_known`: the task's host cannot be reached at present.
+    `last_known`: True if the task's host cannot be reached now, so that the reason may be outdated.
     """
     if reason is None:
         return None

@@ -221,8 +221,8 @@ class Dashboard:
 
     def _apply(self, event: Event) -> None:
         if event.kind == "note" and event.data["text"] in self._unread_notes:
-            # The task's host has reported a metric for which this machine has already added the
-            # same note.
+            # This machine has already added a note with the same text. Now the task's host reports
+            # the same.
             return
         self.progress.apply(event)
         text, style = self.happenings.add(event)

@@ -141,8 +141,8 @@ class _Figure(NamedTuple):
     of_several: Callable[[list[float]], float] = median
 
     def text(self, progress: RunProgress, tasks: Sequence[TaskProgress]) -> str:
-        """Return the text of the cell: the number of one task, or one number for several tasks,
-        from their finite values; "" if there is no value."""
+        """Return the text of the cell; "" if there is no value. For one task, the text is its
+        number. For several tasks, `of_several` computes one number from their finite numbers."""
         known = [value for task in tasks if (value := self.value(progress, task)) is not None]
         if len(tasks) > 1:
             finite = list(filter(isfinite, known))

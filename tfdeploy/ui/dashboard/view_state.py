@@ -60,7 +60,8 @@ class ViewState:
     # How many lines the log had received when the snapshot was taken.
     snapshot_count: int = 0
     paused: bool = False
-    # How many lines of the snapshot precede the lower edge of the log.
+    # An index in the snapshot. The line before this index is the lowest line of the log that is
+    # shown.
     bottom: int = 0
     # How many rows the log had in the last frame.
     log_rows: int = 1

@@ -130,8 +130,8 @@ class LinePrinter:
         formatted = None
         if isinstance(batch, LineBlock):
             if self._pending:
-                # The pending lines may make the labels wider or begin a traceback, so they are
-                # formatted before the block.
+                # The pending lines precede the new block and may make the labels wider or begin a
+                # traceback. So they are formatted first.
                 self._flush()
             formatted = self._block(batch)
         if formatted is None:
@@ -335,8 +335,8 @@ class _Cut(NamedTuple):
 
 
 def _has_head(content: bytes) -> bool:
-    """Return True if the content may begin a traceback. HEAD contains "(": searching for this one
-    byte is ten times as fast as searching for HEAD."""
+    """Return True if the content contains HEAD, which begins a traceback. First search for "(",
+    which is a part of HEAD, because this is ten times as fast as a search for HEAD."""
     return b"(" in content and HEAD in content
 
 
