@@ -42,7 +42,9 @@ MB = 1_000_000
 FILES = 16
 PARTS = "small,16,32,killed,sites"
 SUM = "find . -type f -print0 | sort -z | xargs -0 sha256sum | sha256sum"
-COMPARABLE = 0.6  # if the machine was busier, do not compare with a simulator
+# A result is comparable with a simulator's if the machine's cores were busy for less than this
+# fraction of their time.
+COMPARABLE = 0.6
 POLL_S = 0.05
 HALF_A_PIECE = 128 << 10
 HALF_WAY_S = 300.0
@@ -193,8 +195,8 @@ def small(case: Case, rounds: int) -> None:
 
 
 def large(case: Case, rounds: int, goal: float) -> list[float]:
-    """Measure how long 256 MB take to many hosts, and how long a chain of plain TCP relays takes in
-    the same rounds. Return the seconds of the chain in each round."""
+    """Measure how long tfdeploy takes to send 256 MB to many hosts. In the same rounds, also send
+    the data through a chain of plain TCP relays. Return the seconds of the chain in each round."""
 
     def chained() -> Round:
         renew(case)

@@ -93,8 +93,8 @@ def biggest(bench: BenchLab) -> int:
 
 
 def sync(bench: BenchLab, workers: int, *, received: bool = False) -> int:
-    """Sync, and return the number of bytes that left the operator's machine. If `received` is True,
-    return the number of bytes that all hosts received instead."""
+    """Run `tfdeploy sync`, and return a number of bytes: those that all hosts together received if
+    `received` is True, else those that left the operator's machine."""
     (bench.work / "tfdeploy.yaml").write_text(JOB.format(workers=workers))
     with metered(bench.lab) as meter:
         bench.tfdeploy("sync", "--json")

@@ -23,10 +23,10 @@ from tfdeploy.cli.arguments.completion import SHELLS, Shell
 from tfdeploy.cli.completion.script import make_script
 from tfdeploy.store.names import remember_names
 
-# The goals: how many ms longer than an empty interpreter each command may take.
+# The goals in ms: the time that each command may take, minus the time of an empty interpreter.
 EXTRA_MS = {"--version": 50.0, "--help": 150.0}
-# The goals: how many ms of CPU time more than an empty interpreter each command may take, in the
-# quickest round.
+# The goals in ms: the CPU time that each command may use, minus the CPU time of an empty
+# interpreter. Of each command, the quickest round counts.
 EXTRA_CPU_MS = {"launch --help": 60.0, "lab --help": 60.0}
 ANSWER_MS = 80.0
 ANSWERS = 10

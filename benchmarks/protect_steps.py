@@ -95,7 +95,8 @@ def main() -> int:
 def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
     """Return the steps per second of the protected run, divided by those of the unprotected run.
 
-    Eight swaps in a row cover all orders, sides and roles of the hosts.
+    A swap is one measurement of both runs. Eight swaps in a row cover all combinations of three
+    choices: which run starts first, which operator's run is protected, and which host has the ps.
     """
     protected, plain = sides[::-1] if number // 2 % 2 else sides
     run, ways = f"run-{number}", {protected: args.protect, plain: "none"}
@@ -113,8 +114,8 @@ def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
 
 
 def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
-    """Write the job and the inventory of one run. The two runs have different ports, because both
-    are launched at the same time."""
+    """Write the job and the inventory of one of the two runs that are compared. Both runs are
+    active at the same time, so they have different ports."""
     ps, worker = side.lab.hosts[:: -1 if turned else 1]
     set_inventory(side, defaults={"ports": PORTS[place]}, roles={"ps": [ps], "worker": [worker]})
     (side.cwd / "tfdeploy.yaml").write_text(
@@ -123,7 +124,7 @@ def write(side: Tfdeploy, place: int, protect: str, turned: bool) -> None:
 
 
 def launch(sides: list[Tfdeploy], run: str, ways: dict[Tfdeploy, str]) -> None:
-    """Launch the runs in this order. Return when both train."""
+    """Launch the two runs in the order of `sides`. Return when the training of both has begun."""
     for process in [side.start("launch", "--detach", "--name", run) for side in sides]:
         code, output = wait_for_end(process, WITHIN_S)
         assert code == 0, output
@@ -146,8 +147,8 @@ def share_one_core(sides: list[Tfdeploy], run: str) -> None:
 
 
 def windows(args: argparse.Namespace) -> list[tuple[float, float]]:
-    """Wait while the runs are measured. Return the begin and the end of each window of time in UTC
-    seconds."""
+    """Wait while the runs are measured. Return the beginning and the end of each window of time, in
+    UTC seconds."""
     cuts = [time.time()]
     for _ in range(round(args.seconds / args.window)):
         time.sleep(args.window)
@@ -173,15 +174,17 @@ def compare(protected: Progress, plain: Progress, spans: list[tuple[float, float
 
 
 def rate(progress: Progress, span: tuple[float, float]) -> float:
-    """Return steps per second within the span.
+    """Return the steps per second within the span.
 
-    The last line may be slightly older than the span's end.
+    If the last line of the log is slightly older than the span's end, the progress is extrapolated.
     """
     return (_step_at(progress, span[1]) - _step_at(progress, span[0])) / (span[1] - span[0])
 
 
 def _step_at(progress: Progress, when: float) -> float:
-    """Return the step at that time, interpolated between the two lines around it."""
+    """Return the step at the time `when`, interpolated between two lines of the log. Before the
+    first or after the last line, it is extrapolated from the nearest two lines.
+    """
     after = min(max(1, bisect_left(progress, (when, 0))), len(progress) - 1)
     (earlier, low), (later, high) = progress[after - 1 : after + 1]
     return low + (high - low) * (when - earlier) / (later - earlier)

@@ -33,7 +33,8 @@ def line_of(event: Event) -> LogLine:
     line = event.data["line"]
     try:
         text = line.encode("utf-8", "surrogateescape")
-    except UnicodeEncodeError:  # only a file that another program wrote has such a text
+    except UnicodeEncodeError:
+        # The line has a surrogate that tfdeploy never writes. So another program wrote the file.
         text = line.encode("utf-8", "replace")
     stream = event.data.get("stream", "out")
     return LogLine(

@@ -30,7 +30,7 @@ def sections(page: Path) -> list[str]:
 
 
 def checksum(section: str) -> str:
-    """Return the mark of an English section."""
+    """Return the checksum of an English section, which the section's translation contains."""
     return hashlib.sha256(section.strip().encode()).hexdigest()[:8]
 
 
@@ -44,7 +44,7 @@ def changed_sections() -> list[str]:
 
 
 def renewed() -> str:
-    """Return README.zh.md with current marks."""
+    """Return the text of README.zh.md with the checksums of the current English sections."""
     pairs = zip(sections(ENGLISH), sections(CHINESE), strict=True)
     return "".join(
         _MARK.sub(f"<!-- README.md: {checksum(english)} -->", chinese) for english, chinese in pairs

@@ -4,9 +4,10 @@
     python benchmarks/faults/deaths.py --deaths 2 --only mirrored
 
 Each time, training must continue from its checkpoint. The run uses four isolated hosts, and no
-client is connected while a task dies. A run counts as "went on" under two conditions. First, the
-shown task must reach a later step than the last one before the death. Second, training may fall
-back by at most two checkpoints, which shows that it has not started from zero.
+client is connected while a task dies. The steps are read from the log of one task, which may be
+another task than the killed one. A death counts as "went on" under two conditions. First, the steps
+in this log must go beyond the last step before the death. Second, training may fall back by at most
+two checkpoints, which shows that it has not started from zero.
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ def _steps(events: Events) -> list[Step]:
 
 
 class Field(Slots):
-    """Launches many operators' runs, and kills each launch."""
+    """Starts a launch for each of many operators, and kills each launch at a random moment."""
 
     def __init__(self, first: Tfdeploy, slots: int, wait_s: float, seed: int) -> None:
         super().__init__(first, JOB, slots, hasty(wait_s))

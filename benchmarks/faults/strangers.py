@@ -81,7 +81,7 @@ ready: {{timeout: 300s}}
 """
 HOSTS, STRANGER, OTHER_USER = ("n1", "n2"), "n3", 4712
 MAY_USE_NFT = "setcap cap_net_admin+ep $(readlink -f /usr/sbin/nft)"
-# (who connects, {address: what listens there}, the processes that connect)
+# (a text that describes the client, {address: what listens there}, the client's connections)
 Group = tuple[str, dict[End, str], Knocking]
 WITHIN_S, LAUNCH_S, KNOCK_S = 180, 400, 1800.0
 
@@ -287,8 +287,8 @@ class Knocked:
     ) -> dict[End, str]:
         """Return {address of a port: what listens there}.
 
-        If `second` is True, the addresses on the second network are included. `loopback` is the
-        host whose ports also have their loopback addresses in the result.
+        If `second` is True, the addresses on the second network are included. For the ports of the
+        host `loopback`, the loopback addresses 127.0.0.1 and ::1 are included too.
         """
         results = {}
         for port in ports:

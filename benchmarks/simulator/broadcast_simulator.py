@@ -176,8 +176,9 @@ def chosen(scenario: Scenario, by: str) -> type[Pieces] | type[Flow]:
 
 
 def times(scenario: Scenario, outcome: Outcome) -> dict[str, float | None]:
-    """Return after what times hosts were complete: the last host, in seconds; and the last host,
-    the last of the hosts that are not slow, and their median, as multiples of the wire's time."""
+    """Return when the hosts were complete. `seconds` is the time of the last host. The other values
+    are multiples of `wire_s`, the time that one link needs for all bytes: `times` is for the last
+    host, `quick_times` and `median_times` are for the last and the median host that is not slow."""
     quick = sorted(at for host, at in outcome.completed.items() if host not in scenario.slow_in)
     last = max(outcome.completed.values(), default=None)
     return {

@@ -1,11 +1,12 @@
-"""Simulate how long connects to all hosts and gossip among them take, for many hosts.
+"""Simulate how long two things take with many hosts: a client connects to all of them, and the
+hosts tell each other a message (gossip).
 
     python benchmarks/simulator/fanout_simulator.py --hosts 100 300 1000 [--dead N] [--json]
 
-Connects: the client has 32 threads. For each host, a thread first uses the client's processor,
-which serves one thread at a time, and then waits for the host. Gossip: one minder (the process that
-looks after a run on a host) learns a message, and the minders tell it to each other by the schedule
-of `agent/mesh/gossip_schedule.py`. Dead hosts do not answer.
+The client connects with 32 threads. For each host, a thread first uses the client's processor,
+which serves one thread at a time, and then waits for the host. The gossip begins when one minder
+(the process that looks after a run on a host) learns a message. The minders then tell it to each
+other by the schedule of `agent/mesh/gossip_schedule.py`. Dead hosts do not answer.
 """
 
 from __future__ import annotations

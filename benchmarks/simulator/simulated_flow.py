@@ -107,7 +107,7 @@ class Flow:
         for link in self._used:
             link.begin(step_s)
         self._lines = {}
-        # The stripes take turns as the first user of a shared link.
+        # In each step, another stripe is the first that may use the links.
         self._turn = (self._turn + 1) % self._stripes
         for stripe in (*range(self._turn, self._stripes), *range(self._turn)):
             for parent, children in self._order[stripe]:

@@ -112,10 +112,10 @@ class Control:
             [self._member(host, ()) for host in range(scenario.hosts)], scenario.total_bytes
         )
         self._transfer = transfer(scenario, self._plan.stripes)
-        self._history: list[list[list[float]]] = []  # for each second: bytes by host and stripe
-        # by host and stripe: the second in which the host last received bytes of the stripe
+        self._history: list[list[list[float]]] = []  # [second][host][stripe]: bytes
+        # [host][stripe]: the second in which the host last received bytes of the stripe
         self._fed = [[0.0] * self._plan.stripes for _ in self._names]
-        # by host and stripe: the second since which the host has received bytes without a break
+        # [host][stripe]: the second in which bytes of the stripe began to arrive without a break
         self._flows = [[0.0] * self._plan.stripes for _ in self._names]
         self._complete: dict[int, Member] = {}
         self._out: set[int] = set()

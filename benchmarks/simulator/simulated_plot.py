@@ -12,7 +12,9 @@ from typing import Any
 
 WIDTH, HEIGHT = 760, 420
 LEFT, RIGHT, TOP, BOTTOM = 64, 24, 56, 64
-LEAST, MOST = 1.0, 1.5  # ends of the vertical axis, in multiples of the wire's time
+# The lowest and the highest value of the vertical axis. A value is the time of a broadcast, as a
+# multiple of the time that one link needs for all bytes.
+LEAST, MOST = 1.0, 1.5
 COLOURS = ("#2f81f7", "#d4491e", "#8957e5", "#2da44e")
 GOALS = ((1000, 1.15), (10_000, 1.3))
 STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { font-size: 15px; fill: #1f2328 }
@@ -23,8 +25,8 @@ STYLE = """text { font: 13px system-ui, sans-serif; fill: #57606a } .title { fon
 def plot(rows: Sequence[dict[str, Any]]) -> str:
     """Plot the time of the hosts that are not slow, by the number of hosts.
 
-    The time is a multiple of the wire's time. Cases with more than one site are left out, because
-    there the link between the sites is the limit.
+    The time is a multiple of the time that one link needs for all bytes. Cases with more than one
+    site are left out, because the link between the sites limits them.
     """
     rows = [row for row in rows if not row["crossed"] and row["quick_times"] is not None]
     hosts = sorted({row["hosts"] for row in rows})

@@ -102,9 +102,10 @@ def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
 
 
 def open_to_all() -> str | None:
-    """Return a folder for temporary files that every account can reach, as `dir` of tempfile.
+    """Return a value of `dir` for tempfile's functions, so that every account can reach the files.
 
-    This is None (the default folder), or /var/tmp if the default folder is private (see TMPDIR).
+    It is None, which selects the default folder. If the default folder is private (see TMPDIR), it
+    is /var/tmp.
     """
     usual = Path(tempfile.gettempdir())
     return (

@@ -1,5 +1,5 @@
-"""Test that the agent starts if Python's standard library lacks its private modules, which a newer
-version of Python may not have.
+"""Test that the agent starts without private modules of Python's standard library, such as `_json`.
+A newer version of Python may lack them.
 """
 
 from __future__ import annotations

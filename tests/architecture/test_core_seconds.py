@@ -8,7 +8,9 @@ import pytest
 
 from support.core_seconds import LIMIT_S, MARKS_OF_HEAVY_TESTS, TestMeter
 
-HEAVY_S = 100 * LIMIT_S  # exceeds the limit even if a slow machine is allowed much more time
+# A test that uses HEAVY_S seconds of CPU time exceeds the limit even on a slow machine, where the
+# limit is much higher.
+HEAVY_S = 100 * LIMIT_S
 
 
 @pytest.mark.parametrize(

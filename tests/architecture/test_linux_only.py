@@ -1,6 +1,7 @@
 """Check that only the code for hosts and for labs uses features that only Linux has.
 
-The check reads syntax trees. It lets the control machine run macOS, but nobody has tried that.
+The check reads syntax trees. So the code for the control machine uses nothing that macOS lacks, but
+nobody has tried tfdeploy on macOS.
 """
 
 from __future__ import annotations

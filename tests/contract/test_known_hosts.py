@@ -131,7 +131,8 @@ CASES = {
     "negation": ("!{at},[* {ed25519}", "all", "new"),
     "negation behind": ("[*,!{at} {ed25519}", "all", "new"),
     "negation of another": ("!other,* {ed25519}", "all", "known"),
-    # The pattern * also matches the name without a port, which this negation does not exclude.
+    # The negation excludes only the name with the port. ssh also looks for the name without the
+    # port, and the pattern * matches this name.
     "negation of one name": ("!{at},* {ed25519}", "all", "known"),
     "two exclamation marks": ("!!{at},* {ed25519}", "all", "known"),
     "several names": ("a,b,{at} {ed25519} comment", "all", "known"),

@@ -67,7 +67,7 @@ def test_no_link_leaves_site(path: str) -> None:
 
 @pytest.mark.needs("zensical")
 def test_site_builds_without_warning(tmp_path: Path) -> None:
-    # zensical writes a cache beside its configuration, so it builds a copy.
+    # zensical writes a cache beside its configuration, so the test builds the site from a copy.
     shutil.copytree(DOCS, tmp_path / "docs")
     shutil.copy(ROOT / "mkdocs.yml", tmp_path)
     done = subprocess.run(

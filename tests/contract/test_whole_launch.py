@@ -41,7 +41,8 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 class Operator:
     """An operator who launches a program as a ps on n1 and as a worker on n2.
 
-    `limits` sets how many seconds the hosts wait for the request to start and for the commit.
+    `limits` sets how many seconds a host waits for the request that starts the tasks, and how many
+    seconds it then waits for the commit.
     """
 
     def __init__(self, fleet: NearFleet, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:

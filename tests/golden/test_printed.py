@@ -114,7 +114,8 @@ def test_errors_match_schema(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_host_row_of_inventory_has_key_for_each_setting() -> None:
-    settings = Host.__annotations__.keys() - {"places"}  # the row has the places as "from"
+    # The row has the key "from" instead of the field `places` (the file and line of each setting).
+    settings = Host.__annotations__.keys() - {"places"}
     assert set(InventoryHostRow.__annotations__) == {*settings, "roles", "from"}
 
 

@@ -206,7 +206,7 @@ FAULTS = (
     Fault("n1", "address", "maps worker-two (n2) to loopback", "advertise: IP"),
     Fault("n1", "address", "n1 and twice are one machine", "--exclude twice"),
 )
-# Links between hosts that fail. Each row has (from, to, a part of the reason, a part of the fix).
+# Failing links between hosts. A row is (from, to, a part of the reason, a part of the fix).
 LINKS = (
     ("n6", "n4", "no answer: a firewall drops it", "ufw allow 2222:2299/tcp"),
     ("n6", "n5", "refused, although that host listens", "ufw allow 2222:2299/tcp"),

@@ -159,7 +159,7 @@ def test_a_worker_that_dies_later_fails_the_run_and_its_launch(operator: Tfdeplo
     assert none.stdout == "" and "none of 1 runs matches" in none.stderr
 
 
-# --- one set of processes
+# --- a second launch does not start a second set of processes
 
 
 @pytest.mark.fault("28 the same launch twice, and by another operator")

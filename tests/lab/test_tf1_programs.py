@@ -25,7 +25,7 @@ from tfdeploy.lab import Lab
 
 PROGRAMS = Path(__file__).parent / "programs" / "tf1"
 ROLES = {"ps": ["n1"], "worker": ["n2", "n3"]}
-# For programs that need no second worker, because it would show nothing new.
+# The roles for programs with which a second worker would show nothing new.
 ONE_WORKER = {"ps": ["n1"], "worker": ["n2"]}
 
 

@@ -38,9 +38,7 @@ def old(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy], tmp_path: Path) -> 
 
 @pytest.fixture
 def new(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
-    """Return the same operator after the update to this version, on a machine that has no record of
-    the run.
-    """
+    """Return an operator with this version on another machine, which has no record of the run."""
     return tfdeploy(few_hosts)
 
 

@@ -134,8 +134,9 @@ def imports(source, path):
 
 
 def floor_of(path):
-    """Return the floor of a file of tfdeploy (config, ui, errors, ...), or None for the two modules
-    of the package itself.
+    """Return the name of the folder or module directly in tfdeploy/ that contains the file at
+    `path`, if FLOORS has this name (config, ui, errors, ...). Return None for tfdeploy/__init__.py
+    and tfdeploy/__main__.py.
     """
     steps = path.split("/")
     name = steps[1].removesuffix(".py")
@@ -222,9 +223,10 @@ def _lines_tried(node):
 def rooms_of(text):
     """Parse the rows of the table in ARCHITECTURE.md, such as "`a b` < `c`, `d` < `*`".
 
-    The row orders groups of modules ("rooms") and single modules. `*` stands for all modules of the
-    folder that the row does not name; every room is named. Returns {folder: {name: height}}, where
-    a name is a room, or a module that is in no room. The lowest height is 0.
+    A row is for one folder of tfdeploy. It orders the folder's subfolders ("rooms") and the modules
+    that lie directly in the folder; `*` stands for all such modules that the row does not name.
+    Return {folder: {name of the room or module: height}}. The height is the number of the step in
+    the row, counted from 0.
     """
     return {folder: _heights(folder, row) for folder, row in _ROW.findall(text)}
 
@@ -241,10 +243,11 @@ def _heights(folder, row):
 
 
 def room_faults(source, path):
-    """Return the imports that break the order of the rooms of a folder.
+    """Return the imports that break the order of a folder's subfolders ("rooms") and modules, which
+    ARCHITECTURE.md defines.
 
-    A room may import only lower rooms of its folder. Two modules that are in no room and have the
-    same height may import each other.
+    Each may import only rooms and modules whose height in ROOMS is smaller. Two modules that are in
+    no room and have the same height may import each other.
     """
     for folder in (folder for folder in ROOMS if path.startswith(f"tfdeploy/{folder}/")):
         yield from _room_faults_in(folder, source, path)
@@ -284,8 +287,8 @@ def name_faults(source, path):
 
 
 def words_of(name):
-    """Return the names to compare with banned names: the whole name and its last word. So HostInfo
-    is banned like Info, and DataListing is not.
+    """Return the names to compare with banned names: the whole name and its last word. Because Info
+    and Data are banned, HostInfo is banned too, but DataListing is allowed.
     """
     matches = re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z0-9]+", name)
     return {name.strip("_"), *matches[-1:]}

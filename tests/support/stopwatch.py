@@ -14,7 +14,7 @@ PRESSURE = Path("/proc/pressure/cpu")
 
 
 class Stopwatch:
-    """A clock that discounts the time in which processes waited for a CPU.
+    """A clock that runs slower while any process on the machine waits for a CPU.
 
     A second of such waiting counts as a quarter of a second. So `seconds` equals the wall-clock
     time on an idle machine. Under load it is less, but at least a quarter of the wall-clock time.
@@ -30,8 +30,9 @@ class Stopwatch:
 
     @property
     def seconds(self) -> float:
-        """Return the seconds since the start, less the discount. If the kernel does not report CPU
-        pressure, all of the time is treated as waiting.
+        """Return the seconds since the start. A second in which processes waited for a CPU counts
+        as a quarter of a second. If the kernel does not report such waiting, every second counts as
+        a quarter.
         """
         elapsed_s, waited_s = self.elapsed_s, _waited_for_cpu_s()
         if waited_s is None or self._waited_s is None:

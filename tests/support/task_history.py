@@ -64,7 +64,7 @@ class History:
             "starts again: "
             f"{wire.ending_in_short(one.outcome, one.exit_code, one.signal, one.reason)}"
         )
-        # agent/serve/run/status.py reports a task that waits for its restart in this form.
+        # This is the form in which agent/serve/run/status.py reports a task that will restart.
         return wire.replace(ended, state="pending", outcome=None, up=False, reason=why)
 
     def rows(self, now: float) -> list[dict[str, Any]]:

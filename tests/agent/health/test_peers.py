@@ -111,8 +111,9 @@ def test_a_host_that_answers_byte_by_byte_keeps_nobody_from_the_others_signs(
 
 
 def test_the_sign_that_is_sent_here_has_no_default() -> None:
-    """SIGN must set every field: a peer drops each field of a Sign that its check does not know,
-    and the tests notice this only for a field without its default value.
+    """No field of SIGN may have its default value. A peer drops a field of a Sign that its check
+    does not know. The dropped field then has its default value, so the tests notice the loss only
+    if another value was sent.
     """
     assert [name for name in Sign._fields if getattr(SIGN, name) == getattr(Sign(), name)] == []
 

@@ -1,5 +1,5 @@
-"""Test what a host finds out when it connects to another host's port, which names resolve to the
-host itself by mistake, and what another host may report about its own tasks.
+"""Test three things: what a host finds out when it connects to a port of another host; how it finds
+names of other hosts that wrongly resolve to itself; what another host may report about its tasks.
 """
 
 from __future__ import annotations

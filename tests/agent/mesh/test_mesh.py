@@ -156,8 +156,8 @@ print(two.known().committed)
 def test_once_it_listens_it_speaks_without_importing_anything(
     three: Meshes, agent_dir: str
 ) -> None:
-    """A mesh must not need an import after its start: if Python cannot import a codec once, for
-    lack of memory, it reports "unknown encoding: idna" ever after.
+    """A mesh must not need an import after its start. If the import of a codec fails a single time,
+    for lack of memory, Python reports "unknown encoding: idna" from then on.
     """
     ports = {name: three.hosts[name].mesh_port for name in ("n1", "n2")}
     given = json.dumps([three.certs, ports])

@@ -47,8 +47,10 @@ STOP = {"kind": "stop", "reason": STOPPED_BY_OPERATOR, "host": "n1", "time": 1.0
 
 
 def view(phase: str, known: Knowledge | None = None, words: Any = None, **given: Any) -> View:
-    """Return the facts from which a host decides, 100 s after the start of the clock. `ps` and `w1`
-    give (state, supervised, quiet_s) for this host's two tasks, ps:0 and worker:1.
+    """Return what host n1 knows when it decides what to do, 100 s after the start of the clock.
+
+    `ps` and `w1` describe the two tasks of this host, ps:0 and worker:1. Each is (the task's state,
+    whether its supervisor is alive, for how many seconds it has logged nothing).
     """
     rows = {
         "ps:0": given.pop("ps", ("running", True, 0.0)),
@@ -379,8 +381,9 @@ IN_MODES = {
 
 
 def test_a_worker_that_waits_for_one_that_has_ended_gets_no_grace() -> None:
-    """A worker that waits for an ended task is ended at once: TensorFlow creates a session only
-    after all tasks have answered. A worker that waits for a task that restarts is not ended.
+    """If a worker waits for a task that has ended, the host ends the worker at once, because
+    TensorFlow creates a session only after all tasks have answered. If the worker waits for a task
+    that will restart, the host does not end it.
     """
     waiting = view(
         "committed",

@@ -1,5 +1,5 @@
-"""Test with real nft in network namespaces which connections the nftables table of a run
-accepts.
+"""Test which connections the nftables table of a run accepts. The tests run the real nft in network
+namespaces.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def scene(folder: Path, name: str) -> Any:
 
 
 def test_what_is_closed_where() -> None:
-    """The table closes all ports of the run on this host. It also closes the ports of each other
-    host, at all addresses of that host except an address that this host has too.
+    """The table closes all ports of the run on this host. It also closes the ports of the run on
+    each other host, at all addresses of that host. If both hosts have the same address, such as
+    that of a container bridge, the other host's ports stay open at this address.
     """
     mesh = [
         wire.MeshHost("n1", "10.0.0.1", 2299, ["10.0.0.1", "172.17.0.1"]),
@@ -85,14 +86,17 @@ def test_what_is_closed_where() -> None:
 
 def test_only_the_run_reaches_its_ports_and_it_reaches_all_of_them(tmp_path: Path) -> None:
     output = scene(tmp_path, "let_in")
+    # Most values are numbers of accepted connections. The strangers try to open 10,000 connections,
+    # over IPv4 and IPv6. Another user and root each try to open 5,000 connections to "here" and
+    # 5,000 to "there". All attempts of the run's hosts and of the run's user succeed.
     assert output == {
         "open before": 2,
-        "hosts of the run": 200,  # of 200 attempts
-        "strangers": 0,  # of 10,000 attempts, over IPv4 and IPv6
+        "hosts of the run": 200,
+        "strangers": 0,
         "the run's user here": 100,
         "the run's user to there": 50,
-        "another user here": 0,  # of 5,000 attempts
-        "another user to there": 0,  # of 5,000 attempts
+        "another user here": 0,
+        "another user to there": 0,
         "another user to other programs": 2,
         "root here": 0,
         "root to there": 0,

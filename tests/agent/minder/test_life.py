@@ -328,8 +328,9 @@ def test_a_host_that_falls_silent_keeps_no_ps_alive(hosts: NewCluster) -> None:
 def test_a_minder_whose_files_are_removed_ends_and_makes_no_new_ones(
     hosts: NewCluster, left: str
 ) -> None:
-    """`rm -rf` removes files before the folder that contains them. A minder (the process that looks
-    after the run) that looks in between finds a task without a supervisor (its parent process).
+    """`rm -rf` removes files first, and then the folder that contains them. If the minder (the
+    process that looks after the run) reads the folder in between, it finds a task without a
+    supervisor (the parent process of the task).
     """
     cluster = hosts("n1")
     cluster.launch("r1", {"worker:0": ("n1", FOREVER)})

@@ -289,8 +289,9 @@ def test_a_minder_that_dies_loses_neither_the_count_nor_the_round(hosts: NewClus
 
 
 def test_a_gang_does_not_wait_for_a_host_that_has_ended_well_meanwhile(hosts: NewCluster) -> None:
-    """A task dies on a host that does not know yet that the run has been decided on the other host.
-    So the gang restarts once more on the first host.
+    """worker:1 dies on n1, while n1 does not know yet that the run has succeeded on n2. So n1
+    announces that all tasks restart together (as a gang). Then n1 learns that the run has
+    succeeded. It ends the run, and does not wait until n2 is ready for the restart.
     """
     cluster = hosts("n1", "n2")
     ends = ["sh", "-c", "while [ ! -e go ]; do sleep 0.02; done"]

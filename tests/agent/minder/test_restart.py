@@ -91,8 +91,8 @@ def view(
     same_error_ends: bool = True,
     **known: Any,
 ) -> View:
-    """Return the facts from which host n1 decides, 100 s after the start of the clock. A task that
-    has ended has no supervisor (parent process) any more.
+    """Return what host n1 knows when it decides which tasks restart, 100 s after the start of the
+    clock. A task that has ended has no supervisor (parent process) any more.
     """
     part = HostPart(
         run="r1",

@@ -51,7 +51,7 @@ DIED = {"outcome": "killed", "time": 40.0, "attempt": 2, "final": False}
 
 
 def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given: Any) -> View:
-    """Return the facts from which a host decides, 5,000 s after the start of the clock."""
+    """Return what host n1 knows when it decides what to do, 5,000 s after the clock's start."""
     own = {
         "ps:0": OwnTask(
             status=TaskStatus(run="r1", task="ps:0", host="n1", state="running"), supervised=True
@@ -251,7 +251,7 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
     start(cluster, kind, restart_wait_s=2.0)
     kill_all(cluster, "r1", "n3")
     if kind == "gang":
-        # The test kills worker:1, because with a real program the loss of worker:2 would end it.
+        # A real worker:1 would end because it has lost worker:2. Here, the test kills worker:1.
         os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (

@@ -135,7 +135,8 @@ def test_words_and_orders(paths: RunPaths, stopped: RunPaths) -> None:
         name: paths.word(name) is not None for name in ("start", "commit", "stop", "abort", "renew")
     } == {
         **dict.fromkeys(("start", "commit"), True),
-        # These requests were never made. Each still has a file, which only reserves space.
+        # These requests were never made. `stop` and `abort` have files, which only reserve space on
+        # the disk.
         **dict.fromkeys(("stop", "abort", "renew"), False),
     }
     assert stopped.word("stop") == {"time": 1795381440.583979, "grace_s": 20.0}

@@ -187,7 +187,10 @@ def test_on_hosts_that_share_a_disk_each_file_counts_once(paths: RunPaths) -> No
     ],
 )
 def test_which_machine_wrote_a_file(paths: RunPaths, rest: str, own: bool) -> None:
-    """TensorFlow 1 and 2, PyTorch, and writers that add a suffix give such names to their files."""
+    """The name of an event file contains the name of the machine that wrote the file. The text that
+    follows the machine's name differs between TensorFlow 1, TensorFlow 2, PyTorch, and writers that
+    add a suffix.
+    """
     write(paths.cwd, host=HERE + rest)
     assert [event_file.own for event_file in EventFolders(paths, part()).find_files().values()] == [
         own

@@ -121,7 +121,7 @@ TENSOR = {
     b"\x08\x01"
     + length_delimited(2, length_delimited(2, b"\x08\x01"))
     + length_delimited(4, struct.pack("<f", 1)): None,
-    # a varint cannot hold a float, so the list of values is empty, which means zero
+    # A varint cannot hold a float, so this tensor has no values. A tensor without values is 0.
     b"\x08\x01\x28\x05": 0.0,
     b"\x08\x0e" + length_delimited(4, bytes(1 << 12)): None,  # type bfloat16
     b"\x08\x63" + length_delimited(4, bytes(4)): None,  # an unknown type

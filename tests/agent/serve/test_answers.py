@@ -58,8 +58,8 @@ class Listener:
         self.cancelled = threading.Event()
 
     def cancel_once(self, *wanted: dict[str, Any]) -> None:
-        """Cancel the verb once all of `wanted` have arrived: for each of them, an item that has at
-        least these fields."""
+        """Cancel the verb after all of `wanted` have arrived. A dict of `wanted` has arrived if an
+        item contains all fields of the dict."""
         wait_for(
             lambda: all(
                 any(each.items() <= item.items() for item in self.items) for each in wanted

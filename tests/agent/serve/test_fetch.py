@@ -1,5 +1,6 @@
-"""Test what a host reports about files that `fetch` copies: lists of files that fit together,
-hashes of the first bytes of a file, and hashes of rotated logs.
+"""Test what a host reports about the files that `fetch` copies: a list of files, which never mixes
+an old checkpoint with a new checkpoint record; hashes of the first bytes of files; hashes of logs
+whose oldest lines were removed.
 """
 
 from __future__ import annotations

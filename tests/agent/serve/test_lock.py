@@ -1,5 +1,5 @@
-"""Test the locks of a job. A lock has one holder, whom the errors of other clients name, and the
-lock ends with the holder's session.
+"""Test the locks of a job. A lock has one holder, and ends with the holder's session. A client that
+cannot get the lock gets an error that names the holder.
 """
 
 from __future__ import annotations
@@ -234,7 +234,7 @@ def test_each_verb_that_changes_files_is_refused(serve: NewClient, verb: str) ->
     args = {"part": {"job": "job"}} if verb == "run.prepare" else {}
     again = serve()
     assert writes(again, mine, verb, **args) == "lock_lost"
-    # In run.prepare, only the argument `part` may name the job.
+    # tfdeploy calls run.prepare without the argument `job`. The argument `part` contains the job.
     if verb == "run.prepare":
         assert again.call(verb, part={"job": "job"}, fence=mine)["error"]["code"] == "lock_lost"
 

@@ -164,9 +164,10 @@ def plan_of(operator: Tfdeploy, run: str) -> Any:
 def test_only_the_runs_own_reach_its_ports_while_minders_die(
     operator: Tfdeploy, count: int
 ) -> None:
-    """Each of three strangers makes `count` connects to each of six ports, three times.
+    """Each of three strangers tries `count` times to connect to each of six ports. This happens
+    three times during the test.
 
-    With the larger count, each stranger makes 10,800 connects.
+    If `count` is 600, each stranger makes 10,800 attempts in all.
     """
     run = f"closed-of-{count}"
     write_job(operator, "closed", "listening.py", protect="auto", restart={"max": 3})

@@ -55,8 +55,8 @@ def operator(lab: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Tfdeploy:
 def test_verbs_in_a_row_cost_one_connection_without_a_login_and_that_is_trust(
     operator: Tfdeploy, lab: Lab
 ) -> None:
-    """Test that, of all these connections, only that of `trust` makes no login. The connections of
-    the lab's readiness check, of the lab's status and of every verb are counted."""
+    """Count the connections of the lab's readiness check, of the lab's status and of several verbs.
+    On each host, only the connection of `trust` ends without a login."""
     set_inventory(operator, defaults={"known_hosts": str(operator.home / "known_hosts")})
     write_job(operator, "row", "quick.py", "--steps=2")
     # A file of this size is sent through rsync, over a separate connection.

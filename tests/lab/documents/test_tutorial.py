@@ -98,8 +98,8 @@ def test_the_tutorial(new_lab: Callable[..., Lab], tmp_path: Path) -> None:
     home = tmp_path / "user"
     home.mkdir()
     (home / "venv").symlink_to(sys.prefix)
-    # The fixture removes this lab even if the test fails. The tutorial's `lab up` uses the lab that
-    # already exists.
+    # The test makes the lab before the tutorial does. So the fixture removes the lab even if the
+    # test fails. The tutorial's `lab up` uses the lab that already exists.
     lab = new_lab("loopback", 3, python=str(home / "venv/bin/python"), gpus="none")
     user = User(home, lab.name)
     for command, shown in commands():

@@ -41,8 +41,9 @@ def launch(operator: Tfdeploy, run: str, *flags: str) -> None:
 
 
 def messengers(operator: Tfdeploy, run: str) -> list[str]:
-    """Return the hosts, except the one that is cut off, on which nothing of the run remains except
-    the minder (the process that looks after the run on a host) and the minder's port."""
+    """Return the hosts that have ended their tasks and wait until they can inform the host AWAY. On
+    such a host, only the minder (the process that looks after the run on a host), its port and its
+    lock remain. AWAY itself is left out."""
     left = find_remains(operator, run, run)
     only = [
         host for host, remaining in left.items() if all(re.match(MINDER, one) for one in remaining)
@@ -57,9 +58,9 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     done = operator.run("stop", "away-stop", exit_code=4)
     assert "n[1-2,4] tell n3 to stop when they can reach each other, for a day" in done.stderr
     assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
-    # The task on n3 continues, because no host can inform n3 of the stop.
+    # The task on n3 continues, because no host can tell n3 that the run is stopped.
     assert operator.marked(AWAY, "away-stop")
-    # The minders that wait to inform n3 do not count as survivors.
+    # `stop` does not report the minders that wait for n3 as processes that survived the stop.
     again = operator.run("stop", "away-stop", exit_code=4)
     assert "survive" not in again.stderr and messengers(operator, "away-stop") == ["n1", "n2", "n4"]
     (known,) = (

@@ -14,7 +14,8 @@ from support.lab.jobs import write_job
 from support.suggestions import RUN, commands, messages
 from tfdeploy.lab import Lab
 
-# All suggested commands of these verbs are harmless. HARMLESS has flags with which other verbs are.
+# All suggested commands of these verbs are harmless. A suggested command of another verb is
+# harmless only if HARMLESS contains the verb together with the flags of the command.
 READING = ("check", "docs", "inventory", "logs", "runs", "status", "sync")
 # Files of the help, which name verbs and flags in prose. Their commands are not run.
 HELP_FILES = ("cli/topics.py", "cli/verb_help.py")

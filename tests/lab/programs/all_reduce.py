@@ -1,10 +1,14 @@
-"""Equal workers without TensorFlow: each step sums one number of every rank, over sockets that rank 0 collects.
+"""Equal workers without TensorFlow. In each step, every rank sends a number to rank 0, which sends
+back the sum of all numbers.
 
     RANK=0 WORLD_SIZE=1 LOCAL_RANK=0 LOCAL_WORLD_SIZE=1 MASTER_ADDR=localhost MASTER_PORT=2222 python all_reduce.py --steps=3
 
-Rank 0 binds MASTER_PORT with SO_REUSEADDR alone, as PyTorch's store does. Step N prints `step N sum S`. Rank 0 saves the
-step to checkpoints/step; every rank goes on from there. --gate=N: after step N, and each later one, it waits for a file
-called gate in its folder. --dies=R: rank R ends with exit code 3 behind the gate, in its first attempt.
+Rank 0 binds MASTER_PORT with SO_REUSEADDR, but without SO_REUSEPORT, as PyTorch's store does. Step
+N prints `step N sum S`. Rank 0 saves the step to checkpoints/step. After a restart, every rank
+continues from the saved step.
+
+--gate=N    after step N and each later step, every rank waits until its folder has a file `gate`
+--dies=R    in its first attempt, rank R ends with exit code 3 as soon as the file `gate` exists
 """
 import argparse
 import os
@@ -18,7 +22,7 @@ SAVED = os.path.join("checkpoints", "step")
 
 
 def collect():
-    """Rank 0's connection to each of the others."""
+    """Return rank 0's connections to all other ranks."""
     family = socket.AF_INET6 if ":" in AT[0] else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -31,7 +35,7 @@ def collect():
 
 
 def join():
-    """Any other rank's connection to rank 0, which may start later."""
+    """Return the connection of this rank to rank 0. Try again until rank 0 listens."""
     while True:
         try:
             file = socket.create_connection(AT, timeout=60).makefile("rw")
@@ -55,7 +59,7 @@ def heard(file):
 
 
 def all_reduce(files, number):
-    """The sum of all ranks' numbers."""
+    """Return the sum of the numbers of all ranks."""
     if RANK:
         tell(files[0], number)
         return heard(files[0])

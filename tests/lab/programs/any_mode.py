@@ -1,9 +1,11 @@
-"""A task of any mode without TensorFlow: servers wait for ever, the others count steps; who it is stands in TF_CONFIG.
+"""A task of any mode, without TensorFlow. TF_CONFIG says which task it is. A server waits for ever,
+any other task counts steps.
 
     python any_mode.py --steps=5 --steps_of=worker:1=20 --fail=worker:1 --forever=evaluator:0 --save
 
-Starts in 0.1 s and listens on its own port, where its cluster names one. --save: the chief (or worker:0) writes
-checkpoints/backup/checkpoint, and every task says which one it found.
+The program starts in 0.1 s. It listens on its own port if TF_CONFIG contains an address for it.
+With --save, the chief (or worker:0) writes checkpoints/backup/checkpoint at its end, and each task
+that counts steps prints which checkpoint it found at its start.
 """
 import argparse
 import json
@@ -15,7 +17,9 @@ import time
 
 
 def serve_by_itself():
-    """Never called: this is how planning sees that the program serves by itself."""
+    """Nothing calls this function. From its text, tfdeploy concludes that the program starts its
+    own server.
+    """
     import tensorflow as tf
 
     tf.distribute.Server(None).join()
@@ -33,7 +37,9 @@ def parse():
 
 
 def listen(address):
-    """As a server of TensorFlow would: on all interfaces, joining a held port."""
+    """Listen as a TensorFlow server does: on all interfaces, with SO_REUSEPORT if tfdeploy asks for
+    it, because the agent then holds the port too.
+    """
     server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     if os.environ.get("TF_GRPC_REUSE_PORT"):
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)

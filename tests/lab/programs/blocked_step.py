@@ -43,7 +43,9 @@ with tf.Session(server.target) as session:
     session.run(step, batch)
     print("before:", session.run(total), flush=True)
     ctypes.CDLL(None).fix_seed(2)
-    session.run(local_step)  # this server knows the first id now, the ps knows none
+    # This step and the next one draw the same request id. This one is local, so only this server,
+    # and not the ps, learns the id here.
+    session.run(local_step)
     session.run(step, batch)
     print("after:", session.run(total), flush=True)
 os._exit(0)

@@ -1,8 +1,10 @@
-"""Worker 0 writes lines that are costly for regular expressions, --rate a second in all; the others write their step now and then.
+"""Worker 0 writes --rate lines per second that are costly for regular expressions. The other
+workers write ordinary step lines.
 
     python costly_lines.py --job_name=worker --task_index=0 --rate=1000
 
-Every line has 4 KiB, and each shape has its turn. Nothing ends by itself.
+A costly line has 4 KiB. The lines have many different patterns, which are written in turn. With
+--floods=N, the first N workers write costly lines. No task ends by itself.
 """
 import argparse
 import itertools

@@ -1,9 +1,11 @@
-"""Writes --lines numbered lines as fast as it can, or --rate a second; with --odd also the bytes that hurt.
+"""Writes --lines numbered lines, as fast as it can or --rate lines per second. With --odd, it also
+writes lines that are hard to display.
 
     python flood.py --job_name=worker --task_index=0 --lines=250000
 
-Each line is `TASK line N` (padded to --width). A ps never ends by itself. --odd adds, before the count: a
-carriage-return bar, ANSI and OSC escapes, NUL, invalid UTF-8, bidirectional controls, rich markup, a line of 1 MB, and at the very end one without a newline.
+Each numbered line is `TASK line N`, padded to --width. A ps never ends by itself. With --odd, the
+first lines have a progress bar with carriage returns, ANSI and OSC escapes, NUL, invalid UTF-8,
+bidirectional controls, the markup of rich, and 1 MiB of text. The last line has no newline.
 """
 import argparse
 import os

@@ -1,7 +1,10 @@
-"""A task without TensorFlow that listens as its servers do, on all interfaces beside the held port, and greets whoever is let in.
+"""A task without TensorFlow that sends a greeting over each connection that reaches it.
 
-    python greeting.py --only_ipv4     listens on 0.0.0.0 alone, which no filter of the held port covers
-    python greeting.py --in_a_child    a child of it does so, which outlives it
+    python greeting.py                 listens on all interfaces, as a TensorFlow server does
+    python greeting.py --only_ipv4     listens on 0.0.0.0 alone, where tfdeploy cannot filter
+    python greeting.py --in_a_child    listens in a child process, which survives its parent
+
+The program sets SO_REUSEPORT, because the agent holds the same port.
 """
 import json
 import os

@@ -1,10 +1,14 @@
-"""Asynchronous training in which workers other than the first come late: they wait --delay seconds first.
+"""Asynchronous training in which all workers but the first are late: they wait --delay seconds
+before they train.
 
     python late_worker.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=1 --delay=15 --session=monitored
 
---session monitored | supervisor | managed | plain: by which of TensorFlow's ways the session is made.
---wait_before session | server: whether its server runs already while it waits. Prints `ready at step N` and `done at step N`.
+--session monitored | supervisor | managed | plain    how the program creates its session
+--wait_before session    a late worker starts its server, waits, and then creates its session
+--wait_before server     a late worker waits, and then starts its server
+
+A worker prints `ready at step N` and `done at step N`.
 """
 import argparse
 import contextlib
@@ -31,7 +35,7 @@ def parse():
 
 @contextlib.contextmanager
 def open_session(args, target, global_step):
-    """A session that is ready for training, made in the way that was asked for."""
+    """Yield a session that is ready for training. --session says how to create it."""
     is_chief = args.task_index == 0
     if args.session == "monitored":
         with tf.train.MonitoredTrainingSession(target, is_chief=is_chief, checkpoint_dir=args.checkpoints) as session:

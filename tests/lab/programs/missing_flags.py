@@ -1,4 +1,5 @@
-"""Knows only --job_name and --task_index, its cluster is written into it; any other flag is an error (exit 2).
+"""A program that accepts only --job_name and --task_index. Any other flag is an error (exit 2). The
+addresses of the cluster are constants in the program.
 
     python missing_flags.py --job_name=worker --task_index=0
 """

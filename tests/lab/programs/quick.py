@@ -1,12 +1,16 @@
-"""A cluster without TensorFlow: each task listens on its own port; workers count steps, a ps waits for ever.
+"""A cluster without TensorFlow. Each task listens on its own port. A worker counts steps, a ps
+waits for ever.
 
     python quick.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223 --job_name=worker --task_index=0 --steps=20
 
-Starts in 0.1 s. Step N of a worker takes --pause seconds and prints `step N loss X`. --save writes the step to
-checkpoints/step and goes on from there; --failat=N ends with exit code 3 at that step; --unready=ps:0: that task opens no
-port and trains nothing, so it is up only after `ready.after`, and until then the launch can only be rolled back.
---gate=N: after step N, and each later one, it waits for a file called gate in its folder, so that a test decides when it
-goes on to its end.
+The program starts in 0.1 s. Step N of a worker takes --pause seconds and prints `step N loss X`.
+
+--save            worker:0 saves its step in checkpoints/step; workers start at the saved step
+--failat=N        a worker ends with exit code 3 at step N
+--unready=ps:0    ps:0 opens no port and does nothing. So it counts as up only after `ready.after`.
+                  Before that, the launch is not complete, and a failure rolls it back.
+--gate=N          after step N and each later step, a worker waits until its folder has a file
+                  `gate`. So a test decides when the worker ends.
 """
 import argparse
 import os
@@ -33,7 +37,9 @@ def parse():
 
 
 def listen(address):
-    """The socket of this task, as a server of TensorFlow would open it: on all addresses of IPv4 and IPv6, joining a held port."""
+    """Return a socket that listens as a TensorFlow server does: on all addresses of IPv4 and IPv6,
+    with SO_REUSEPORT if tfdeploy asks for it, because the agent then holds the port too.
+    """
     dual = socket.has_dualstack_ipv6()
     server = socket.socket(socket.AF_INET6 if dual else socket.AF_INET, socket.SOCK_STREAM)
     if dual:

@@ -1,8 +1,10 @@
-"""Saves a checkpoint every 0.3 s, as TensorFlow's saver does: the files first, then the record, then the oldest go.
+"""Saves a checkpoint every 0.3 s, in the order of TensorFlow's saver: it writes the files, then the
+record, and then deletes the oldest checkpoint.
 
     python saving.py --job_name=worker --task_index=0 [--kept=N]
 
-The data of checkpoint N is N in a thousand words, so that a reader can tell whether it has the whole of it.
+The data of checkpoint N is the number N, written 1000 times. So a reader can tell whether a copy of
+the data is complete.
 """
 import argparse
 import os

@@ -1,10 +1,15 @@
-"""A cluster without TensorFlow that talks and says nothing: each step of a worker is some bytes to ps:0 and an answer.
+"""A cluster without TensorFlow whose tasks exchange bytes, but print no steps. In each step, a
+worker sends bytes to ps:0 and gets an answer.
 
-    python standing.py --ps_hosts=... --worker_hosts=... --job_name=worker --task_index=0 [--issync=1] [flags below]
+    python standing.py --ps_hosts=... --worker_hosts=... --job_name=worker --task_index=0 [FLAGS]
 
-With --issync=1 the ps answers once all workers have sent theirs. --leaves=worker:1 ends well after its tenth step,
---computes=worker:1 computes in silence instead, --sleeps=worker:1 does nothing at all, and --waits=worker:0 says for ever,
-as TensorFlow does, that it waits for worker:1, which with --closed=worker:1 does not listen.
+--issync=1             the ps answers after all workers have sent their bytes of this step
+--leaves=worker:1      worker:1 ends with exit code 0 after its tenth step
+--computes=worker:1    instead of its steps, worker:1 computes for ever
+--sleeps=worker:1      instead of its steps, worker:1 sleeps for ever
+--closed=worker:1      worker:1 also sleeps for ever, and does not listen on its port
+--waits=worker:0       instead of its steps, worker:0 prints again and again that it waits for
+                       worker:1, in TensorFlow's words
 """
 import argparse
 import os
@@ -31,7 +36,8 @@ def parse():
 def listen(address):
     server = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
     server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as gRPC does: its ended connections keep no port
+    # gRPC sets SO_REUSEADDR too. With it, connections in TIME_WAIT do not make the bind fail.
+    server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     server.bind(("", int(address.rsplit(":", 1)[1])))
     server.listen(64)
     return server
@@ -71,7 +77,9 @@ def connect(address):
 
 
 def first_step(address):
-    """A server that does not listen yet hangs up, or refuses: gRPC tries again too."""
+    """Make the first step, and return its connection. Until the server listens, connections are
+    refused or closed. Then this function tries again, as gRPC does.
+    """
     while True:
         one = connect(address)
         try:

@@ -1,9 +1,11 @@
-"""Will not go: ignores TERM, INT and HUP, forks, double-forks, changes session, and works on for ever.
+"""A task that is hard to stop. It ignores TERM, INT and HUP, forks, double-forks, changes its
+session and never ends.
 
     python stubborn.py --ps_hosts=... --worker_hosts=... --job_name=worker --task_index=0
 
-Prints `pid N child`, `pid N grandchild` and so on for each process that it made, then a `step` line a second.
-It listens on the port of its task. --environ also makes one process that hides its environment by an exec with none.
+Each of its lasting processes prints a line such as `pid N child`. Then the task prints a `step`
+line every second. It listens on the port of its task. With --environ, it makes one more process,
+which calls exec with an empty environment. So nobody finds this process by its environment.
 """
 import argparse
 import os
@@ -42,7 +44,7 @@ def fork(body, *args):
 
 
 def second_fork(what, session):
-    """A child that makes the real one and ends, so that the real one gets another parent."""
+    """Make another process, and end. So that process gets another parent."""
     if session:
         os.setsid()
     fork(stay, what)

@@ -3,8 +3,12 @@
     python sync_supervisor.py --ps_hosts=localhost:2222 --worker_hosts=localhost:2223,localhost:2224 \
         --job_name=worker --task_index=0 --issync=1 --steps=100
 
-With --stop=0 nobody calls sv.stop(), as in many tutorials; --more: so many steps more than the chief for the other workers; --late:
-these make their session so many seconds after their server. Prints `step N loss X` on the way and `last step N at SECONDS` (seconds since the epoch) right after its last one.
+--stop=0    no task calls sv.stop(), as in many tutorials
+--more=N    the workers other than the chief end N global steps later than the chief
+--late=S    the workers other than the chief create their session S seconds after their server
+
+A worker prints `step N loss X` if N is a multiple of 20. At its end, it prints `last step N at T`.
+T is the time of its last step, in seconds since the epoch.
 """
 import time
 

@@ -1,9 +1,11 @@
-"""Writes lines to its standard output, then ends or waits for the file --until in its working directory.
+"""Writes lines to its standard output and its standard error. Then a worker ends, and a ps waits
+for ever.
 
     python talk.py --job_name=worker --task_index=0 [--lines=3] [--pause=0.1] [--odd=FILE]
 
-Line N is `JOB:INDEX says N`; every third goes to standard error. --odd copies that file's bytes first.
-The next line waits until this one was read: of two pipes that both hold something, a reader cannot tell the order.
+Line N is `JOB:INDEX says N`. Every third line goes to standard error. With --odd, a worker first
+writes the bytes of FILE. The program writes a line only after the line before has been read. If
+both pipes held a line, their reader could not tell which line was written first.
 """
 import argparse
 import array

@@ -1,5 +1,6 @@
-"""Two workers that fall silent after their first step: worker:0 validates for --seconds of CPU, worker:1 waits for a
-token that nobody gives it, as a synchronous worker does whose peers are dead. Real TensorFlow.
+"""Two workers that print nothing for long after their first step, with real TensorFlow. worker:0
+validates for --seconds of CPU time. worker:1 waits for a token that it never gets, like a
+synchronous worker whose peers are dead.
 
     python validating.py --ps_hosts=... --worker_hosts=... --job_name=worker --task_index=0 --seconds=40
 """

@@ -82,8 +82,11 @@ class Client:
 
 
 def make_run(workdir: Path, run: str, phase: str, boot: str | None = None, **status: Any) -> Path:
-    """Write the folder of a run with one task, as the run's processes leave it: the minder of the
-    host and the supervisor of the task.
+    """Write the folder of a run with one task, as the run's own processes write it. Return the
+    folder of the task.
+
+    `phase` and `boot` are the phase and the boot id in the host's state.json. `status` has fields
+    of the task's status.json.
     """
     folder = Path(layout.host_dir(str(workdir), "job", run, "n1"))
     task = Path(layout.host_dir(str(workdir), "job", run, "n1"), "tasks", "worker-0")

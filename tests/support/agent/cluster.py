@@ -103,8 +103,8 @@ class Cluster:
     free_ports = staticmethod(free_ports)
 
     def __init__(self, root: Path, agent_dir: str, names: list[str]) -> None:
-        """Create the hosts. `root` is the folder of their workdirs. `agent_dir` is the agent that
-        starts the processes.
+        """Create the hosts. `root` is the folder of their workdirs. `agent_dir` is the folder with
+        the code of the agent that starts the processes.
         """
         self.hosts = {name: HostUnderTest(name, root, agent_dir) for name in names}
         self.certs = make_certs(names)

@@ -96,7 +96,9 @@ def life(folder: str) -> dict[str, Any]:
 
 
 def killed(folder: str) -> dict[str, Any]:
-    """Kill the process that made the table, and kill a supervisor."""
+    """Kill the process that made the nftables table of a run. Then kill a second process, which
+    holds the table as a supervisor does. Return whether the table exists after each step.
+    """
     paths = a_run(folder)
     ready, reading_end = os.pipe()
     pids = []
@@ -122,8 +124,8 @@ def killed(folder: str) -> dict[str, Any]:
 
 
 def refused(folder: str) -> dict[str, Any]:
-    """Make nft refuse the table of a run. nft has accepted the trial table, with which tfdeploy
-    checks whether nft works. Return the error and the tables that are left.
+    """Let the table of a run name a chain that does not exist, so that nft refuses the table.
+    Return the error and the number of tables that are left.
     """
     paths = a_run(folder)
     real = nft.build_table

@@ -242,7 +242,9 @@ class NearFleet:
 
 
 def held_until(reached: Callable[[], Any], within_s: float = 30.0) -> None:
-    """Wait until `reached` is true. A test calls this in its `around` to delay a host's answer."""
+    """Wait until `reached` is true. A test delays a host's answer in this way: the function that it
+    assigns to NearFleet.around calls `held_until`.
+    """
     watch = Stopwatch()
     while not reached():
         assert watch.seconds < within_s, "it never came"

@@ -31,7 +31,7 @@ def rows(tree: Tree) -> list[Any]:
 
 
 def packed(tree: Any) -> bytes:
-    """Return the packed manifest of `tree`, which is a dict as above or a list of manifest rows."""
+    """Return the packed manifest of `tree`, which is a Tree or a list of manifest rows."""
     return zlib.compress(json.dumps(rows(tree) if isinstance(tree, dict) else tree).encode())
 
 

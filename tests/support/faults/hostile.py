@@ -257,11 +257,12 @@ def make_lie(seed: int, number: int, said: HonestAnswer) -> list[bytes]:
 
 
 class LyingChannel(FramedChannel):
-    """The real channel to one host that lies.
+    """The real channel to a host, but the host's answers are false.
 
-    `seeds(verb)` returns the seed of a dishonest answer, an answer to send as it is, or None for
-    the honest answer. If `patience_s` is set, the connection stays open after a lie, every third
-    lie never ends, and each timeout of the caller is at most `patience_s`.
+    For each call of a verb, `seeds(verb)` returns a number (the seed from which a false answer is
+    made), an answer that is sent unchanged, or None if the answer must be honest. If `patience_s`
+    is set, the connection stays open after a false answer, every third false answer never ends, and
+    each timeout of the caller is at most `patience_s`.
     """
 
     def __init__(

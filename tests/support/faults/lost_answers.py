@@ -31,8 +31,8 @@ def find_verb(name):
 
 @contextmanager
 def agent_that_dies_after(operator: Tfdeploy, host: str, verb: str) -> Iterator[None]:
-    """Make the agent of `host` die before it answers the next call of `verb`, which it executes.
-    This happens only once.
+    """Let the agent of `host` execute the next call of `verb`, and then die before it answers. This
+    happens only once.
     """
     on_host(operator.lab, host, f"touch /tmp/die-after-{verb}")
     try:

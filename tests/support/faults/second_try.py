@@ -15,8 +15,10 @@ ONLY_TENSORFLOW = 10
 
 
 class SecondTry:
-    """A pytest plugin for the first and the second session, in the process that prints the
-    summary."""
+    """A pytest plugin. The first session gets the exit code ONLY_TENSORFLOW if only tests that start
+    TensorFlow have failed. The second session prints the names of the tests that passed. Only the
+    process that prints the summary uses this plugin.
+    """
 
     def __init__(self, config: pytest.Config) -> None:
         self._is_second = bool(config.getoption("lf", False))

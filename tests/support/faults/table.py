@@ -40,7 +40,8 @@ class FaultTable:
     def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
         if not self.tests:
             return
-        cache = getattr(self.config, "cache", None)  # absent with -p no:cacheprovider
+        # With `-p no:cacheprovider`, pytest has no cache.
+        cache = getattr(self.config, "cache", None)
         if self.asked and cache is not None:
             earlier = cache.get(CACHE, {}) if self.config.option.lf else {}
             self.tests = {**earlier, **self.tests}

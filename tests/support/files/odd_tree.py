@@ -73,8 +73,9 @@ def _write_modes(folder: Path) -> None:
 
 
 def _write_links(folder: Path) -> None:
-    """Make symbolic links to a file, to a folder and to a path that does not exist. Also make hard
-    links: two of them are in another folder than their file, and one of these is to an empty file.
+    """Make symbolic links to a file, to a folder and to paths that do not exist. Also make three
+    hard links: to a file in the same folder, to a file in another folder, and to an empty file in
+    another folder.
     """
     (folder / "deep").mkdir(parents=True)
     for name, target in (

@@ -14,7 +14,7 @@ from tfdeploy.config import reference
 from tfdeploy.config.schema import Key
 
 ROOT = Path(__file__).parents[3]
-# Files that tfdeploy once read wrongly. After a failure of the fuzzer, its file is added here.
+# Files that tfdeploy once read wrongly. If the fuzzer finds another such file, it is added here.
 CORPUS = ROOT / "tests" / "golden" / "files"
 Kind = Literal["inventory", "job"]
 

@@ -45,7 +45,7 @@ class ForkedClient(subprocess.Popen[str]):
     """
 
     def _execute_child(self, args: Sequence[str], *rest: Any) -> None:
-        # From Python 3.10 on, Popen passes these arguments in the same order.
+        # In Python 3.10 and all later versions, Popen passes these arguments in this order.
         cwd, env, pipes, session = rest[4], rest[5], rest[9:15], rest[20]
         request = {**_parse_command(args), "env": dict(env), "cwd": str(cwd), "session": session}
         request["env"].update(request.pop("variables"))

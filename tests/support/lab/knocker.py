@@ -22,10 +22,10 @@ import sys
 import time
 from typing import Any
 
-# How many seconds a connect may take. While a killed minder (the process that watches the run) is
-# being replaced, a connect to a port that the minder guards gets no answer.
+# How many seconds an attempt to connect may take. While a killed minder (the process that watches
+# the run) is being replaced, an attempt to connect to a port that the minder guards gets no answer.
 WITHIN_S = 30.0
-# The most connects to one end at the same time.
+# How many attempts to connect to one port at one address may be under way at the same time.
 MOST_OF_ONE = 24
 BURST_S = 0.05
 IP_BIND_ADDRESS_NO_PORT = 24
@@ -59,7 +59,7 @@ HELLOS = {
 
 
 def judged(hello: str, answer: bytes) -> str:
-    """Return the result of a connect to which the server sent `answer`.
+    """Return the result of an attempt to connect to which the server sent `answer`.
 
     Every answer means that the server let the client in, with one exception: "page not found",
     because all pages of TensorBoard have a secret path.
@@ -70,7 +70,7 @@ def judged(hello: str, answer: bytes) -> str:
 
 
 class End:
-    """One port at one address. `open` counts the connects that have no result yet."""
+    """One port at one address. `open` counts the attempts to connect that have no result yet."""
 
     def __init__(self, address: str, port: int, hello: str) -> None:
         self.address, self.port, self.hello = address, port, hello
@@ -96,7 +96,8 @@ class Knocker:
         self.count, self.rate, self.source = asked["count"], asked["rate"], asked["source"]
         self.poll = selectors.DefaultSelector()
         self.poll.register(0, selectors.EVENT_READ)
-        # All connects in the order in which they began, including some that have ended.
+        # The attempts to connect, in the order in which they began. An attempt that has ended may
+        # still be among them.
         self.waiting: collections.deque[Connect] = collections.deque()
         self.stopped, self.tokens, self.at, self.next = False, 0.0, time.monotonic(), 0
 

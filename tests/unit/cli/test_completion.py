@@ -239,7 +239,8 @@ def test_every_verb_flag_and_choice_is_offered(shell: str, tmp_path: Path) -> No
             elif action.choices:
                 expected[f"{command} "] = set(map(str, action.choices))
     offered = dict(zip(expected, map(set, OFFERS[shell](list(expected), tmp_path)), strict=True))
-    assert expected["tfdeploy -"] < offered.pop("tfdeploy -")  # common flags may also stand there
+    # Flags that all verbs have may also stand before the verb.
+    assert expected["tfdeploy -"] < offered.pop("tfdeploy -")
     del expected["tfdeploy -"]
     assert len(expected) > 60 and offered == expected
 

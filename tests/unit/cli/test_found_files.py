@@ -67,8 +67,9 @@ class Operator:
         return subprocess.CompletedProcess(argv, client.returncode, output, errors)
 
     def host(self, *args: str, env: Mapping[str, str | None] | None = None) -> tuple[str, str]:
-        """Run tfdeploy. Return the name of the only host in the inventory that it uses, which tells
-        the inventories apart, and the text on stderr.
+        """Run tfdeploy. Return the name of the only host in the inventory that it used, and the
+        text on stderr. Each inventory has a host of another name, so the name tells which inventory
+        tfdeploy used.
         """
         done = self.run("inventory", "--json", *args, env=env)
         assert done.returncode == 0, done.stderr

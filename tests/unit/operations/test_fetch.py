@@ -30,7 +30,8 @@ def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> 
         ({"n2": seen(None, 100), "n3": seen(None, 900)}, "n3"),
         # The clock of n2 is an hour ahead, so its checkpoint is not newer.
         ({"n1": seen(100), "n2": seen(3700, skew=3600)}, "n1"),
-        ({"n1": seen(100), "n2": seen(101)}, "n1"),  # the checkpoint of n2 is newer by too little
+        # The checkpoint of n2 is only one second newer, so both checkpoints count as equally new.
+        ({"n1": seen(100), "n2": seen(101)}, "n1"),
         ({"n1": seen(101), "n2": seen(100)}, "n1"),
         # The difference is smaller than the error of the clocks, so it does not change the choice.
         ({"n2": seen(101.000), "n3": seen(101.001, skew=0.01)}, "n3"),

@@ -1,4 +1,4 @@
-"""Test which of the programs in a folder `tfdeploy init` proposes to launch, and in which mode."""
+"""Test which program of a folder, and which mode, `tfdeploy init` proposes for a launch."""
 
 from __future__ import annotations
 

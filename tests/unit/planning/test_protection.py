@@ -46,7 +46,7 @@ def planned(
         advertise: Mapping[str, str] = {},
         **facts_of_all: Any,
     ) -> Plan:
-        """Return the plan. `can` has one entry for each host.
+        """Return the plan. `can` says, for each host, what prevents each level of protection there.
 
         `where` is the address of every host. `facts_of_all` are facts of all hosts; its key `of_n2`
         has facts that apply only to n2.
@@ -94,7 +94,8 @@ def planned(
         ("auto", ALL, ALL, ("firewall", "firewall")),
         ("auto", ALL, PEERS, ("firewall", "peers")),
         ("auto", PEERS, NOTHING, ("peers", "none")),
-        # A host that supports only `firewall` gets `none`, because `firewall` needs `peers`.
+        # The second host supports the protection `firewall`, but not `peers`. It gets `none`,
+        # because `firewall` works only together with `peers`.
         ("auto", ALL, replace(NOTHING, firewall=""), ("firewall", "none")),
         ("firewall", ALL, ALL, ("firewall", "firewall")),
         ("peers", ALL, ALL, ("peers", "peers")),

@@ -27,11 +27,11 @@ START = (
 
 @pytest.fixture
 def asked(run_python, tmp_path):
-    """Return a function asked(written), where `written` is the host that the program's lists have
-    for the task.
+    """Return a function asked(written). `written` is the task's host in the program's hard-coded
+    list of hosts.
 
-    The function runs train.py. It returns the host name that train.py gets, the host name that
-    other code gets, and stderr.
+    The function runs train.py. It returns the host name and address that train.py gets, the host
+    name that other code gets, and stderr.
     """
     (tmp_path / "train.py").write_text(ASK)
 

@@ -1,5 +1,5 @@
-"""Test which job of the cluster, such as ps or worker, a TensorFlow server serves that tfdeploy
-starts.
+"""Test a TensorFlow server that tfdeploy starts: which job of the cluster (such as ps or worker) it
+serves.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ def tree(tmp_path):
 
 @pytest.fixture
 def hashed(monkeypatch):
-    """Return a list to which the name of each file is added that is read and not taken from the
-    cache.
+    """Return a list. If a file's content is read because its hash is not in the cache, the name of
+    the file is added to the list.
     """
     seen = []
     real = read.hash_file

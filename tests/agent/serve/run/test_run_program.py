@@ -17,10 +17,10 @@ from tfdeploy.model.advice import next_of
 
 @pytest.fixture
 def wrong(tmp_path: Path) -> Callable[..., str | None]:
-    """Return a function wrong(word, ..., NAME=value), which returns what is wrong with the command
-    of these words in this environment, or None.
+    """Return a function wrong(word, ..., NAME=value).
 
-    The folders bin/ and env/bin/ contain one program each.
+    It checks the command `word ...` with the environment variables NAME=value. It returns what is
+    wrong with the command, or None. The folders bin/ and env/bin/ contain one program each.
     """
     for path in ("bin/there", "env/bin/python", "code/run.sh", "code/bin/train"):
         (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)

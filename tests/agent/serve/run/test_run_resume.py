@@ -107,7 +107,7 @@ def test_a_gang_starts_again_together(hosts: NewCluster) -> None:
     for task in tasks:
         cluster.wait_state("r1", task, "running")
     power_cut(cluster, "r1", "n3")
-    # The test kills worker:0, because with a real program the loss of worker:2 would end it.
+    # A real worker:0 would end because it has lost worker:2. Here, the test kills worker:0.
     os.kill(cluster.status("r1", "worker:0").pid, signal.SIGKILL)
     cluster.wait_until(lambda: cluster.state("r1", "n2").again)
     # worker:1 must still be in its first attempt, because no task may restart before n3 is back.

@@ -70,10 +70,11 @@ def died(attempt: int, of_round: int) -> dict[str, Any]:
         (False, 2, 1, died(1, 1), ALONE),
         (False, 3, 1, died(1, 1), None),  # only an older attempt has a recorded death
         (True, 3, 3, died(1, 1), TOGETHER),
-        (True, 3, 3, died(2, 2), TOGETHER),  # the new round began because of this death
-        (True, 4, 3, died(3, 3), ALONE),  # the task died after the new round had begun
-        # in this case, the task is not one of those that restart together (the gang)
-        (False, 3, 3, died(2, 2), ALONE),
+        # A round is a start of all tasks that restart together (the gang). Round 3 began because of
+        # this death.
+        (True, 3, 3, died(2, 2), TOGETHER),
+        (True, 4, 3, died(3, 3), ALONE),  # the task died after round 3 had begun
+        (False, 3, 3, died(2, 2), ALONE),  # the task does not belong to the gang
         (True, 2, 2, {}, None),  # round 2 is not the newest round, so its cause is no longer known
     ],
 )
@@ -275,7 +276,7 @@ def test_clones_that_share_a_workdir_know_their_own_part(tmp_path: Path) -> None
     _state(tmp_path, "n1", **{**own_origin, "boot_id": "b1", "place": "p1"})
     _state(tmp_path, "n2", **own_origin)
     assert _own_host(tmp_path) == "n2"
-    # The boot id decides, even if the session gives the name of the other host.
+    # A clone finds its own files by the boot id, even if the session gives it the other's name.
     assert _own_host(tmp_path, "n1") == "n2"
     _state(tmp_path, "n2", **{**own_origin, "boot_id": "b2", "place": "p2"})
     assert _own_host(tmp_path, "n2") == "n2"

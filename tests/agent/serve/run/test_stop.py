@@ -1,5 +1,5 @@
-"""Test how a run is stopped whose programs resist: first SIGTERM, after the grace period SIGKILL,
-then a check that all processes are gone. No other process is affected.
+"""Test how a run is stopped if its programs resist. They get SIGTERM and, after the grace period,
+SIGKILL. Then the agent checks that all processes of the run are gone. No other process is affected.
 """
 
 from __future__ import annotations

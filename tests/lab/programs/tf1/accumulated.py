@@ -1,4 +1,4 @@
-# Every worker sums the gradients of several small batches before it applies them; cluster and paths are written in.
+# A worker sums the gradients of several batches, then applies them. Addresses and paths are fixed.
 import os
 import tensorflow as tf
 from tensorflow.examples.tutorials.mnist import input_data

@@ -1,4 +1,4 @@
-"""Fits a line; the export of 2016 stands in a function that nobody calls, and old names in branches for old versions."""
+"""Fits a line. It imports removed modules, but uses them only in code that does not run."""
 import numpy as np
 import tensorflow as tf
 from tensorflow.contrib import crf

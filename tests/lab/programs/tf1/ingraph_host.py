@@ -1,4 +1,4 @@
-# A client whose own server is the job "host" of the cluster; a variable lives there, the workers compute.
+# The client's own server is the job "host" of the cluster and has the variable. Workers compute.
 import json
 
 import tensorflow as tf

@@ -1,4 +1,4 @@
-# A client alone: it knows one address, and that the machines' job is called "local".
+# Only the client of a cluster. It has the address of one server. The job of all servers is "local".
 import tensorflow as tf
 
 halves = []

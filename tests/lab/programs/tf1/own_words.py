@@ -1,5 +1,5 @@
-"""A program with words of its own: one flag for role and index, addresses with semicolons, a word for the way to update,
-folders without which it ends at once."""
+"""A program with unusual flags: --job is role and index, semicolons separate addresses, --update is
+`sync` or `async`. Without --data_dir or without --log_dir, the program ends at once."""
 import sys
 
 import tensorflow as tf

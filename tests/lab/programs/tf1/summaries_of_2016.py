@@ -1,5 +1,5 @@
-"""A program of TensorFlow 0.11, as people wrote them in 2016: tf.mul, tf.pack, concat(0, ...), summaries of old, a cross entropy
-without names of arguments, and a piece of contrib at the top that only a function uses which nobody calls."""
+"""A program for TensorFlow 0.11: tf.mul, tf.pack, concat(1, ...), a cross entropy with positional
+arguments, tf.scalar_summary. It uses a module of contrib, but in a function that nobody calls."""
 
 import numpy as np
 import tensorflow as tf

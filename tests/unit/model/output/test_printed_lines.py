@@ -31,7 +31,7 @@ LINES: list[tuple[str, int | None, float | None]] = [
     (
         "After 100 training steps (300 global steps), loss on training batch is 0.25. (0.012 "
         "sec/batch)", 300, 0.25),
-    # The step comes after its number, or has another name.
+    # The word "step" comes after the number, or another word is used.
     ("After 1000 training step(s), loss on training batch is 3.2e-05.", 1000, 3.2e-05),
     ("After 1000 training step(s), validation accuracy = 0.93", 1000, None),
     ("Iter 300", 300, None),

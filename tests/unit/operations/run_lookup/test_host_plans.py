@@ -95,9 +95,11 @@ def task(**changes: Any) -> dict[str, Any]:
 
 
 class Answer(list[Any]):
-    """The answer of an agent that is asked for its plan.json. The agent sends no plan if the client
-    has it already: then `unless` is the digest of the plan. If `plan` is bytes, they are sent as
-    they are, even if they are no valid answer.
+    """The answer of an agent that is asked for its plan.json.
+
+    `unless` is the digest of the plan that the client has already, or None. If this is the agent's
+    plan, the agent sends nothing. If `plan` is bytes, the agent sends them as they are, even if
+    they are no valid answer.
     """
 
     def __init__(self, plan: Any, unless: str | None) -> None:

@@ -42,9 +42,9 @@ def member(draw: st.DrawFn, name: str) -> Member:
 def histories(
     draw: st.DrawFn,
 ) -> list[tuple[list[Member], frozenset[tuple[str, str]], frozenset[str]]]:
-    """Generate a random broadcast (a Hypothesis strategy): its state at several moments, which are
-    the members, the pairs of members that cannot connect, and the members that are lost.
+    """Generate a random broadcast: its states at several moments. This is a Hypothesis strategy.
 
+    A state is (the members, the pairs of members that cannot connect, the members that are lost).
     With more than 16 members, the data is divided into two stripes, which are sent separately.
     """
     count = draw(st.integers(1, 22))

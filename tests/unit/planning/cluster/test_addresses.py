@@ -100,7 +100,7 @@ def facts_resolving(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, 
     """Return facts about hosts. `seen` is {host: the addresses to which this host resolves the name
     pub.lan}.
 
-    None means that the host does not report to which addresses the name resolves.
+    If the value of a host is None, the host reports no addresses for this name.
     """
     resolved_by_host = {
         name: {} if addresses is None else {"pub.lan": addresses}

@@ -1,4 +1,5 @@
-"""Test on which hosts and GPUs tasks are placed: by given counts, in turns, and by GPUs.
+"""Test on which hosts and GPUs tasks are placed. The hosts get tasks in turn. The number of tasks
+comes from the job, from the command line, or from the GPUs of the hosts.
 
 The tests are tables. A row has the roles and the GPUs of the hosts, and the expected tasks with
 their hosts and GPUs.

@@ -495,10 +495,11 @@ MIRRORED = (
 def test_flags_of_program_that_writes_tf_config(
     job: Job, roles: tuple[str, ...], given: int
 ) -> None:
-    """Test which flags a program gets that writes TF_CONFIG itself.
+    """Test which flags tfdeploy appends for a program that writes TF_CONFIG itself.
 
-    If the cluster has a chief or an evaluator, the program gets no flags. Otherwise the program
-    would replace the planned TF_CONFIG by one that lacks this task.
+    If the cluster has a chief or an evaluator, tfdeploy appends no flags. From such flags, the
+    program would make a TF_CONFIG that lacks the chief or the evaluator, and use it instead of the
+    planned one.
     """
     job = replace(job, mode="mirrored")
     program = source.read_program(job.command, {"train.py": HEAD + MIRRORED})

@@ -1,4 +1,4 @@
-"""TensorFlow 1 for all modules, as programs have it that moved to TensorFlow 2."""
+"""Imports TensorFlow 1 for all other modules, as in programs that were moved to TensorFlow 2."""
 
 try:
     import tensorflow.compat.v1 as tf
