@@ -146,8 +146,8 @@ def state(host: str, phase: str, **given: Any) -> wire.HostRunState:
     ("states", "uninformed_hosts"),
     [
         ([state("n1", "committed"), state("n2", "committed")], None),
-        # n2 has ended its own tasks, but the end of the run is not decided. So nobody has to tell n1
-        # that the run is over.
+        # n2 has ended its own tasks, but the end of the run is not decided. So nobody has to tell
+        # n1 that the run is over.
         ([state("n1", "committed"), state("n2", "ended")], None),
         ([state("n1", "committed"), state("n2", "ended", marks={"decided": 1.0})], ("n2", ("n1",))),
         ([state("n1", "committed"), state("n2", "ending", abort_reason="x")], ("n2", ("n1",))),

@@ -15,9 +15,9 @@ ONLY_TENSORFLOW = 10
 
 
 class SecondTry:
-    """A pytest plugin. The first session gets the exit code ONLY_TENSORFLOW if only tests that start
-    TensorFlow have failed. The second session prints the names of the tests that passed. Only the
-    process that prints the summary uses this plugin.
+    """A pytest plugin. The first session gets the exit code ONLY_TENSORFLOW if only tests that
+    start TensorFlow have failed. The second session prints the names of the tests that passed. Only
+    the process that prints the summary uses this plugin.
     """
 
     def __init__(self, config: pytest.Config) -> None:
