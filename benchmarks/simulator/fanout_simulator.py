@@ -34,12 +34,12 @@ GIVEN_UP_S = 120.0  # the simulation ends after this simulated time
 
 @dataclass(frozen=True)
 class Costs:
-    client_s: float = 0.0035  # seconds of the client's processor per connect
+    client_s: float = 0.0035  # seconds of the client's processor per connection
     # seconds that a thread waits for the host's handshakes and for the start of the host's agent
     host_s: float = 0.03
     # seconds for one exchange between two minders: TLS and a message each way
     exchange_s: float = 0.01
-    timeout_s: float = 3.0  # seconds until a connect to a dead host fails
+    timeout_s: float = 3.0  # seconds until an attempt to connect to a dead host fails
 
 
 def connects_s(hosts: int, costs: Costs) -> float:

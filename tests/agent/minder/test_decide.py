@@ -252,7 +252,7 @@ EARLIER = dict(GOOD, time=45.0)
 
 
 def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
-    """Return the facts from which a host decides about a committed run in this mode. If the tasks
+    """Return what host n1 knows when it decides about a committed run in this mode. If the tasks
     in `ended` decide the run, they did so 70 s ago.
     """
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]

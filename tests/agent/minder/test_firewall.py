@@ -145,7 +145,7 @@ def test_why_a_host_can_make_no_table_is_said(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(nft_program, "_PATHS", ("nft",))
-    # The test plays root, because for root the error gives no advice about sudo.
+    # The test pretends to be root, because for root the error gives no advice about sudo.
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setenv("PATH", str(tmp_path))
     assert nft_program.find_working_command(nft_program.start_checks()) == (

@@ -42,13 +42,13 @@ def operator(few_hosts: Lab, tfdeploy: Callable[[Lab], Tfdeploy]) -> Iterator[Tf
 
 
 def knock(address: str, port: int, count: int, user: int = 0) -> str:
-    """Return a shell script that connects `count` times as a user, and prints how many of the
-    connects succeed."""
+    """Return a shell command that tries `count` times to connect as a user, and prints how many
+    connections it opened."""
     return shlex.join(["python3", "-c", KNOCK, "", address, str(port), str(count), str(user)])
 
 
 def let_in(operator: Tfdeploy, ends: list[tuple[str, int]], count: int) -> dict[str, int]:
-    """Return {client: how many of its connects to these addresses and ports succeeded}."""
+    """Return {client: how many connections it opened to these addresses and ports}."""
     first = operator.lab.hosts[0]
     stranger = operator.lab.operator(["sh", "-c", "; ".join(knock(*end, count) for end in ends)])
     from_elsewhere = sum(map(int, _printed(stranger)))

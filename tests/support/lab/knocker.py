@@ -168,7 +168,7 @@ class Knocker:
         one.end.found[word] += 1
 
     def _word(self, error: int) -> str:
-        """Return the result of a connect that failed with the errno `error`.
+        """Return the result of an attempt to connect that failed with the errno `error`.
 
         Raises OSError if the peer is not the cause of the error.
         """
