@@ -303,8 +303,7 @@ def received(pid: int) -> int:
 
 
 def two_sites(case: Case, rounds: int) -> None:
-    """Measure a sync to hosts at two sites. The slow link leads from the router to the second site.
-    """
+    """Measure a sync to two sites. The slow link leads from the router to the second site."""
     timings = turns({"tfdeploy": lambda: ours(case)}, rounds)["tfdeploy"]
     against_wire(case, f"{case.what} between two sites", [each.seconds for each in timings], None)
     thin = median(each.meter.from_bytes["router2"] for each in timings)
