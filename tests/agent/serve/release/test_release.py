@@ -209,21 +209,3 @@ def test_where_hard_links_cannot_be_files_are_copied(
     assert host.tree("r2") == TREE and not os.path.samefile(
         host.releases / "r1" / "run.sh", host.releases / "r2" / "run.sh"
     )
-
-
-def test_what_was_received_is_flushed_before_it_gets_its_name(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    done: list[str] = []
-    monkeypatch.setattr(os, "fsync", lambda fd: done.append(os.readlink(f"/proc/self/fd/{fd}")))
-    rename = os.rename
-
-    def renamed(source: Any, target: Any) -> None:
-        rename(source, target)
-        done.append(f"renamed {target}")
-
-    monkeypatch.setattr(os, "rename", renamed)
-    begun = host.sync("r1", TREE)
-    switched = done.index(f"renamed {host.releases}/r1")
-    assert {f"{begun['staging']}/{path}" for path in begun["missing"]} <= set(done[:switched])
-    assert str(host.releases) in done[switched:]

@@ -15,7 +15,6 @@ import pytest
 from support.agent.release_host import TREE, Host, Tree
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.release import contents as release_contents
-from tfdeploy.agent.serve.release import verbs as release
 
 MTIME = 1_600_000_000_123_456_789
 
@@ -146,16 +145,6 @@ def test_where_another_host_of_a_shared_workdir_is_first_nothing_is_left(
     assert deliver(host, "r1", TREE) == {"changed": []}
     assert sorted(os.listdir(host.releases)) == ["r1", "r1.json"]
     assert (host.releases / "r1/train.py").read_bytes() == b"of the other host"
-
-
-def test_what_was_received_is_flushed_before_it_gets_its_name(
-    host: Host, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flushed: list[str] = []
-    monkeypatch.setattr(release, "flush_files", lambda root, paths: flushed.extend(sorted(paths)))
-    monkeypatch.setattr(release, "put_in_place", lambda *_: flushed.append("switched"))
-    deliver(host, "r1", {"a": b"1", "b": b"2"})
-    assert flushed == ["a", "b", "switched"]
 
 
 @pytest.mark.parametrize(

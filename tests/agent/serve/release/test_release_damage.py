@@ -6,13 +6,16 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from support.agent.release_host import TREE, Host
+from tfdeploy.agent.host import fsync
 from tfdeploy.agent.ownership import NotOurs, explain
+from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.model.advice import next_of
 
 
@@ -27,6 +30,52 @@ def test_a_file_spoilt_on_the_host_is_not_lent(host: Host) -> None:
     spoilt.write_bytes(b"print(0)\n")
     os.utime(spoilt, (1, 1))
     assert host.begin("r2", TREE)["missing"] == ["train.py"]
+
+
+@pytest.fixture
+def power_cut(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Return a function after whose call the host has another boot id."""
+    return lambda: monkeypatch.setattr(release_manifest, "boot_id", lambda: "another boot")
+
+
+def tear(path: Path) -> None:
+    """Replace the content of the file by zeros, as a power cut can. Its size and time stay."""
+    times = path.stat()
+    path.write_bytes(bytes(times.st_size))
+    os.utime(path, ns=(times.st_atime_ns, times.st_mtime_ns))
+
+
+def test_a_file_torn_by_a_power_cut_is_received_again(
+    host: Host, power_cut: Callable[[], None]
+) -> None:
+    host.sync("r1", TREE)
+    tear(host.releases / "r1" / "train.py")
+    power_cut()
+    assert host.call("release.state", "r1")["present"] is False
+    assert host.sync("r1", TREE)["missing"] == ["train.py"]
+    assert host.tree("r1") == TREE
+
+
+def test_a_torn_file_is_not_linked_into_another_release(
+    host: Host, power_cut: Callable[[], None]
+) -> None:
+    host.sync("r1", TREE)
+    tear(host.releases / "r1" / "train.py")
+    power_cut()
+    assert host.begin("r2", TREE)["missing"] == ["train.py"]
+
+
+def test_after_a_power_cut_contents_are_compared_and_flushed_once(
+    host: Host, power_cut: Callable[[], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flushed: list[str] = []
+    monkeypatch.setattr(fsync, "flush_files", lambda root, paths: flushed.extend(paths))
+    host.sync("r1", TREE)
+    power_cut()
+    assert host.call("release.state", "r1")["present"] is True
+    assert sorted(flushed) == sorted(path for path in TREE if not isinstance(TREE[path], str))
+    tear(host.releases / "r1" / "train.py")
+    assert host.call("release.state", "r1")["present"] is True
 
 
 @pytest.mark.parametrize("spoil", ["size", "gone", "link"])

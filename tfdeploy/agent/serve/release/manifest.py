@@ -12,7 +12,7 @@ import zlib
 from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import Any, Iterable, List, Optional, Set
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host import atomic
+from tfdeploy.agent.host import atomic, boot_id
 from tfdeploy.agent.record import NamedTuple
 
 SUFFIX = ".json"
@@ -41,6 +41,14 @@ class Manifest(NamedTuple):
     entries: List[Entry]
     release: Optional[str]
     time: Optional[float]
+    # The boot id of the host that received the files, or None if the files were flushed to disk.
+    boot: Optional[str] = None
+
+    @property
+    def may_be_torn(self) -> bool:
+        """True if the host may have lost its power before the files reached the disk. In that case,
+        compare the contents of the files with their hashes."""
+        return self.boot not in (None, boot_id())
 
 
 def unpack_manifest(blob: bytes) -> List[Entry]:
@@ -135,17 +143,19 @@ def save_manifest(
     path: str,
     entries: List[Entry],
     *,
-    durable: bool = False,
     release: Optional[str] = None,
     time: Optional[float] = None,
+    boot: Optional[str] = None,
 ) -> None:
-    """Write the manifest, with `release` and `time` if they are given. Raises OSError."""
+    """Write the manifest, with those of `release`, `time` and `boot` that are given. The file is
+    not flushed to disk: a release whose manifest is missing or damaged is received again. Raises
+    OSError."""
     # Imported only here, so that calls that only read a release do not load it.
     from tfdeploy.agent import wire
 
-    record = {"v": wire.VERSION, "entries": entries, "release": release, "time": time}
+    record = {"v": wire.VERSION, "entries": entries, "release": release, "time": time, "boot": boot}
     fields = {name: value for name, value in record.items() if value is not None}
-    atomic.write_json(path, fields, durable=durable)
+    atomic.write_json(path, fields)
 
 
 def mentions_any(path: str, contents: Iterable[str]) -> bool:
@@ -171,4 +181,4 @@ def load_manifest(path: str) -> Optional[Manifest]:
         return None
     if kinds and kinds != _KINDS:
         return None
-    return Manifest(entries, stored.get("release"), stored.get("time"))
+    return Manifest(entries, stored.get("release"), stored.get("time"), stored.get("boot"))

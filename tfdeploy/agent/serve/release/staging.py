@@ -151,9 +151,7 @@ class Staging:
     def _is_complete(self, entry: Entry) -> bool:
         """Return whether an earlier sync has left the complete file of the entry."""
         path = self._at(entry)
-        return (
-            not _is_shared(path) and hash_first_bytes(path, entry.size, whole=True) == entry.sha256
-        )
+        return not _is_shared(path) and _has_content(path, entry)
 
     def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
         """Make the hard links. Return the paths whose link could not be made, because the file to
@@ -272,14 +270,18 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
     if stored is None:
         return
     release = manifest[: -len(release_manifest.SUFFIX)]
-    path_prefix = os.path.basename(release) + "/"
+    path_prefix, may_be_torn = os.path.basename(release) + "/", stored.may_be_torn
     try:
         root = os.open(release, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:
         return
     try:
         for entry in stored.entries:
-            if (entry.kind, entry.sha256) in wanted and _is_as_committed(entry, root):
+            if (
+                (entry.kind, entry.sha256) in wanted
+                and _is_as_committed(entry, root)
+                and (not may_be_torn or _has_content(release + "/" + entry.path, entry))
+            ):
                 yield entry, Lender(path_prefix + entry.path, entry.mtime_ns)
     finally:
         os.close(root)
@@ -294,6 +296,10 @@ def _is_as_committed(entry: Entry, root: int) -> bool:
     current = file_stat.st_size, file_stat.st_mtime_ns, is_executable
     committed = entry.size, entry.mtime_ns, entry.kind == "exec"
     return stat.S_ISREG(file_stat.st_mode) and current == committed
+
+
+def _has_content(path: str, entry: Entry) -> bool:
+    return hash_first_bytes(path, entry.size, whole=True) == entry.sha256
 
 
 def _lend(source: str, path: str) -> bool:

@@ -8,7 +8,6 @@ import os
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.disk import require_space
-from tfdeploy.agent.host.fsync import flush_path
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
@@ -39,7 +38,6 @@ def put_in_place(staging: str, final: str) -> None:
             raise
         # Another host that shares the workdir has installed the same content first.
         remove_staging(staging)
-    flush_path(os.path.dirname(final))
     remove_folder(aside)
 
 

@@ -1,8 +1,8 @@
 """Answers `release.state`: whether a release on this host is as it was committed. This verb has a
 module of its own, because most syncs call no other verb of `release.*`.
 
-Compares the kind, size, time and owner of each file. If only a file's time differs, its content is
-compared.
+Compares the kind, size, time and owner of each file. If a file has another time, or if the host has
+lost power since it received the release, the content is compared.
 """
 
 from __future__ import annotations
@@ -33,28 +33,41 @@ def is_present(workdir: str, job: str, release: str) -> bool:
 def list_damaged(workdir: str, job: str, release: str) -> List[str]:
     """List the paths of the release that differ from the committed state; an empty list means that
     the release is complete. If only the times of files have changed, the new times are stored.
-    Raises NotOurs."""
+
+    Raises NotOurs, OSError."""
     folder = layout.release_dir(workdir, job, release)
     path = release_manifest.manifest_path(folder)
     manifest = release_manifest.load_manifest(path)
     if manifest is None or not os.path.isdir(folder):
         return [release]
-    damaged, new_times = compare_files(folder, manifest.entries, workdir)
-    if new_times and not damaged:
+    may_be_torn = manifest.may_be_torn
+    damaged, new_times = compare_files(folder, manifest.entries, workdir, contents=may_be_torn)
+    if (new_times or may_be_torn) and not damaged:
+        if may_be_torn:
+            from tfdeploy.agent.host.fsync import flush_files
+
+            flush_files(folder, (entry.path for entry in manifest.entries if entry.kind != "link"))
         entries = [
             entry._replace(mtime_ns=new_times.get(entry.path, entry.mtime_ns))
             for entry in manifest.entries
         ]
-        release_manifest.save_manifest(path, entries, release=manifest.release, time=manifest.time)
+        release_manifest.save_manifest(
+            path,
+            entries,
+            release=manifest.release,
+            time=manifest.time,
+            boot=None if may_be_torn else manifest.boot,
+        )
     return damaged
 
 
 def compare_files(
-    folder: str, entries: List[Entry], workdir: str
+    folder: str, entries: List[Entry], workdir: str, *, contents: bool
 ) -> Tuple[List[str], Dict[str, int]]:
-    """Compare the files in the folder with the entries of the manifest. Return (the paths that are
-    missing, that differ or that are not in the manifest; {path: new time} of each file whose time
-    has changed). Raises NotOurs."""
+    """Compare the files in the folder with the entries of the manifest. With `contents`, compare
+    the content of each file; otherwise, only the contents of files whose time has changed. Return
+    (the paths that are missing, that differ or that are not in the manifest; {path: new time} of
+    each file whose time has changed). Raises NotOurs."""
     expected = {entry.path: entry for entry in entries}
     damaged: List[str] = []
     new_times: Dict[str, int] = {}
@@ -62,7 +75,7 @@ def compare_files(
         entry = expected.pop(path, None)
         if entry is None or not _has_kind_and_size(entry, file_stat, folder):
             damaged.append(path)
-        elif file_stat.st_mtime_ns != entry.mtime_ns and entry.kind != "link":
+        elif entry.kind != "link" and (contents or file_stat.st_mtime_ns != entry.mtime_ns):
             new_times[path] = file_stat.st_mtime_ns
             if hash_first_bytes(os.path.join(folder, path), entry.size, whole=True) != entry.sha256:
                 damaged.append(path)

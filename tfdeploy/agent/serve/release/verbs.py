@@ -14,7 +14,7 @@ import time
 from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.host.fsync import flush_files
+from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
@@ -80,9 +80,9 @@ def begin_release(call: Call) -> Answer:
 @fenced
 @audited("sync", "sent")
 def commit_release(call: Call) -> Answer:
-    """Flush a staged release to disk, and install it. A damaged release with the same name is
-    replaced. Contents are not hashed again, because rsync, the broadcast or SSH has verified what
-    it brought.
+    """Install a staged release. A damaged release with the same name is replaced. Contents are not
+    hashed again, because rsync, the broadcast or SSH has verified what it brought. They are not
+    flushed to disk either: if the host loses power, the next release.state hashes them.
 
     Args: job, release, staging, keep_releases?; blob: the missing files, if they did not come by
     rsync or broadcast: zlib of the JSON list of their mtime_ns, a newline, and their contents, in
@@ -101,10 +101,9 @@ def commit_release(call: Call) -> Answer:
         entries, changed = Staging(folder, entries).finish(unchecked)
         if changed:
             return {"changed": changed}
-        flush_files(folder, missing)
         path = release_manifest.manifest_path(final)
         release_manifest.save_manifest(
-            path, entries, durable=True, release=release, time=time.time()
+            path, entries, release=release, time=time.time(), boot=boot_id()
         )
         put_in_place(folder, final)
     call.context.begun_releases.pop(folder, None)
