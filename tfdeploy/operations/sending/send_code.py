@@ -29,7 +29,6 @@ from tfdeploy.operations.sending.shipment import Shipment
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 from tfdeploy.transport.rsync.messages import rsync_missing
 
-KEEP_RELEASES = 5  # how many releases (versions of the code) of a job a host keeps
 CALL_S = 600.0
 
 
@@ -151,8 +150,7 @@ def _commit_release(begun: Begun, shipment: Shipment, contents: bytes = b"") -> 
 
     Raises TreeChanged if the code has changed.
     """
-    where = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
-    args = {**where, "keep_releases": KEEP_RELEASES}
+    args = {"job": shipment.job, "release": shipment.manifest.release, "staging": begun.staging}
     answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
     changed = check_requested_paths(shipment.code.paths, answer.changed, begun.session.host.name)
     if changed:

@@ -8,6 +8,7 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -33,9 +34,10 @@ def part_of_a_run(host: Host, run: str, release: str, phase: str) -> None:
     )
 
 
-def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
+def test_old_releases_go_but_not_those_in_use(host: Host, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(release_retention, "KEEP", 10)
     for number in range(6):
-        host.sync(f"r{number}", {"a": b"%d" % number}, keep_releases=10)
+        host.sync(f"r{number}", {"a": b"%d" % number})
         os.utime(host.releases / f"r{number}", (number, number))
         os.utime(host.releases / f"r{number}.json", (number, number))
     part_of_a_run(host, "live", "r0", "committed")
@@ -50,6 +52,39 @@ def test_old_releases_go_but_not_those_in_use(host: Host) -> None:
     for path in (other, other + ".json"):
         os.utime(path, (1, time.time() - release_retention.STALE_S - 1))
     os.rename(fresh, fresh.replace("-r9", "-elsewhere-r9"))
-    host.sync("r7", {"a": b"7"}, keep_releases=3)
+    monkeypatch.setattr(release_retention, "KEEP", 3)
+    host.sync("r7", {"a": b"7"})
     left = {name for name in os.listdir(host.releases) if not name.endswith(".json")}
     assert left == {"r0", "r4", "r5", "r7", os.path.basename(fresh).replace("-r9", "-elsewhere-r9")}
+
+
+def test_the_oldest_release_becomes_the_next_one(host: Host) -> None:
+    """Its files that are equal keep their inodes. Another file of it, a changed file and a changed
+    mode do not reach the next release, nor the releases that share the old files."""
+    tree: Any = {"a": b"same", "lib/b": b"same too", "old": b"old", "run": b"x", "link": "a"}
+    for number in range(release_retention.KEEP):
+        host.sync(f"r{number}", {**tree, "c": b"%d" % number})
+        for end in ("", ".json"):
+            os.utime(host.releases / f"r{number}{end}", (number, number))
+    oldest = os.stat(host.releases / "r0")
+    new = {"a": b"same", "lib/b": b"same too", "run": ("exec", b"x"), "link": "lib/b", "c": b"new"}
+    assert sorted(host.sync("new", new)["missing"]) == ["c", "run"]
+    assert host.tree("new") == new
+    assert os.path.samestat(os.stat(host.releases / "new"), oldest)
+    assert os.path.samefile(host.releases / "new/a", host.releases / "r4/a")
+    assert host.tree("r4") == {**tree, "c": b"4"}
+    assert not (host.releases / "r0.json").exists() and not (host.releases / "r0").exists()
+
+
+def test_a_cut_sync_has_taken_at_most_the_oldest_release(host: Host) -> None:
+    for number in range(release_retention.KEEP):
+        host.sync(f"r{number}", {"a": b"%d" % number})
+        for end in ("", ".json"):
+            os.utime(host.releases / f"r{number}{end}", (number, number))
+    staging = host.begin("cut", {"a": b"cut"})["staging"]
+    assert os.stat(staging).st_mtime > time.time() - release_retention.STALE_S
+    host.begin("cut-again", {"a": b"cut again"})
+    left = {name for name in os.listdir(host.releases) if not name.startswith(".")}
+    assert left == {f"r{number}{end}" for number in range(1, 5) for end in ("", ".json")}
+    host.sync("whole", {"a": b"whole"})
+    assert host.tree("whole") == {"a": b"whole"} and host.tree("r4") == {"a": b"4"}

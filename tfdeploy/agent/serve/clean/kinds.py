@@ -39,7 +39,6 @@ from tfdeploy.agent.serve.lock import verbs as lock
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release import retention as release_retention
 
-KEPT_RELEASES = 5
 # For each job and host, this many of the newest environments are kept for the job's next launch.
 KEPT_ENVIRONMENTS = 1
 _USED_WITH_SECRET = "a run that has not ended uses it, and it holds a secret file"
@@ -158,7 +157,7 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
     folder = layout.releases_dir(scope.workdir, scope.job)
     if not os.path.isdir(folder):
         return
-    surplus = release_retention.list_surplus(scope.workdir, scope.job, KEPT_RELEASES)
+    surplus = release_retention.list_surplus(scope.workdir, scope.job)
     with_secret = {
         name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret_paths)
     }

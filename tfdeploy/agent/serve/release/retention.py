@@ -13,23 +13,40 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import SUFFIX
 
 STALE_S = 86400.0  # a staging folder without a change for this time is removed
+KEEP = 5  # how many of a job's newest releases are kept
 
 
-def remove_old(workdir: str, job: str, current: str, keep: int) -> None:
-    """Remove all releases except `current`, the `keep` newest and those in use. Also removes
+def remove_old(workdir: str, job: str, current: str) -> None:
+    """Remove all releases except `current`, the KEEP newest and those in use. Also removes
     staging folders that are older than STALE_S."""
     folder = layout.releases_dir(workdir, job)
     newest, staging = _releases_and_staging(folder)
     stale = {name for name, changed in staging.items() if changed < time.time() - STALE_S}
-    for name in stale | _surplus_of(workdir, job, newest, keep) - {current}:
+    for name in stale | _surplus_of(workdir, job, newest, KEEP) - {current}:
         _remove_release(os.path.join(folder, name))
 
 
-def list_surplus(workdir: str, job: str, keep: int) -> Set[str]:
-    """Return the releases that are neither among the `keep` newest nor in use. Raises OSError if a
+def reuse_oldest(workdir: str, job: str, release: str, staging: str) -> None:
+    """If KEEP releases are stored, rename the oldest unused one to the folder `staging`, in which
+    `release` will be received, unless that folder exists. Most of its files are already the hard
+    links that `release` needs, so they need not be removed and made again."""
+    folder = layout.releases_dir(workdir, job)
+    newest = _releases_and_staging(folder)[0]
+    surplus = _surplus_of(workdir, job, newest, KEEP - 1) - {release}
+    oldest = next((os.path.join(folder, name) for name in newest[::-1] if name in surplus), None)
+    if oldest is not None and not os.path.isdir(staging):
+        release_manifest.remove_manifest(oldest)
+        try:
+            os.rename(oldest, staging)
+        except FileNotFoundError:
+            pass  # another host that shares the workdir has removed it
+
+
+def list_surplus(workdir: str, job: str) -> Set[str]:
+    """Return the releases that are neither among the KEEP newest nor in use. Raises OSError if a
     run cannot be read, because that run may use any release."""
     return _surplus_of(
-        workdir, job, _releases_and_staging(layout.releases_dir(workdir, job))[0], keep
+        workdir, job, _releases_and_staging(layout.releases_dir(workdir, job))[0], KEEP
     )
 
 

@@ -29,6 +29,7 @@ class Lender(NamedTuple):
 
     path: str
     mtime_ns: int
+    inode: int
 
 
 class StagingPlan(NamedTuple):
@@ -75,10 +76,13 @@ class Staging:
         removed, because rsync would otherwise change the mode of the shared file. Returns the plan.
         In this plan, a file counts as missing if the file to which it should be linked is gone.
         """
+        inodes: Dict[str, int] = {}
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
         else:
-            self._tidy(keep_partial=True)
+            # Another host that shares the workdir would remove a folder that has not changed for long.
+            os.utime(self.folder)
+            inodes = self._tidy(keep_partial=True)
             for entry in plan.missing:
                 if _is_shared(self._at(entry)):
                     os.unlink(self._at(entry))
@@ -87,7 +91,13 @@ class Staging:
         for entry in self.entries:
             if entry.kind == "link":
                 _make_link(entry.target, self._at(entry))
-        unlinked = self._link_all(plan.lenders)
+        unlinked = self._link_all(
+            {
+                path: lender
+                for path, lender in plan.lenders.items()
+                if inodes.get(path) != lender.inode
+            }
+        )
         lenders = {path: lender for path, lender in plan.lenders.items() if path not in unlinked}
         return plan._replace(
             missing=plan.missing + [each for each in self.entries if each.path in unlinked],
@@ -205,14 +215,22 @@ class Staging:
                     lenders.setdefault(path, lender)
         return lenders
 
-    def _tidy(self, keep_partial: bool) -> None:
+    def _tidy(self, keep_partial: bool) -> Dict[str, int]:
+        """Remove what is not in the manifest. Return {path: inode} of what stays."""
         leaves = {entry.path: entry for entry in self.entries}
         folders = release_manifest.parent_folders(leaves)
-        _remove_unlisted(self.folder, "", leaves, folders, keep_partial)
+        inodes: Dict[str, int] = {}
+        _remove_unlisted(self.folder, "", leaves, folders, inodes, keep_partial)
+        return inodes
 
 
 def _remove_unlisted(
-    root: str, prefix: str, leaves: Dict[str, Entry], folders: Set[str], keep_partial: bool
+    root: str,
+    prefix: str,
+    leaves: Dict[str, Entry],
+    folders: Set[str],
+    inodes: Dict[str, int],
+    keep_partial: bool,
 ) -> None:
     with os.scandir(os.path.join(root, prefix)) as scan:
         children = list(scan)
@@ -220,11 +238,11 @@ def _remove_unlisted(
         path = prefix + child.name
         if child.is_dir(follow_symlinks=False):
             if path in folders:
-                _remove_unlisted(root, path + "/", leaves, folders, keep_partial)
+                _remove_unlisted(root, path + "/", leaves, folders, inodes, keep_partial)
             elif not (keep_partial and child.name == PARTIAL):
                 remove_folder(child.path)
         elif path in leaves and child.is_symlink() == (leaves[path].kind == "link"):
-            continue
+            inodes[path] = child.inode()
         elif not (keep_partial and _kept_as_partial(root, prefix, child, leaves)):
             os.unlink(child.path)
 
@@ -277,25 +295,26 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
         return
     try:
         for entry in stored.entries:
-            if (
-                (entry.kind, entry.sha256) in wanted
-                and _is_as_committed(entry, root)
-                and (not may_be_torn or _has_content(release + "/" + entry.path, entry))
+            inode = _find_inode(entry, root) if (entry.kind, entry.sha256) in wanted else None
+            if inode is not None and not (
+                may_be_torn and not _has_content(release + "/" + entry.path, entry)
             ):
-                yield entry, Lender(path_prefix + entry.path, entry.mtime_ns)
+                yield entry, Lender(path_prefix + entry.path, entry.mtime_ns, inode)
     finally:
         os.close(root)
 
 
-def _is_as_committed(entry: Entry, root: int) -> bool:
+def _find_inode(entry: Entry, root: int) -> Optional[int]:
+    """Return the inode of the entry's file in the open folder `root`, or None if the file is not as
+    it was committed."""
     try:
         file_stat = os.stat(entry.path, dir_fd=root, follow_symlinks=False)
     except (OSError, ValueError):
-        return False
+        return None
     is_executable = bool(file_stat.st_mode & stat.S_IXUSR)
     current = file_stat.st_size, file_stat.st_mtime_ns, is_executable
     committed = entry.size, entry.mtime_ns, entry.kind == "exec"
-    return stat.S_ISREG(file_stat.st_mode) and current == committed
+    return file_stat.st_ino if stat.S_ISREG(file_stat.st_mode) and current == committed else None
 
 
 def _has_content(path: str, entry: Entry) -> bool:

@@ -13,8 +13,6 @@ from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.manifest import Entry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
-KEEP = 5  # how many of the newest releases are kept, if the call does not say how many
-
 
 def staging_path(call: Call) -> str:
     # Cloned hosts share a hostname, so the host's name in the inventory is part of the id.

@@ -18,10 +18,9 @@ from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.serve.call import Call, audited, fenced
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.retention import remove_old
+from tfdeploy.agent.serve.release.retention import remove_old, reuse_oldest
 from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
 from tfdeploy.agent.serve.release.staging_folder import (
-    KEEP,
     check_space,
     put_in_place,
     remove_staging,
@@ -57,6 +56,7 @@ def begin_release(call: Call) -> Answer:
     folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     _adopt_old_staging(folder)
+    reuse_oldest(call.workdir, call.job, call.name("release"), folder)
     staging = Staging(folder, entries)
     plan = staging.plan()
     try:
@@ -84,7 +84,7 @@ def commit_release(call: Call) -> Answer:
     hashed again, because rsync, the broadcast or SSH has verified what it brought. They are not
     flushed to disk either: if the host loses power, the next release.state hashes them.
 
-    Args: job, release, staging, keep_releases?; blob: the missing files, if they did not come by
+    Args: job, release, staging; blob: the missing files, if they did not come by
     rsync or broadcast: zlib of the JSON list of their mtime_ns, a newline, and their contents, in
     the order of `missing`.
 
@@ -108,7 +108,7 @@ def commit_release(call: Call) -> Answer:
         put_in_place(folder, final)
     call.context.begun_releases.pop(folder, None)
     remove_staging(folder)
-    remove_old(workdir, job, release, max(1, call.integer("keep_releases", KEEP)))
+    remove_old(workdir, job, release)
     return {"changed": []}
 
 
