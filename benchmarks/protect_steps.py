@@ -103,7 +103,7 @@ def swap(sides: list[Tfdeploy], number: int, args: argparse.Namespace) -> float:
     for place, side in enumerate(sides):
         write(side, place, ways[side], bool(number // 4 % 2))
     launch(sides[::-1] if number % 2 else sides, run, ways)
-    if not args.partly_listening:
+    if not args.apart:
         share_one_core(sides, run)
     time.sleep(args.warm)
     spans = windows(args)

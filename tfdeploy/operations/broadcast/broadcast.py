@@ -125,10 +125,7 @@ class Broadcast:
         return {name: member.error for name, member in self.members.items() if member.error}
 
     def fed_by(self, host: str) -> str | None:
-        """Return the host that sent to `host` last.
-
-        Returns "" if it was this machine, and None if nothing was sent to `host`.
-        """
+        """Return the host that sent to `host` last: "" for this machine, or None if none has."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
@@ -464,10 +461,7 @@ class Broadcast:
     def _feed_from_control(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
-        """Replace the member's feeder if the stripes that this machine must send have changed.
-
-        A feeder sends pieces from this machine to one member.
-        """
+        """Replace the member's feeder if the stripes that this machine must send have changed."""
         stripes = frozenset(feed.stripe for feed in feeds if not feed.parent)
         if stripes == member.stripes_from_control:
             return
