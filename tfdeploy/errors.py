@@ -127,7 +127,9 @@ class BadAnswer(HostFailed):
     """
 
     def __init__(self, what: str, *, where: Optional[str]) -> None:
-        super().__init__(what, where=where, next="do not trust this host before you know why")
+        super().__init__(
+            what, where=where, next="do not trust this host before you know why its answer is wrong"
+        )
 
 
 class RunFailed(TfdeployError):

@@ -118,8 +118,8 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
             not {"record unseen", "record foreign"} & things(shown, "would_remove")["this machine"]
         )
     stderr = operator.run("clean", "-y", exit_code=0).stderr
-    assert "1 record stays: no host has the run, and nobody here saw it end: unseen" in stderr
-    assert "1 record stays: the run has a host that was not asked, or gave no answer" in stderr
+    assert "1 record stays (unseen): no host has the run, and its end is not recorded" in stderr
+    assert "1 record stays: a host of the run was not asked or did not answer" in stderr
     assert {"unseen", "foreign"} <= set(store.runs()) and not {"mine", "gone"} & set(store.runs())
 
 

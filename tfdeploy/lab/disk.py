@@ -125,8 +125,8 @@ def lay_over_machine(folder: Path, root: Path, rootfs: str = "/") -> None:
         )
     except OSError as error:
         reason = (
-            "the file system there cannot hold a layer; set XDG_STATE_HOME to a folder on ext4, "
-            "xfs or tmpfs"
+            "the file system of the lab's folder cannot hold the layers of an overlay; set "
+            "XDG_STATE_HOME to a folder on ext4, xfs or tmpfs"
         )
         raise OSError(error.errno, f"{error.strerror}: {reason}") from error
 

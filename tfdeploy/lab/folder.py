@@ -59,7 +59,7 @@ def lab_folder(name: str) -> Path:
     if any(not letter.isprintable() or letter in "\"'\\:, " for letter in str(folder)):
         raise UsageError(
             f"a lab cannot be in {folder}: its path has spaces or special characters",
-            next="set XDG_STATE_HOME to a folder without them",
+            next="set XDG_STATE_HOME to a path without spaces and special characters",
         )
     return folder
 

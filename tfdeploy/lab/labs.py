@@ -169,7 +169,7 @@ def load(name: str) -> Lab:
     if lab_state is None:
         other_labs = ", ".join(names()) or "none"
         raise UsageError(
-            f"no lab {name!r} (there: {other_labs})",
+            f"there is no lab {name!r}; existing labs: {other_labs}",
             where=str(root),
             next=f"`tfdeploy lab up 3 --name {name}`",
         )

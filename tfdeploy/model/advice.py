@@ -22,25 +22,25 @@ LINES = {
     "status": "`tfdeploy status`",
     "status_of_run": "`tfdeploy status {run}`",
     "list_runs": "`tfdeploy runs`",
-    "remove_damaged_run": "remove that folder there once nothing of the run is alive",
+    "remove_damaged_run": "on the host, remove the run's folder after all its processes have ended",
     "stop_run": "`tfdeploy stop {run}`",
-    "stop_run_or_sync_later": "`tfdeploy stop {run}`, or sync when it has ended",
+    "stop_run_or_sync_later": "`tfdeploy stop {run}`, or sync after that run has ended",
     "stop_run_or_kill": "`tfdeploy stop {run}`, or `tfdeploy exec --limit {host} -- kill {pid}`",
     "sync": "`tfdeploy sync`",
     "launch_with_sync": "launch without --no-sync",
     "another_run_name": "`tfdeploy launch --name ANOTHER`",
     "another_data_name": "move it away, or give the data set another name",
     "move_away": "move it away",
-    "free_space": "free some space there, or set another workdir",
-    "free_inodes": "delete files there to free inodes, or set another workdir",
-    "free_disk": "free some space or inodes there, or set another workdir",
-    "free_quota": "you are over your quota there: free some space, or set another workdir",
+    "free_space": "free some space on that disk, or set another workdir",
+    "free_inodes": "delete files on that disk to free inodes, or set another workdir",
+    "free_disk": "free some space or inodes on that disk, or set another workdir",
+    "free_quota": "you are over your quota on that disk: free some space, or set another workdir",
     "writable_workdir": "set a workdir on a disk that can be written to",
     "give_access": "give the user access to that path, or set another workdir",
     "local_workdir": "its filesystem has no locks (flock) or named "
     "pipes: set `workdir:` to a local disk",
     "name_python": "write `python: PATH` for this host in the inventory, or install python3 there",
-    "newer_python": "write `python: PATH` of a newer one for this host in the inventory",
+    "newer_python": "write `python: PATH` of a newer Python for this host in the inventory",
     "install_venv": "as root on {host}: apt-get install python3-venv; or install uv there",
     "download_wheels": "on this machine, beside the job file: `pip download -d wheels -r "
     "requirements.txt` (by a pip of the hosts' Python version), and write `setup: "
@@ -56,9 +56,9 @@ LINES = {
     "install_program": "install it there, or write its whole path, or "
     "./{program} if it is in the code",
     # agent/mending.py sends the names of the following lines:
-    "install_agent_again": "any tfdeploy command for this host puts it there again",
-    "mend_mapping": "write `workdir:` of a local disk in the inventory, or have the mapping of "
-    "that mount mended",
+    "install_agent_again": "any tfdeploy command for this host installs the agent again",
+    "mend_mapping": "set `workdir:` to a folder on a local disk in the inventory, or ask the file "
+    "server's administrator to correct its mapping of users",
     "own_workdir": _WORKDIR,
     "real_workdir": "write `workdir: {workdir}` in the inventory",
     "close_folder": "`tfdeploy exec --limit {host} -- chmod go-w {path}`",

@@ -50,10 +50,10 @@ def _entry(text: bytes) -> Entry | None:
 def _fault(text: bytes, entry: Entry | None) -> str:
     """Return what is wrong with a line of the log; "" if nothing is wrong."""
     if entry is None:
-        return "no entry: cut off, as by a power cut, or edited" if text else ""
+        return "not an entry: cut off, for example by a power cut, or edited" if text else ""
     if not entry.missed:
         return ""
     return (
-        f"{entry.missed} entries before it could not be written: {entry.host}'s disk was full or "
-        "refused them"
+        f"{entry.missed} entries before this line could not be written: {entry.host}'s disk was "
+        "full or refused them"
     )

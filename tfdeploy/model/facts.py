@@ -79,7 +79,7 @@ class LiveRun:
     started: Seconds | None = None
 
 
-_UNSAID = "its agent does not say"
+_UNSAID = "its agent is too old to report this"
 
 
 @dataclass(frozen=True)

@@ -168,14 +168,14 @@ def _check(plan: Plan) -> None:
     paths = (*plan.keep, *plan.links, *plan.data.values())
     # a fault -> the values that have it
     faults: dict[str, Iterable[str | None]] = {
-        "given twice": (name for name, count in (tasks + hosts).items() if count > 1),
-        "no task": (t.task for t in plan.tasks if t.task != f"{t.role}:{t.index}"),
-        "no address": (h.address for h in plan.hosts if not is_address(h.address)),
-        "no IP address": (a for h in plan.hosts for a in h.addresses if not is_ip(a)),
-        "no endpoint": (each for each in endpoints if not is_endpoint(each)),
-        "no task of the run": named_tasks - tasks.keys(),
-        "no host of the run": named_hosts - {*hosts, None},
-        "no path inside a folder": (path for path in paths if not is_inside(path)),
+        "this name occurs twice": (name for name, count in (tasks + hosts).items() if count > 1),
+        "not a task's name": (t.task for t in plan.tasks if t.task != f"{t.role}:{t.index}"),
+        "not an address": (h.address for h in plan.hosts if not is_address(h.address)),
+        "not an IP address": (a for h in plan.hosts for a in h.addresses if not is_ip(a)),
+        "not an endpoint": (each for each in endpoints if not is_endpoint(each)),
+        "not a task of the run": named_tasks - tasks.keys(),
+        "not a host of the run": named_hosts - {*hosts, None},
+        "not a relative path inside a folder": (path for path in paths if not is_inside(path)),
     }
     for fault, values in faults.items():
         for value in values:

@@ -85,8 +85,8 @@ RULES: dict[Mode, Rules] = {
         takes_slots=True,
         shares_step=True,
         traits=("lasting_ps", "own_session"),
-        on_death="a worker: the others could go on; a ps: all wait; the chief: the others go on, "
-        "nothing is saved",
+        on_death="if a worker dies, the others could go on; if a ps dies, all tasks wait; if the "
+        "chief dies, the others go on, but nothing is saved",
     ),
     "sync": Rules(
         program="the same with SyncReplicasOptimizer",
@@ -99,8 +99,8 @@ RULES: dict[Mode, Rules] = {
         breaks=("ps",),
         lockstep=True,
         traits=("synchronous", "lasting_ps"),
-        on_death="a worker: the others may freeze; the chief: "
-        "they wait; a ps: all end with an error",
+        on_death="if a worker dies, the others may freeze; if the chief dies, the others wait; if "
+        "a ps dies, all tasks end with an error",
     ),
     "mirrored": Rules(
         program="MultiWorkerMirroredStrategy",
@@ -115,7 +115,7 @@ RULES: dict[Mode, Rules] = {
         lockstep=True,
         # With Keras 3, `fit` fails with "unsupported type PerReplica".
         needs_keras_2=("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
-        on_death="any worker: the others end with an error within seconds",
+        on_death="if a worker dies, the others end with an error within seconds",
     ),
     "coordinator": Rules(
         program="ParameterServerStrategy with ClusterCoordinator",
@@ -132,8 +132,8 @@ RULES: dict[Mode, Rules] = {
         # With Keras 3, `fit` fails with "you need to pass this dataset to
         # ClusterCoordinator.create_per_worker_dataset".
         needs_keras_2=("ParameterServerStrategy", "ParameterServerStrategyV2"),
-        on_death="a worker: the chief could go on; a ps: the chief ends with an error; the chief: "
-        "the servers wait",
+        on_death="if a worker dies, the chief could go on; if a ps dies, the chief ends with an "
+        "error; if the chief dies, the servers wait",
     ),
     "ingraph": Rules(
         program="one client with a copy of the model for each worker",
@@ -146,7 +146,8 @@ RULES: dict[Mode, Rules] = {
         gang=("ps", "worker", "chief"),
         breaks=("ps", "worker"),
         traits=("one_client",),
-        on_death="a server: the client ends with an error, or waits; the client: the servers wait",
+        on_death="if a server dies, the client ends with an error or waits; if the client dies, "
+        "the servers wait",
     ),
     "local": Rules(
         program="one process with all GPUs of a host",
@@ -170,7 +171,7 @@ RULES: dict[Mode, Rules] = {
         tensorflow=False,
         ranks=True,
         takes_slots=True,
-        on_death="any worker: the others wait for it, or end with an error",
+        on_death="if a worker dies, the others wait for it or end with an error",
     ),
 }
 

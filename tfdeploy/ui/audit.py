@@ -32,7 +32,7 @@ def show_audit(terminal: Terminal, answer: Mapping[str, Any]) -> None:
     unasked = [row["host"] for row in answer["errors"]]
     if unasked:
         names = fold_names(map(clean, unasked))
-        terminal.write_line(f"not known of {names}: no answer", "bold yellow")
+        terminal.write_line(f"no answer from {names}, so this report is incomplete", "bold yellow")
     if answer["left"]:
         terminal.write_line("something is left", "bold red")
     elif answer["ok"]:

@@ -60,13 +60,11 @@ def record_words(unended: Sequence[str], elsewhere: Sequence[str], store: str) -
     if unended:
         names = listed([*map(clean, unended)], MOST_NAMES)
         lines.append(
-            f"{_records(unended)}: no host has the run, and nobody here saw it end: {names}. To "
-            f"forget one: rm -r {store}/RUN"
+            f"{_records(unended)} ({names}): no host has the run, and its end is not recorded. To "
+            f"remove a record: rm -r {store}/RUN"
         )
     if elsewhere:
-        lines.append(
-            f"{_records(elsewhere)}: the run has a host that was not asked, or gave no answer"
-        )
+        lines.append(f"{_records(elsewhere)}: a host of the run was not asked or did not answer")
     return lines
 
 

@@ -139,7 +139,7 @@ def _transfer(event: Event, data: TransferFields, verbose: bool) -> _Words:
     if state != "done" or (what == "all" and sent):
         return _NOTHING
     if what == "all":
-        return f"all there already, nothing {done}", ""
+        return f"nothing {done}: all files were up to date", ""
     return f"{what} {in_bytes(sent)} {done}", ""
 
 

@@ -72,7 +72,7 @@ def show_status(
     for task in view.tasks:
         if task.log_lost_bytes:
             what = f"{in_bytes(task.log_lost_bytes)}: the disk of {clean(task.host)} was full"
-            _write_line(terminal, f"lost of the log of {clean(task.task)}: ", what, "yellow")
+            _write_line(terminal, f"missing from the log of {clean(task.task)}: ", what, "yellow")
     _show_protection(terminal, view)
     unread = {task.task: unread_words(task.unread) for task in view.tasks if task.unread}
     for tasks, text in fold_equal(unread):
@@ -280,8 +280,8 @@ def show_fetch(terminal: Terminal, hosts: Sequence[FetchRow]) -> None:
     show_rows(terminal, ["host", "fetch", "files", "came", "took", ""], rows)
     for h in hosts:
         for paths, why in (
-            (h["newer_here"], "changed here, left as they are"),
-            (h["left_there"], "links that lead out, not made"),
+            (h["newer_here"], "files changed on this machine, not overwritten"),
+            (h["left_there"], "links that lead out of the folder, not created"),
         ):
             if paths:
                 label = f"{clean(h['host'])}: {why}: "

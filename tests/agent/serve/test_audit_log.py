@@ -229,7 +229,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
     (full_disk / "filler").unlink()
     record(context, run="after")
     ((_, what),) = shown(context).faults
-    assert f"{42 - written} entries before it could not be written" in what
+    assert f"{42 - written} entries before this line could not be written" in what
 
 
 def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(

@@ -282,5 +282,5 @@ def test_neither_the_newest_run_nor_what_to_type_next_is_a_hosts_word(operator: 
         for line in (completed.stdout + completed.stderr).splitlines()
         if line.strip().startswith("next:")
     ]
-    assert nexts == ["next: free some space or inodes there, or set another workdir"]
+    assert nexts == ["next: free some space or inodes on that disk, or set another workdir"]
     assert [row["ok"] for row in answer["hosts"]] == [True, True, False]

@@ -105,7 +105,7 @@ def test_text_of_host_is_never_suggested_command(lie: dict[str, Any]) -> None:
     show_error(error, stream=output, color="never")
     nexts = [line for line in output.getvalue().splitlines() if line.strip().startswith("next:")]
     assert nexts == [] or nexts == [
-        "  next: free some space or inodes there, or set another workdir"
+        "  next: free some space or inodes on that disk, or set another workdir"
     ]
     assert EVIL not in str(error.next) and error.what.startswith('n3 says: "full')
 

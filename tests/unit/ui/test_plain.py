@@ -33,7 +33,7 @@ PRINTED = {
     "[n2] code 1.2 MB sent": event(
         "transfer", "n2", what="code", state="done", sent_bytes=1_200_000, total_bytes=1_200_000
     ),
-    "[n2] all there already, nothing sent": event(
+    "[n2] nothing sent: all files were up to date": event(
         "transfer", "n2", what="all", state="done", sent_bytes=0, total_bytes=0
     ),
     "data d: 256 MB to 16 hosts in 45 s (5.7 MB/s); the slowest link (n3 from n2) allows 5.9 MB/s": event(

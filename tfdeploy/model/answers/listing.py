@@ -40,7 +40,7 @@ def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
     files_by_path: dict[str, FoundFile] = {}
     for file in files:
         if not is_inside(file.path):
-            raise ValueError(f"the path {file.path!r:.200} leads out")
+            raise ValueError(f"the path {file.path!r:.200} leads out of the folder")
         if file.path in files_by_path:
             raise ValueError(f"{file.path!r} occurs twice")
         files_by_path[file.path] = file

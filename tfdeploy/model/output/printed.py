@@ -38,7 +38,7 @@ class ErrorAnswer(TypedDict):
 
 class InitAnswer(TypedDict):
     written: Sequence[str]
-    kept: Annotated[Sequence[str], Meta(description="files that were there already")]
+    kept: Annotated[Sequence[str], Meta(description="files that existed, so they were not written")]
 
 
 # The fields of model.inventory.Host. `from` is a keyword, so this cannot be a class.
@@ -103,7 +103,8 @@ class ForecastAnswer(TypedDict):
 class PackageRow(TypedDict):
     package: str
     versions: Annotated[
-        Mapping[str, Sequence[str]], Meta(description="version -> hosts; '': those without it")
+        Mapping[str, Sequence[str]],
+        Meta(description="version -> hosts with it; the key '' has the hosts without the package"),
     ]
 
 
@@ -153,7 +154,8 @@ class CompareAnswer(TypedDict):
     differs: Sequence[Difference]
     final: Sequence[Final]
     lines: Annotated[
-        Sequence[LinesOfFile], Meta(description="of files of the code, against the first run's")
+        Sequence[LinesOfFile],
+        Meta(description="lines of the code that differ from the code of the first run"),
     ]
 
 

@@ -46,9 +46,9 @@ def _remedy(largest: list[tuple[str, int]]) -> str:
         else "./" + path
     )
     return (
-        " (file systems with reflinks share the blocks). As data it is sent once: `data: "
-        f"{{{name}: {source}}}` in the job file; "
-        f"to leave it out: echo {shlex.quote(pattern)} >> .tfdeployignore"
+        " (with reflinks, the copies share disk space). To send the largest path only once, as "
+        f"data, write `data: {{{name}: {source}}}` in the job file; "
+        f"to leave it out of the code: echo {shlex.quote(pattern)} >> .tfdeployignore"
     )
 
 

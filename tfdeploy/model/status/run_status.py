@@ -39,8 +39,8 @@ class Caller(NamedTuple):
     def turned_away(self) -> str:
         """Return text that says that the address is not admitted, and why."""
         return (
-            f"{self.member} came to {self.host} through {self.address}, which is not its own "
-            f"address: the tasks' ports on {self.host} turn that away"
+            f"{self.member} connected to {self.host} from {self.address}, which is not an address "
+            f"of {self.member}: the tasks' ports on {self.host} do not admit this address"
         )
 
 

@@ -118,7 +118,8 @@ def _without_minder(
     else None."""
     if not any(planned.host in state.unminded for state in states if state.host != planned.host):
         return None
-    last, reason = status or _pending(planned), "nobody minds it, the other hosts say"
+    last = status or _pending(planned)
+    reason = "the other hosts report that no process of tfdeploy supervises the task"
     return wire.replace(last, state="lost", outcome="lost", up=False, reason=reason)
 
 

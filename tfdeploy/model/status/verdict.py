@@ -90,4 +90,4 @@ def _unknown_end(
         return "".join(silent) + "how the run ended is not known"
     if not states:
         return "no host of this run knows it any more"
-    return "every host has ended, and none says how the deciding task did"
+    return "the run has ended on all hosts, but no host reports its result"

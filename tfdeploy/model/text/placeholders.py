@@ -28,7 +28,7 @@ NAMES: dict[str, str] = {
     "world_size": "mode plain: how many workers there are",
     "local_rank": "mode plain: the worker's number on its host, from 0",
     "chief_host": "mode plain: the address of the host of rank 0",
-    "chief_port": "mode plain: the port that rank 0 may bind there",
+    "chief_port": "mode plain: the port that rank 0 may bind on its host",
 }
 _TOKEN = re.compile(r"\{\{|\}\}|\{([^{}]*)\}|[{}]")
 

@@ -214,8 +214,8 @@ def _log(scene: Scene, rows: int, width: int) -> list[Row]:
         return [
             [
                 Span(
-                    f"none of the {kept} kept here has '{clean(scene.view.filter, 40)}'; Esc "
-                    "shows them",
+                    f"none of the {kept} in memory contains '{clean(scene.view.filter, 40)}'; Esc "
+                    "removes the filter",
                     "dim",
                 )
             ]
@@ -253,7 +253,9 @@ def _foot(scene: Scene, width: int) -> Row:
             Span(f"/{clean(view.filter, 200)}", "bold"),
             Span(" ", "reverse"),
             Span(
-                "  Enter keeps the filter, Esc ends it; worker @n3 stalled !stalled or words", "dim"
+                "  Enter keeps the filter, Esc removes it; examples: worker, @n3, stalled, "
+                "!stalled",
+                "dim",
             ),
         ]
     if view.question is not None:

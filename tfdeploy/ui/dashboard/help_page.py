@@ -11,8 +11,8 @@ _HELP = (
     ("up down, k j", "choose a row"),
     (
         "Enter",
-        "the page of that task: what is wrong, attempts, log, curves, plan, environment; of a "
-        "folded row: open it",
+        "the page of the chosen task: what is wrong, attempts, log, curves, plan, environment; if "
+        "the row is folded, unfold it",
     ),
     ("c", "the run's curves: loss, rate, metrics, GPU, CPU"),
     ("t", "the timeline: attempts as bars, all that has happened, the first cause on top"),
@@ -26,12 +26,12 @@ _HELP = (
     ("o", "open a shell on the chosen task's host"),
     ("d", "download the logs of the run to this machine"),
     ("x", "stop the run"),
-    ("Esc", "back; on the first page: no filter, no choice"),
+    ("Esc", "back; on the first page: remove the filter and choose no row"),
     ("q, Ctrl-C", "leave; the run goes on"),
     ("", ""),
     ("", "filter: terms with spaces between, all of which must hold; case does not matter"),
-    ("worker", "tasks of a role; worker:3, worker:[0-7], w* too"),
-    ("@n3, n3", "tasks on a host; @n[1-4] too"),
+    ("worker", "tasks of a role; other examples: worker:3, worker:[0-7], w*"),
+    ("@n3, n3", "tasks on a host; another example: @n[1-4]"),
     (
         "stalled",
         "tasks in that state: running, failed, killed, unreachable, slow, restarted; `trouble`: "
@@ -39,17 +39,17 @@ _HELP = (
     ),
     (
         "loss nan",
-        'words of the log and the events; "in quotes" a phrase; a regular expression where it is '
-        "one",
+        'words of the log and the events; "in quotes": a phrase; regular expressions are possible '
+        "too",
     ),
-    ("!stalled", "a ! before a term: all but those"),
+    ("!stalled", "a ! before a term: all except what the term selects"),
     ("", ""),
     ("", "reading it"),
-    ("age", "how long ago its last line came; trend: its loss since the run began"),
+    ("age", "time since the task's last line; column trend: the task's loss since the start"),
     (
         "bars of t",
-        "an attempt each: green runs or ended well, yellow is stalled or was stopped, red died, "
-        "x is its end",
+        "each bar is an attempt: a green one runs or ended well, a yellow one is stalled or was "
+        "stopped, a red one died at the x",
     ),
     (
         "colours",

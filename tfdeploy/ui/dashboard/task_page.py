@@ -141,7 +141,7 @@ def _plots(scene: Scene, task: TaskProgress, width: int) -> list[Row]:
         if name != STEP and len(trend.times) >= 2
     ]
     return side_by_side(boxes, width) or [
-        [Span("no curves yet: its hosts note figures every 10 s", "dim")]
+        [Span("no curves yet: a curve needs two values, and there is one every 10 s", "dim")]
     ]
 
 

@@ -295,7 +295,7 @@ def _folded_texts(
     restarts, and the medians of the other numbers."""
     hosts = map(progress.host, {task.host for task in tasks})
     moving = [transfer for host in hosts for transfer in host.moving]
-    alike = f"{len(tasks)} alike: the highest step, medians; Enter opens them"
+    alike = f"{len(tasks)} tasks alike: highest step, medians of other figures; Enter shows each"
     return {
         **{name: each.text(progress, tasks) for name, each in _FIGURES.items()},
         "host": clean(_host(progress, (task.task for task in tasks)), 64),

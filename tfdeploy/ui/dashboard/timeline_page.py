@@ -33,7 +33,7 @@ def timeline_page(frame: Frame, height: int) -> list[Row]:
         stalled = task.health_since if item.mark.rank in (CUT, STALLED) else None
         bar = _bar(progress, task.task, began, until, width, frame.scene.unicode, stalled)
         rows.append([Span(column(clean(item.name, 40), _NAME), task_style(task.task)), *bar])
-    rows += [[], [Span("what has happened, by the time since the run began", "dim")]]
+    rows += [[], [Span("what has happened, with the time since the run began", "dim")]]
     return rows + [happening_row(each, began) for each in frame.scene.passing]
 
 

@@ -40,9 +40,9 @@ def test_largest_paths_are_named_with_lines_that_exclude_them() -> None:
     assert text == (
         "code: 213 MB that .gitignore does not name: data/train/ (201 MB), model.bin (11 MB). "
         "Every run has its own copy of it "
-        "(file systems with reflinks share the blocks). As data it is sent once: `data: {train: "
-        "./data/train/}` in the job file; "
-        "to leave it out: echo /data/train/ >> .tfdeployignore"
+        "(with reflinks, the copies share disk space). To send the largest path only once, as "
+        "data, write `data: {train: ./data/train/}` in the job file; "
+        "to leave it out of the code: echo /data/train/ >> .tfdeployignore"
     )
 
 

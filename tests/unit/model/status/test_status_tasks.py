@@ -35,12 +35,13 @@ def test_task_without_minder_on_unreachable_host_is_lost() -> None:
         "lost",
         "lost",
         "unreachable",
-        "nobody minds it, the other hosts say",
+        "the other hosts report that no process of tfdeploy supervises the task",
     )
     assert (shown["worker:0"][0], view.state, view.cause) == (
         "running",
         "running",
-        "worker:1 on n3 lost: nobody minds it, the other hosts say",
+        "worker:1 on n3 lost: the other hosts report that no process of tfdeploy supervises the "
+        "task",
     )
     # The host of worker:1 now reports the task as running. The reports of other hosts count less.
     assert run_view(PLAN, states, RUNNING).tasks[2].state == "running"
@@ -165,9 +166,8 @@ def test_admitted_and_rejected_connections_are_shown() -> None:
     assert run_view_json(view)["protect"] == {
         "asked": "auto",
         "used": "none",
-        "why": "peers: n3: no filter; n3 came to n2 through 10.0.0.66, which is not its own "
-        "address: "
-        "the tasks' ports on n2 turn that away",
+        "why": "peers: n3: no filter; n3 connected to n2 from 10.0.0.66, which is not an address "
+        "of n3: the tasks' ports on n2 do not admit this address",
         "hosts": {"n1": "firewall", "n2": "peers", "n3": "none"},
         "admitted": [{"host": "n2", "address": "10.0.0.7", "of": "n3"}],
         "not_admitted": [{"host": "n2", "address": "10.0.0.66", "of": "n3"}],
@@ -177,7 +177,7 @@ def test_admitted_and_rejected_connections_are_shown() -> None:
     for line in (
         "protect: firewall on n1, peers on n2, none on n3",
         "admitted: 10.0.0.7 of n3, on n2",
-        "not admitted: n3 came to n2 through 10.0.0.66",
+        "not admitted: n3 connected to n2 from 10.0.0.66",
     ):
         assert line in out.getvalue(), out.getvalue()
     assert (

@@ -315,7 +315,7 @@ def test_filter_without_match_is_reported() -> None:
     for key in ("/", *"nowhere", "enter"):
         dashboard.scene.view.key(key)
     assert any(
-        "lines kept here has 'nowhere'; Esc shows them" in row
+        "lines in memory contains 'nowhere'; Esc removes the filter" in row
         for row in draw_rows(dashboard, 120, 24)
     )
 
