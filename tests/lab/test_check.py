@@ -162,9 +162,17 @@ FAULTS = (
     Fault("open", "agent", "/srv/open", "write `workdir: ~/tfdeploy`"),
     Fault("n8", "agent", "login shell ended", "login shell that runs commands"),
     Fault(
-        "n2", "tensorflow", "TensorFlow 2.20.0, most have 2.21.0", "pip install tensorflow==2.21.0"
+        "n2",
+        "tensorflow",
+        "TensorFlow 2.20.0, most hosts have 2.21.0",
+        "pip install tensorflow==2.21.0",
     ),
-    Fault("n3", "tensorflow", "no TensorFlow, most have 2.21.0", "pip install tensorflow==2.21.0"),
+    Fault(
+        "n3",
+        "tensorflow",
+        "no TensorFlow, most hosts have 2.21.0",
+        "pip install tensorflow==2.21.0",
+    ),
     Fault(
         "n3",
         "tensorflow",
@@ -208,9 +216,9 @@ FAULTS = (
 )
 # Failing links between hosts. A row is (from, to, a part of the reason, a part of the fix).
 LINKS = (
-    ("n6", "n4", "no answer: a firewall drops it", "ufw allow 2222:2299/tcp"),
+    ("n6", "n4", "no answer: a firewall drops the packets", "ufw allow 2222:2299/tcp"),
     ("n6", "n5", "refused, although that host listens", "ufw allow 2222:2299/tcp"),
-    ("n1", "n2", "the name worker-two is 127.0.1.1 to it", "/etc/hosts"),
+    ("n1", "n2", "the name worker-two means 127.0.1.1", "/etc/hosts"),
     ("n3", "n6", "n2 answers at", "advertise:"),
 )
 

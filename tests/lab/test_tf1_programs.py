@@ -50,7 +50,10 @@ HARDWIRED = Program(
     name="hardwired",
     mode="async",
     said={"worker:0": r"Test-Accuracy: \d", "worker:1": r"Variables initialized"},
-    notes=("hardwired.py:22 gives way to the plan's; it has 3 of worker, the plan 2",),
+    notes=(
+        "hardwired.py:22 is replaced by the plan's cluster; worker tasks: 3 in the program, 2 in "
+        "the plan",
+    ),
 )
 MONITORED = Program(
     name="trainer_monitored",
@@ -121,7 +124,7 @@ OTHERS = (
         name="ingraph_sum",
         mode="ingraph",
         said={"chief:0": r"mean 49\.50"},
-        notes=("ingraph_sum.py:5 gives way",),
+        notes=("ingraph_sum.py:5 is replaced",),
         roles={"worker": ["n2", "n3"]},
     ),
     Program(
@@ -145,7 +148,7 @@ OTHERS = (
         name="ingraph_host",
         mode="ingraph",
         said={"chief:0": r"total 32\.0"},
-        notes=("its own server is the job host of their cluster",),
+        notes=("the program's own server is the job host of the cluster",),
         roles={"worker": ["n2", "n3"]},
     ),
     Program(
@@ -241,7 +244,7 @@ def assert_said(program: Program, said: dict[str, str]) -> None:
 def test_it_trains_without_an_edit(operator: Tfdeploy, program: Program) -> None:
     write_job(operator, program)
     notes = "\n".join(operator.json("launch", "--dry-run")["notes"])
-    assert "compat v1: tf." in notes
+    assert "compat v1: the program uses tf." in notes
     for note in program.notes:
         assert note in notes
 
@@ -280,7 +283,7 @@ def test_a_cluster_that_the_job_lets_stand_is_used(operator: Tfdeploy) -> None:
         text = text.replace(old, f"{new}:4321")
     (operator.cwd / "hogwild.py").write_text(text)
     plan = operator.json("launch", "--dry-run")
-    assert any(re.search(r"hogwild.py:\d+ stands", note) for note in plan["notes"])
+    assert any(re.search(r"hogwild.py:\d+ is used", note) for note in plan["notes"])
     assert {task["port"] for task in plan["tasks"]} == {None}
     run = operator.run("launch", "--wait", exit_code=0).stdout.strip()
     lines_by_task = lines_of(operator, run)

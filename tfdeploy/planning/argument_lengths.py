@@ -39,7 +39,7 @@ def _check(job: Job, what: str, word: str, more: int) -> None:
     if length + more > MOST_BYTES:
         raise Refused(
             f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes: Linux takes at most "
-            f"{MOST_BYTES - more:,} in one",
+            f"{MOST_BYTES - more:,}",
             where=job.source or None,
-            next="write it to a file of the code that the program reads",
+            next="write the long text into a file of the code, and let the program read that file",
         )

@@ -80,14 +80,18 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             # A role of the inventory has no hosts if --limit or --exclude has removed all of them,
             # because `select` keeps a role whose hosts it removes.
             is_left_out = name in inventory.roles
-            why = "--limit or --exclude leaves none" if is_left_out else "no host has that role"
+            why = (
+                "--limit or --exclude leaves no host of that role"
+                if is_left_out
+                else "no host has that role"
+            )
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and {why}",
                 where=f"{inventory.source or 'inventory'}: roles.{name}",
                 next="select a host of that role too: `tfdeploy inventory` lists the roles"
                 if is_left_out
-                else f"write `roles: {{{name}: [HOST, ...]}}` in the inventory, or a group [{name}] in "
-                "one of Ansible",
+                else f"write `roles: {{{name}: [HOST, ...]}}` in the inventory (in an Ansible "
+                f"inventory, a group [{name}])",
             )
 
 
@@ -102,7 +106,7 @@ def check_seats(job: Job, placed: Collection[Seat]) -> None:
             raise ConfigError(
                 f"mode {job.mode} needs at least one {name}, and the counts leave none",
                 where=f"role {name}",
-                next="name more hosts for the role worker: the chief has taken the GPUs of these"
+                next="name more hosts for workers: the chief has taken all GPUs of the present ones"
                 if name == "worker" and have["chief"]
                 else f"correct --{'workers' if name == 'worker' else name} or `roles: {name}`",
             )
@@ -168,7 +172,7 @@ def refuse_missing_file(
         or any(_is_inside(path, folder) for folder in (*links, *job.keep))
     ):
         return
-    check = f"the code is {job.code}: is the file there, or ignored by git?"
+    check = f"check that the code ({job.code}) contains the file, and that git does not ignore it"
     raise Refused(
         f"the program {path} is not in the code",
         where=_command_source(job),
@@ -211,7 +215,10 @@ def refuse_missing_module(job: Job, used: FactsByHost, files: Collection[str]) -
     name, own = word.partition(".")[0], own_modules(files)
     lacking = [host for host, facts in used.items() if facts.modules.get(name) is False]
     if is_module and lacking and files and name not in own and "PYTHONPATH" not in job.env:
-        install = f"install it there, or check that {job.code} has it and git does not ignore it"
+        install = (
+            f"install the module on these hosts, or check that the code ({job.code}) contains it, "
+            "and that git does not ignore it"
+        )
         raise Refused(
             f"the module {name} is neither in the code nor in the Python of {fold_names(lacking)}",
             where=_command_source(job),
@@ -249,7 +256,7 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
             where=worker.because.split(" ")[0]
             if worker.because.startswith("--")
             else f"{job.source or 'job'}: roles.worker",
-            next="ask for one, or choose --mode mirrored for several",
+            next="ask for one worker, or choose --mode mirrored for several workers",
         )
 
 

@@ -59,7 +59,7 @@ def check_splits(job: Job) -> None:
     """Raise UsageError if the job splits a data set among workers, but its mode has no workers."""
     what, hint = "", ""
     if job.mode is None:
-        what, hint = "which mode? It says which workers there are", "`mode: async` in the job file"
+        what, hint = "a job without a mode has no workers", "write `mode: async` in the job file"
     elif rules(job.mode).single:
         what = f"mode {job.mode} has no workers that could get parts of it"
         hint = "remove `split: worker`, or take another mode"

@@ -82,26 +82,26 @@ def _ends_with(plan: Plan) -> str:
 
 def _on_death(plan: Plan) -> str:
     kept = f"continues from what is in {', '.join(plan.keep)}" if plan.keep else ""
-    next_launch = f"the next launch {kept or 'starts from zero, for the job has no `keep`'}"
+    next_launch = f"the next launch {kept or 'starts from zero, because the job has no `keep`'}"
     if not plan.restart_max:
         return f"{RULES[plan.mode].on_death}; tfdeploy ends the run, and {next_launch}"
     # A restarted task finds the files of its earlier attempts, because the run's folder is not
     # removed between attempts.
     within_run = (
-        kept or f"has the files of its attempts before, in the run's own folder; {next_launch}"
+        kept or f"finds the files of its earlier attempts in the run's own folder; {next_launch}"
     )
-    return f"{RULES[plan.mode].on_death}; what starts again {within_run}"
+    return f"{RULES[plan.mode].on_death}; a restarted task {within_run}"
 
 
 def _on_stall(plan: Plan) -> str:
     if not plan.stall_after_s:
-        return "not looked for (stall.after is 0)"
+        return "stalls are not detected (stall.after is 0)"
     done = (
-        "the culprit is ended as if it had failed"
+        "the task at fault is ended as if it had failed"
         if plan.stall_action == "restart"
-        else "it is reported and no task ended"
+        else "the stall is reported, and no task is ended"
     )
-    return f"after {plan.stall_after_s:g} s without output, CPU or traffic {done}"
+    return f"after {plan.stall_after_s:g} s without output, CPU use or network traffic, {done}"
 
 
 def gpus_text(gpus: tuple[int, ...]) -> str:

@@ -37,8 +37,8 @@ def refuse_same_machine(used: FactsByHost) -> None:
                 f"{same} and {name} are one machine: {facts.hostname or 'it'}, user "
                 f"{facts.user}, {facts.workdir}",
                 where=f"hosts {same} and {name}",
-                next=f"leave one out (--exclude {name}); several tasks on a machine are `roles: "
-                f"{{worker: {{per_host: 2}}}}`",
+                next=f"leave out one of the two names (--exclude {name}); for several tasks on one "
+                f"machine, write `roles: {{worker: {{per_host: 2}}}}`",
             )
 
 
@@ -75,8 +75,8 @@ def check_host(
             f"{facts.workdir}, {in_binary_bytes(free)} free"
         )
         cure = (
-            f"free {in_binary_bytes(needed - free)} there, or point `workdir:` of {name} at a "
-            "larger disk"
+            f"free {in_binary_bytes(needed - free)} there, or set `workdir:` of {name} to a folder "
+            "on a larger disk"
         )
     elif program.imports_tensorflow and facts.tensorflow is None:
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
@@ -125,7 +125,7 @@ def tensorflow_notes(used: FactsByHost) -> Notes:
     usual = min(versions, key=lambda version: (-versions[version], version))
     return tuple(
         f"{name} has {'TensorFlow ' + facts.tensorflow if facts.tensorflow else 'no TensorFlow'}, "
-        f"{'most' if versions[usual] > 1 else 'another'} {usual}"
+        f"{'most hosts have' if versions[usual] > 1 else 'another host has'} {usual}"
         for name, facts in used.items()
         if facts.tensorflow != usual
     )

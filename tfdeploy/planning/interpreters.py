@@ -34,7 +34,7 @@ def check(job: Job, facts: FactsByHost, program: Program) -> None:
             f"{program.path} imports TensorFlow, and the environment of {file} has none on "
             f"{fold_names(without)}",
             where=f"host {', '.join(without)}",
-            next=f"write `tensorflow` into {file}, then `tfdeploy setup`",
+            next=f"write `tensorflow` into {file}, then run `tfdeploy setup`",
         )
 
 

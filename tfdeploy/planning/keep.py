@@ -127,7 +127,7 @@ def seat_tasks(
     seats = tuple(
         replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats
     )
-    note = f"{default.task} is {why}; without it: {default.host}"
+    note = f"{default.task} is {why}; without this folder, it would be on {default.host}"
     return seats, ResumePoint(returned.host, notes=(note,))
 
 

@@ -38,7 +38,10 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
     commands = [on_host(fold_names(names), script) for names, script in scripts]
     if len(scripts) == 1:
         commands = [f"`{shlex.join(('tfdeploy', 'exec', '--', scripts[0][1]))}`"]
-    return (*lines, f"to go on from it again, once {run} has ended: {', and '.join(commands)}")
+    return (
+        *lines,
+        f"to restore the former `keep` folders after {run} has ended: {', and '.join(commands)}",
+    )
 
 
 def _content(fact: KeepFact) -> str:

@@ -17,7 +17,7 @@ from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
 
 _BY_DEFAULT = {
-    "one": ", one per GPU, one on a host without",
+    "one": ", one per GPU, one on a host without a GPU",
     "all": ", one per host, with all its GPUs",
 }
 

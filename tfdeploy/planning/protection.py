@@ -21,8 +21,8 @@ LONGEST_FILTER = 4096  # Linux accepts at most so many instructions in a packet 
 _REMEDIES = {
     "none": ", and TensorFlow's servers run what anybody sends; to prevent that, see what "
     "`tfdeploy check` and docs/protect.md say",
-    "peers": "; if other users there must not, write `protect: firewall`, and `tfdeploy check` "
-    "says what the hosts lack for it",
+    "peers": "; if other users must not connect, write `protect: firewall`: `tfdeploy check` says "
+    "what the hosts lack for this level",
 }
 
 
@@ -98,7 +98,7 @@ def refuse_open(plan: Plan, facts: FactsByHost) -> None:
         why = find_hindrances(facts, addresses)["peers"][first]
         raise Refused(
             f"`protect: auto` cannot keep strangers from the ports of {folded} (on {first}: "
-            f"{why}): TensorFlow's servers there would run what anybody sends who reaches them",
+            f"{why}): TensorFlow's servers on these hosts would run whatever anybody sends to them",
             where=f"host {first}",
             next=f"{remedy(first, facts[first], 'peers')}; or leave these hosts out: --exclude "
             f"{shlex.quote(folded)}; or accept it: `tfdeploy launch --allow-open`, or `protect: "
@@ -135,7 +135,7 @@ def refuse_public(facts: FactsByHost, protection: Protection) -> None:
                     f"everybody ({protection.why}): TensorFlow's servers have no authentication "
                     "and run graphs from whoever reaches them",
                     where=f"host {name}",
-                    next="`protect: auto` in the job, or accept it: `tfdeploy launch "
+                    next="write `protect: auto` in the job, or accept open ports: `tfdeploy launch "
                     "--allow-public`",
                 )
 
@@ -214,7 +214,7 @@ def _who_connects(protection: Protection, level: Level) -> str:
     )
     users = "every user there" if open_to_users else "the run's user there"
     if open_to_users and "firewall" in levels:
-        users = f"the run's user and on {open_to_users} every user"
+        users = f"the run's user (on {open_to_users}: every user)"
     return f"only the run's hosts, with {users},"
 
 
@@ -229,8 +229,8 @@ def _public_notes(protection: Protection, hosts: Iterable[HostPlan]) -> list[str
             if is_public(address) and protection.level_of(host.host) == level
         }
         effect = (
-            f"protect: {level} turns strangers away there, but not at ports that the program opens "
-            "by itself"
+            f"`protect: {level}` keeps strangers from the tasks' ports on these hosts, but not "
+            "from ports that the program opens itself"
         )
         if level == "none":
             effect = "TensorFlow's servers run graphs from whoever reaches their ports"
@@ -250,8 +250,8 @@ def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
     if level == "none":
         return ""
     too_long = (
-        f"the addresses of all hosts take a filter of {length} instructions, and its kernel takes "
-        f"{most} (sysctl net.core.optmem_max)"
+        f"a filter for the addresses of all hosts has {length} instructions, and the kernel of "
+        f"this host accepts at most {most} (sysctl net.core.optmem_max)"
     )
     # A host with the level firewall also uses the packet filter of the level peers.
     return own.hindrance(level) or own.peers or (too_long if length > most else "")

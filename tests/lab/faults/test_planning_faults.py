@@ -88,7 +88,10 @@ def test_the_host_with_another_tensorflow_is_named(operator: Tfdeploy) -> None:
     with_tf = ("tensorflow-2.21.0",)
     with interpreters(operator, n1=with_tf, n2=with_tf, n3=with_tf, n4=("tensorflow-2.16.1",)):
         completed = operator.run("launch", "--dry-run", exit_code=0)
-        assert "n4 has TensorFlow 2.16.1, most 2.21.0" in completed.stdout + completed.stderr
+        assert (
+            "n4 has TensorFlow 2.16.1, most hosts have 2.21.0"
+            in completed.stdout + completed.stderr
+        )
 
 
 @pytest.mark.fault("31 tf_keras missing in mirrored mode, with the pip line")

@@ -311,7 +311,7 @@ def test_start_folder_of_command_must_be_in_code(make: Callable[..., Plan]) -> N
         (
             ("python", "-m", "gone.run"),
             "the module gone is neither in the code",
-            "install it there",
+            "install the module on these hosts",
         ),
     ],
 )
@@ -481,10 +481,10 @@ def test_description_names_every_task_host_and_note(make: Callable[..., Plan]) -
         (planned_task.task, planned_task.host, planned_task.address) for planned_task in plan.tasks
     ]
     kept = dict(describe.describe(replace(plan, keep=("checkpoints",))).heading)["on a death"]
-    assert kept.endswith("; what starts again continues from what is in checkpoints")
+    assert kept.endswith("; a restarted task continues from what is in checkpoints")
     assert dict(description.heading)["on a death"].endswith(
-        "; what starts again has the files of its attempts before, in the run's own folder; "
-        "the next launch starts from zero, for the job has no `keep`"
+        "; a restarted task finds the files of its earlier attempts in the run's own folder; "
+        "the next launch starts from zero, because the job has no `keep`"
     )
     assert dict(description.heading)["restart"].startswith("at most 3 times")
     assert dict(description.heading)["on a stall"].startswith("after 300 s without output")

@@ -130,8 +130,8 @@ def test_plan_notes_who_may_connect_to_each_host(planned: Callable[..., Plan]) -
         note for note in planned("auto", (ALL, NOTHING), is_open=True).notes if "protect: " in note
     ]
     assert notes == [
-        "protect: firewall on n1: only the run's hosts, with the run's user and on n2 every "
-        "user, can connect to the tasks "
+        "protect: firewall on n1: only the run's hosts, with the run's user (on n2: every "
+        "user), can connect to the tasks "
         "and the mesh at n1:2222-2224",
         "warning: protect: none on n2 (firewall: n2: nft is not installed; peers: n2: its kernel "
         "takes no filter): every "
@@ -151,9 +151,8 @@ def test_plan_notes_how_to_exclude_other_users_of_hosts(
         "protect: peers (firewall: n1: nft is not installed; 2 more hosts cannot do it either): "
         "only the run's hosts, with "
         "every user there, can connect to the tasks at n1:2222-2223, n2:2232, n3:2242; if other "
-        "users "
-        "there must not, write `protect: firewall`, and `tfdeploy check` says what the hosts "
-        "lack for it"
+        "users must not connect, write `protect: firewall`: `tfdeploy check` says what the hosts "
+        "lack for this level"
     )
 
 
@@ -241,7 +240,7 @@ def test_level_not_supported_by_host_is_refused(planned: Callable[..., Plan], as
 
 
 def test_too_long_filter_is_refused_before_launch(planned: Callable[..., Plan]) -> None:
-    with pytest.raises(Refused, match="instructions, and its kernel takes 20"):
+    with pytest.raises(Refused, match="accepts at most 20"):
         planned(
             "peers",
             (ALL, replace(ALL, most_instructions=20)),
@@ -271,7 +270,10 @@ def test_public_address_of_any_interface_needs_filter_or_consent(
         [note for note in plan.notes if note.startswith("public addresses on n[1-2]")]
         for plan in (plan_with_filter, plan_without_filter)
     )
-    assert "turns strangers away there, but not at ports that the program opens" in kept_note
+    assert (
+        "from the tasks' ports on these hosts, but not from ports that the program opens"
+        in kept_note
+    )
     assert "run graphs from whoever reaches their ports" in left_note
 
 

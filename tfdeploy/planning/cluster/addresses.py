@@ -40,10 +40,10 @@ def advertised_address(host: Host, facts: HostFacts) -> Advertised:
     if _ip(literal):
         return Advertised(literal, "the inventory's address")
     if facts.ssh_server_address:
-        return Advertised(facts.ssh_server_address, "where its sshd was reached")
+        return Advertised(facts.ssh_server_address, "the address of its sshd")
     raise Refused(
         f"nothing says which address the other hosts reach {host.name} at: {host.address} is a "
-        "name, and its sshd did not say where it was reached",
+        "name, and the host's sshd did not report the IP address of the connection",
         where=host.source or f"host {host.name}",
         next=f"write `advertise: ADDRESS` for {host.name} in the inventory",
     )
@@ -70,8 +70,8 @@ def check_addresses(
     for name, each in loopback.items():
         for other, address in others.items():
             raise Refused(
-                f"{name} is called {each.address} ({each.why}), which only {name} itself can "
-                f"reach, and {other} is {address}",
+                f"the address of {name} is {each.address} ({each.why}): only {name} itself can "
+                f"reach this address, and {other} ({address}) cannot",
                 where=f"host {name}",
                 next=f"write `advertise: ADDRESS` for {name} in the inventory: the address at "
                 f"which {other} reaches it",
@@ -201,8 +201,8 @@ def _check_name(name: str, address: str, facts: FactsByHost) -> None:
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
             raise Refused(
-                f"the cluster calls {name} {address}, and on {asked} that name is a loopback "
-                "address (Debian's /etc/hosts has such a 127.0.1.1 line): tasks there would wait "
+                f"the address of {name} is the name {address}, which on {asked} means a loopback "
+                "address (Debian's /etc/hosts has such a 127.0.1.1 line): the tasks would wait "
                 "for each other for ever",
                 where=f"host {asked}: /etc/hosts",
                 next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove "

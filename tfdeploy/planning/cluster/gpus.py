@@ -59,8 +59,8 @@ def busy_error(host: Host, facts: HostFacts, what: str) -> Refused:
     return Refused(
         f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",
-        next=f"wait, leave it out with --exclude {host.name}, take GPUs all the same with "
-        f"`gpus: [0, ...]` of {host.name}, or train on its CPU with `gpus: none`",
+        next=f"wait, leave the host out with --exclude {host.name}, use its busy GPUs with "
+        f"`gpus: [0, ...]` for {host.name} in the inventory, or train on its CPU with `gpus: none`",
     )
 
 

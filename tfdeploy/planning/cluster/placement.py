@@ -185,7 +185,7 @@ class _RolePlacement:
         return Refused(
             f"{request.role} on {name} cannot be placed: {needed}, and {name} has {has}",
             where=f"host {name}",
-            next=f"ask for fewer under {asked_by}"
+            next=f"ask for fewer tasks under {asked_by}"
             if had
             else f"write `gpus: 0` below `roles: {request.role}` ({request.place}), to train on "
             "CPUs",

@@ -61,7 +61,11 @@ def skipped_note(host: Host, facts: HostFacts, highest: int) -> str | None:
     """
     low, high = host.ports
     taken = _taken(facts, low, highest)
-    return f"{host.name}: the first free ports of {low}-{high}; {taken}" if taken else None
+    return (
+        f"{host.name}: the run uses the first free ports of {low}-{high}; {taken}"
+        if taken
+        else None
+    )
 
 
 def _taken(facts: HostFacts, low: int, high: int) -> str:
@@ -79,9 +83,9 @@ def _too_few(
 ) -> Refused:
     low, high = host.ports
     planned = [
-        f"{port} for {name}" for port, name in sorted(by_others.items()) if low <= port <= high
+        f"{port} by {name}" for port, name in sorted(by_others.items()) if low <= port <= high
     ]
-    at_address = f"planned at the same address: {listed(planned, _SHOWN)}" if planned else ""
+    at_address = f"used at the same address: {listed(planned, _SHOWN)}" if planned else ""
     reasons = filter(None, [_taken(facts, low, high), at_address])
     because = "".join(f"; {reason}" for reason in reasons)
     return Refused(

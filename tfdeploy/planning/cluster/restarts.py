@@ -36,8 +36,8 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
 def restart_summary(job: Job, roles: Sequence[str]) -> str:
     """Describe in one line when and how tasks restart.
 
-    Example: "at most 3 times without ten good minutes between, after 1 s to 60 s; worker: alone, on
-    its host and port".
+    Example: "at most 3 times in a row (ten minutes without a failure reset the count), after pauses
+    of 1 s to 60 s; a failed worker restarts alone, on its host and port".
     """
     if not job.restart_max:
         return "never (restart.max is 0)"
@@ -51,13 +51,15 @@ def restart_summary(job: Job, roles: Sequence[str]) -> str:
         everyone = " and ".join(together)
         order = f", {servers} first" if servers not in ("", everyone) else ""
         supplied = ", with the chief's `keep` on every disk" if mode.supplied and job.keep else ""
-        parts.append(f"{' or '.join(broken)}: every {everyone} together{order}{supplied}")
+        parts.append(
+            f"after a failed {' or '.join(broken)}, every {everyone} restarts{order}{supplied}"
+        )
     if alone:
-        parts.append(f"{' or '.join(alone)}: alone, on its host and port")
+        parts.append(f"a failed {' or '.join(alone)} restarts alone, on its host and port")
     if job.same_error_ends:
-        parts.append("the same error twice before the first step: not again")
+        parts.append("no restart if the same error occurs twice before the first step")
     first, longest = (f"{seconds:g} s" for seconds in job.restart_backoff_s)
     return (
-        f"at most {job.restart_max} times without ten good minutes between, after {first} to "
-        f"{longest}; {'; '.join(parts)}"
+        f"at most {job.restart_max} times in a row (ten minutes without a failure reset the "
+        f"count), after pauses of {first} to {longest}; {'; '.join(parts)}"
     )

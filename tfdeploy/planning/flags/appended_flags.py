@@ -16,7 +16,7 @@ from tfdeploy.planning.source.entry_point import Command, flags_end, program_ind
 from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
-NAME_THEM = "name what it needs in the command, as in `python train.py {job_name} {task_index}`"
+NAME_THEM = "write what it needs into the command, as in `python train.py {job_name} {task_index}`"
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
     if named:
         return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
-        return Appended((), "no flags appended: `flags: none`")
+        return Appended((), "no flags appended, because the setting is `flags: none`")
     mode_rules = rules(job.mode)
     if mode_rules.ranks:
         return _of_ranks(job, program)
@@ -144,8 +144,8 @@ def _reason(job: Job, program: Program, added: Flags, own: Flags) -> str:
         names = {name for flag in (*added, *own) for name in flag.names}
         # Without an index, all tasks of a role would act as the first task, and wait for ever.
         lacking = (
-            "; none of them is the task's index: name all that it needs in the command, as in "
-            "--ITS_FLAG={task_index}"
+            "; none of these flags is the task's index: write all flags that the program needs "
+            "into the command, as in --ITS_FLAG={task_index}"
         )
         if "job_name" not in names or "task_index" in names:
             lacking = ""

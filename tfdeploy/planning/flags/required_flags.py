@@ -76,12 +76,12 @@ def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supp
         if not flag.template:
             raise Refused(
                 f"{program.path} ends at once without {flag.spelling} ({where}), and the command "
-                "does not give it",
+                "does not contain this flag",
                 where=job.places.get("command") or job.source or "command",
                 next=_recipe(flag, job),
             )
         flags.append(flag)
-        notes.append(f"{flag.spelling}={flag.template}: the program must be given it ({where})")
+        notes.append(f"{flag.spelling}={flag.template}: the program requires this flag ({where})")
     return Supplied(tuple(flags), tuple(notes))
 
 
@@ -119,12 +119,13 @@ def _recipe(flag: Flag, job: Job) -> str:
     kind = _folder_kind(flag)
     if not kind:
         return (
-            f"give it in the command: {flag.spelling}=VALUE; `flags: none` launches it as it stands"
+            f"add {flag.spelling}=VALUE to the command; with `flags: none`, tfdeploy does not "
+            "change the command"
         )
     folders = _folders(job, kind)
     example, key = ("train", "keep: [train]") if kind == "keep" else ("NAME", "data: {NAME: PATH}")
     write = "" if folders else f"write `{key}` and "
-    return f"{write}give it in the command: {flag.spelling}={{{kind}.{(*folders, example)[0]}}}"
+    return f"{write}add {flag.spelling}={{{kind}.{(*folders, example)[0]}}} to the command"
 
 
 def _is_given(flag: Flag, job: Job) -> bool:

@@ -33,7 +33,10 @@ _MODULES = (
     "deepspeed.launcher.runner",
 )
 _SPAWNS = ("mp.spawn", "multiprocessing.spawn", "notebook_launcher")
-_ONE_EACH = "start it without that, or one rank on each host (`roles: {worker: {per_host: 1}}`)"
+_ONE_EACH = (
+    "start the program so that it does not, or run one rank on each host "
+    "(`roles: {worker: {per_host: 1}}`)"
+)
 # If a command contains one of these placeholders, its author uses the launcher on purpose.
 _RANK_PLACEHOLDERS = ("rank", "local_rank", "world_size", "chief_host", "task_index")
 
@@ -81,7 +84,7 @@ def spawning_note(program: Program) -> str | None:
         name = dotted_name(call.func)
         if name.endswith(_SPAWNS):
             may_start = f"{path}:{call.lineno} may start processes by itself ({name})"
-            return f"{may_start}, and each rank would: {_ONE_EACH}"
+            return f"{may_start}, and every rank would start its own: {_ONE_EACH}"
     return None
 
 

@@ -89,39 +89,40 @@ def explain_failure(link: Link, why: Why, detail: str, to: Host, address: str) -
     )
     cause_and_fix: dict[Why, tuple[str, str]] = {
         "refused": (
-            "refused, although that host listens: a firewall there rejects it, or the address is "
-            "another machine's",
+            "refused, although that host listens: its firewall rejects connections, or the "
+            "address belongs to another machine",
             opened,
         ),
-        "silent": ("no answer: a firewall drops it", opened),
+        "silent": ("no answer: a firewall drops the packets", opened),
         "no_route": (
-            "no route, or a firewall that says so (firewalld does)",
+            "no route, or a firewall claims that there is none (firewalld does this)",
             f"{route}; else {opened}",
         ),
         "forbidden": (
-            "its own firewall forbids it",
-            f"allow TCP to {low}-{high} in its output rules: "
+            "the firewall of the connecting host forbids the connection",
+            f"allow TCP to {low}-{high} in the output rules of the connecting host: "
             f"{as_root(link.from_host, None, 'nft list ruleset')}",
         ),
         "reset": (
-            "it connects and is cut off at once: something in between filters connections",
+            "the connection is cut off at once: something between the hosts filters connections",
             opened,
         ),
         "busy": (
-            f"too many connections for its kernel ({detail})",
+            f"too many connections for the kernel of the connecting host ({detail})",
             as_root(link.from_host, None, "sysctl -w net.ipv4.neigh.default.gc_thresh3=8192"),
         ),
         "loopback": (
-            f"the name {address} is {detail} to it",
-            f"remove {address} from the 127.0.x.1 lines of its /etc/hosts, or {advertise}",
+            f"on the connecting host, the name {address} means {detail}",
+            f"remove {address} from the 127.0.x.1 lines of /etc/hosts there, or {advertise}",
         ),
-        "unresolved": (f"it cannot resolve {address}: {detail}", advertise),
+        "unresolved": (f"the connecting host cannot resolve {address}: {detail}", advertise),
         "other": (f"{detail or 'another machine or program'} answers at {address}", advertise),
         "mute": (
-            f"it connects to {address}, and nothing answers there: another machine, or a busy one",
+            f"{address} accepts the connection, but does not answer: another machine has this "
+            "address, or the host is busy",
             advertise,
         ),
-        "error": (detail or "it fails", route),
+        "error": (detail or "the connection fails", route),
     }
     text, fix = cause_and_fix[why]
     return replace(link, ok=False, why=text, fix=fix)

@@ -15,8 +15,8 @@ def shell(case: Case) -> Iterator[Problem]:
         yield Problem(
             f"its login shell prints {shown!r} also without a terminal: scp, rsync and git fail "
             "on that",
-            f"`tfdeploy ssh {case.host.name}`, and write into its ~/.bashrc, before what prints: "
-            "[ -t 1 ] || return",
+            f"`tfdeploy ssh {case.host.name}`, and add this line to ~/.bashrc, above all commands "
+            "that print: [ -t 1 ] || return",
         )
 
 

@@ -55,7 +55,7 @@ def quota(case: Case) -> Iterator[Problem]:
     if quota_state is None:
         return
     user, files, size = case.facts.user, quota_state.left_files, quota_state.left_bytes
-    fix = f"remove files, or ask for more; how it stands: {case.command('quota', '-s')}"
+    fix = f"remove files, or ask for a larger quota; to see its use: {case.command('quota', '-s')}"
     lacking = ""
     if size is not None and size < case.needs.bytes + RESERVE_BYTES:
         lacking = in_binary_bytes(size)
@@ -118,7 +118,7 @@ def shared_memory(case: Case) -> Iterator[Problem]:
         enlarge = case.command("mount", "-o", "remount,size=8G", "/dev/shm", root=True)
         yield Problem(
             f"/dev/shm has {in_binary_bytes(space.free_bytes)} free: NCCL and data loaders use it",
-            f"{enlarge}; of a container: --shm-size=8g",
+            f"{enlarge}; or start the container with --shm-size=8g",
         )
 
 
@@ -129,7 +129,7 @@ def temporary(case: Case) -> Iterator[Problem]:
         fix = f"{case.command('chmod', '1777', path, root=True)}; or set TMPDIR"
         yield Problem(f"{case.facts.user} cannot write in {path}", fix)
     elif space.free_bytes < TEMPORARY_BYTES:
-        fix = f"free some; what is there: {case.command(f'du -xsh {shlex.quote(space.path)}/*')}"
+        fix = f"remove files; their sizes: {case.command(f'du -xsh {shlex.quote(space.path)}/*')}"
         yield Problem(f"{space.path} has {in_binary_bytes(space.free_bytes)} free", fix)
 
 
@@ -148,7 +148,7 @@ def filesystem(case: Case) -> Iterator[Problem]:
     if mount is None:
         return
     description = f"{case.facts.workdir} is on {mount.type} ({mount.point})"
-    elsewhere = "point `workdir:` at a local disk or at NFS"
+    elsewhere = "set `workdir:` to a folder on a local disk or on NFS"
     if "noexec" in mount.options:
         remount = case.command("mount", "-o", "remount,exec", mount.point, root=True)
         yield Problem(
@@ -166,5 +166,5 @@ def filesystem(case: Case) -> Iterator[Problem]:
     elif mount.type in _IN_MEMORY:
         yield Problem(
             f"{description}: checkpoints are gone with the next reboot",
-            "point `workdir:` at a disk",
+            "set `workdir:` to a folder on a disk, not in memory",
         )

@@ -35,7 +35,7 @@ def ports(case: Case) -> Iterator[Problem]:
         taken = f"; taken: {owners}" if owners else ""
         yield Problem(
             f"{count(free, 'port')} of {low}-{high} {'is' if free == 1 else 'are'} free{taken}",
-            f"end what has them there, or widen `ports:` of {case.host.name}",
+            f"end the processes that use these ports, or widen `ports:` of {case.host.name}",
             "error",
         )
     if case.preflight.ephemeral_ports:
@@ -70,7 +70,9 @@ def protect(case: Case) -> Iterator[Problem]:
                 "error" if is_open else "warning",
             )
         elif LEVELS.index(can) > LEVELS.index(usual):
-            detail = f"it falls to `protect: {can}`, and most can do more: {hindered[usual]}"
+            detail = (
+                f"a run falls to `protect: {can}`, but most hosts can do more: {hindered[usual]}"
+            )
             yield Problem(detail, cure(usual))
     elif asked in hindered:
         yield Problem(
@@ -90,10 +92,13 @@ def variables(case: Case) -> Iterator[Problem]:
         yield Problem(
             f"{', '.join(facts.proxies)} set: tasks bypass the proxy for the cluster's addresses "
             "and use it for all others",
-            "remove it from /etc/environment or ~/.ssh/environment there if no proxy is wanted",
+            "if no proxy is wanted, remove the variables from /etc/environment or "
+            "~/.ssh/environment on the host",
         )
     if facts.preset:
         yield Problem(
-            f"{', '.join(facts.preset)} set in the login environment: tasks get the plan's",
-            "remove it from /etc/environment, ~/.bashrc or ~/.ssh/environment there",
+            f"{', '.join(facts.preset)} set in the login environment: tasks get the values of the "
+            "plan instead",
+            "remove the variables from /etc/environment, ~/.bashrc or ~/.ssh/environment on the "
+            "host",
         )

@@ -50,7 +50,7 @@ def _fix(case: Case, missing: Import) -> str:
             "out"
         )
     if module in python2.MODULES:
-        return f"{module} is of Python 2: `2to3 -w {missing.where.rpartition(':')[0]}`"
+        return f"{module} is a module of Python 2: `2to3 -w {missing.where.rpartition(':')[0]}`"
     if near := similar(module, case.needs.own_modules, 0.8):
         return f"did you mean {near}, which is in the code?"
     if package_names.package(module):
@@ -58,7 +58,7 @@ def _fix(case: Case, missing: Import) -> str:
     # Either a newer Python has dropped the module, or the system has it in a separate package.
     return (
         f"{module} is a part of Python that this Python {case.facts.python_version} lacks: write "
-        f"`python: PATH` of one that has it for {case.host.name} in the inventory"
+        f"`python: PATH` for {case.host.name} in the inventory, to use a Python that has {module}"
     )
 
 
@@ -67,7 +67,9 @@ def _install(case: Case, missing: list[Import]) -> str:
     packages = [package_names.package(each.module) for each in missing]
     wanted = [*dict.fromkeys(filter(None, packages))]
     if case.facts.environment is not None:
-        return f"write {', '.join(wanted)} into {case.needs.requirements}, then `tfdeploy setup`"
+        return (
+            f"write {', '.join(wanted)} into {case.needs.requirements}, then run `tfdeploy setup`"
+        )
     file = case.needs.requirements_found or "requirements.txt"
     lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
     listed = ", ".join(lines if len(lines) <= _LISTED else [*lines[:_LISTED], "..."])
@@ -77,12 +79,12 @@ def _install(case: Case, missing: list[Import]) -> str:
         # The system's Python may refuse pip (PEP 668). So the text first suggests to use the same
         # Python as other hosts.
         return (
-            f"set {case.host.setting('python')} to {shlex.quote(python)}, which has it on other "
-            f"hosts, or: {install}"
+            f"set {case.host.setting('python')} to {shlex.quote(python)}, which has "
+            f"{missing[0].module} on other hosts, or: {install}"
         )
     return (
-        f"`setup: {{requirements: {file}}}` in the job file, {listed} in that file, then "
-        f"`tfdeploy setup`; or: {install}"
+        f"write `setup: {{requirements: {file}}}` into the job file and {listed} into {file}, "
+        f"then run `tfdeploy setup`; or: {install}"
     )
 
 

@@ -24,15 +24,15 @@ def python(case: Case) -> Iterator[Problem]:
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem(
-            f"the environment of {case.needs.requirements} (as it is now) is not there",
+            f"the environment of {case.needs.requirements} (as it is now) is missing",
             "`tfdeploy setup`",
             "error",
         )
     usual, version = case.usual.get("python_version"), case.facts.python_version
     if usual and version and version_numbers(version)[:2] != version_numbers(usual)[:2]:
         yield Problem(
-            f"Python {version} ({case.facts.python}), most have {usual}",
-            f"write `python: PATH` of Python {usual} for {case.host.name} in the inventory",
+            f"Python {version} ({case.facts.python}), most hosts have {usual}",
+            f"write `python: PATH` for {case.host.name} in the inventory, to use Python {usual}",
         )
 
 
@@ -52,7 +52,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     details, packages = [], []
     for field in dict.fromkeys([*["tensorflow"] * lacks_tensorflow, *differing]):
         name, own, most = PACKAGES[field], getattr(facts, field), usual.get(field)
-        detail = f"{name} {own}, most have {most}" if own else f"no {name}, most have {most}"
+        detail = f"{f'{name} {own}' if own else f'no {name}'}, most hosts have {most}"
         if lacks_tensorflow and field == "tensorflow":
             detail = f"the program imports TensorFlow, and {facts.python} has none"
         details.append(detail)
@@ -63,8 +63,8 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     elif (python := usual.get("python")) and usual["tensorflow"] and python != facts.python:
         # Hosts report these paths, so they are quoted before a user pastes them into a shell.
         fix = (
-            f"{case.host.name} uses {shlex.quote(facts.python)}, most {shlex.quote(python)}: set "
-            f"{case.host.setting('python')}, or: {fix}"
+            f"{case.host.name} uses {shlex.quote(facts.python)}, most hosts use "
+            f"{shlex.quote(python)}: set {case.host.setting('python')}, or: {fix}"
         )
     yield Problem("; ".join(details), fix, "error" if lacks_tensorflow else "warning")
 

@@ -115,14 +115,13 @@ def notes(job: Job, compat: Compat, cluster: Cluster) -> Notes:
     """Return the notes on compatibility.
 
     They say why the program runs as TensorFlow 1, or why not. For each cluster that is written into
-    the program, they say whether the plan's cluster replaces it.
+    the program, they say whether the plan's cluster replaces that cluster.
     """
     texts = [f"compat {compat.choice}: {compat.why}"] if compat.why else []
     for each in compat.hardcoded if cluster else ():
-        effect = "stands (`cluster: program`)"
+        effect = "is used (`cluster: program`)"
         if job.cluster != "program":
-            differences = hardcoded_cluster.differences_from_plan(each, cluster)
-            effect = "; ".join(("gives way to the plan's", *differences))
+            effect = "; ".join(hardcoded_cluster.effects_of_plan(each, cluster))
         texts.append(f"the cluster written at {each.where} {effect}")
     return (*texts, *compat.notes)
 
@@ -147,7 +146,7 @@ def _choice(
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
     if not first:
-        reason = "uses nothing that is in TensorFlow 1 alone"
+        reason = "uses no name that only TensorFlow 1 has"
         if migrated:
             reason = "uses tensorflow.compat.v1 itself"
         return "none", f"{program.path} {reason}" if uses else ""
@@ -158,10 +157,12 @@ def _choice(
     old = f"tf.{first[0].name} ({first[0].where})"
     if second:
         both = f"{old} of TensorFlow 1 and tf.{second[0].name} ({second[0].where}) of TensorFlow 2"
-        return "none", f"the program uses {both}; say `compat: v1` to run it as the first"
+        return "none", f"the program uses {both}; write `compat: v1` to give it TensorFlow 1"
     others = len({use.name for use in first}) - 1
     more = f" and {others} more names" if others > 1 else " and one more name" if others else ""
-    return "v1", f"{old}{more} of TensorFlow 1: `import tensorflow` gives version 1"
+    return "v1", (
+        f"the program uses {old}{more} of TensorFlow 1, so `import tensorflow` gives version 1"
+    )
 
 
 def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:

@@ -81,9 +81,11 @@ def _mnist_note(where: str, folder: str) -> str:
     The note suggests a data set for the job's `data`. The name of this data set does not matter,
     because tfdeploy finds the files under any name.
     """
-    advice = f"put its four files into {folder} of the code, or add `data: {{mnist: FOLDER}}`"
+    advice = (
+        f"put the four files of MNIST into {folder} of the code, or add `data: {{mnist: FOLDER}}`"
+    )
     if folder.startswith(("/", "~")):
-        advice = "add `data: {mnist: FOLDER}`, unless each host has it"
+        advice = "add `data: {mnist: FOLDER}`, unless each host has this folder"
     return f"{where} reads MNIST from {folder}, and nothing is downloaded: {advice}"
 
 

@@ -63,8 +63,8 @@ class ClusterVariables:
     @property
     def notes(self) -> Notes:
         texts = [
-            f"the program reads {name} ({where}), which its launcher set and tfdeploy does not "
-            f"know: write `env: {{{name}: ...}}`, with placeholders such as "
+            f"the program reads {name} ({where}), whose value tfdeploy does not know: write "
+            f"`env: {{{name}: ...}}`, with placeholders such as "
             "{job_name}-{task_index} or {cluster}"
             for name, where in self.unknown.items()
         ]

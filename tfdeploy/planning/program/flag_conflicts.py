@@ -42,8 +42,8 @@ def notes(added: Appended) -> Notes:
     The program's flag may then have another meaning.
     """
     return tuple(
-        f"{flag.spelling} ({flag.where}) gets the task's role, and its default {flag.default!r} "
-        "is none: if it means something else, say `flags: none`"
+        f"{flag.spelling} ({flag.where}) gets the task's role, but its default {flag.default!r} "
+        "is not a role: if the flag means something else, write `flags: none`"
         for flag in added.flags
         if flag.name == "job_name" and not flag.because and flag.default not in ("", *ROLES)
     )
@@ -119,8 +119,8 @@ def _refusal(what: str, where: str, name: str) -> Refused:
     return Refused(
         what,
         where=where,
-        next="say `flags: none`, and name what the program needs in the command, as in "
-        f"--ITS_FLAG={{{name}}}",
+        next="write `flags: none`, and write the flags that the program needs into the command, as "
+        f"in --ITS_FLAG={{{name}}}",
     )
 
 

@@ -90,21 +90,21 @@ def finds_role_itself(program: Program) -> bool:
     return not names.isdisjoint(_SERVE) and (parses or not names.isdisjoint(_ASK_FOR_HOST.split()))
 
 
-def differences_from_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
-    """Return texts that say how the plan's cluster differs from one written into the program."""
+def effects_of_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
+    """Return texts: whether the plan's cluster replaces the program's one, and how they differ."""
     roles = map_jobs_to_roles(written.counts, plan)
     if not roles:
-        return (f"its jobs {', '.join(written.counts)} are none of the plan's, so it stands",)
-    texts: list[str] = []
+        return (f"is used, because the plan has none of its jobs {', '.join(written.counts)}",)
+    texts = ["is replaced by the plan's cluster"]
     for job, count in written.counts.items():
         role = roles.get(job)
         if role is None:
-            texts.append(f"the plan has nothing for its job {job}")
+            texts.append(f"the plan has no tasks for the program's job {job}")
             continue
         if role != job:
-            texts.append(f"its job {job} stands for {role}")
+            texts.append(f"the program's job {job} means the role {role}")
         if count != len(plan[role]):
-            texts.append(f"it has {count} of {job}, the plan {len(plan[role])}")
+            texts.append(f"{job} tasks: {count} in the program, {len(plan[role])} in the plan")
     return tuple(texts)
 
 

@@ -61,11 +61,13 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     hosts = {task: listed_hosts[task] for task in tasks if task in listed_hosts}
     listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
     note = (
-        f"the program finds its place by its own host ({where}): each task is told the one in "
-        f"its lists ({listed})"
+        f"the program finds its task by the name of its host ({where}): each task gets a name from "
+        f"the program's lists ({listed})"
     )
     if lacking := ", ".join(task for task in tasks if task not in listed_hosts):
-        note += f"; its lists have no host for {lacking}: leave them out with --workers or --ps"
+        note += (
+            f"; these lists have no host for {lacking}: ask for fewer tasks with --workers or --ps"
+        )
     return OwnHosts(hosts, (note,))
 
 

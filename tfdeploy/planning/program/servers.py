@@ -58,7 +58,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
         if named:
             note += f"; the workers' job is called {named}, as in the program"
         if "chief" in roles:
-            note += f"; its own server is the job {client_job(program)} of their cluster"
+            note += f"; the program's own server is the job {client_job(program)} of the cluster"
         return ServerRoles(mode.serves, note + _note_on_index(program), named)
     if program.unread:
         must = f"every task runs the command, so the program must serve {listed} itself"

@@ -81,8 +81,8 @@ def isolation_note(job: Job, program: Program, added: Appended, workers: int) ->
     several = f"{workers} workers will not know of each other"
     who = several if workers > 1 else "the worker will not know of its cluster"
     return (
-        f"{who}: {program.path} defines no flag of a cluster that is known, and does not seem to "
-        f"read TF_CONFIG: {NAME_THEM}"
+        f"{who}: {program.path} defines no known flag for the cluster, and does not seem to read "
+        f"TF_CONFIG: {NAME_THEM}"
     )
 
 

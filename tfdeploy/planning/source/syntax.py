@@ -32,7 +32,11 @@ def check(job: Job, program: Program, facts: Iterable[HostFacts]) -> None:
         for file in program.unparsed:
             if file.certain:
                 what = f"{file.where} does not parse: {file.error} (Python {HERE}, as on the hosts)"
-                raise Refused(what, where=file.where, next="correct it there; nothing was sent")
+                raise Refused(
+                    what,
+                    where=file.where,
+                    next="correct the program at that line; nothing was sent",
+                )
 
 
 def notes(program: Program) -> Notes:

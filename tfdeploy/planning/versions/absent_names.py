@@ -83,7 +83,7 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
         groups[f": {instead}" if by_package else ""].append(use)
     for install, uses in groups.items():
         yield (
-            "not in this TensorFlow, and an error only where the program reaches it: "
+            "names that this TensorFlow lacks (an error only if the program reaches one): "
             f"{_places(_first_uses(uses))}{install}"
         )
 
@@ -96,7 +96,7 @@ def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
     """
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
-        yield f"names of TensorFlow 0.x get their later meaning: {_places(old)}"
+        yield f"names of TensorFlow 0.x, which tfdeploy supplies: {_places(old)}"
     by_package: defaultdict[str | None, list[Use]] = defaultdict(list)
     for use in uses:
         by_package[removed_names.supplying_package(use.bare_name)].append(use)
@@ -156,7 +156,7 @@ def _install(package: str, job: Job, hosts: FactsByHost) -> str:
     """Return what the user must do to install the package on every host that lacks it."""
     if job.setup_requirements:
         file = posixpath.basename(job.setup_requirements)
-        return f"write a line {package} into {file}, then `tfdeploy setup`"
+        return f"write a line {package} into {file}, then run `tfdeploy setup`"
     lacking = [each for each in hosts.values() if not each.modules.get(package)]
     names = fold_names(each.host for each in lacking)
     install = on_host(names, lacking[0].python or "python3", "-m", "pip", "install", package)

@@ -71,12 +71,12 @@ def decide(
                 next=install_command(lacking),
             )
         if lacking:
-            fails = "and fails or does something else where it is reached"
+            fails = "and with Keras 3 it fails or does something else"
             return KerasChoice(notes=(f"{why}, {fails}: {install_command(lacking)}",))
         if needing and by_tensorflow:
             return KerasChoice({VARIABLE: "1"}, (f"{VARIABLE}=1: {why}",))
     if fit and program.imports_any("keras"):
-        cure = "Keras 3 cannot do that here; write `from tensorflow import keras`"
+        cure = f"Keras 3 cannot do that in mode {job.mode}; write `from tensorflow import keras`"
         return KerasChoice(notes=(f"{fit} calls fit of the package keras: {cure}",))
     return KerasChoice()
 

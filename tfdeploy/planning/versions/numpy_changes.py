@@ -36,11 +36,11 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
     texts = []
     if version_numbers(newest) >= _DROPPED and (names := _dropped(program)):
         effect = (
-            "an error where the program reaches it, but for `numpy<1.24` in the requirements of "
-            "`setup`"
+            "an error if the program reaches it; to prevent the error, write `numpy<1.24` into the "
+            "requirements of `setup`"
         )
         if rules(job.mode).tensorflow:
-            effect = "supplied"
+            effect = "tfdeploy supplies it"
         texts.append(f"{listed(names, _MOST)}, which NumPy has dropped: {effect}")
     if version_numbers(newest) >= _NO_NUMBER and (where := _formatted(program)):
         hosts = fold_names(

@@ -71,8 +71,8 @@ def test_accepted_addresses(addresses: tuple[str, ...], facts_of: Any) -> None:
 @pytest.mark.parametrize(
     ("addresses", "words"),
     [
-        (("10.0.0.1", "127.0.0.1"), "n2 is called 127.0.0.1"),
-        (("localhost", "gpu1"), "n1 is called localhost"),
+        (("10.0.0.1", "127.0.0.1"), "the address of n2 is 127.0.0.1"),
+        (("localhost", "gpu1"), "the address of n1 is localhost"),
         (("10.0.0.1", "8.8.8.8"), "n2 would stand in the cluster at the public address 8.8.8.8"),
         (("2606:4700::1111",), "public address"),
         (("0.0.0.0",), "no address"),
@@ -90,7 +90,9 @@ def test_public_address_with_consent_gives_note(facts_of: Any) -> None:
 
 
 def test_name_that_is_loopback_on_host_of_run_is_refused(facts_of: Any) -> None:
-    with pytest.raises(Refused, match=r"calls n2 pc-02, and on n2 .*127\.0\.1\.1") as refused:
+    with pytest.raises(
+        Refused, match=r"address of n2 is the name pc-02, which on n2 .*127\.0\.1\.1"
+    ) as refused:
         check_facts(facts_of, "10.0.0.1", "pc-02", n2=("pc-02",))
     assert "advertise" in (refused.value.next or "")
     assert check_facts(facts_of, "10.0.0.1", "10.0.0.2", n2=("pc-02",)) == ()

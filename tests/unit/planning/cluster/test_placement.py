@@ -124,7 +124,7 @@ def test_roles_not_named_in_inventory(
         ("async", {}, RoleRule(), "p0@n1 w0@n2 w1@n3 w2@n3"),
         ("plain", {}, RoleRule(), "w0@n2 w1@n3 w2@n3"),
         ("async", {"n3": 2}, RoleRule(), "p0@n1 w0@n2 w1@n3[0] w2@n3[1]"),
-        ("async", {"n3": 1}, RoleRule(), "n3 has GPU 0 left; ask for fewer under `slots`"),
+        ("async", {"n3": 1}, RoleRule(), "n3 has GPU 0 left; ask for fewer tasks under `slots`"),
         ("async", {"n3": 1}, RoleRule(gpus=0), "p0@n1 w0@n2 w1@n3 w2@n3"),
         ("async", {}, RoleRule(per_host=1), "p0@n1 w0@n2 w1@n3"),
         ("async", {}, RoleRule(count=2), "p0@n1 w0@n2 w1@n3"),

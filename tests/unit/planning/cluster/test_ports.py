@@ -81,5 +81,5 @@ def test_error_for_too_few_ports_names_host_range_ports_and_owners(facts_of: Any
 
 
 def test_error_names_other_host_that_uses_ports(facts_of: Any) -> None:
-    with pytest.raises(Refused, match="5 for n1, 6 for n1"):
+    with pytest.raises(Refused, match="5 by n1, 6 by n1"):
         assigned_ports({"n1": ("127.0.0.1", 5, 7, 2), "n2": ("127.0.0.1", 5, 7, 2)}, facts_of)

@@ -248,7 +248,9 @@ def test_role_without_index_gives_note() -> None:
         job.command,
         {"train.py": "p.add_argument('--job_name')\np.add_argument('--number', type=int)"},
     )
-    assert "none of them is the task's index" in appended_flags.choose_flags(job, program).note
+    assert (
+        "none of these flags is the task's index" in appended_flags.choose_flags(job, program).note
+    )
     program = source.read_program(job.command, {"train.py": TASK_ID})
     assert appended_flags.choose_flags(job, program).note.endswith(
         "--job_name --task_id as {task_index}"

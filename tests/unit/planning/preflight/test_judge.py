@@ -121,12 +121,12 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "no program",
         "set `python:` to /usr/bin/python3, as most hosts have it, or install python3 on n2",
     ),
-    ({"python_version": "3.9.1"}, "python", "warning", "Python 3.9.1", "of Python 3.11.2 for n2"),
+    ({"python_version": "3.9.1"}, "python", "warning", "Python 3.9.1", "to use Python 3.11.2"),
     (
         {"tensorflow": "2.20.0"},
         "tensorflow",
         "warning",
-        "TensorFlow 2.20.0, most have 2.21.0",
+        "TensorFlow 2.20.0, most hosts have 2.21.0",
         "tensorflow==2.21.0",
     ),
     ({"tensorflow": None}, "tensorflow", "warning", "no TensorFlow", "pip install"),
@@ -245,7 +245,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "no such filter: the ports of a run are open",
         "uname -r",
     ),
-    ({"protect": SHORT_FILTER}, "protect", "warning", "its kernel takes 8 ", "optmem_max=131072"),
+    ({"protect": SHORT_FILTER}, "protect", "warning", "accepts at most 8 ", "optmem_max=131072"),
     ({"proxies": ("http_proxy",)}, "environment", "warning", "http_proxy", "/etc/environment"),
     ({"preset": ("TF_CONFIG",)}, "environment", "warning", "TF_CONFIG", "~/.bashrc"),
     (
@@ -362,11 +362,12 @@ def test_packages_missing_from_other_python_are_one_problem(
     ]
     assert (host, failure.detail) == (
         "n2",
-        "no TensorFlow, most have 2.21.0; no tf_keras, most have 2.21.0; no Keras, most have 3.1",
+        "no TensorFlow, most hosts have 2.21.0; no tf_keras, most hosts have 2.21.0; no Keras, "
+        "most hosts have 3.1",
     )
     assert failure.fix == (
-        "n2 uses /usr/bin/python3, most /opt/tf/bin/python: set `python:` (lab.yaml:9), or: "
-        "`tfdeploy exec --limit n2 -- "
+        "n2 uses /usr/bin/python3, most hosts use /opt/tf/bin/python: set `python:` (lab.yaml:9), "
+        "or: `tfdeploy exec --limit n2 -- "
         "/usr/bin/python3 -m pip install tensorflow==2.21.0 tf_keras==2.21.0 keras==3.1`"
     )
 
@@ -421,7 +422,7 @@ def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
             NO_NFT,
             (
                 "warning",
-                "falls to `protect: peers`, and most can do more: nft is not",
+                "falls to `protect: peers`, but most hosts can do more: nft is not",
                 "ml ALL=(root) NOPASSWD",
             ),
         ),
@@ -444,7 +445,7 @@ def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
             "firewall",
             ALL,
             SHORT_FILTER,
-            ("error", "`protect: firewall`: the addresses of all hosts", "optmem_max"),
+            ("error", "`protect: firewall`: a filter for the addresses", "optmem_max"),
         ),
         ("peers", ALL, NO_NFT, None),
         ("peers", ALL, NO_FILTER, ("error", "`protect: peers`: no such filter", "uname -r")),
@@ -572,9 +573,9 @@ def test_missing_packages_are_reported_with_lines_that_install_them(facts_of: Fa
     assert sure.detail == "the program imports cv2 (train.py:2), and /usr/bin/python3 lacks it"
     assert unsure.detail == "the program may import gym (env.py:9), and /usr/bin/python3 lacks it"
     assert sure.fix == (
-        "`setup: {requirements: requirements.txt}` in the job file, opencv-python-headless, "
-        "tensorflow==2.21.0, numpy in that "
-        "file, then `tfdeploy setup`; or: `tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
+        "write `setup: {requirements: requirements.txt}` into the job file and "
+        "opencv-python-headless, tensorflow==2.21.0, numpy into requirements.txt, then run "
+        "`tfdeploy setup`; or: `tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip "
         "install opencv-python-headless`"
     )
     [failure] = failed_package_checks(
@@ -596,7 +597,7 @@ def test_fix_names_python_of_other_hosts_that_has_package(
     checks = judge(Probed(seen, Needs(imports=IMPORTS[2:])), ("packages",))
     [failure] = [check for check in checks["n1"] if not check.ok]
     assert failure.fix == (
-        "set `python:` to /usr/bin/python3, which has it on other hosts, or: "
+        "set `python:` to /usr/bin/python3, which has numpy on other hosts, or: "
         "`tfdeploy exec --limit n1 -- /usr/bin/python3.9 -m pip install numpy`"
     )
 
@@ -619,14 +620,15 @@ def test_packages_missing_from_environment_of_setup(facts_of: FactsOf) -> None:
         python="/home/ml/tfdeploy/.envs/x/bin/python",
     )
     assert (
-        failure.fix == "write opencv-python-headless into requirements.txt, then `tfdeploy setup`"
+        failure.fix
+        == "write opencv-python-headless into requirements.txt, then run `tfdeploy setup`"
     )
 
 
 @pytest.mark.parametrize(
     ("module", "left_out", "fix"),
     [
-        ("urllib2", (), "urllib2 is of Python 2: `2to3 -w train.py`"),
+        ("urllib2", (), "urllib2 is a module of Python 2: `2to3 -w train.py`"),
         ("imp", (), "imp is a part of Python that this Python 3.11.2 lacks: write `python: PATH`"),
         ("tkinter", (), "tkinter is a part of Python"),
         (

@@ -86,7 +86,7 @@ def test_program_for_tensorflow_2_or_with_own_fallback_is_unchanged(text):
             "try:\n    import tensorflow.compat.v1 as tf\nexcept ImportError:\n    import "
             "tensorflow as tf\n"
          "tf.placeholder", "uses tensorflow.compat.v1 itself"),
-        (TF + "tf.Variable(1)", "uses nothing that is in TensorFlow 1 alone"),
+        (TF + "tf.Variable(1)", "uses no name that only TensorFlow 1 has"),
     ],
 )  # fmt: skip
 def test_plan_gives_reason_for_unchanged_program(text, reason):
@@ -154,7 +154,7 @@ INSTALL = "`tfdeploy exec --limit n2 -- /usr/bin/python3 -m pip install tf_slim`
     ("requirements", "brings"),
     [
         (None, f"{INSTALL}; or `setup: {{requirements: FILE}}` with a line tf_slim in FILE"),
-        ("/code/needs.txt", "write a line tf_slim into needs.txt, then `tfdeploy setup`"),
+        ("/code/needs.txt", "write a line tf_slim into needs.txt, then run `tfdeploy setup`"),
     ],
 )
 def test_missing_package_is_refused_with_line_that_installs_it(
@@ -176,7 +176,7 @@ def test_missing_package_is_refused_with_line_that_installs_it(
         SLIM.replace("slim.conv", "def f(): slim.conv", 1).rsplit("\n", 2)[0], hosts=hosts
     ).notes
     assert (
-        f"only where the program reaches it: tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or "
+        f"only if the program reaches one): tf.contrib.slim.conv2d (train.py:2): {INSTALL}; or "
         "`setup:" in note
     )
 
@@ -210,7 +210,7 @@ def test_supplied_names_of_first_versions_give_note():
     )
     assert (decision.choice, decision.refusals) == ("v1", ())
     assert decision.notes == (
-        "names of TensorFlow 0.x get their later meaning: tf.mul (train.py:2), tf.pack "
+        "names of TensorFlow 0.x, which tfdeploy supplies: tf.mul (train.py:2), tf.pack "
         "(train.py:3), tf.sub (train.py:5), "
         "tf.neg (train.py:6) and 1 more",
     )
@@ -316,20 +316,23 @@ PLAN = {"ps": ("192.0.2.1:2222",), "worker": ("192.0.2.2:2222", "192.0.2.3:2222"
         ),
         (
             "tf.train.ClusterSpec({'ps': ['pc-01:2222'], 'worker': ['pc-02:2222']})",
-            "it has 1 of worker, the plan 2",
+            "worker tasks: 1 in the program, 2 in the plan",
         ),
         (
             "p = ['pc-01:2222']\nw = ('pc-02:1', 'pc-03:1', 'pc-04:1')\nc = {'ps': p, 'worker': w}",
-            "it has 3 of worker, the plan 2",
+            "worker tasks: 3 in the program, 2 in the plan",
         ),
         (
             "c = {'ps': 'a:1'.split(','), 'worker': 'b:1,c:1,d:1'.split(',')}",
-            "it has 3 of worker, the plan 2",
+            "worker tasks: 3 in the program, 2 in the plan",
         ),
-        ("c = {'local': ['localhost:2222', 'localhost:2223']}", "its job local stands for worker"),
+        (
+            "c = {'local': ['localhost:2222', 'localhost:2223']}",
+            "the program's job local means the role worker",
+        ),
         (
             "c = {'master': ['a:1'], 'ps': ['a:2'], 'worker': ['a:3', 'a:4']}",
-            "the plan has nothing for its job master",
+            "the plan has no tasks for the program's job master",
         ),
     ],
 )
@@ -338,7 +341,7 @@ def test_hard_coded_cluster_is_replaced_and_differences_are_noted(text, note):
         line for line in compat.notes(JOB, decide(TF + text), PLAN) if "the cluster written" in line
     ]
     assert (
-        cluster_note.startswith("the cluster written at train.py:") or "gives way" in cluster_note
+        cluster_note.startswith("the cluster written at train.py:") or "is replaced" in cluster_note
     )
     assert note in cluster_note
 
@@ -361,6 +364,6 @@ def test_other_values_are_not_taken_for_cluster(text):
 def test_kept_cluster_gives_note_and_uses_no_planned_ports():
     job = replace(JOB, cluster="program")
     decision = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
-    assert "stands (`cluster: program`)" in compat.notes(job, decision, PLAN)[-1]
+    assert "is used (`cluster: program`)" in compat.notes(job, decision, PLAN)[-1]
     assert compat.keeps_addresses(job, decision)
     assert not compat.keeps_addresses(JOB, decision)

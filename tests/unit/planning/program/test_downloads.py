@@ -29,7 +29,7 @@ def notes(text, job=JOB, files=("train.py",)):
         ),
         (
             MNIST + "m = input_data.read_data_sets('MNIST_data/')",
-            "put its four files into MNIST_data/ of the code, or",
+            "put the four files of MNIST into MNIST_data/ of the code, or",
         ),
         (
             MNIST + "m = input_data.read_data_sets(train_dir='/tmp/data')",

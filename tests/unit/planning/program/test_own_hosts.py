@@ -68,5 +68,5 @@ def test_host_in_lists_of_program_for_each_task(
 
 def test_note_names_task_missing_from_lists(job: Job) -> None:
     (note,) = hosts(BY_ADDRESS.replace(', "10.1.0.7"', ""), job).notes
-    assert "by its own host (train.py:5)" in note and "worker:0 is 10.1.0.6" in note
+    assert "by the name of its host (train.py:5)" in note and "worker:0 is 10.1.0.6" in note
     assert "no host for worker:1" in note

@@ -103,10 +103,10 @@ def test_dropped_numpy_names_give_note(notes: Callable[..., tuple[str, ...]]) ->
     )
     assert notes(text) == (
         "np.float (train.py:2), np.int (train.py:3), numpy.product (train.py:4), which NumPy has "
-        "dropped: supplied",
+        "dropped: tfdeploy supplies it",
     )
     (plain,) = notes(text, mode="plain")
-    assert plain.endswith("but for `numpy<1.24` in the requirements of `setup`")
+    assert plain.endswith("write `numpy<1.24` into the requirements of `setup`")
     assert (
         notes("import numpy as np\ntry:\n    t = np.float\nexcept AttributeError:\n    t = float")
         == ()
