@@ -188,7 +188,7 @@ FAULTS = (
     Fault("n5", "disk", "free in /home/lab/small/w, 64 MiB needed", "free"),
     Fault("n5", "inodes", "inodes free", "df -i"),
     Fault("n5", "filesystem", "mounted noexec", "remount,exec /home/lab/small"),
-    Fault("n5", "filesystem", "is on tmpfs", "point `workdir:`"),
+    Fault("n5", "filesystem", "is on tmpfs", "set `workdir:`"),
     Fault("n5", "logout", "KillUserProcesses", "loginctl enable-linger lab"),
     Fault("n5", "logout", "RemoveIPC", "loginctl enable-linger lab"),
     Fault("n6", "quota", "the quota of lab leaves", "quota -s"),
