@@ -34,7 +34,7 @@ class StalledHosts:
 
     @property
     def timeout_s(self) -> float:
-        """Return the timeout: a host that gets no further piece for this many seconds has failed."""
+        """Return after how many seconds without a further piece a host has failed."""
         rates = [member.host.bwlimit for member in self.members.values() if member.host.bwlimit]
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 
