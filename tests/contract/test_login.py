@@ -53,7 +53,7 @@ def test_suggested_command_names_refused_key_and_setting(ssh_hosts: Any, fleet: 
         places={"user": "lab.yaml:2", "identity_file": "lab.yaml:3"},
     )
     login = f"-p {host.port} {resolve(host).user}@{host.address}"
-    known = "name the key that the host knows in `identity_file:` (lab.yaml:3)"
+    known = "set `identity_file:` (lab.yaml:3) to a key that the host accepts"
     assert refused(fleet, host).next == (
         f"`ssh-copy-id -i '{key}.pub' {login}`, or {known}; or, if there is no user "
         f"{resolve(host).user} there, set `user:` (lab.yaml:2)"

@@ -86,8 +86,8 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
 
     again = operator.run(*WAIT, "m-keep-2", exit_code=0)
     assert (
-        "`keep` of n2 is on n3 too: 1 file; checkpoints/old/checkpoint does not exist there, so it "
-        "was set aside" in again.stderr
+        "`keep` of n2 was copied to n3: 1 file; checkpoints/old/checkpoint was set aside, because "
+        "n2 does not have this file" in again.stderr
     )
     assert "training continues from checkpoints: ckpt-3 on n2" in again.stderr
     for task in ("worker:0", "worker:1"):
@@ -101,7 +101,7 @@ def test_before_a_mirrored_run_every_worker_has_the_chiefs_keep_and_no_other(
     on_host(operator.lab, "n3", f"rm {keep}/backup/checkpoint")
     on_host(operator.lab, "n2", f"mkdir -p {keep}/logs; ln -s /etc/passwd {keep}/logs/link")
     third = operator.run(*WAIT, "m-keep-3", exit_code=0)
-    assert "is on n3 too: 1 file" in third.stderr
+    assert "was copied to n3: 1 file" in third.stderr
     assert_nothing_left(operator, "m-keep-3", "m-keep")
 
 

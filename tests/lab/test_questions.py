@@ -69,14 +69,17 @@ def shrunk(operator: Tfdeploy, name: str) -> str:
     operator.run("sync", exit_code=0)
     for number in range(15):
         (data / f"part-{number}").unlink()
-    return "data d: its source lacks 15 of the 20 files on n[1-2]. Delete them there? (yes/no)"
+    return (
+        "data d: the source lacks 15 of the 20 files that are on n[1-2]. Delete these files on the "
+        "hosts? (yes/no)"
+    )
 
 
 def test_sync_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) -> None:
     question = shrunk(operator, "asks-sync")
     before = list_host_folder(operator, "n2", "asks-sync/data")
     code, shown = answered(operator, question, "n\n", "sync")
-    assert code == 3 and "they would be deleted there" in shown
+    assert code == 3 and "these files would be deleted" in shown
     assert answered(operator, question, "\x03", "sync")[0] == 130
     assert list_host_folder(operator, "n2", "asks-sync/data") == before
     assert answered(operator, question, "y\n", "sync")[0] == 0
@@ -90,7 +93,7 @@ def test_launch_asks_before_it_deletes_most_of_a_data_set(operator: Tfdeploy) ->
     launch = ("launch", "--mode", "local", "--limit", "n2", "--", "true")
     question = question.replace("n[1-2]", "n2")
     code, shown = answered(operator, question, "\x04", *launch)
-    assert code == 3 and "they would be deleted there" in shown and "sync failed" in shown
+    assert code == 3 and "these files would be deleted" in shown and "sync failed" in shown
     code, shown = answered(operator, question, "yes\n", *launch)
     assert code == 0 and "succeeded" in shown, shown
     assert len(list_host_folder(operator, "n2", "asks-launch/data/d")) == 5

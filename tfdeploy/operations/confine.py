@@ -38,7 +38,7 @@ def check_below_workdir(session: Session, folder: str) -> str:
     workdir = session.agent().hello.workdir
     if os.path.normpath(folder) != folder or not folder.startswith(workdir.rstrip("/") + "/"):
         raise BadAnswer(
-            f"it names {folder!r:.200} for our files, outside its workdir {workdir!r:.200}",
+            f"it wants files in {folder!r:.200}, which is outside its workdir {workdir!r:.200}",
             where=session.host.name,
         )
     return folder

@@ -121,7 +121,8 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
     if chosen is not None and failed and "keep" in options.parts:
         emit_warning(
             emit,
-            f"kept files are taken from {chosen}; a newer one may be on {', '.join(failed)}",
+            f"the kept files are taken from {chosen}, but newer kept files may be on hosts that "
+            f"failed: {', '.join(failed)}",
         )
     if with_files or chosen is not None:
         note_rsync(emit)

@@ -64,7 +64,7 @@ def _read_host_samples(
         else:
             host_samples = list(_decode_samples(content, HostSample))
     if stream.value is None:
-        raise BadAnswer("its samples have no end", where=name)
+        raise BadAnswer("its list of samples is incomplete", where=name)
     if not stream.value.attempts.keys() <= own_tasks:
         raise BadAnswer("it has attempts of a task that is not its own", where=name)
     return tasks, host_samples, stream.value

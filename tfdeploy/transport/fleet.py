@@ -183,7 +183,7 @@ class SshFleet:
             raise HostUnreachable(
                 _UNKNOWN_HOST,
                 where=host.name,
-                next="name an inventory that has it with -i",
+                next="use -i to name an inventory that has this host",
                 retries=0,
             )
         with self._lock:

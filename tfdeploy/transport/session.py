@@ -168,7 +168,7 @@ class SshSession:
             err += blocks[1]
             if len(out) + len(err) > MAX_OUTPUT_BYTES:
                 raise HostFailed(
-                    f"the command wrote more than {MAX_OUTPUT_BYTES} bytes; it was cut off",
+                    f"the command wrote more than {MAX_OUTPUT_BYTES} bytes, which is the limit",
                     where=self.host.name,
                 )
         return None

@@ -147,8 +147,8 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
         raise ConfigError(
             f"{tracked_paths[0]} is {withheld[tracked_paths[0]].description}, and git tracks it",
             where=tracked_path,
-            next=f"`{command}`, and renew it if others have the repository; or list it in "
-            f"{IGNORE_FILE}",
+            next=f"`{command}`, and replace the secret by a new one if others have the repository; "
+            f"or list the file in {IGNORE_FILE}",
         )
 
 
@@ -251,7 +251,7 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
     raise Refused(
         "a file keeps changing while it is read",
         where=path,
-        next=f"let whatever writes it finish, or list it in {IGNORE_FILE}",
+        next=f"wait until no program writes to this file, or list the file in {IGNORE_FILE}",
     )
 
 

@@ -107,7 +107,7 @@ def test_keep_goes_from_host_to_host_and_not_through_here(operator: Tfdeploy) ->
     operator.run("sync", exit_code=0)
     before = sent_from_here(operator)
     stderr = operator.run("launch", "--wait", exit_code=0).stderr
-    assert "`keep` of n2 is on n3 too: 3 files" in stderr
+    assert "`keep` of n2 was copied to n3: 3 files" in stderr
     assert sent_from_here(operator) - before < SLACK_BYTES
     sums = [
         on_host(operator.lab, host, f"cd {folder}; sha256sum *; stat -c '%n %s %y' *")

@@ -71,7 +71,7 @@ def test_most_of_a_data_set_is_deleted_only_with_a_yes(operator: Tfdeploy) -> No
     for number in range(15):
         (data / f"part-{number}").unlink()
     done = operator.run("sync", "--limit", "n[1-2]", exit_code=3)
-    assert "lacks 15 of the 20 files that lie on n2" in done.stderr and "-y" in done.stderr, (
+    assert "lacks 15 of the 20 files that are on n2" in done.stderr and "-y" in done.stderr, (
         done.stderr
     )
     assert list_host_folder(operator, "n2", "shrunk/data") == before

@@ -106,7 +106,7 @@ def _make_default_folder() -> Path:
         raise Refused(
             f"cannot write here: {error.strerror}",
             where=str(folder.resolve()),
-            next="name another with --to DIR",
+            next="name another folder with --to DIR",
         ) from error
     return folder
 

@@ -165,9 +165,10 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
             where=host,
             next="run the same command again",
         )
-    text = f"`keep` of {copy.source.name} is on {host} too: {count(len(files), 'file')}"
+    text = f"`keep` of {copy.source.name} was copied to {host}: {count(len(files), 'file')}"
     text += "".join(
-        f"; {path} does not exist there, so it was set aside" for path in difference.aside
+        f"; {path} was set aside, because {copy.source.name} does not have this file"
+        for path in difference.aside
     )
     emit_note(emit, text, run=copy.run, host=host)
 

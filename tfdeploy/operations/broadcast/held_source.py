@@ -70,4 +70,6 @@ class HeldSource(Source):
         return self._source_changed_error(f"{self._path(piece)} changed while it was sent")
 
     def _source_changed_error(self, what: str) -> SourceChanged:
-        return SourceChanged(what, where=self.held_by, next="wait until nothing writes to it")
+        return SourceChanged(
+            what, where=self.held_by, next="wait until no program writes to the files"
+        )

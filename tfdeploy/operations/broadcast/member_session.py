@@ -180,7 +180,7 @@ class MemberSession:
                 for item, _ in stream:
                     reports += 1
                     if reports > REPORT_BURST + MAX_REPORTS_PER_S * (time.monotonic() - began):
-                        raise BadAnswer("its reports have no end", where=self.name)
+                        raise BadAnswer("it sends too many reports", where=self.name)
                     report(item)
             except TfdeployError as error:
                 report(error)

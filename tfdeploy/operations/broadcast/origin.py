@@ -66,7 +66,7 @@ def _list_origin(session: Session, path: str) -> DataListing:
             for _, blob in stream:
                 packed += blob
                 if len(packed) > MOST_BYTES:
-                    raise BadAnswer("its listing of the data has no end", where=host)
+                    raise BadAnswer("its listing of the data is too long", where=host)
             looked = stream.value
     except AgentError as error:
         if error.code in ("missing", "unreadable"):
@@ -83,5 +83,5 @@ def _list_origin(session: Session, path: str) -> DataListing:
     except listing.BadListing as error:
         raise BadAnswer(f"its listing of the data cannot be read: {error}", where=host) from error
     if looked is None:
-        raise BadAnswer("its listing of the data has no end", where=host)
+        raise BadAnswer("its listing of the data is incomplete", where=host)
     return make_listing(path, looked.folder, rows, looked.stamp, host)

@@ -81,7 +81,7 @@ class Source:
     def _piece_changed(self, piece: Piece) -> SourceChanged:
         what = f"{self._path(piece)} changed while it was sent"
         return SourceChanged(
-            what, where=os.fsdecode(self._root), next="wait until nothing writes to it"
+            what, where=os.fsdecode(self._root), next="wait until no program writes to the files"
         )
 
     def _path(self, piece: Piece) -> str:

@@ -27,7 +27,7 @@ from tfdeploy.tree.hash_cache import make_stamp
 MOST_BYTES = 8 << 20
 # If at least two hosts lack this many bytes, they get them by a broadcast.
 LEAST_BROADCAST_BYTES = 8 << 20
-NEXT = "let whatever writes into the code folder finish, or list it in .tfdeployignore"
+NEXT = "wait until no program writes to the code, or list the changing file in .tfdeployignore"
 _MTIME = 1  # index of the mtime in a stamp
 
 

@@ -31,14 +31,15 @@ class FetchBudget:
             raise HostFailed(
                 f"{self.received_bytes + total} bytes are to be fetched, more than --max {self.max_bytes} allows",
                 where=self.host,
-                next=f"add --max {self.received_bytes + total}B, or --keep, --files, --logs alone",
+                next=f"add --max {self.received_bytes + total}B, or fetch less: add only --keep, "
+                "only --files or only --logs",
             )
         free = _free_bytes(folder)
         if total > free:
             raise HostFailed(
                 f"{self.host}: {total} bytes are to be fetched, but only {free} may be written here",
                 where=str(folder),
-                next="name another with --to DIR",
+                next="name another folder with --to DIR",
             )
 
     def remaining_bytes(self, folder: Path) -> int:

@@ -154,7 +154,7 @@ def _append_new(
             gaps += offset > end
             if item.task != task or offset < end or not blob or gaps > MOST_GAPS:
                 raise BadAnswer(
-                    f"the log of {task} that it sends makes no sense", where=progress.host
+                    f"it sent an invalid part of the log of {task}", where=progress.host
                 )
             progress.budget.spend(len(blob))
             # The bytes between `end` and `offset` were rotated away.
@@ -205,5 +205,5 @@ def _check_hash(
         raise HostFailed(
             f"{folder.path / local_log.name} is not the log that the host holds",
             where=host,
-            next=f"move {local_log.name} away, then again",
+            next=f"move {local_log.name} away, then run the same command again",
         )

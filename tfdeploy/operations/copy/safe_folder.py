@@ -137,7 +137,7 @@ def refuse_unwritable(path: Path) -> Iterator[None]:
         raise Refused(
             f"cannot write here: {error.strerror}",
             where=str(error.filename or path),
-            next="name another with --to DIR",
+            next="name another folder with --to DIR",
         ) from error
 
 

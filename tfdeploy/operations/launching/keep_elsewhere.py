@@ -36,6 +36,9 @@ def set_aside_elsewhere(
     with lock.held_where_possible() as failed:
         failed.update(split_outcomes(fleet.each(lock.hosts, set_aside))[1])
     for name, error in failed.items():
-        text = f"`keep` there was not set aside, and a later launch may go on from it: {error.what}"
+        text = (
+            "the `keep` folders on this host were not renamed, so a later launch may continue from "
+            f"their checkpoints: {error.what}"
+        )
         emit_warning(emit, text, host=name, run=plan.run)
     return failed

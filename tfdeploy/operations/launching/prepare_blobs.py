@@ -42,7 +42,7 @@ def prepare_blobs(
             raise Refused(
                 f"the plan has {plan_bytes:,} bytes, but a host accepts at most {most_bytes:,}",
                 where=host,
-                next="write the long words of `command` and `env` to files of the code",
+                next="move long values of `command` and `env` into files in the code folder",
             )
         return frames.compress(own_part) + packed
 

@@ -30,7 +30,7 @@ FROM_HERE_S = 0.5
 FROM_HERE = 16  # this machine tries to reach at most this many hosts, which is enough for a note
 MOST_LINES = 10  # limits the pairs of hosts that one error message lists
 _IN_WORDS = {"closed": "nobody listens"}
-_BEHIND_NAT = "; hosts behind NAT need the address that the other hosts see as their `advertise:`"
+_BEHIND_NAT = "; if a host is behind NAT, set its `advertise:` to the address that other hosts see"
 
 
 def check_links(fleet: Fleet, plan: Plan) -> None:

@@ -261,7 +261,7 @@ def _choose_newest(
     if job is None and len(jobs) > 1:
         raise UsageError(
             f"these hosts know runs of several jobs: {', '.join(jobs)}",
-            next="name the run (`tfdeploy runs` lists them), or -j",
+            next="name the run (`tfdeploy runs` lists all runs), or name the job with -j",
         )
     alive = [run for run in runs if run.live] if live_first else []
     alive = [run for run in alive if not starts_in_future(run, store)] or alive

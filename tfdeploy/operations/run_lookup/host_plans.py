@@ -160,8 +160,8 @@ def _different_plans(run: str, groups: list[list[str]]) -> DifferentPlans:
     return DifferentPlans(
         f"hosts hold {len(groups)} different plans of {run}: {places}",
         where=", ".join(names[0] for names in groups[:9]),
-        next=f"--limit HOST shows what one of them holds; `tfdeploy stop {run}` ends it on "
-        "all of them",
+        next=f"add --limit HOST to see the plan of one host; `tfdeploy stop {run}` ends the run on "
+        "all hosts",
     )
 
 

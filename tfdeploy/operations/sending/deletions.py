@@ -41,12 +41,12 @@ def refuse_losses(losing: Losses, confirm: Confirm) -> None:
             continue
         lost, total = max(most.values())
         lacks, host_names = f"lacks {lost:,} of the {total:,} files", fold_names(sorted(most))
-        if not confirm(f"data {name}: its source {lacks} on {host_names}. Delete them there?"):
+        lacks += f" that are on {host_names}"
+        if not confirm(f"data {name}: the source {lacks}. Delete these files on the hosts?"):
             raise Refused(
-                f"the source of data {name} {lacks} that lie on {host_names}: they would be deleted "
-                "there",
+                f"the source of data {name} {lacks}: these files would be deleted on the hosts",
                 where=f"data: {name}",
-                next="correct `data:` in the job file, or -y to delete them",
+                next="correct `data:` in the job file, or add -y to delete these files",
             )
 
 
@@ -57,8 +57,8 @@ def loss_notes(losing: Losses) -> list[str]:
         for same_hosts, (lost, total) in fold_equal(hosts):
             files = f"{lost:,} of the {total:,} files"
             lines.append(
-                f"data {name}: its source lacks {files} on {fold_names(sorted(same_hosts))}: they are "
-                "deleted there, "
-                "or after the run that reads them"
+                f"data {name}: the source lacks {files} that are on "
+                f"{fold_names(sorted(same_hosts))}: the hosts delete these files, but not before "
+                "the end of a run that reads them"
             )
     return lines

@@ -121,7 +121,7 @@ class TaskLog:
                     or received > 2 * PULL_BYTES
                 ):
                     raise BadAnswer(
-                        f"the log of {self.task} that it sends makes no sense", where=self.host
+                        f"it sent an invalid part of the log of {self.task}", where=self.host
                     )
                 if not self.followed:
                     self._refuse_slow(began)

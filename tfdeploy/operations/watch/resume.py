@@ -65,7 +65,8 @@ def resume_patiently(
             continues = resume(fleet, plan, host)
             if continues:
                 report(
-                    "all processes of the run were gone here (rebooted, or killed): it continues"
+                    "all processes of the run had ended on this host (by a reboot, or were "
+                    "killed); the run continues on this host"
                 )
             return continues
         except HostUnreachable:
@@ -73,7 +74,7 @@ def resume_patiently(
         except TfdeployError as error:
             if error.what != reported:
                 reported = error.what
-                report(f"the run cannot go on here: {reported}")
+                report(f"the run cannot continue on this host: {reported}")
         if stop.wait(AGAIN_S):
             break
     return False

@@ -147,7 +147,8 @@ class Watch:
             host,
         ):
             raise BadAnswer(
-                f"it answers for {state.host}, run {state.run} of {state.job}", where=host
+                f"it sent a report that belongs to {state.host}, run {state.run} of {state.job}",
+                where=host,
             )
         own_tasks = {task.task for task in self.plan.tasks if task.host == host}
         if answer.samples is not None and not answer.samples.tasks.keys() <= own_tasks:
@@ -155,7 +156,9 @@ class Watch:
         for status in _task_statuses(answer):
             if (status.run, status.host) != (self.plan.run, host) or status.task not in own_tasks:
                 raise BadAnswer(
-                    f"it answers for {status.task} on {status.host}, run {status.run}", where=host
+                    f"it sent a report about {status.task} on {status.host}, run {status.run}, "
+                    "which is not its own task",
+                    where=host,
                 )
 
     def _mark_lost(self, host: str, why: str) -> None:

@@ -197,12 +197,12 @@ class _Startup:
             )
         if self._python:
             return Refused(
-                f"{self._python} there ended{code} before it ran our program{self._quoted()}",
+                f"{self._python} ended{code} before it ran tfdeploy's program{self._quoted()}",
                 where=self._host,
                 next="write `python: PATH` of a Python interpreter, 3.8 or newer, in the inventory",
             )
         return HostFailed(
-            f"the login shell ended{code} before it ran our command{self._quoted()}",
+            f"the login shell ended{code} before it ran tfdeploy's command{self._quoted()}",
             where=self._host,
             next="the account needs a login shell that runs commands: `ssh HOST true`",
         )
@@ -214,10 +214,9 @@ class _Startup:
 
 
 _REASONS = {
-    "no_python": "there is no Python: neither the inventory's "
-    "`python:` nor `python3` is there for a "
-    "plain SSH command",
-    "old_python": "the Python there is older than 3.8",
+    "no_python": "there is no Python: a command over SSH finds none of the inventory's `python:`, "
+    "`python3` and `python`",
+    "old_python": "the host's Python is older than 3.8",
 }
 
 
@@ -231,7 +230,8 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
         return Refused(
             _REASONS[reason] + (f": {printable_line(detail.encode())!r}" if detail else ""),
             where=host,
-            next="install python3 (3.8 or newer), or write `python: PATH` of one in the inventory",
+            next="install python3 (3.8 or newer) on the host, or write its path in the "
+            "inventory: `python: PATH`",
         )
     try:
         failure = read_text(text, Failure)
@@ -249,7 +249,7 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
             next=f"free some space on {host}, or set its `workdir:` to a folder on another disk",
         )
     return Refused(
-        f"the agent cannot be put there: {reported}",
+        f"the agent cannot be installed on this host: {reported}",
         where=host,
-        next=f"write `workdir:` of {host} in the inventory: a folder that {host} can write to",
+        next=f"in the inventory, set `workdir:` of {host} to a folder that its user can write to",
     )

@@ -105,7 +105,7 @@ class Reply:
                 lambda: self._items or self._last_frame is not None, silence_s
             ):
                 raise HostUnreachable(
-                    f"nothing more of {verb} within {silence_s:g} s", where=self.host
+                    f"no further answer to {verb} within {silence_s:g} s", where=self.host
                 )
             if self._items:
                 frame = self._items.popleft()

@@ -94,7 +94,7 @@ def explain(
         return HostUnreachable(
             f"ssh refuses the host key: {line}",
             where=host,
-            next=f"only if you know why: `tfdeploy trust --renew {host}`"
+            next=f"only if you know why the key has changed: `tfdeploy trust --renew {host}`"
             if changed
             else f"`tfdeploy trust --limit {host}`",
         )
@@ -116,7 +116,7 @@ def explain(
         return Refused(
             f"the rsync programs of the two machines are incompatible: {line}",
             where=host,
-            next="install rsync 3.1 or newer on both",
+            next="install rsync 3.1 or newer on both machines",
         )
     return HostFailed(f"rsync ended with {code}: {line}", where=host)
 
@@ -124,7 +124,7 @@ def explain(
 def rsync_missing(target: Target) -> Refused:
     """Return the error for a host on which rsync is not installed."""
     return Refused(
-        "rsync is missing there",
+        "rsync is missing on the host",
         where=target.name or target.where,
         next="install the package rsync on the host",
     )

@@ -142,7 +142,9 @@ def _check_source(root: str, delete: bool) -> None:
     except OSError as error:
         raise Refused(f"the source cannot be read: {error.strerror}", where=root) from error
     if empty and delete:
-        raise Refused("the source is empty: nothing is deleted for it", where=root)
+        raise Refused(
+            "the source is empty: this copy would delete all files at the destination", where=root
+        )
 
 
 def push_argv(

@@ -143,8 +143,10 @@ def _explain_changed(host: str, target: Target, judged: Judgement, shown: str) -
         f"{entry.keytype} {entry.fingerprint} ({entry.source})" for entry in entries
     )
     what = f"has changed: known is {known_keys}, now it shows {shown}; "
-    what += "someone may be in between, or the machine was set up again"
-    return what, f"only if you know why: `tfdeploy trust --renew {target.name or host}`"
+    what += "someone may be intercepting the connection, or the machine was set up again"
+    return what, (
+        f"only if you know why the key has changed: `tfdeploy trust --renew {target.name or host}`"
+    )
 
 
 def _explain_revoked(host: str, target: Target, judged: Judgement, shown: str) -> tuple[str, str]:
@@ -267,7 +269,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
     parting = (attempt.disconnect_text,) if attempt.disconnect_text else ()
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
     if not offer.tried:
-        what = f"{target.where} takes no key that there is{notes}"
+        what = f"{target.where} accepts none of the available keys{notes}"
         return what, _key_remedy(target)
     keys = "key" if offer.tried == 1 else f"{offer.tried} keys"
     files = f" ({', '.join(target.identity_files)})" if target.identity_files else ""
@@ -288,7 +290,7 @@ def _copy_id(target: Target) -> str:
     identity_option = next(
         (f"-i {shlex.quote(path)} " for path in public if os.path.isfile(path)), ""
     )
-    alternative = f"name the key that the host knows in {target.key_setting}"
+    alternative = f"set {target.key_setting} to a key that the host accepts"
     return f"`ssh-copy-id {identity_option}{_ssh_arguments(target)}`, or {alternative}"
 
 

@@ -57,7 +57,7 @@ class Offer(AuthStrategy):
         self._certificates = dict(pair for path in paths for pair in self._load_certificate(path))
         self._keys = [key for path in target.identity_files for key in self._load_key(path)]
         for setting in target.unused:
-            note = "of ssh's configuration has no effect here: ssh-add can load its keys"
+            note = "of ssh's configuration has no effect: load the provider's keys with ssh-add"
             self.notes.append(f"{setting} {note}")
         self._transport: paramiko.Transport | None = None
         self._agent: SshAgent | None = None

@@ -36,7 +36,7 @@ def test_deletion_without_consent_is_refused_with_numbers_and_hosts() -> None:
     losing = {"digits": {"n2": (900, 1000), "n1": (1900, 2000)}}
     with pytest.raises(Refused) as caught:
         refuse_losses(losing, never_confirm)
-    assert "data digits lacks 1,900 of the 2,000 files that lie on n[1-2]" in caught.value.what
+    assert "data digits lacks 1,900 of the 2,000 files that are on n[1-2]" in caught.value.what
     assert caught.value.next is not None and "-y" in caught.value.next
     asked: list[str] = []
     refuse_losses(losing, lambda what: not asked.append(what))
@@ -46,10 +46,10 @@ def test_deletion_without_consent_is_refused_with_numbers_and_hosts() -> None:
 def test_few_files_are_deleted_without_question_and_reported() -> None:
     losing = {"digits": {"n1": (4, 5), "n2": (4, 5), "n3": (1, 5)}}
     refuse_losses(losing, never_confirm)
-    deleted = "they are deleted there, or after the run that reads them"
+    deleted = "the hosts delete these files, but not before the end of a run that reads them"
     assert loss_notes(losing) == [
-        f"data digits: its source lacks 4 of the 5 files on n[1-2]: {deleted}",
-        f"data digits: its source lacks 1 of the 5 files on n3: {deleted}",
+        f"data digits: the source lacks 4 of the 5 files that are on n[1-2]: {deleted}",
+        f"data digits: the source lacks 1 of the 5 files that are on n3: {deleted}",
     ]
 
 

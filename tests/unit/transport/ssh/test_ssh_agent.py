@@ -66,6 +66,6 @@ def test_unusable_keys_and_settings_give_notes(tmp_path: Path) -> None:
     assert offer.notes == [
         f"certificate {certificate} cannot be read: No such file or directory",
         f"key {token} is on a hardware token and no ssh-agent holds it: ssh-add {token}",
-        "PKCS11Provider /lib/p.so of ssh's configuration has no effect here: ssh-add can load "
-        "its keys",
+        "PKCS11Provider /lib/p.so of ssh's configuration has no effect: load the provider's keys "
+        "with ssh-add",
     ]

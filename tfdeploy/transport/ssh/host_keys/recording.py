@@ -113,9 +113,9 @@ def _refuse_others(path: str, name: str, accepted: Collection[bytes]) -> None:
     """Raise HostFailed if the file has a key of `name` that is not in `accepted`."""
     if not _keys_of(path, name) <= set(accepted):
         raise HostFailed(
-            f"the file has got another key of {name} meanwhile",
+            f"another key of {name} was added to the file in the meantime",
             where=path,
-            next="look at it, then type the same again",
+            next="look at the file, then run the same command again",
         )
 
 
@@ -134,7 +134,7 @@ def _rewrite(path: str, handle: int, text: bytes) -> None:
         raise HostFailed(
             "the file has several names (hard links), and only one would get the new key",
             where=path,
-            next="replace the line in it by hand",
+            next="replace the line of the key in the file by hand",
         )
     with contextlib.suppress(FileNotFoundError):
         os.unlink(new_path)  # a tfdeploy that was killed may have left it

@@ -18,7 +18,7 @@ _KEY = re.compile(
     rb"[ \t]*((?:ssh-(?:ed25519|rsa|dss)|ecdsa-sha2-nistp(?:256|384|521)"
     rb"|sk-(?:ssh-ed25519|ecdsa-sha2-nistp256)@openssh\.com))[ \t]+([^ \t\r]+)\r?(?:[ \t].*)?",
 )
-_REMEDY = "mend it, or take the line out of ssh's configuration"
+_REMEDY = "correct the file, or remove RevokedHostKeys from ssh's configuration"
 
 
 def is_revoked(path: str, key: bytes) -> bool:
