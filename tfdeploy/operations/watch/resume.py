@@ -65,8 +65,8 @@ def resume_patiently(
             continues = resume(fleet, plan, host)
             if continues:
                 report(
-                    "all processes of the run had ended on this host (by a reboot, or were "
-                    "killed); the run continues on this host"
+                    "no process of the run was alive on this host (rebooted, or killed); the run "
+                    "continues on this host"
                 )
             return continues
         except HostUnreachable:
