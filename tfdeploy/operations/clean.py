@@ -252,9 +252,9 @@ def local_runs(
 ) -> LocalRuns:
     """Sort this machine's records of the runs of `jobs` by whether they may be removed.
 
-    If `jobs` is None, the records of all jobs are sorted. A host of a record has answered if a host
-    with the same connection has answered. The names of the two hosts are not compared, because
-    hosts of different inventories may have the same name.
+    If `jobs` is None, the records of all jobs are sorted. A record may be removed only if all hosts
+    of its run have answered. To find these hosts among the hosts that have answered, connections
+    and not names are compared, because hosts of different inventories may have the same name.
     """
     answered = {_connection_key(host) for host in hosts if host.name not in candidates.errors}
     going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())

@@ -76,15 +76,16 @@ class Wanted:
 
 
 def wanted_whole(listing: DataListing) -> Wanted:
-    """Return the Wanted for a host that gets the whole data set."""
+    """Return the files that a host should have if it gets the whole data set."""
     return Wanted(listing.rows, listing.digest, listing.attributes, range(len(listing.rows)))
 
 
 def wanted_part(
     listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
 ) -> Wanted:
-    """Return the Wanted for a host that gets only the files whose bits are set in `files`.
+    """Return the files that a host should have if it gets only a part of the data set.
 
+    `files`: a bitmap of all files, in which a bit is set for each file of the part.
     `owners`: for each row of the whole data set, its part number, or NO_PART if the row is a folder
     or a symbolic link.
     """

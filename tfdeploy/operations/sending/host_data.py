@@ -17,10 +17,10 @@ from tfdeploy.transport.protocols import Fleet
 
 
 def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Inventory) -> Shipment:
-    """Return the shipment (the code and data to send) with what only hosts can tell.
+    """Return the shipment (the code and data to send), extended by what only hosts can tell.
 
-    It gets the listings of the data sets that are read from hosts, and each host's part of the
-    split data sets. `inventory` is the whole inventory. Raises the errors of the called functions.
+    These are the listings of data sets that are read from hosts, and each host's part of split data
+    sets. `inventory` is the whole inventory. Raises the errors of the called functions.
     """
     shipment = with_origins(shipment, fleet, job, inventory.hosts)
     if not split_names(job):
