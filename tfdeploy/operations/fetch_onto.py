@@ -53,9 +53,9 @@ def copy_onto(
     for name in (kept.host, host):
         for live in facts[name].live_runs:
             raise Refused(
-                f"{live.run} of {live.who} is live there, and writes to keep",
+                f"{live.run} of {live.who} is live on this host, and writes to `keep`",
                 where=name,
-                next=f"`tfdeploy stop {live.run}`, then again",
+                next=f"`tfdeploy stop {live.run}`, then run the same command again",
             )
     with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).held():
         copy_keep(

@@ -89,7 +89,7 @@ class SshSession:
             left_s = max(0.0, began + limit_s - time.monotonic())
             if output is None or not channel.status_event.wait(left_s):
                 raise HostFailed(
-                    f"the command did not end within {timeout_s:g} s; it may still run there",
+                    f"the command did not end within {timeout_s:g} s; it may still run on the host",
                     where=self.host.name,
                 )
         if channel.exit_status < 0 and not self.alive:
@@ -125,9 +125,9 @@ class SshSession:
         try:
             return self._open("direct-tcpip", ("127.0.0.1", port), ("127.0.0.1", 0))
         except paramiko.ChannelException as error:
-            what, fix = f"nothing answers on 127.0.0.1:{port} there: {error.text}", None
+            what, fix = f"nothing answers on 127.0.0.1:{port} of the host: {error.text}", None
             if error.code == 1:  # this code is SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
-                what = "sshd there forwards no connections"
+                what = "the sshd of the host forwards no connections"
                 fix = "AllowTcpForwarding yes (or local) in its sshd_config"
             raise HostFailed(what, where=self.host.name, next=fix) from error
 

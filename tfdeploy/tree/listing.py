@@ -181,7 +181,7 @@ class _Git:
             )
         except FileNotFoundError as error:
             raise Refused(
-                "git is not installed here, and tfdeploy needs it to list the code",
+                "git is not installed on this machine, and tfdeploy needs git to list the code",
                 where=self.folder,
                 next="install the package git",
             ) from error

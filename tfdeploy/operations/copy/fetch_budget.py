@@ -37,7 +37,7 @@ class FetchBudget:
         free = _free_bytes(folder)
         if total > free:
             raise HostFailed(
-                f"{self.host}: {total} bytes are to be fetched, but only {free} may be written here",
+                f"{self.host}: {total} bytes are to be fetched, but only {free} bytes may be written to this disk",
                 where=str(folder),
                 next="name another folder with --to DIR",
             )

@@ -29,5 +29,7 @@ def note_rsync(emit: Emit) -> None:
     missing = confinement.describe_gap()
     if missing is not None:
         emit_note(
-            emit, f"rsync here is not confined to the folder it fills: {missing}", level="detail"
+            emit,
+            f"rsync on this machine is not confined to the folder it fills: {missing}",
+            level="detail",
         )

@@ -248,7 +248,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
         raise UsageError(
             f"the files of run {name} are damaged: {why}",
             where=host,
-            next="remove that folder there",
+            next="remove that folder on the host",
         )
     return choice or store.plan(name)
 

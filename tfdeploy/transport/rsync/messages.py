@@ -76,14 +76,14 @@ def explain(
         )
         if into is not None:
             return HostFailed(
-                f"the disk here is full: {printable_line(disk_line)}",
+                f"the disk of this machine is full: {printable_line(disk_line)}",
                 where=into,
-                next="free some space here",
+                next="free some space on this machine",
             )
         return HostFailed(
             f"the disk is full: {printable_line(disk_line)}",
             where=host,
-            next="free some space there, or set `workdir:`",
+            next="free some space on the host, or set `workdir:`",
         )
     if code == 127 or re.search(
         rb"rsync: (command )?not found|Unknown command:? '?rsync|rsync: No such file", stderr

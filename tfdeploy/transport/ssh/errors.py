@@ -264,7 +264,7 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         )
         what = f"{target.where} took the key and wants a second factor ({methods}): "
         what += "tfdeploy answers no questions"
-        remedy = f"let {target.user} in with the key alone there: Match User {target.user} and "
+        remedy = f"let {target.user} in with the key alone: Match User {target.user} and "
         return what, f"{remedy}AuthenticationMethods publickey in its sshd_config"
     parting = (attempt.disconnect_text,) if attempt.disconnect_text else ()
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))

@@ -42,5 +42,5 @@ def test_receiving_rsync_gives_note_about_confinement() -> None:
     note_rsync(events.append)
     assert [text.split(":")[0] for text in texts(events)] == [
         "rsync 3.2.7 is old. next",
-        "rsync here is not confined to the folder it fills",
+        "rsync on this machine is not confined to the folder it fills",
     ]
