@@ -125,7 +125,7 @@ class Broadcast:
         return {name: member.error for name, member in self.members.items() if member.error}
 
     def fed_by(self, host: str) -> str | None:
-        """Return the host that sent to `host` last: "" for this machine, or None if none has."""
+        """Return the host that sent to `host` last; "" for this machine, None if none has sent."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
@@ -141,8 +141,7 @@ class Broadcast:
     def _fail_not_joined(self) -> None:
         """Fail members that have not joined in time.
 
-        Once all other members are done, a member that lost its connection has REJOIN_S seconds to
-        join again.
+        Once all others are done, a member that lost its connection has REJOIN_S to join again.
         """
         others_done = all(
             member.placed for member in self._live_members() if member.name not in self._not_joined
@@ -413,8 +412,7 @@ class Broadcast:
         try:
             self.check_source()
         except HostUnreachable:
-            # A later change of the source does no harm: the members have the files as they were
-            # hashed.
+            # No harm is done: the members have all files as they were when they were hashed.
             pass
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error
@@ -432,10 +430,7 @@ class Broadcast:
             report(error)
 
     def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
-        """Send the member its new parents and the new hashes of segments.
-
-        If this machine must start or stop sending pieces to the member, it does so.
-        """
+        """Send the member its new parents and hashes. Start or stop its feeder if needed."""
         plan = self._plan
         assert plan is not None
         feeds = plan.by_child.get(member.name, ())
