@@ -164,8 +164,7 @@ def test_error_names_failing_wrapper_not_login_shell(
     with pytest.raises(Refused) as caught:
         fleet.session(replace(sshd.host, python="~/wrapper")).agent()
     assert (
-        f"{sshd.home}/wrapper ended" in caught.value.what
-        and "login shell" not in caught.value.what
+        f"{sshd.home}/wrapper ended" in caught.value.what and "login shell" not in caught.value.what
     )
     assert all(word in caught.value.what for word in words), caught.value.what
     assert caught.value.next and "`python: PATH`" in caught.value.next
