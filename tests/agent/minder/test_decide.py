@@ -99,7 +99,7 @@ CASES = {
     ),
     "prepared for too long": (
         view("prepared", ps=NEW, w1=NEW, marks={"prepared": 40.0}),
-        [AbortRun("abort", "prepared, but not started within 60 s")],
+        [AbortRun("abort", "the run was prepared, but not started within 60 s")],
     ),
     "started, waiting": (view("started"), []),
     "started, commit": (view("started", words={"commit": {}}), [Commit(), Phase("committed")]),
@@ -113,7 +113,7 @@ CASES = {
     ),
     "started for too long": (
         view("started", marks={"started": 40.0}),
-        [AbortRun("abort", "started, but not committed within 60 s")],
+        [AbortRun("abort", "the run was started, but its launch was not confirmed within 60 s")],
     ),
     "started, short tasks wait for the commit": (view("started", ps=DONE, w1=DONE), []),
     "a minder took over before all were started": (view("started", ps=NEW), [Start("ps:0")]),

@@ -119,7 +119,7 @@ def test_the_table_stands_until_the_last_of_the_run_is_gone_and_comes_back_when_
         "one table after a minder took over": 1,
         "stands after nft flush ruleset": 1,
         "gone with its nft": 0,
-        "said": "the table was removed, and stands again",
+        "said": "the run's firewall table was removed, and has been created again",
         "stands again": 1,
         "said once": "",
         "gone with the last holder": True,

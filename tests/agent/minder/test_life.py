@@ -97,7 +97,10 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     for host in cluster.hosts.values():
         host.paths("r1").leave_word("start")
     states = cluster.wait_ended("r1")
-    assert states["n1"].abort_reason == "started, but not committed within 2 s"
+    assert (
+        states["n1"].abort_reason
+        == "the run was started, but its launch was not confirmed within 2 s"
+    )
     assert cluster.status("r1", "worker:0").outcome == "stopped"
     assert cluster.alive("r1") == []
     with pytest.raises(VerbError) as caught:
@@ -112,7 +115,8 @@ def test_prepared_and_not_started_ends(hosts: NewCluster) -> None:
     )
     cluster.hosts["n1"].paths("r1").leave_word("start")
     assert (
-        cluster.wait_ended("r1", "n1")["n1"].abort_reason == "prepared, but not started within 5 s"
+        cluster.wait_ended("r1", "n1")["n1"].abort_reason
+        == "the run was prepared, but not started within 5 s"
     )
     never_began = cluster.hosts["n2"].paths("r1").run_dir
     cluster.wait_until(

@@ -160,7 +160,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     ),
     "the gang starts again meanwhile": (
         view(w1=FAILED, counts={"worker:1": TWICE}, round=ROUND),
-        [EndTask("ps:0", "the gang starts again: ps:0 on n1 killed", 5.0)],
+        [EndTask("ps:0", "all tasks that restart together start again: ps:0 on n1 killed", 5.0)],
     ),
     "given up": (view(w1=dict(DEAD, outcome="gave_up"), counts={"worker:1": dict(COUNT, count=4)}), []),
     "a ps breaks the gang": (view(ps=DEAD, counts={"ps:0": COUNT}), [NewRound(2, "ps:0")]),
@@ -171,7 +171,7 @@ CASES: dict[str, tuple[View, list[Action]]] = {
     ),
     "the others of the gang end": (
         view(ps=DEAD, round=ROUND),
-        [EndTask("worker:1", "the gang starts again: ps:0 on n1 killed", 5.0)],
+        [EndTask("worker:1", "all tasks that restart together start again: ps:0 on n1 killed", 5.0)],
     ),
     "all old ones are gone here": (view(ps=DEAD, w1=OLD, round=ROUND), [ReportStage(2, CLEARED)]),
     "also those that were done": (view(ps=DEAD, w1=DONE, round=ROUND), [ReportStage(2, CLEARED)]),
@@ -295,7 +295,10 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
         stands={"n1": (MAX_ROUND, SERVED), "n2": (MAX_ROUND, SERVED)},
     )
     assert restart_tasks(seen) == [
-        GiveUp("ps:0", "killed by signal 9, and no round follows number 1000000")
+        GiveUp(
+            "ps:0",
+            "killed by signal 9, and the tasks cannot be started together more than 1000000 times",
+        )
     ]
     status = TaskStatus(
         run="r1",
@@ -317,18 +320,19 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
 def test_words_for_what_starts_again() -> None:
     assert restart_reasons(view(w1=DEAD)) == {"worker:1": "starts again: killed by signal 9"}
     assert restart_reasons(view(ps=DEAD, w1=OLD, round=ROUND)) == dict.fromkeys(
-        ("ps:0", "worker:1"), "the gang starts again: ps:0 on n1 killed"
+        ("ps:0", "worker:1"), "all tasks that restart together start again: ps:0 on n1 killed"
     )
     waits = restart_reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert (
-        waits
-        == "the gang starts again: ps:0 on n1 killed; waits until n2 has ended what it runs of it"
+        waits == "all tasks that restart together start again: ps:0 on n1 killed; "
+        "the restart waits until n2 has ended its old processes"
     )
     gone = view(
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
     )
     assert restart_reasons(gone)["ps:0"].endswith(
-        "; waits for n2, where nobody minds it, as long as restart.wait allows"
+        "; the restart waits for n2, where no process manages the run, "
+        "for at most the time `restart.wait`"
     )
     assert restart_reasons(view(w1=DONE)) == {}
     # The count includes only the deaths of earlier attempts, not that of the present attempt.

@@ -122,8 +122,8 @@ def test_what_is_given_up_fails_the_run_in_words() -> None:
     known = AWAY.join(Knowledge(ended=unminded.lost_endings(PART, AWAY, "n3")))
     (abort,) = decide(view(known))
     words = (
-        "worker:1 on n3 lost: nobody minds it, and its host has refused the run's port for 1 h "
-        "(restart.wait)"
+        "worker:1 on n3 lost: no process manages the task, and its host has refused connections "
+        "to the run's port for 1 h (restart.wait)"
     )
     assert abort == AbortRun("failed", words)
     # The time of the loss is the time at which the host disappeared. So the loss comes before the
@@ -228,7 +228,7 @@ def test_the_others_know_that_nobody_minds_it_and_that_somebody_does_again(
     assert (row["state"], row["outcome"], row["reason"]) == (
         "lost",
         "lost",
-        "nobody minds it: its minder and its supervisor died",
+        "no process manages the task: its minder and its supervisor died",
     )
     assert (
         cluster.state("r1", "n1").abort_reason is None
@@ -255,8 +255,8 @@ def test_after_the_wait_the_run_has_failed_and_says_why(hosts: NewCluster, kind:
         os.kill(cluster.status("r1", "worker:1").pid, signal.SIGKILL)
     states = cluster.wait_ended("r1", "n1", "n2")
     words = (
-        "worker:2 on n3 lost: nobody minds it, and its host has refused the run's port for 2 s "
-        "(restart.wait)"
+        "worker:2 on n3 lost: no process manages the task, and its host has refused connections "
+        "to the run's port for 2 s (restart.wait)"
     )
     assert {state.abort_reason for state in states.values()} == {words}
     assert cluster.status("r1", "worker:0").outcome == "stopped"

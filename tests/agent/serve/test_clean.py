@@ -554,7 +554,7 @@ def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under
     }
     assert releases == {
         "r1": "",
-        "r3": "a run that has not ended uses it, and it holds a secret file",
+        "r3": "the release holds a secret file, but a run that has not ended uses the release",
     }
     gone = removed(
         host, ("release", "r1"), ("release", "r2"), ("release", "r3"), secret_files=SECRET

@@ -110,7 +110,7 @@ class KeepFetch:
         Raises ValueError if the files of round `number` are no longer wanted."""
         with self._lock:
             if self._wanted != number:
-                raise ValueError("no longer needed")
+                raise ValueError("the files are no longer needed")
             yield
 
     def _fetch_round(self, number: int) -> None:
@@ -157,7 +157,7 @@ def _list_files(paths: RunPaths, part: wire.HostPart) -> List[File]:
 def _choose_files(value: Any, files: List[File]) -> List[File]:
     numbers = bounded_json.check_fields(value, {"send": bounded_json.check_list}, ("send",))["send"]
     if len(numbers) > len(files):
-        raise ValueError("not a choice of files")
+        raise ValueError("more files are requested than are listed")
     check_number = bounded_json.integer_check(0, len(files) - 1)
     return [files[check_number(number)] for number in numbers]
 

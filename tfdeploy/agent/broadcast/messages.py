@@ -38,7 +38,7 @@ def read_head(content: bytes) -> Tuple[bytes, int, int, int]:
     """Return the fields of the head of a message. Raises InvalidMessage if the head is invalid."""
     kind, segment, index, count = HEAD.unpack(content)
     if count > MOST.get(kind, -1):
-        raise InvalidMessage("no message of a broadcast")
+        raise InvalidMessage("the received bytes are not a message of a broadcast")
     return kind, segment, index, count
 
 

@@ -125,7 +125,7 @@ class Receiver:
                     self._holdings.store_piece(segment, index, content)
                     continue
                 if kind != messages.LEAVES:
-                    raise messages.InvalidMessage("no message of a parent")
+                    raise messages.InvalidMessage("the sending host sent an unexpected message")
                 self._holdings.accept(segment, bytes(content))
             except OSError as error:
                 raise _Disk() from error

@@ -44,7 +44,7 @@ class Sender:
                 tls.read_line(self._channel, messages.HELLO_BYTES, HELLO_TIMEOUT_S, 1)
             )
             if not isinstance(hello, dict) or hello.get("broadcast") != id_:
-                raise messages.InvalidMessage("a child of another broadcast")
+                raise messages.InvalidMessage("the connected host asks for another broadcast")
             self._holdings.add_listener(self._changed)
             self._channel.settimeout(SEND_TIMEOUT_S)
             while not self._holdings.ended:
@@ -103,6 +103,6 @@ class Sender:
         content = memoryview(bytearray(count))
         messages.receive_into(self._channel, content)
         if kind != messages.WANT or not 0 <= segment < self._holdings.cut.segments:
-            raise messages.InvalidMessage("no request of a child")
+            raise messages.InvalidMessage("the receiving host sent an invalid request")
         all_pieces = self._holdings.cut.all_pieces(segment)
         self._wanted[segment] = pieces.bitmap_from(content) & all_pieces

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 STOPPED_BY_OPERATOR = "stopped by an operator"
 DECIDED = "the deciding task succeeded"
-NO_ANSWER = "back after its processes were gone, and no other host of the run answered for a day"
+NO_ANSWER = "a host lost all its processes of the run, and no other host answered it for a day"
 # After all processes of the run on a host have died, this host waits at most this many seconds
 # until another host answers.
 REJOIN_S = 86400.0
@@ -102,13 +102,21 @@ def _conclude_from_own_facts(view: View) -> List[Action]:
         and "start" not in control_words
         and _seconds_since(view, "prepared") >= part.start_within_s
     ):
-        return [AbortRun("abort", "prepared, but not started within %g s" % part.start_within_s)]
+        return [
+            AbortRun(
+                "abort", "the run was prepared, but not started within %g s" % part.start_within_s
+            )
+        ]
     if view.phase == "started":
         if known.committed or "commit" in control_words:
             return [Commit(), Phase("committed")]
         if _seconds_since(view, "started") >= part.commit_within_s:
             return [
-                AbortRun("abort", "started, but not committed within %g s" % part.commit_within_s)
+                AbortRun(
+                    "abort",
+                    "the run was started, but its launch was not confirmed within %g s"
+                    % part.commit_within_s,
+                )
             ]
     return []
 

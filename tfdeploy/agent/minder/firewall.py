@@ -123,8 +123,8 @@ class Firewall:
         try:
             self._create_table(AGAIN_WITHIN_S)
         except (FirewallRefused, OSError) as error:
-            return "the table was removed, and cannot be made again: %s" % error
-        return "the table was removed, and stands again"
+            return "the run's firewall table was removed, and cannot be created again: %s" % error
+        return "the run's firewall table was removed, and has been created again"
 
     def keep(self, journal: Callable[..., None]) -> None:
         """Create the table again if it was removed, and record in the journal what happened. The
@@ -216,10 +216,10 @@ class Firewall:
                 text = text[os.write(self._held, text) :]
             except BlockingIOError:
                 if time.monotonic() >= deadline:
-                    return "it reads nothing"
+                    return "the program does not read its input"
                 time.sleep(_POLL_S)
             except BrokenPipeError:
-                return "it has ended"
+                return "the program has ended"
         return ""
 
     def _await_table(self, table: str, log_begin: int, deadline: float) -> str:
@@ -232,7 +232,11 @@ class Firewall:
             error = nft_program.first_error(output)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
             if error or ended or late:
-                why = "it has ended" if ended else "no table within %g s" % WITHIN_S
+                why = (
+                    "the program has ended"
+                    if ended
+                    else "it created no table within %g s" % WITHIN_S
+                )
                 return error or (output.strip() or why).splitlines()[-1]
             time.sleep(_POLL_S)
 

@@ -303,7 +303,10 @@ class Minder:
         reasons = {**waiting, **restart.restart_reasons(view)}
         refused = self.effects.keep_refused()
         if reasons and refused:
-            waits = "; `keep` of %s has not come: %s" % (self.part.supply_from, refused[:200])
+            waits = "; the `keep` folders of %s have not arrived yet: %s" % (
+                self.part.supply_from,
+                refused[:200],
+            )
             reasons = {task: reason + waits for task, reason in reasons.items()}
         self.store.update_state(again=reasons)
 

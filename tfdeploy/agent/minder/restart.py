@@ -113,7 +113,11 @@ def decide_next_step(
         return NextStep(GIVE_UP, "failed twice with the same error before its first step: %s" % how)
     if peer.on_death == "gang" or _is_left_alone(part, known, peer):
         if number >= MAX_ROUND:
-            return NextStep(GIVE_UP, "%s, and no round follows number %d" % (how, MAX_ROUND))
+            return NextStep(
+                GIVE_UP,
+                "%s, and the tasks cannot be started together more than %d times"
+                % (how, MAX_ROUND),
+            )
         return NextStep(GANG, how, round=number + 1)
     return NextStep(AT, how, at=not_before) if now < not_before else NextStep(NOW, how)
 
@@ -286,7 +290,7 @@ def _after_death(view: View, peer: wire.Peer, own: OwnTask) -> List[Action]:
 
 
 def _gang_reason(view: View) -> str:
-    return "the gang starts again: %s" % (
+    return "all tasks that restart together start again: %s" % (
         "" if view.known.round is None else view.known.round.get("reason", "")
     )
 
@@ -365,5 +369,10 @@ def _describe_awaited_hosts(view: View) -> str:
         return ""
     gone = ", ".join(host for host in late if host in unminded_hosts(view.known))
     if gone:
-        return "; waits for %s, where nobody minds it, as long as restart.wait allows" % gone
-    return "; waits until %s has ended what it runs of it" % ", ".join(late) if late else ""
+        return (
+            "; the restart waits for %s, where no process manages the run, "
+            "for at most the time `restart.wait`" % gone
+        )
+    return (
+        "; the restart waits until %s has ended its old processes" % ", ".join(late) if late else ""
+    )

@@ -25,7 +25,7 @@ from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, Vi
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Ending
 
-NO_MINDER = "nobody minds it"
+NO_MINDER = "no process manages the task"
 
 
 def report_unminded(view: View) -> List[Action]:
@@ -72,7 +72,7 @@ def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, 
     """Return task -> ending "lost", for tasks of `host`. The lost attempt is the one that follows
     the last attempt that is known to have ended, because it may have begun."""
     since = known.unminded[host][1]
-    reason = "%s, and its host has refused the run's port for %s (restart.wait)" % (
+    reason = "%s, and its host has refused connections to the run's port for %s (restart.wait)" % (
         NO_MINDER,
         _format_seconds(part.restart_wait_s),
     )

@@ -205,7 +205,9 @@ def start_sweep(context: Context) -> None:
         try:
             sweep.sweep_runs(context.workdir, context.host)
         except OSError as error:  # the next session tries again
-            sys.stderr.write("tfdeploy agent: what is half done here stays: %s\n" % error)
+            sys.stderr.write(
+                "tfdeploy agent: unfinished launches on this host cannot be undone: %s\n" % error
+            )
 
     try:
         threading.Thread(target=sweep, daemon=True).start()

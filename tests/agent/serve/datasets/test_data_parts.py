@@ -109,7 +109,7 @@ def test_parts_that_are_not_there_are_refused(
     host: Host, source: Path, wanted: list[int], why: str
 ) -> None:
     bring(host, source, [0, 1, 0, 1], {0})
-    with pytest.raises(VerbError, match="is not here in") as caught:
+    with pytest.raises(VerbError, match="divided into") as caught:
         data_parts.make_part_folders(host.paths, {"set": wanted})
     assert (caught.value.code, next_of("n1", caught.value.advice, caught.value.details)) == (
         "no_data",
@@ -122,7 +122,7 @@ def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> No
     host.call("data.copy", root=str(source))
     assert host.call("data.commit", staged=True)["ok"]
     assert host.call("data.state")["parts"] == ""
-    with pytest.raises(VerbError, match="is not here in 2 parts"):
+    with pytest.raises(VerbError, match="divided into 2 parts"):
         data_parts.make_part_folders(host.paths, {"set": [2, 0]})
 
 

@@ -45,7 +45,11 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path:
     assert states == {
         "a-ended": (False, "ended", None),
         "b-rebooted": (False, "lost", "host rebooted"),
-        "c-orphan": (False, "lost", "nobody minds it: its minder and its supervisor died"),
+        "c-orphan": (
+            False,
+            "lost",
+            "no process manages the task: its minder and its supervisor died",
+        ),
         "d-prepared": (True, "pending", None),
         "e-live": (True, "running", None),
     }
@@ -55,7 +59,7 @@ def test_what_the_dead_could_not_write_is_worked_out(serve: NewClient, tmp_path:
 ROUND = {"n": 3, "reason": "worker:1 on n2 killed by signal 9"}
 ALONE, TOGETHER = (
     "started again: exit code 3",
-    "the gang started again: worker:1 on n2 killed by signal 9",
+    "all tasks that restart together were started again: worker:1 on n2 killed by signal 9",
 )
 
 

@@ -92,7 +92,9 @@ def lend_files(call: Call) -> Answer:
     try:
         rows, root = _offers.pop(call.name("id"))
     except KeyError as error:
-        raise VerbError("not_begun", "this host was not asked to lend that") from error
+        raise VerbError(
+            "not_begun", "this host was not asked to send these files to others"
+        ) from error
     files = [index for index in range(len(rows)) if rows.is_content(index)]
     offered = OfferedFiles([rows.path(index) for index in files], root)
     holdings = Holdings(Pieces([rows.size(index) for index in files]), offered)
@@ -166,7 +168,7 @@ def add_roots(call: Call) -> Answer:
 def _add_roots(call: Call, member: Member) -> None:
     roots = [str(each) for each in call.rows("roots")]
     if not all(map(_ROOT.match, roots)):
-        raise VerbError("bad_argument", "a root is not 64 hexadecimal digits")
+        raise VerbError("bad_argument", "a root hash is not 64 hexadecimal digits")
     member.holdings.add_roots(call.integer("first"), list(map(bytes.fromhex, roots)))
 
 
@@ -182,7 +184,7 @@ def accept_leaves(call: Call) -> Answer:
     try:
         wanted = member.accept_from_control(call.integer("segment"), call.blob)
     except (BroadcastEnded, WrongSum) as error:
-        raise VerbError("wrong_sum", str(error) or "it has ended") from error
+        raise VerbError("wrong_sum", str(error) or "the broadcast has ended") from error
     return {"wanted": bitmap.pack(bitmap_bytes(wanted))}
 
 

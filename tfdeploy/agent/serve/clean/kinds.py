@@ -41,7 +41,7 @@ from tfdeploy.agent.serve.release import retention as release_retention
 
 # For each job and host, this many of the newest environments are kept for the job's next launch.
 KEPT_ENVIRONMENTS = 1
-_USED_WITH_SECRET = "a run that has not ended uses it, and it holds a secret file"
+_USED_WITH_SECRET = "the release holds a secret file, but a run that has not ended uses the release"
 _BUSY = "another operation works on job %s in this workdir"
 _JOB_FOLDERS = ("releases", "data", "keep")
 # The agent comes last, because `clean.everything` runs from it.

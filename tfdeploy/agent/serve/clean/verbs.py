@@ -228,7 +228,9 @@ def _remove_environment(scope: Scope, item: Item) -> Item:
     to use the environment."""
     with env_usage.locked_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
-            return item._replace(kept_because="a setup makes it now")
+            return item._replace(
+                kept_because="another tfdeploy command is creating this environment now"
+            )
         item = clean_kinds.add_size(item)
         busy = _any_busy_reason(scope.workdir)
         if item.kept_because or busy:

@@ -58,7 +58,11 @@ def _list_path(path: str) -> Tuple[Listing, bool, str]:
     def visit(name: bytes, file_stat: os.stat_result) -> None:
         stamp.add_file(name, file_stat)
         if stat.S_ISREG(file_stat.st_mode) and not os.access(os.path.join(root, name), os.R_OK):
-            raise PermissionError(13, "it may not be read", os.fsdecode(os.path.join(root, name)))
+            raise PermissionError(
+                13,
+                "this user has no permission to read the file",
+                os.fsdecode(os.path.join(root, name)),
+            )
 
     try:
         is_folder = stat.S_ISDIR(os.stat(path).st_mode)

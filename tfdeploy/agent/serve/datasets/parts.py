@@ -87,7 +87,7 @@ def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, needed:
     folder = layout.data_dir(paths.workdir, paths.job, name)
     rows, part_of, recorded_count = _list_with_parts(folder)
     if recorded_count != count or not set(needed) <= set(part_of):
-        what = "data set %s is not here in %d parts" % (name, count)
+        what = "this host does not have data set %s divided into %d parts" % (name, count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
     alone = set(part_of) <= {needed[0], NO_PART}
     for part in needed:

@@ -198,7 +198,7 @@ def _write_constraints(call: Call, folder: str) -> List[str]:
     options by which the installer reads this file."""
     pins = sorted(call.table("pins").items())
     if not all(is_pin(*pin) for pin in pins):
-        raise VerbError("bad_argument", "a pin is not a package and its version")
+        raise VerbError("bad_argument", "an entry of `pins` is not a package name and a version")
     if not pins:
         return []
     path = os.path.join(folder, "pins.txt")

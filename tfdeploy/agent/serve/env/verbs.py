@@ -172,7 +172,9 @@ def _environment_lock(call: Call, path: str) -> Iterator[int]:
             call.item({"waiting": path}, b"")
             while not lock.acquire(POLL_S):
                 if call.cancelled.is_set():
-                    raise VerbError("cancelled", "no longer waiting for another setup")
+                    raise VerbError(
+                        "cancelled", "the wait for another setup of this environment was cancelled"
+                    )
         assert lock.descriptor is not None
         yield lock.descriptor
 

@@ -63,7 +63,9 @@ def _unpack_contents(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memo
     if not unpacker.eof or len(contents) != size:
         raise VerbError("bad_manifest", "the files do not have the lengths that were announced")
     if not isinstance(times, list) or [*map(type, times)] != [int] * len(entries):
-        raise VerbError("bad_manifest", "the files do not have a time each")
+        raise VerbError(
+            "bad_manifest", "the list of modification times does not fit the list of files"
+        )
     return times, memoryview(contents)
 
 

@@ -80,7 +80,7 @@ def _add_reason(port: Answer, peers: Mapping[str, _Peer]) -> Answer:
     """If the port rejects this host, and the port's host has stated the reason, add that reason."""
     source = peers[port["host"]].foreign_source
     if source and port["why"].startswith(reach.TURNED_AWAY):
-        port["why"] = "%s: it comes through %s, which is not its own address" % (
+        port["why"] = "%s: %s, which is not its own address, is the source of its connections" % (
             reach.TURNED_AWAY,
             source,
         )

@@ -51,7 +51,7 @@ def _refuse_superseded(paths: RunPaths) -> None:
     prepared = paths.prepared()
     for other in find.other_runs(paths):
         if other.prepared() > prepared:
-            what = "run %s came later on this host" % other.run
+            what = "a later run, %s, was prepared on this host" % other.run
             raise VerbError("superseded", what, advice="status_of_run", details={"run": other.run})
 
 

@@ -27,7 +27,7 @@ OVER = ("ended", "lost")
 # One answer lists at most this many ended tasks and leftover files, of all past runs together. This
 # is about 4 MiB.
 MOST_ENDINGS = 20_000
-NOBODY = "nobody minds it: its minder and its supervisor died"
+NOBODY = "no process manages the task: its minder and its supervisor died"
 
 
 def named_run_paths(call: Call) -> RunPaths:
@@ -105,7 +105,7 @@ def _restart_reason(
     in_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     round_ = state.round
     if in_gang and not restarted_alone and round_ is not None and round_["n"] == status.round:
-        return "the gang started again: %s" % round_.get("reason")
+        return "all tasks that restart together were started again: %s" % round_.get("reason")
     return None if ending is None else "started again: %s" % ending
 
 
