@@ -96,7 +96,7 @@ class KeepFetch:
                     return
             try:
                 self._fetch_round(number)
-            except Exception as error:  # noqa: BLE001 - retry after any error: the gang waits
+            except Exception as error:  # noqa: BLE001 - retry after any error: tasks wait
                 self.error = str(error)
                 time.sleep(RETRY_S)
                 continue
@@ -107,7 +107,8 @@ class KeepFetch:
     @contextmanager
     def _while_wanted(self, number: int) -> Iterator[None]:
         """Hold the lock during the `with` block, so that `give_up` waits until the block has ended.
-        Raises ValueError if the files of round `number` are no longer wanted."""
+        Raises ValueError if the files are no longer wanted for round `number` (one start of all
+        tasks that restart together)."""
         with self._lock:
             if self._wanted != number:
                 raise ValueError("the files are no longer needed")

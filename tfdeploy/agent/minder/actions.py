@@ -40,8 +40,8 @@ class View(NamedTuple):
 
     `now` and the values of `marks` are monotonic seconds. Keys of `marks`: "prepared", "started"
     and "decided" (when the run reached this state); "again TASK" (the earliest restart of this
-    task); "round N" (the earliest start of this round). `control_words`: name -> content, for the
-    control files of the run that exist.
+    task); "round N" (the earliest start of round N of the tasks that restart together).
+    `control_words`: name -> content, for the control files of the run that exist.
     """
 
     part: wire.HostPart

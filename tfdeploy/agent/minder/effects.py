@@ -41,7 +41,7 @@ class Effects:
         )
         self._mesh, self._holders, self._own_ports = mesh, holders, own_ports
         self._guarded = guarded
-        self._keep: Optional[KeepFetch] = None  # None before the first restart of the gang
+        self._keep: Optional[KeepFetch] = None  # None before tasks have restarted together
         self._programs_told = False
         self._methods: Dict[type, Callable[[Any], bool]] = {
             actions.Start: self._start,

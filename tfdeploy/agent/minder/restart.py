@@ -51,7 +51,8 @@ QUICK_S = 10.0
 # An attempt that was longer than this, in seconds, resets the count of failed starts.
 REFILL_S = 600.0
 CLEARED, SUPPLIED, SERVED = 1, 2, 3
-# Limits the seconds between SIGTERM and SIGKILL for the remaining tasks of a gang that restarts.
+# When one of several tasks that restart together has died, the others are ended first. This limits
+# the seconds between SIGTERM and SIGKILL for these tasks.
 GANG_GRACE_S = 5.0
 # A task does not restart after this many attempts in a row that ended with the same error before
 # their first step. One more attempt would end in the same way.
@@ -73,8 +74,8 @@ class NextStep(NamedTuple):
 
     `reason`: how the attempt ended; if `kind` is GIVE_UP, why the task does not restart. `at`: if
     `kind` is AT, the earliest time of the restart (monotonic seconds). `round`: if `kind` is GANG,
-    the round that the restart of the whole gang begins, or the current round if that restart has
-    begun already.
+    the round that this restart of all tasks of the gang begins. If that restart has begun already,
+    this is the current round.
     """
 
     kind: str
@@ -181,7 +182,8 @@ def failures_before(
     peer: wire.Peer, known: Knowledge, before: Optional[RestartCount], attempt: int
 ) -> Optional[FailedStarts]:
     """Return the count of failed starts before the attempt `attempt`. If the death of the task
-    restarts the whole gang, this is the count of the gang, else the count of the task.
+    restarts all tasks of its gang together, this is the count of the gang, else the count of the
+    task.
 
     The count of a task includes the error of the last counted attempt, but only if `attempt` is the
     next one. Otherwise an attempt that was not counted lies between the two. That attempt may have
@@ -201,8 +203,8 @@ def count_failure(
     `before`: the count without this attempt. `chance`: a random number from 0 to 1, which makes the
     pauses of different tasks differ.
 
-    Equal errors in different tasks of a gang are counted together, because these tasks run the same
-    program.
+    Equal errors in different tasks that restart together are counted together, because these tasks
+    run the same program.
     """
     lived_s = status.lived_s or 0.0
     count, quick = (0, 0) if before is None else (before["count"], before["quick"])
@@ -229,8 +231,9 @@ def count_failure(
 
 
 def new_round(action: NewRound, status: wire.TaskStatus, count: RestartCount) -> GangRound:
-    """Return the next round of the gang. Its cause is the death of the task `action.task`, which
-    `status` describes. `count`: the count of failed starts that includes this death."""
+    """Return the next round, which is a new start of all tasks that restart together. Its cause is
+    the death of the task `action.task`, which `status` describes. `count`: the count of failed
+    starts that includes this death."""
     death = make_death(make_ending(status), action.task, status.host)
     names = ("count", "quick", "delay_s", "error", "same")
     return {
@@ -361,7 +364,7 @@ def restart_reasons(view: View) -> Dict[str, str]:
 
 
 def _describe_awaited_hosts(view: View) -> str:
-    """Return a text that names the hosts for which the restart of the gang still waits. Return ""
+    """Return a text that names the hosts for which a common restart of tasks still waits. Return ""
     if the restart waits for no host, or if this host itself is not ready."""
     hosts = {peer.host for peer in view.part.peers if peer.gang}
     late = sorted(host for host in hosts if _gang_stage(view, host) < CLEARED)

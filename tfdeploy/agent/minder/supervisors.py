@@ -33,7 +33,8 @@ class Supervisors:
         # Task -> the result of `_read_output`.
         self._output: Dict[str, Tuple[float, Tuple[str, ...]]] = {}
         self._children: Dict[str, subprocess.Popen[bytes]] = {}
-        # Task -> (attempt, round) for which its supervisor was last started.
+        # Task -> the attempt for which its supervisor was last started, and the round of that
+        # attempt. A round is one start of all tasks that restart together.
         self._begun: Dict[str, Tuple[int, int]] = {}
 
     def start(self, task: str, attempt: int, round_number: int) -> bool:

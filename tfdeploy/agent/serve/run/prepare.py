@@ -220,7 +220,7 @@ def _check_programs(paths: RunPaths, part: wire.HostPart) -> None:
             raise VerbError("no_program", what, where=where, advice=advice, details=details)
 
 
-# --- the prepare itself
+# --- preparing the folder
 
 
 def _prepare_folder(
@@ -281,7 +281,7 @@ def _make_folders(
 
 
 def _write_secrets(paths: RunPaths, part: wire.HostPart, arguments: PrepareArguments) -> None:
-    """Write the secrets after everything else, so that a prepare that dies earlier leaves none.
+    """Write the secrets after everything else, so that none are left if this process dies earlier.
     Then write part.json, which marks the folder as complete."""
     paths.write_secrets(arguments.secrets, arguments.certs)
     paths.write_part(part)

@@ -100,7 +100,7 @@ def _restart_reason(
     count = state.restarts.get(status.task)
     if count is not None and count.get("attempt") == status.attempt - 1:
         ending = count.get("how")
-        # True if this task has restarted alone since its gang has last restarted together.
+        # True if this task has restarted alone since the last common restart of its gang.
         restarted_alone = ending is not None and count.get("round") == status.round
     in_gang = any(peer.gang for peer in paths.part().peers if peer.task == status.task)
     round_ = state.round

@@ -138,8 +138,8 @@ def _is_committed(paths: RunPaths) -> bool:
 @audited("launch", "rolled back")
 def abort_run(call: Call) -> Answer:
     """End a run on this host. With `purge`, also remove the run's folder once none of its processes
-    is alive. A run that another plan prepared is left alone. If a prepare of the run is in
-    progress, it is stopped first.
+    is alive. A run that was prepared with another plan is left alone. If the run is being
+    prepared, that is stopped first.
 
     Args: run, job, reason, purge, plan_digest.
     """
