@@ -105,7 +105,7 @@ def test_started_and_not_committed_ends(hosts: NewCluster) -> None:
     assert cluster.alive("r1") == []
     with pytest.raises(VerbError) as caught:
         cluster.hosts["n1"].call("run.commit", run="r1", job=cluster.job)
-    assert caught.value.code == "ended" and "not committed" in caught.value.what
+    assert caught.value.code == "ended" and "not confirmed" in caught.value.what
 
 
 def test_prepared_and_not_started_ends(hosts: NewCluster) -> None:
