@@ -225,7 +225,7 @@ def test_hosts_that_are_off_are_named_and_stopped_later(
         code == 4
         and "n3" in output
         and "n4" in output
-        and "`tfdeploy stop off-1` again finishes the stop" in output
+        and "to finish the stop, type `tfdeploy stop off-1` again" in output
     ), output
     assert operator.marked("n1", "off-1") == operator.marked(
         "n2", "off-1"

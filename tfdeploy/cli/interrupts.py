@@ -17,12 +17,12 @@ from types import FrameType
 from typing import NoReturn
 
 ROLLING_BACK = (
-    "rolling back; a third signal leaves the rollback to the hosts, which end a run without a "
-    "commit within 60 s"
+    "rolling back; after a third signal, tfdeploy ends at once, and the hosts end the run by "
+    "themselves within 60 s"
 )
 RELEASING_LOCKS = (
-    "releasing the hosts' locks; a third signal leaves that to the hosts, which release them when "
-    "this session ends"
+    "releasing the hosts' locks; after a third signal, tfdeploy ends at once, and the hosts "
+    "release their locks by themselves"
 )
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 

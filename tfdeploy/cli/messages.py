@@ -43,7 +43,7 @@ def unasked_hosts(plan: Plan, only_hosts: Collection[str] | None) -> list[str]:
 def show_unasked(flags: CommonFlags, hosts: Iterable[str], purpose: str = "") -> None:
     """Print that the verb did not ask `hosts`, because --limit and --exclude left them out.
 
-    `purpose`: what the verb asks hosts for, such as " for a newer keep".
+    `purpose`: what the verb asks hosts for, such as " for newer checkpoints".
     """
     names = tuple(hosts)
     if names and not flags.quiet:

@@ -85,15 +85,15 @@ class Parser(argparse.ArgumentParser):
         other_name = _FLAGS_OF_OTHERS.get(flag)
         near_flag = other_name if other_name in flags else closest_name(flag, suggested)
         help_command = f"`{self.prog} --help`"
-        hints = [f"did you mean {near_flag}? {help_command} lists them"] if near_flag else []
+        hints = [f"did you mean {near_flag}? {help_command} lists all flags"] if near_flag else []
         if verb == "init" and not listed.startswith("-"):
             several = "write several hosts with commas, as in --hosts n1,n2,n3"
             hints = [several, *(hints or [help_command])]
         if verb == "launch":
             command_line = shlex.join([*(after_dashes or ("python", "train.py")), *unknown_args])
             hints.append(
-                "write a flag of the program in `command:`, or with its command after --: "
-                f"`{self.prog} -- {command_line}`"
+                "write a flag of the program into `command:` of the job file, or into the command "
+                f"after --: `{self.prog} -- {command_line}`"
             )
         hint = "; ".join(hints) or help_command
         raise UsageError(f"unknown argument {listed}", where=self.prog, next=hint)

@@ -48,7 +48,9 @@ def _with_last_project(error: ConfigError) -> ConfigError:
         with contextlib.suppress(Refused):  # other users can change the state folder
             folder = open_run_store().last_code()
         if folder is not None and os.path.isdir(folder):
-            error.next = f"`cd {shlex.quote(folder)}` (of the last run); otherwise {error.next}"
+            error.next = (
+                f"`cd {shlex.quote(folder)}` (the folder of the last run); otherwise {error.next}"
+            )
     return error
 
 
@@ -130,12 +132,12 @@ def refuse_files_of_others(file: FoundFile, naming_flags: str) -> None:
     if exposure is None:
         return
     itself = Path(exposure.path) == file.path
-    replaced = "and" if itself else f"so {file.path} may be replaced, and it"
-    what = f"{exposure.what}, {replaced} decides what runs as you"
+    replaced = "and" if itself else f"so others can replace {file.path}, and"
+    what = f"{exposure.what}, {replaced} this file decides what runs under your account"
     if file.named:
         _print_once(f"warning: {what}: `{exposure.fix}`")
         return
-    remedy = f"`{exposure.fix}`; or, if you trust it, name it: {naming_flags}"
+    remedy = f"`{exposure.fix}`; or, if you trust the file, name it with {naming_flags}"
     raise Refused(what, where=os.path.relpath(file.path), next=remedy)
 
 

@@ -20,13 +20,13 @@ _READ_HERE = {
     "TFDEPLOY_LAB_NAME": "--name of `tfdeploy lab`",
     "TFDEPLOY_NO_COLOR": "as TFDEPLOY_COLOR=never",
     "NO_COLOR": "no colours, unless --color says otherwise",
-    "TERM": "dumb: neither colours nor a dashboard",
+    "TERM": "if the value is dumb, there are no colours and no dashboard",
     "COLUMNS": "the width of --help",
-    "SHELL": "the shell of `tfdeploy completion`",
+    "SHELL": "the default shell of `tfdeploy completion`",
     "HOME": "the folder that ~ stands for",
     "PATH": "where ssh, rsync, git and ansible-inventory are found; relative folders do not count",
-    "XDG_STATE_HOME": "the folder of tfdeploy/ with its records of runs; default: ~/.local/state",
-    "XDG_RUNTIME_DIR": "the folder of the file that passes a secret address to the browser",
+    "XDG_STATE_HOME": "the folder that holds tfdeploy/ with the run records; default: ~/.local/state",
+    "XDG_RUNTIME_DIR": "where --open writes a file that passes a secret address to the browser",
     "TMPDIR": "the folder for temporary files",
     "BROWSER": "which browser --open starts",
     "SSH_AUTH_SOCK": "the ssh-agent, unless ~/.ssh/config names another one",
@@ -42,7 +42,7 @@ _READ_ON_A_HOST = {
     "TMPDIR": "also TEMP and TMP: the folder for temporary files",
     "SSH_CONNECTION": "the address by which other hosts may reach this one",
     "SSH_USER_AUTH": "which key logged in, for the audit log",
-    "http_proxy": "and all other proxies: `check` and the plan name them; the cluster bypasses them",
+    "http_proxy": "and other proxies: `check` and the plan name them; the cluster bypasses them",
 }
 _SET_FOR_TASKS = {
     "TF_CONFIG": "the cluster and the task, in modes with TensorFlow and several processes",
@@ -54,8 +54,8 @@ _SET_FOR_TASKS = {
     "TF_GRPC_REUSE_PORT": "true, for tasks with a port",
     "GRPC_FAIL_FAST": "use_caller, in mode coordinator",
     "no_proxy": "the addresses of the cluster; also NO_PROXY and no_grpc_proxy",
-    "RANK": "in mode plain, with WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
-    "MASTER_PORT and the others that torchrun sets",
+    "RANK": "set in mode plain, like WORLD_SIZE, LOCAL_RANK, LOCAL_WORLD_SIZE, MASTER_ADDR, "
+    "MASTER_PORT and the other variables that torchrun sets",
     "TFDEPLOY_DATA_<NAME>_PART": "which part of a split data set the task has, from 0",
     "TFDEPLOY_DATA_<NAME>_PARTS": "how many parts there are",
     "TFDEPLOY_TASK_RUN_ID": "the run",
@@ -69,7 +69,7 @@ _INTERNAL = {
     "TFDEPLOY_TASK_MODE": "the mode, for tfdeploy's runtime",
     "TFDEPLOY_TASK_TRAITS": "what the runtime changes in the program",
     "TFDEPLOY_TASK_COMPAT": "whether a program of TensorFlow 1 runs on TensorFlow 2",
-    "TFDEPLOY_TASK_CLUSTER": "whether the plan replaces a cluster in the program's source",
+    "TFDEPLOY_TASK_CLUSTER": "whether the plan's cluster replaces the one in the program's source",
     "TFDEPLOY_TASK_TF_CONFIG": "the planned TF_CONFIG",
     "TFDEPLOY_TASK_WRITTEN_HOST": "an address in the program's source",
     "TFDEPLOY_TASK_LOG": "the task's log",
@@ -86,7 +86,7 @@ def topic_sections(topic: str) -> list[TopicSection]:
         return _mode_sections()
     if topic == "exit-codes":
         codes = {str(code): text for code, text in EXIT_CODES.items()}
-        return [_section("EXIT CODES  of several at once: 130, 2, 5, 4, 3, 1", codes)]
+        return [_section("EXIT CODES  if several apply, the first of: 130, 2, 5, 4, 3, 1", codes)]
     if topic != "environment":
         return reference_sections()[topic]
     options = {
@@ -96,9 +96,12 @@ def topic_sections(topic: str) -> list[TopicSection]:
         if each.metadata
     }
     return [
-        _section("READ HERE  on this machine", options | _READ_HERE),
-        _section("READ ON A HOST  in its login environment", _READ_ON_A_HOST),
-        _section("SET FOR TASKS  the job's env overrides them, or is refused", _SET_FOR_TASKS),
+        _section("READ ON THIS MACHINE  by tfdeploy", options | _READ_HERE),
+        _section("READ ON A HOST  by tfdeploy, in the login environment", _READ_ON_A_HOST),
+        _section(
+            "SET FOR TASKS  the job's `env` may replace some of them; for others, it is refused",
+            _SET_FOR_TASKS,
+        ),
         _section("BETWEEN TFDEPLOY'S PROCESSES  do not set these", _INTERNAL),
     ]
 
@@ -109,12 +112,13 @@ def _section(title: str, texts: dict[str, str]) -> TopicSection:
 
 def _mode_sections() -> list[TopicSection]:
     texts: dict[str, Callable[[Rules], str]] = {
-        "MODES  mode: in the job file, or --mode": lambda rules: rules.program,
+        "MODES  set with `mode` in the job file, or with --mode": lambda rules: rules.program,
         "ROLES": lambda rules: f"{_listed(rules.takes)}; needed: {_listed(rules.needs)}",
         "RESTARTS": lambda rules: (
-            f"if a {' or '.join(rules.breaks)} dies, all of {_listed(rules.gang)}; else only the task that died"
+            f"if a {' or '.join(rules.breaks)} dies, all tasks of {_listed(rules.gang)} restart; "
+            "if another task dies, only that task restarts"
             if rules.breaks
-            else "the task that died"
+            else "only the task that died restarts"
         ),
         "DEATHS  what TensorFlow does by itself": lambda rules: rules.on_death,
     }

@@ -57,7 +57,7 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
         root = read_inventory_tree(path)
     top = read_keys(root, reference.INVENTORY)
     if "hosts" not in top or not top["hosts"].value:
-        raise root.error("there are no hosts in it", "write hosts: {n1: {address: 192.0.2.10}}")
+        raise root.error("the inventory has no hosts", "write hosts: {n1: {address: 192.0.2.10}}")
     defaults = _read_defaults(top["defaults"].node) if "defaults" in top else ({}, {})
     folder = path.parent.resolve()
     given: dict[str, dict[str, Given]] = {}
@@ -66,7 +66,7 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
         for name in values.unfold_names(pattern, node):
             if name in hosts:
                 raise node.error(
-                    f"host {name} is there twice: {hosts[name].source} and {node.location}",
+                    f"host {name} is defined twice: {hosts[name].source} and {node.location}",
                     "remove one of them",
                 )
             given[name] = _settings(name, defaults, node)
@@ -158,7 +158,7 @@ def _roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[st
         for name, item in [] if node.kind == "nothing" else values.names_in_ranges(node):
             if name not in hosts:
                 raise item.error(
-                    f"role {role} names {name}, which is no host here",
+                    f"role {role} names {name}, which is no host of this inventory",
                     nearest(name, hosts, "the hosts are"),
                 )
             if name in seen:
@@ -210,7 +210,7 @@ def find_inventory(
                 if source == "$TFDEPLOY_INVENTORY":
                     instead = f"`unset TFDEPLOY_INVENTORY`, or {instead}"
                 if "/" not in named:
-                    instead += f"; for a host of that name: -i {named},"
+                    instead += f"; if {named} is a host, add a comma: -i {named},"
                 raise ConfigError(
                     f"no such inventory (named by {source})", where=shown_path(path), next=instead
                 )
@@ -258,7 +258,7 @@ def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
 def _offer(choices: list[Path]) -> str:
     names = ", ".join(f"-i {shown_path(path)}" for path in choices[:20])
     none = (
-        "name a file or hosts with -i, `tfdeploy lab up 3` makes hosts to try, or `tfdeploy init` "
-        "writes one"
+        "name an inventory file or hosts with -i, create test hosts with `tfdeploy lab up 3`, or "
+        "write an inventory with `tfdeploy init`"
     )
     return f"give one of: {names}" if names else none

@@ -39,7 +39,7 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
     if not named and (job_file := find_own_job(cwd)):
         return job_file
     near = path.with_suffix(".yml")
-    hint = "name it with -j FILE, or `tfdeploy init` writes one"
+    hint = "name the job file with -j FILE, or write a new one with `tfdeploy init`"
     raise ConfigError(
         "no job file",
         where=shown_path(path) if named else f"{FILE} in {Search.upwards(cwd)}",
@@ -138,9 +138,9 @@ def with_via(job: Job, via: Via | None) -> Job:
         if via == "rsync" and (source.from_host is not None or source.split != "none"):
             how = f"comes from {source.from_host}"
             if source.from_host is None:
-                how = "goes to the workers in parts"
+                how = "is split among the workers"
             raise UsageError(
-                f"rsync sends whole sets from this machine, and data set {name} {how}",
+                f"rsync sends a complete data set from this machine, but data set {name} {how}",
                 where="--via",
                 next="add --via auto",
             )
@@ -211,7 +211,7 @@ def _check_folders(job: Job, given: dict[str, Given]) -> None:
             if do_overlap(inside, kept):
                 raise node.error(
                     f"data set {name} and keep folder {kept} overlap",
-                    "keep what the program writes apart from its data",
+                    "use separate folders for the data and for what the program writes",
                 )
 
 
@@ -252,7 +252,8 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
         item.located(check, item.text, known)
     for name in variables.keys() & {*job.secrets}:
         raise variables[name].error(
-            f"{name} stands in env and in secrets, and env is shown", f"remove {name} from env"
+            f"{name} is both in env and in secrets, but env is not kept secret",
+            f"remove {name} from env",
         )
 
 

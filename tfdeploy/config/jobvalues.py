@@ -96,22 +96,34 @@ def _from(node: Node) -> tuple[str, str]:
     host, _, path = given.partition(":")
     if not NAME.match(host) or not path.startswith("/") or not is_host_path(path):
         raise node.wrong(
-            "HOST:/absolute/path, with a host of the inventory", "write it as from: n1:/srv/images"
+            "HOST:/absolute/path, with a host of the inventory",
+            "write it as `from: n1:/srv/images`",
         )
     return host, posixpath.normpath(path)
 
 
 _SOURCE = (
     Key("path", "folder or file on this machine", "path: ./images", values.text),
-    Key("from", "a host that has it", "from: n1:/srv/images", _from, field="origin"),
-    Key("split", "worker: each worker gets its part", "split: worker", values.one_of(*SPLITS)),
+    Key(
+        "from",
+        "HOST:/PATH of a data set that is on a host",
+        "from: n1:/srv/images",
+        _from,
+        field="origin",
+    ),
+    Key(
+        "split",
+        "worker: each worker gets its part of the data set",
+        "split: worker",
+        values.one_of(*SPLITS),
+    ),
     Key(
         "others",
-        "what the other roles get of a set in parts",
+        "what the other roles get if the data set is split among the workers",
         "others: all",
         values.one_of(*OTHERS),
     ),
-    Key("via", "how it is sent", "via: rsync", values.one_of(*VIAS)),
+    Key("via", "how the data set is sent", "via: rsync", values.one_of(*VIAS)),
 )
 
 
@@ -129,12 +141,12 @@ def _source(node: Node) -> DataSource:
     source = DataSource(path, host, **given)
     if "others" in given and source.split == "none":
         raise node.keys["others"].error(
-            "`others` is about a set in parts", "add `split: worker`, or remove `others`"
+            "`others` needs a data set that is split", "add `split: worker`, or remove `others`"
         )
     if source.via == "rsync" and (host is not None or source.split != "none"):
         key = "from" if host is not None else "split"
         raise node.keys["via"].error(
-            f"rsync sends a whole set from this machine: not with `{key}`",
+            f"`via: rsync` does not work with `{key}`: rsync sends the complete data set from here",
             f"remove `via` or `{key}`",
         )
     return source
@@ -210,8 +222,8 @@ def keep(node: Node) -> tuple[str, ...]:
     items = node.list_items("a list of folders")
     if len(items) > MOST_KEPT:
         raise node.error(
-            f"{len(items):,} folders: at most {MOST_KEPT:,} are kept",
-            "name the folder that holds them",
+            f"`keep` has {len(items):,} folders, but at most {MOST_KEPT:,} are allowed",
+            "name a folder that contains these folders",
         )
     for item in items:
         path = _inside(item, "[checkpoints]", ".")
@@ -219,22 +231,27 @@ def keep(node: Node) -> tuple[str, ...]:
             if do_overlap(path, other):
                 raise item.error(
                     f"{item.text!r} and {named.text!r} (line {named.line}) overlap",
-                    "keep one of them",
+                    "remove one of them",
                 )
         folders[path] = item
     return tuple(folders)
 
 
 _RULE = (
-    Key("count", "tasks of this role in all", "count: 2", values.whole_number(0, 10_000)),
+    Key("count", "total number of tasks of this role", "count: 2", values.whole_number(0, 10_000)),
     Key(
         "per_host",
-        "tasks of this role on each of its hosts",
+        "number of tasks of this role on each of its hosts",
         "per_host: 1",
         values.whole_number(1, 1024),
     ),
-    Key("gpus", "GPUs of each task", "gpus: 1", values.gpu_count),
-    Key("command", "the words of its own program", "command: [python, ps.py]", command),
+    Key("gpus", "number of GPUs of each task", "gpus: 1", values.gpu_count),
+    Key(
+        "command",
+        "the command of this role, if the role has its own",
+        "command: [python, ps.py]",
+        command,
+    ),
     Key("as", "what the program calls the role", "as: master", values.variable, field="called"),
 )
 
@@ -255,7 +272,8 @@ def roles(node: Node) -> dict[str, RoleRule]:
         rule = RoleRule(**{"called": called, **read})
         if rule.called in {*ROLES, *(each.called for each in rules_by_role.values())} - {role, ""}:
             raise node.error(
-                f"{name} is called {rule.called}, as another role is", "give each role its own name"
+                f"{name} and another role are both called {rule.called}",
+                "give each role its own name",
             )
         rules_by_role[role] = rule
     return rules_by_role
@@ -269,8 +287,9 @@ def _not_a_rule(role: str, node: Node) -> ConfigError:
     hosts = [item.text for item in node.items] or re.split("[, ]+", node.text)
     listed = ", ".join(hosts) if hosts[0] else "n2, n3"
     return node.wrong(
-        "a mapping, because the inventory says which hosts a role has",
-        f"remove this line, and write {role}: [{listed}] below `roles:` of the inventory",
+        "a mapping such as {count: 2}",
+        f"hosts belong into the inventory: remove this line, and write {role}: [{listed}] below "
+        "`roles:` of the inventory",
     )
 
 
@@ -292,7 +311,7 @@ def env(node: Node) -> dict[str, str]:
         check_variable(name, child)
         if child.kind == "true or false":
             raise child.error(
-                f"{name} is a boolean: programs read it in many ways",
+                f"{name} is a boolean, and programs expect different spellings of it",
                 f'write "1", "0", or "{child.text}" with quotes',
             )
         if child.kind not in ("text", "number"):
@@ -338,7 +357,7 @@ def metrics(node: Node) -> dict[str, str]:
             ) from error
         if groups != 1:
             raise child.error(
-                f"{name} has {groups} groups: the one with the number is needed",
+                f"{name} has {groups} groups, but needs exactly one, for the number",
                 r"write it as 'step[ =:]+(\d+)', with (?:...) for other groups",
             )
         patterns[name] = pattern
@@ -351,7 +370,8 @@ def backoff(node: Node) -> tuple[float, float]:
     parts = node.list_items("a list of two durations, as in [1s, 60s]")
     if len(parts) != 2:
         raise node.error(
-            "backoff is the first pause and the longest one", "write backoff: [1s, 60s]"
+            "backoff is a list of two durations: the first pause and the longest pause",
+            "write backoff: [1s, 60s]",
         )
     first, longest = (values.seconds(part) for part in parts)
     if first > longest:

@@ -68,7 +68,7 @@ class Node:
 
         `next`: the remedy. If it is None, the error has a general hint.
         """
-        hint = next or "`tfdeploy docs` shows every key and what may stand there"
+        hint = next or "`tfdeploy docs` shows every key and its values"
         return ConfigError(bounded(what), where=self.where, next=bounded(hint))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:

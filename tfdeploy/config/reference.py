@@ -60,7 +60,7 @@ HOST = (
     ),
     Key(
         "workdir",
-        "folder on the host that tfdeploy owns",
+        "folder on the host that only tfdeploy uses",
         "workdir: ~/tfdeploy",
         values.host_path,
         "~/tfdeploy",
@@ -126,9 +126,9 @@ _ROLE_SCHEMA = {"type": ["string", "array", "null"], "items": {"type": ["string"
 INVENTORY = (
     Key(
         "defaults",
-        "keys of a host that apply to all hosts",
+        "settings of all hosts; a host may override them",
         "defaults: {user: ml}",
-        values.mapping_of("a mapping of a host's keys", _HOST_SCHEMA),
+        values.mapping_of("a mapping such as {user: ml}", _HOST_SCHEMA),
     ),
     Key(
         "hosts",
@@ -180,7 +180,7 @@ JOB = (
         "others: none | all (what tasks of other roles get of split data), via: auto | rsync}",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
-        "none; split: none, others: none, via: auto",
+        "no data sets; in a data set, split: none, others: none, via: auto",
     ),
     Key(
         "keep",
@@ -213,16 +213,17 @@ JOB = (
     ),
     Key(
         "cluster",
-        "the cluster of a program that has one in its source: planned (the plan's), program (its own)",
+        "which cluster is used if the program's source defines one: planned (that of the plan), "
+        "program (that of the source)",
         "cluster: planned",
         values.one_of("planned", "program"),
         "planned",
     ),
     Key(
         "roles",
-        "for each role: number of tasks (count, or per_host), GPUs of each task (gpus), a command "
-        "of its own (command), the program's name for the role (as; `master: {}` means "
-        "`chief: {as: master}`)",
+        "settings of each role: count or per_host (number of tasks), gpus (GPUs of each task), "
+        "command (if it is not the job's command), as (the program's name for the role). "
+        "`master: {}` means `chief: {as: master}`",
         "roles: {ps: {count: 2}, worker: {gpus: 1}}",
         jobvalues.roles,
         "the mode's",
@@ -292,13 +293,13 @@ JOB = (
     ),
     Key(
         "finish",
-        "what the others get once the deciding task has succeeded",
+        "how the remaining tasks end once the run has succeeded",
         "finish: {grace: 60s}",
         keys=(
             Key(
                 "grace",
-                "once the deciding task has succeeded, a worker without a step or output for this "
-                "time is stopped",
+                "once the run has succeeded (in most modes, once the chief has succeeded), a "
+                "worker that prints nothing for this time is stopped",
                 "grace: 60s",
                 values.seconds,
                 "60s",
@@ -322,7 +323,8 @@ JOB = (
             ),
             Key(
                 "backoff",
-                "pause before a restart, and its limit: it doubles after each attempt shorter than 10 s",
+                "first and longest pause before a restart; after each attempt shorter than 10 s, "
+                "the pause doubles",
                 "backoff: [1s, 60s]",
                 jobvalues.backoff,
                 "[1s, 60s]",
@@ -401,8 +403,9 @@ JOB = (
     ),
     Key(
         "protect",
-        "who may connect to the run's ports: firewall (its user on its hosts), peers (its hosts), "
-        "none (everybody), auto (on each host, the strictest that works)",
+        "who may connect to the run's ports: firewall (only the run's user on the run's hosts), "
+        "peers (all users of the run's hosts), none (everybody), auto (on each host, the strictest "
+        "of these levels that works)",
         "protect: auto",
         values.one_of(*ASKED_LEVELS),
         "auto",
@@ -419,8 +422,8 @@ JOB = (
 
 PLACEHOLDERS = {
     **{f"{{{name}}}": text for name, text in NAMES.items()},
-    "{data.NAME}": "a data set's folder or file on the host; of a set in parts the task's own part",
-    "{keep.NAME}": "a keep folder, absolute",
+    "{data.NAME}": "path of a data set on the host; of a split data set, path of the task's part",
+    "{keep.NAME}": "absolute path of a `keep` folder",
 }
 
 

@@ -18,11 +18,16 @@ from tfdeploy.model.job import SecretSource
 
 _HINT = "write it as {file: ~/.hf/token}, {command: [pass, show, db]}, {environment: NAME}, or env"
 _SOURCE = (
-    Key("file", "a file of this machine", "file: ~/.hf/token", values.text),
-    Key("command", "the words of a command of this machine", "command: [pass, show, db]", command),
+    Key("file", "a file on this machine that contains the value", "file: ~/.hf/token", values.text),
+    Key(
+        "command",
+        "a command that prints the value, and its arguments; it runs on this machine",
+        "command: [pass, show, db]",
+        command,
+    ),
     Key(
         "environment",
-        "a variable of your environment",
+        "a variable of your environment that contains the value",
         "environment: MY_TOKEN",
         values.variable,
         field="variable",

@@ -90,7 +90,7 @@ def _checked(name: str, source: SecretSource, value: bytes) -> str:
     if not value:
         fault, cure = "is empty", f"give {name} a value, or remove it from `secrets:`"
     elif b"\0" in value:
-        fault = "holds a NUL character, and no variable can"
+        fault = "holds a NUL character, which an environment variable cannot hold"
         cure = "encode it, for example as base64, and decode it in the program"
     elif len(value) + len(name) + 2 > MOST_BYTES:
         fault = f"is longer than a variable can be ({MOST_BYTES >> 10} KiB with its name)"

@@ -87,12 +87,12 @@ def inventory_text(
     return (
         "# Which hosts there are. `tfdeploy docs` prints the reference, `tfdeploy inventory` "
         "what was understood.\n\n"
-        "# what all hosts have in common; left out: ~/.ssh/config and ssh's own defaults "
-        f"count\n#defaults:\n{defaults}\n\n"
-        "# name: settings. A range gpu[01-16] names many, {name} stands for the name: "
+        "# settings of all hosts; if a setting of ssh is left out, ~/.ssh/config applies, else "
+        f"ssh's default\n#defaults:\n{defaults}\n\n"
+        "# name: settings. A range gpu[01-16] means several hosts, {name} means a host's name: "
         '{address: "{name}.example.org"}\n'
         f"hosts:\n{lines}\n\n# which hosts hold the variables (ps) and which train (worker); a "
-        "host may do both. Left out:\n# the first host is ps in the modes that have one, and all "
+        "host may do both. By default,\n# the first host is ps in the modes that have one, and all "
         f"others are workers\n{stated_roles}\n"
     )
 

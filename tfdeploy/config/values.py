@@ -26,7 +26,10 @@ from tfdeploy.model.inventory import NAME
 from tfdeploy.model.text.ranges import MAX_NAMES, split_list, unfold
 from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, rate_of
 
-NAME_FORM = "a name of letters, digits, _ . and -, at most 63, not beginning with - or ."
+NAME_FORM = (
+    "a name of letters, digits, _ . and -, with at most 63 characters, which does not begin with "
+    "- or ."
+)
 MOST_HOPS = 16  # limits the jump hosts in one `jump`
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _HOP = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?\Z", re.ASCII)
@@ -44,7 +47,7 @@ def text(node: Node) -> str:
     """Return a text that is not empty, has no control characters, and does not begin with `-`."""
     given = node.scalar()
     if not is_text(given):
-        raise node.wrong("a text that does not begin with -, without control characters")
+        raise node.wrong("a text that has no control characters and does not begin with -")
     return given
 
 
@@ -162,7 +165,10 @@ def jump(node: Node) -> str:
     given = node.scalar("a jump host")
     hops = given.split(",", MOST_HOPS)
     if len(hops) > MOST_HOPS:
-        raise node.wrong(f"at most {MOST_HOPS} jump hosts", "name those on the way")
+        raise node.wrong(
+            f"at most {MOST_HOPS} jump hosts",
+            "name only the hosts through which the connection passes",
+        )
     for hop in hops:
         login, at, rest = hop.rpartition("@")
         match = _HOP.match(rest)

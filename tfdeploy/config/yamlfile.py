@@ -36,7 +36,7 @@ _BREAK = re.compile("\r\n|[\r\n\x85\u2028\u2029]")  # YAML's line breaks
 # a key whose colon has no blank after it
 _JOINED = re.compile(r"\s*[A-Za-z_]\w*:[^\s/:][^:]*\Z")
 _NO_FILE: dict[type[Exception], tuple[str, str]] = {
-    FileNotFoundError: ("no such file", "check the path, or `tfdeploy init` to write one"),
+    FileNotFoundError: ("no such file", "check the path, or write a new file with `tfdeploy init`"),
     IsADirectoryError: ("a folder, not a file", "name a file that can be read"),
 }
 _HINTS = {
@@ -70,7 +70,7 @@ def parse_yaml(text: str, path: Path) -> Node:
         raise ConfigError(
             f"the file {state}",
             where=shown_path(path),
-            next="`tfdeploy init` writes one with explanations",
+            next="`tfdeploy init` writes a file with explanations",
         )
     if root.kind != "mapping":
         joined = _JOINED.match(root.text)
@@ -105,7 +105,7 @@ def read_text(path: Path) -> str:
         raise ConfigError(what, where=shown_path(path), next=next) from error
     if len(raw) > MAX_BYTES:
         raise ConfigError(
-            f"more than {MAX_BYTES >> 20} MiB: not a file of ours",
+            f"more than {MAX_BYTES >> 20} MiB, too large for an inventory or job file",
             where=shown_path(path),
             next="name another file",
         )
@@ -133,7 +133,7 @@ def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
         return ConfigError(_TOO_DEEP, where=f"{shown_path(path)}:{line + 1}", next=_FORM)
     hint = next(
         (hint for words, hint in _HINTS.items() if words in problem),
-        "check quotes, brackets and indentation there",
+        "check quotes, brackets and indentation in that line",
     )
     # Without a blank after the colon, the parser reads `mode:plain` as a text, and reports an error
     # on the next line.
@@ -167,7 +167,9 @@ class _Builder:
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent) and root is not None:
                 raise self._fault(
-                    event, "another document begins", "keep one document in a file: no second ---"
+                    event,
+                    "another document begins",
+                    "write only one document into a file: no second ---",
                 )
             if isinstance(event, yaml.NodeEvent):
                 root = self._node(event, None, "", 0)

@@ -129,7 +129,7 @@ def test_trust_records_exactly_the_listed_fingerprints(
     )
     done = operator.run("trust", "--fingerprints", str(listed), exit_code=4)
     assert (
-        "[n2] its key is not the one in" in done.stderr and "1 recorded, 2 left out" in done.stderr
+        "[n2] the key was not recorded" in done.stderr and "1 recorded, 2 left out" in done.stderr
     )
     rows = {
         row["host"]: row["exit_code"]

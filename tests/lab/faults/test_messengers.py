@@ -56,7 +56,9 @@ def test_a_stop_reaches_a_host_that_was_away(operator: Tfdeploy) -> None:
     launch(operator, "away-stop", "--steps=100000")
     operator.lab.cut(AWAY)
     done = operator.run("stop", "away-stop", exit_code=4)
-    assert "n[1-2,4] tell n3 to stop when they can reach each other, for a day" in done.stderr
+    assert (
+        "if n3 can be reached again within a day, n[1-2,4] will stop the run there" in done.stderr
+    )
     assert messengers(operator, "away-stop") == ["n1", "n2", "n4"]
     # The task on n3 continues, because no host can tell n3 that the run is stopped.
     assert operator.marked(AWAY, "away-stop")

@@ -36,7 +36,7 @@ _UNPRINTED = re.compile(
     "[\x00-\x09\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069\u200b\ud800-\udfff]"
 )
 # Texts of errors that concern the whole file and therefore name no line.
-WHOLE_FILE = ("is empty", "holds only comments", "not a file of ours")
+WHOLE_FILE = ("is empty", "holds only comments", "too large for an inventory")
 
 
 @contextlib.contextmanager

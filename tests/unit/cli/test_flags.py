@@ -314,7 +314,7 @@ def test_launch_on_some_hosts_names_hosts_with_unknown_keep(
     Path("tfdeploy.yaml").write_text(f"mode: local\ncommand: [python, train.py]\n{keep}")
     # No sshd listens here, so the launch fails, but it prints the note first.
     assert main(["launch", "-i", "hosts.yaml", "--limit", "n1", "--dry-run"]) in (2, 4)
-    assert ("n[2-4] were not asked for a newer keep" in capsys.readouterr().err) == bool(keep)
+    assert ("n[2-4] were not asked for newer checkpoints" in capsys.readouterr().err) == bool(keep)
 
 
 def test_unknown_state_is_named(capsys: pytest.CaptureFixture[str]) -> None:

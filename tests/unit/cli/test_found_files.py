@@ -110,9 +110,9 @@ def test_error_outside_project_names_folder_of_last_run_first(project: Operator)
     for verb in ("launch", "inventory"):
         error = project.refused(verb, code=2)
         assert error["next"].startswith(
-            f"`cd {project.home}/project` (of the last run); otherwise "
+            f"`cd {project.home}/project` (the folder of the last run); otherwise "
         )
-        assert error["next"].endswith("or `tfdeploy init` writes one")
+        assert error["next"].endswith("with `tfdeploy init`")
     (project.home / run / "code").unlink()
     assert "last run" not in project.refused("launch", code=2)["next"]
 
@@ -257,7 +257,7 @@ def test_found_file_of_other_user_is_refused_and_named_file_only_warned_about(
         done = project.run(*args[:flag_index], "--json", *args[flag_index:])
         assert done.returncode == 3, (args, done.stdout, done.stderr)
         error = json.loads(done.stdout)["error"]
-    assert "decides what runs as you" in error["what"]
+    assert "decides what runs under your account" in error["what"]
     flag = (
         "-j tfdeploy.yaml"
         if file_found == "tfdeploy.yaml" or change == "folder"

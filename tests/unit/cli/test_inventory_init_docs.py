@@ -229,7 +229,8 @@ def test_init_uses_inventory_from_environment(project_folder, monkeypatch):
     output = ask(project_folder, b"sync\n\n\n")
     assert (
         "Hosts" not in output
-        and "inventory: ../lab.yaml (TFDEPLOY_INVENTORY): 1 host; init writes no other" in output
+        and "init writes no inventory, because TFDEPLOY_INVENTORY names ../lab.yaml, with 1 host"
+        in output
     )
     assert "next: `tfdeploy check`, `tfdeploy launch --dry-run`" in output
     assert load_job(project_folder / "tfdeploy.yaml", environ={}).mode == "sync"
@@ -365,7 +366,9 @@ def test_init_explains_how_to_write_missing_hosts(capsys, project_folder):
 
 def test_init_uses_hosts_of_inventory_flag(capsys, project_folder):
     assert main(["init", "-i", "n1,n2"]) == 0
-    assert "inventory: n1,n2 (-i): 2 hosts; init writes no other" in capsys.readouterr().err
+    assert (
+        "init writes no inventory, because -i names n1,n2, with 2 hosts" in capsys.readouterr().err
+    )
 
 
 def test_init_finds_program_among_many_files_and_passes_data_only_on_request(project_folder):
@@ -393,7 +396,8 @@ def test_init_with_hosts_lists_what_is_missing(capsys, project_folder):
     assert main(["init", "--hosts", "192.0.2.7"]) == 0
     stderr = capsys.readouterr().err
     assert (
-        "`python:` into inventories/hosts.yaml, then `tfdeploy trust`, `tfdeploy check`" in stderr
+        "in inventories/hosts.yaml, set `python:` of each host to its Python that has TensorFlow; "
+        "then `tfdeploy trust`, `tfdeploy check`" in stderr
     )
     assert "hosts in" not in stderr and "your hosts" not in stderr
 

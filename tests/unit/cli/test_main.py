@@ -82,7 +82,7 @@ def test_version_and_help(capsys: pytest.CaptureFixture[str]) -> None:
         (["help", "nonsense"], "`tfdeploy --help`?"),
         (
             ["launch", "--steps", "9"],
-            "in `command:`, or with its command after --: `tfdeploy launch -- python "
+            "`command:` of the job file, or into the command after --: `tfdeploy launch -- python "
             "train.py --steps 9`",
         ),
         (
@@ -164,7 +164,7 @@ def test_flags_without_verb_are_refused(
     args: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert main(args) == 2
-    assert f"no verb after {args[0]}" in capsys.readouterr().err
+    assert f"no verb, or {args[0]} stands before the verb" in capsys.readouterr().err
 
 
 CONSENTS = (

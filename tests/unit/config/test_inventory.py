@@ -250,7 +250,7 @@ FAULTS = {
     ),
     "host in two ranges": (
         "hosts:\n  n[1-3]: {}\n  n3: {}",
-        "n3 is there twice: lab.yaml:2 and lab.yaml:3",
+        "n3 is defined twice: lab.yaml:2 and lab.yaml:3",
         "lab.yaml:3",
         "remove",
     ),

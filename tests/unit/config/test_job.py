@@ -185,7 +185,7 @@ REFUSED = {
     "restart: {wait: soon}": ("a duration", "restart.wait", ""),
     "restart: {backoff: 5s}": ("a list of two durations", "restart.backoff", ""),
     "restart: {backoff: [1s]}": (
-        "the first pause and the longest one",
+        "the first pause and the longest pause",
         "restart.backoff",
         "[1s, 60s]",
     ),
@@ -295,12 +295,12 @@ REFUSED = {
     ),
     "roles: {worker: {as: the-work}}": ("name of a variable", "roles.worker.as", None),
     "roles: {worker: {as: ps}}": (
-        "worker is called ps, as another role is",
+        "worker and another role are both called ps",
         "roles.worker",
         "own name",
     ),
     "roles: {worker: {as: a}, chief: {as: a}}": (
-        "chief is called a, as another role is",
+        "chief and another role are both called a",
         "roles.chief",
         "own name",
     ),
@@ -335,7 +335,7 @@ REFUSED = {
     "secrets: [A=b]": ("no name of a variable", "secrets[0]", None),
     "secrets: [A, A]": ("A stands twice", "secrets[1]", None),
     "secrets: [TF_CONFIG]": ("is set by tfdeploy", "secrets[0]", None),
-    "{secrets: [A], env: {A: x}}": ("A stands in env and in secrets", "env.A", None),
+    "{secrets: [A], env: {A: x}}": ("A is both in env and in secrets", "env.A", None),
     "ready: {after: 5}": ("after must be a duration with its unit, not '5'", "ready.after", "5s"),
     "ready: {after: -5s}": ("duration", "ready.after", "5s"),
     "ready: {timeout: 1y}": ("duration", "ready.timeout", "2m"),
@@ -392,7 +392,7 @@ def test_long_word_is_shortened_in_message(load):
 
 
 def test_too_many_keep_folders_are_refused(load):
-    with pytest.raises(ConfigError, match="20,000 folders: at most 1,000"):
+    with pytest.raises(ConfigError, match="20,000 folders, but at most 1,000"):
         load("keep: [" + "".join(f"d{number}, " for number in range(20_000)) + "]")
 
 

@@ -219,7 +219,7 @@ def test_value_shown_by_command_env_or_flag_is_refused_with_line(
 
 
 def test_secret_with_name_in_env_is_refused(load: Load) -> None:
-    with pytest.raises(ConfigError, match="TOKEN stands in env and in secrets") as caught:
+    with pytest.raises(ConfigError, match="TOKEN is both in env and in secrets") as caught:
         load("secrets: {TOKEN: {file: x}}\nenv:\n  TOKEN: y\n")
     assert caught.value.where == "job/tfdeploy.yaml:3:env.TOKEN"
 

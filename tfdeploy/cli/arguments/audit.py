@@ -11,7 +11,7 @@ class Flags(OneRunFlags):
         "Show who did what from where, as the hosts' audit logs say, and which processes, ports, "
         "secrets and versions are on the hosts. Only reads."
     )
-    epilog = "Exit 0: nothing is left, 1: something is left, 4: a host was not reached."
+    epilog = "Exit code: 0 if nothing is left, 1 if something is left, 4 if a host was not reached."
 
     run_prefix: str | None = argument(
         "RUN", nargs="?", help="id or unique prefix (default: all runs on the hosts)"

@@ -11,12 +11,13 @@ CONFIRMATION_WORD = "everything"
 
 class Flags(CommonFlags):
     description = (
-        "Show the ended runs, releases, environments and records of this machine that no run "
-        "needs, ask, and remove them."
+        "Show what no run needs any more: ended runs, releases and environments on the hosts, and "
+        "records of runs on this machine. Then ask for consent, and remove all of it."
     )
     epilog = (
-        "Never removes a live run or what it uses, and removes `keep` only with --everything. "
-        "Exit 0: all is removed, 1: something is left, 4: a host was not reached."
+        "A live run, and what it uses, is never removed. The `keep` folders are removed only with "
+        "--everything. Exit code: 0 if all of it was removed, 1 if something is left, 4 if a host "
+        "could not be reached."
     )
 
     dry_run: bool = switch("--dry-run", help="only show what would be removed, and its size")
@@ -36,6 +37,6 @@ class Flags(CommonFlags):
     all: bool = switch("--all", help="clean up after every job, not only this folder's")
     everything: bool = switch(
         "--everything",
-        help="remove all that tfdeploy put on the hosts, keep included; asks for the word "
-        f"{CONFIRMATION_WORD}",
+        help="remove all that tfdeploy put on the hosts, with the `keep` folders; asks for the "
+        f"word {CONFIRMATION_WORD}",
     )

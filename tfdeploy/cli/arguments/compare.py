@@ -10,10 +10,10 @@ MAX_RUNS = 10
 
 class Flags(OneRunFlags):
     description = (
-        "Show what differs between runs in command, environment, lines of code, plan and "
-        "versions, and the last value of each metric."
+        "Show how runs differ in command, environment, lines of code, plan and versions. Also show "
+        "the last value of each metric."
     )
-    no_selection_reason = "runs are compared whole"
+    no_selection_reason = "runs are compared with all their hosts"
 
     # The verb sets this field to each of `runs` in turn.
     run_prefix: str | None = None

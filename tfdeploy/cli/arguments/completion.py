@@ -28,7 +28,7 @@ After an update of tfdeploy, write the script again.
 
 class Flags(CommonFlags):
     description = _DESCRIPTION
-    no_selection_reason = "the verb asks no host"
+    no_selection_reason = "the verb contacts no host"
 
     shell: Shell | None = argument(
         "SHELL",

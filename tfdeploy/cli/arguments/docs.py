@@ -12,7 +12,7 @@ class Flags(CommonFlags):
     description = (
         "Print the keys of inventory and job file, and the placeholders; with TOPIC, one subject."
     )
-    no_selection_reason = "the verb asks no host"
+    no_selection_reason = "the verb contacts no host"
 
     topic: str | None = argument(
         "TOPIC", nargs="?", choices=TOPICS, help=f"one of {', '.join(TOPICS)}"

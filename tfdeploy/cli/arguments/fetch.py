@@ -9,20 +9,21 @@ from tfdeploy.cli.options import size
 
 class Flags(OneRunFlags):
     description = (
-        "Copy keep, files and logs of a run to this machine, or only those that --keep, --files "
-        "and --logs select, and verify them. Repeat the command to resume an interrupted fetch or "
-        "to fetch what is new."
+        "Copy the `keep` folders (checkpoints), the other files and the logs of a run to this "
+        "machine, and verify the copies. With --keep, --files or --logs, copy only these parts. "
+        "Repeat the command to resume an interrupted fetch or to fetch what is new."
     )
 
     keep: bool = switch(
-        "--keep", help="fetch the folders of `keep` (checkpoints) from the host with the newest"
+        "--keep", help="fetch the `keep` folders from the host that has the newest checkpoint"
     )
     files: bool = switch(
-        "--files", help="fetch what programs left in their working directories, outside keep"
+        "--files",
+        help="fetch the files that programs wrote to their working directories, outside `keep`",
     )
     logs: bool = switch("--logs", help="fetch the complete logs of the tasks")
     to: str | None = option("--to", metavar="DIR", help="write to DIR (default: ./fetched/RUN)")
-    overwrite: bool = switch("--overwrite", help="also overwrite files that were changed here")
+    overwrite: bool = switch("--overwrite", help="also overwrite copies that you have changed")
     max: int | None = option(
         "--max",
         metavar="SIZE",
@@ -32,6 +33,7 @@ class Flags(OneRunFlags):
     onto: str | None = option(
         "--onto",
         metavar="HOST",
-        help="with --keep: copy the newest keep to HOST, so that a launch there continues from it",
+        help="with --keep: copy the newest `keep` folders to HOST instead, so that a launch there "
+        "continues from them",
     )
     bwlimit: int | None = bwlimit_option()

@@ -11,7 +11,7 @@ INVENTORY = "inventories/hosts.yaml"
 
 class Flags(CommonFlags):
     description = f"Write tfdeploy.yaml and {INVENTORY}, with every key explained."
-    no_selection_reason = "the verb asks no host"
+    no_selection_reason = "the verb contacts no host"
 
     folder: str = argument(
         "DIR",

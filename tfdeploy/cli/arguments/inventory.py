@@ -21,5 +21,5 @@ class Flags(CommonFlags):
     source: str | None = option(
         "--from",
         choices=("ansible",),
-        help="let the program ansible-inventory read the file: vaults, templates, plugins",
+        help="read the file with ansible-inventory, which understands vaults, templates and plugins",
     )

@@ -13,7 +13,10 @@ Kind = Literal["loopback", "isolated"]
 
 
 class LabFlags(VerbFlags):
-    no_selection_reason = "a lab is used as a whole; cut, heal, kill and boot name their host"
+    no_selection_reason = (
+        "up, down, status and run are for the whole lab; cut, heal, kill and boot take a host's "
+        "name as an argument"
+    )
 
     verb: str
     name: str = option(
@@ -38,17 +41,17 @@ class UpFlags(LabFlags):
         choices=get_args(Kind),
         default="loopback",
         help="loopback: all hosts share this machine's network; isolated: each host has its own "
-        "(needs root and namespaces); default: loopback",
+        "network, which needs root and namespaces; default: loopback",
     )
     rate: str | None = option(
-        "--rate", help="bandwidth of each link, in tc's notation, such as 100mbit (isolated)"
+        "--rate", help="isolated: bandwidth of each link, in tc's notation, such as 100mbit"
     )
     sites: int = option(
         "--sites",
         type=int,
         default=1,
         metavar="N",
-        help="spread the hosts over N sites; the operator is at the first (isolated)",
+        help="isolated: spread the hosts over N sites; the operator is at the first site",
     )
     between: str | None = option(
         "--between", metavar="RATE", help="bandwidth between sites (default: no limit)"
@@ -56,8 +59,8 @@ class UpFlags(LabFlags):
     python: str | None = option(
         "--python",
         metavar="PATH",
-        help="the Python of the hosts (default: the first of these that has TensorFlow: the one "
-        "that runs tfdeploy, the active environment, python3 on PATH)",
+        help="the Python of the hosts; by default, the first one with TensorFlow among tfdeploy's "
+        "own Python, the Python of the active environment, and python3 on PATH",
     )
     shared_workdir: bool = switch(
         "--shared-workdir", help="share one ~/tfdeploy among all hosts, like an NFS home"
@@ -86,11 +89,11 @@ class Flags(VerbFlags):
         "status": (LabFlags, "show the hosts and whether they are up"),
         "run": (
             RunFlags,
-            "run the command after -- as the lab's operator, who can reach the hosts (isolated: "
-            "and nothing else)",
+            "run the command after -- as the lab's operator, who can reach the hosts; in an "
+            "isolated lab, the operator can reach nothing else",
         ),
-        "cut": (HostFlags, "disconnect a host from the network (isolated)"),
-        "heal": (HostFlags, "connect a host to the network again"),
+        "cut": (HostFlags, "in an isolated lab, disconnect a host from the network"),
+        "heal": (HostFlags, "connect a disconnected host to the network again"),
         "kill": (HostFlags, "power a host off"),
         "boot": (HostFlags, "power a host on again, with the same disk and address"),
     }

@@ -69,8 +69,8 @@ class Flags(OneRunFlags):
     exclude_grep: list[str] | None = _repeatable_option(
         "--exclude-grep",
         metavar="RE",
-        help="without lines that match RE, and with --grep or --errors without tracebacks that have "
-        "such a line (repeatable; any match counts)",
+        help="leave out lines that match RE; with --grep or --errors, also leave out tracebacks "
+        "that have such a line (repeatable; any match counts)",
     )
     errors: bool = _selection_switch(
         "--errors",
@@ -123,8 +123,8 @@ class Flags(OneRunFlags):
         group=_DISPLAY_TITLE,
         choices=get_args(Format),
         default="text",
-        help="raw: the bytes as the programs wrote them, which can control a terminal: tfdeploy "
-        "asks first; json: the same as --json (default: text)",
+        help="raw: the unchanged bytes of the programs; they could control a terminal, so tfdeploy "
+        "asks before it prints them there; json: the same as --json (default: text)",
     )
 
     @property

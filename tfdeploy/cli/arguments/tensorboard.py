@@ -9,8 +9,8 @@ from tfdeploy.cli.options import port
 
 class Flags(OneRunFlags):
     description = (
-        "Start TensorBoard on the host of the run's deciding task and print its local address. "
-        "Ctrl-C ends it."
+        "Start TensorBoard on the host of the chief (without a chief: of worker:0), and print the "
+        "address for a browser on this machine. Ctrl-C ends TensorBoard."
     )
 
     host: str | None = option(

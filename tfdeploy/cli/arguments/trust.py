@@ -12,14 +12,15 @@ console.
 
 --renew HOST is for a host that was reinstalled and has another key. It shows both fingerprints,
 asks, and replaces the old key. HOST is a host of the inventory, or a jump host on the way to one.
-Lines that also name other hosts stay valid for those. Files below /etc/ssh are never written.
+If a line of known_hosts names other hosts too, the old key stays valid for the other hosts. Files
+below /etc/ssh are never written.
 
 Host names are hashed in known_hosts if the file has hashed names or ssh's HashKnownHosts is set.
 Certificates of hosts (@cert-authority) are not checked: record the host's own key. A key that is
 marked as @revoked is always refused.
 
-Exit 0: all hosts are known, 1: the old key is still in a file that tfdeploy does not write, 2: a
-mistake on the command line, 4: some hosts are not known.
+Exit code: 0 if all hosts are known, 1 if the old key is still in a file that tfdeploy does not
+write, 2 after a mistake on the command line, 4 if some hosts are not known.
 """
 
 

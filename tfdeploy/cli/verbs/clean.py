@@ -90,7 +90,7 @@ def _refuse_unusable_flags(flags: Flags) -> None:
     if flags.everything and conflicting:
         raise UsageError(
             f"--everything removes everything, so --{conflicting[0]} has no meaning",
-            next="give one of the two",
+            next=f"leave out --everything or --{conflicting[0]}",
         )
     if not flags.yes and not flags.dry_run and (flags.json or not sys.stdin.isatty()):
         confirmation = _confirmed_command(flags) if flags.everything else "add -y"
@@ -150,7 +150,9 @@ def _show_removable(
         for line in staying_words(removable.staying):
             print_message(line)
         for host, first in removable.shared.items():
-            print_message(f"[{host}] has the same workdir as {first}, so it is cleaned there")
+            print_message(
+                f"[{host}] has the same workdir as {first}; it is cleaned on {first} only"
+            )
         folder = str(open_run_store().root)
         for line in record_words(local_records.unended, local_records.elsewhere, folder):
             print_message(f"[{THIS_MACHINE}] {line}")

@@ -87,7 +87,7 @@ def _refuse_flags_beside_onto(flags: Flags) -> None:
     others = (flags.files, flags.logs, flags.to, flags.run_prefix, flags.overwrite)
     if any(others) or flags.max is not None:
         raise UsageError(
-            "--onto copies the newest keep of the job, and nothing else",
+            "--onto copies only the newest `keep` folders of the job",
             where="tfdeploy fetch",
             next=f"`tfdeploy fetch --keep --onto {flags.onto}`",
         )
@@ -140,15 +140,17 @@ def _show_fetched(
         show_fetch(terminal, rows)
     shows_keep = "keep" in _selected_parts(flags) and not flags.quiet
     if shows_keep and fetched.keep_from is not None:
-        text = f"keep is from {fetched.keep_from}, the newest"
+        text = f"the `keep` folders are from {fetched.keep_from}, and are the newest"
         if flags.selects_hosts:
             text += " of the hosts that were asked"
         if others := ", ".join(fetched.others):
-            text += f"; other kept files are on {others} (--keep --limit HOST --to DIR)"
+            text += f"; to fetch those of {others}: --keep --limit HOST --to DIR"
         terminal.write(f"{clean(text)}\n")
     elif shows_keep and plan.keep:
-        terminal.write("keep is still empty\n")
+        terminal.write("the `keep` folders are still empty\n")
     if any(row["newer_here"] for row in rows):
-        terminal.write("  next: --overwrite to replace them, or --to another folder\n")
+        terminal.write(
+            "  next: add --overwrite to replace these files, or --to DIR with another folder\n"
+        )
     show_next(flags, fetched.hosts)
     print(target)

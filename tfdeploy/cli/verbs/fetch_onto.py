@@ -39,10 +39,10 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     elif not flags.quiet:
         which = " of the hosts that were asked" if unasked_hosts else ""
         outcome = (
-            f"{host} holds the newest keep{which} already"
+            f"{host} already has the newest `keep` folders{which}"
             if kept.host == host
-            else f"keep of {kept.host} is on {host}"
+            else f"the `keep` folders of {kept.host} are now on {host} too"
         )
-        use = "a launch whose deciding task is on that host continues from it"
+        use = f"a launch with the chief (without a chief: worker:0) on {host} continues from them"
         print_message(f"{outcome} ({kept.description}): {use}")
     return 0

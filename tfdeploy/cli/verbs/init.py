@@ -162,7 +162,7 @@ def _print_used_inventory(flags: Flags) -> None:
     shown = os.path.relpath(path) if path.exists() else str(path)
     hosts = count(len(config.load_inventory(path).hosts), "host")
     if not (flags.quiet or flags.json):
-        print_message(f"inventory: {shown} ({source}): {hosts}; init writes no other")
+        print_message(f"init writes no inventory, because {source} names {shown}, with {hosts}")
 
 
 def _ask_or_default(
@@ -294,13 +294,13 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
         if flags.hosts is not None and path.name == Path(INVENTORY).name:
             old = shlex.quote(str(path))
             print_message(
-                f"the hosts of --hosts were not written: add them to {old}, or move it away with "
-                f"`mv {old} {old}.old` and type the same again"
+                f"the hosts of --hosts were not written: add them to {old}, or move this file away "
+                f"with `mv {old} {old}.old` and repeat the command"
             )
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
         print_message(
-            f"{os.path.relpath(above)} exists too; in {flags.folder} only the new one counts"
+            f"{os.path.relpath(above)} is a job file too, but in {flags.folder} the new one is used"
         )
     if written and not flags.quiet:
         print_message(f"next: {next_step}")
@@ -322,6 +322,6 @@ def _describe_next_step(inventory: Path, has_hosts: bool) -> str:
     """
     if has_hosts and _has_python(inventory):
         return f"`tfdeploy trust`, {_FIRST_COMMANDS}"
-    python = "the Python that has TensorFlow there as `python:`"
-    what = f"write {python}" if has_hosts else f"write your hosts, and {python},"
-    return f"{what} into {inventory}, then `tfdeploy trust`, {_FIRST_COMMANDS}"
+    python = "set `python:` of each host to its Python that has TensorFlow"
+    what = python if has_hosts else f"write your hosts, and {python}"
+    return f"in {inventory}, {what}; then `tfdeploy trust`, {_FIRST_COMMANDS}"

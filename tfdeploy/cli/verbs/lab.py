@@ -36,8 +36,8 @@ def run(flags: LabFlags) -> int:
         )
         if current_lab.kind == "isolated":
             print_message(
-                f"next: `tfdeploy lab run --name {current_lab.name} -- bash`: its hosts can be "
-                "reached only from there"
+                f"next: `tfdeploy lab run --name {current_lab.name} -- bash` opens a shell that "
+                "can reach the hosts; other programs on this machine cannot"
             )
         return _print_answer(flags, current_lab, str(current_lab.inventory))
     if flags.verb == "down":
@@ -61,8 +61,8 @@ def _choose_python(name: str) -> str:
     python = lab.find_python(os.environ)
     if python is None:
         print_message(
-            f"the hosts get {sys.executable}, which has no TensorFlow, as no Python here has: "
-            "--python PATH names another one"
+            f"no Python with TensorFlow was found, so the hosts get {sys.executable}; --python "
+            "PATH names another Python"
         )
     elif python != sys.executable:
         print_message(f"the hosts get {python}, because tfdeploy's own Python has no TensorFlow")

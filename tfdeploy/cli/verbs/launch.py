@@ -117,7 +117,7 @@ def make_launch_request(
     inventory = select(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
         unasked_hosts = (host.name for host in whole_inventory.hosts if host not in inventory.hosts)
-        show_unasked(flags, unasked_hosts, " for a newer keep")
+        show_unasked(flags, unasked_hosts, " for newer checkpoints")
     return Launch(
         inventory=inventory,
         job=job,

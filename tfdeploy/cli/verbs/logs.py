@@ -200,7 +200,8 @@ def select_attempts(
         if flags.previous:
             where, what = "--previous", "an attempt before its newest"
         raise UsageError(
-            f"no task has had {what}: {task} is in its {_format_ordinal(newest[task])}",
+            f"no task has had {what}; the newest attempt is the {_format_ordinal(newest[task])} of "
+            f"{task}",
             where=where,
             next="add --attempt 1",
         )

@@ -33,7 +33,9 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     if flags.serve and (flags.to or flags.overwrite):
         raise UsageError(
-            "--serve writes no file", where="--to/--overwrite", next="leave out --serve, or both"
+            "--serve writes no file",
+            where="--to/--overwrite",
+            next="leave out --serve, or --to and --overwrite",
         )
     if flags.output == "csv" and (flags.serve or flags.open):
         raise UsageError(

@@ -18,7 +18,9 @@ def run(flags: Flags) -> int:
     """Replace this process by ssh. Does not return."""
     if flags.json:
         raise UsageError(
-            "a shell has no JSON", where="tfdeploy ssh --json", next="`tfdeploy exec --json -- CMD`"
+            "a shell on a host prints no JSON",
+            where="tfdeploy ssh --json",
+            next="`tfdeploy exec --json -- CMD`",
         )
     whole, inventory = load_inventories(flags, load_job_if_any(flags))
     hosts = {host.name: host for host in whole.hosts}

@@ -43,7 +43,10 @@ def run(flags: Flags) -> int:
             _show_status(flags, fleet, plan, current)
             resumed = flags.watch and _resume_run_on(fleet, plan, current.abandoned)
             if flags.watch and current.unheard is not None:
-                print_message(describe_uninformed(*current.unheard) + ": this machine tells them")
+                print_message(
+                    describe_uninformed(*current.unheard)
+                    + "; this machine now passes the message on"
+                )
                 relay_end(fleet, plan, *current.unheard)
             if not flags.watch or (current.view.final and not resumed):
                 break
@@ -60,9 +63,12 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
     """Yield a message for each problem that `status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned:
-            yield f"[{host}] no process of the run is left (rebooted or killed); this resumes it"
+            yield (
+                f"[{host}] no process of the run is left, because the host was rebooted or the "
+                "processes were killed; to resume the run"
+            )
     if current.unheard is not None:
-        yield describe_uninformed(*current.unheard) + "; this tells them from here"
+        yield describe_uninformed(*current.unheard) + "; to pass the message on"
 
 
 def unreachable_code(

@@ -103,7 +103,7 @@ def _show_result(
     messengers = [host for host, result in results.items() if getattr(result, "messenger", False)]
     if unreachable and messengers:
         print_message(
-            f"{fold_names(messengers)} tell{'s' if len(messengers) == 1 else ''} "
-            f"{fold_names(unreachable)} to stop when they can reach each other, for a day"
+            f"if {fold_names(unreachable)} can be reached again within a day, "
+            f"{fold_names(messengers)} will stop the run there"
         )
-    print_message(f"{flags.full_command(f'`tfdeploy stop {run}`')} again finishes the stop")
+    print_message(f"to finish the stop, type {flags.full_command(f'`tfdeploy stop {run}`')} again")

@@ -121,7 +121,10 @@ def _filter_by_fingerprints(
 
 def _print_refused(flags: Flags, refused: list[ScanResult]) -> None:
     for key in refused:
-        print_message(f"[{key.host}] its key is not the one in {flags.fingerprints}: not recorded")
+        print_message(
+            f"[{key.host}] the key was not recorded: {flags.fingerprints} has no such key for "
+            "this host"
+        )
 
 
 def _confirm_keys(
@@ -137,8 +140,8 @@ def _confirm_keys(
         raise UsageError(
             f"{what}, and there is no terminal to ask on",
             where="tfdeploy trust",
-            next="compare the fingerprints with the hosts' own, then the same with --yes or "
-            "--fingerprints FILE",
+            next="compare the fingerprints with the hosts' own, then repeat the command with --yes "
+            "or --fingerprints FILE",
         )
     return keys if agrees(f"{question} First compare them with the hosts' own") else []
 

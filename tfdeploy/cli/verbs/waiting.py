@@ -66,7 +66,7 @@ def _follow_to_end(
         )
     except KeyboardInterrupt:
         commands = f"`tfdeploy logs -f {plan.run}`, `tfdeploy stop {plan.run}`"
-        print_message(f"the run continues without this command: {flags.full_command(commands)}")
+        print_message(f"the run continues; to follow or stop it: {flags.full_command(commands)}")
         raise
     finally:
         stop.set()

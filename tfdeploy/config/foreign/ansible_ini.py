@@ -40,7 +40,9 @@ def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
             group, kind = section["group"], section["kind"] or "hosts"
             groups.group(group)
             if kind not in ("hosts", "vars", "children"):
-                raise node.error(f"unknown kind of section {kind!r}", "vars and children are known")
+                raise node.error(
+                    f"unknown kind of section {kind!r}", "write [GROUP:vars] or [GROUP:children]"
+                )
         elif kind == "vars":
             name, _, text = line.partition("=")
             groups.group(group).variables[name.strip()] = _value(text, node)

@@ -25,7 +25,7 @@ def read_groups(root: Node, path: Path) -> Node:
     """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
     if "plugin" in root.keys:
         raise root.keys["plugin"].error(
-            "this configures an inventory plugin of Ansible, and none is run here",
+            "this file configures an inventory plugin of Ansible, and tfdeploy runs no such plugin",
             ASK_ANSIBLE.format(file=root.file),
         )
     groups = Groups(root)
@@ -41,7 +41,9 @@ def _add_group(groups: Groups, name: str, node: Node) -> None:
         return
     for key, part in node.mapping("a group: hosts, vars and children").items():
         if key not in _PARTS:
-            raise part.error(f"a group has no {key!r}", "hosts, vars and children are known")
+            raise part.error(
+                f"a group has no {key!r}", "the keys of a group are hosts, vars and children"
+            )
         entries = {} if part.kind == "nothing" else part.mapping()
         if key == "vars":
             group.variables |= entries

@@ -43,7 +43,7 @@ def read_host_list(text: str, environ: Mapping[str, str]) -> Node:
         raise ConfigError(
             "there is no Slurm allocation here: SLURM_JOB_NODELIST is not set",
             where=f"-i {SLURM}",
-            next="run it inside salloc or sbatch, or name the hosts: -i n1,n2",
+            next="run tfdeploy inside salloc or sbatch, or name the hosts: -i n1,n2",
         )
     return hosts_mapping(split_hosts(Node("text", "SLURM_JOB_NODELIST", 0, slurm_list)))
 

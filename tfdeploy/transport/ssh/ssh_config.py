@@ -171,7 +171,7 @@ def _config_option() -> list[str]:
     exposure = find_exposure(Path(config))
     if exposure is not None:
         raise ConfigError(
-            f"{exposure.what}, and {config} decides what runs as you",
+            f"{exposure.what}, and {config} decides what runs under your account",
             where=config,
             next=f"`{exposure.fix}`",
         )
