@@ -349,7 +349,7 @@ def test_unknown_runs_tasks_and_expressions_are_usage_errors(talked: Tfdeploy) -
         (("-C", "3"), "--grep"),
         (("--since", "1h", "--until", "2h"), "--since is later"),
         (("--since", "yesterday"), "neither a duration nor a time"),
-        (("--attempt", "1", "-p"), "each name an attempt"),
+        (("--attempt", "1", "-p"), "cannot be used together"),
         (("--fold", "-o", "raw"), "--fold is for text"),
     ):
         done = talked.run("logs", *args, exit_code=2)

@@ -86,7 +86,7 @@ _NO_COLOR = {
     "action": "store_const",
     "const": "never",
     "default": argparse.SUPPRESS,
-    "help": "as --color never",
+    "help": "the same as --color never",
 }
 
 

@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 # declarations of these options describe them.
 _READ_HERE = {
     "TFDEPLOY_LAB_NAME": "--name of `tfdeploy lab`",
-    "TFDEPLOY_NO_COLOR": "as TFDEPLOY_COLOR=never",
+    "TFDEPLOY_NO_COLOR": "the same as TFDEPLOY_COLOR=never",
     "NO_COLOR": "no colours, unless --color says otherwise",
     "TERM": "if the value is dumb, there are no colours and no dashboard",
     "COLUMNS": "the width of --help",
     "SHELL": "the default shell of `tfdeploy completion`",
     "HOME": "the folder that ~ stands for",
     "PATH": "where ssh, rsync, git and ansible-inventory are found; relative folders do not count",
-    "XDG_STATE_HOME": "the folder that holds tfdeploy/ with the run records; default: ~/.local/state",
+    "XDG_STATE_HOME": "the folder that holds tfdeploy/ with run records; default: ~/.local/state",
     "XDG_RUNTIME_DIR": "where --open writes a file that passes a secret address to the browser",
     "TMPDIR": "the folder for temporary files",
     "BROWSER": "which browser --open starts",
@@ -90,7 +90,7 @@ def topic_sections(topic: str) -> list[TopicSection]:
     if topic != "environment":
         return reference_sections()[topic]
     options = {
-        f"TFDEPLOY_{each.name.upper()}": f"as {each.metadata['names'][-1]}: "
+        f"TFDEPLOY_{each.name.upper()}": f"the same as {each.metadata['names'][-1]}: "
         f"{each.metadata['options']['help']}"
         for each in fields(CommonFlags)
         if each.metadata

@@ -69,7 +69,7 @@ tfdeploy docs  print the keys of both files, and the placeholders
 tfdeploy docs exit-codes  print one topic
 """
 _MOST_EXAMPLES = 4
-_VARIABLES = "TFDEPLOY_<OPTION> for a common option, as TFDEPLOY_INVENTORY; NO_COLOR"
+_VARIABLES = "TFDEPLOY_<OPTION> for a common option, such as TFDEPLOY_INVENTORY; NO_COLOR"
 _LAB_VARIABLES = "TFDEPLOY_LAB_NAME and TFDEPLOY_JSON, for --name and --json; XDG_STATE_HOME"
 
 
@@ -102,7 +102,7 @@ def describe_verb(prog: str, width: int) -> str:
         lines += [f"  {command}", f"      {text}"]
     for title, paragraph in (
         ("exit codes", codes),
-        ("environment", f"{variables} (`tfdeploy docs environment` has all)"),
+        ("environment", f"{variables} (`tfdeploy docs environment` lists all)"),
     ):
         lines += ["", *textwrap.wrap(f"{title}: {paragraph}", width, subsequent_indent="  ")]
     return "\n".join(lines) + "\n"

@@ -238,8 +238,8 @@ JOB = (
     Key(
         "secrets",
         "environment variables whose values are never shown: NAME (the value is in your "
-        "environment) or NAME: SOURCE. A source is {file: PATH}, {command: [WORD, ...]} (no shell, "
-        "30 s), {environment: OTHER_NAME} or env",
+        "environment) or NAME: SOURCE. A source is {file: PATH}, {command: [WORD, ...]} (run "
+        "without a shell, for at most 30 s), {environment: OTHER_NAME} or env",
         "secrets: [WANDB_API_KEY, {HF_TOKEN: {file: ~/.hf/token}}, {DB: {command: [pass, show, "
         "db]}}]",
         secret_sources.secrets,

@@ -79,7 +79,7 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
         else:
             # The error does not show the text: a user may have written NAME=value with the secret.
             raise item.error(
-                "no name of a variable; a value itself never stands in a job file",
+                "this is not the name of a variable; a job file must not contain the value itself",
                 "write letters, digits and _",
             )
 
@@ -92,7 +92,7 @@ def _source(name: str, node: Node | None) -> SecretSource:
     # A user may have written the secret itself here, so the error does not show the text.
     if node.kind != "mapping":
         raise node.error(
-            f"{name} names no source; a value itself never stands in a job file", _HINT
+            f"{name} names no source; a job file must not contain the value itself", _HINT
         )
     given = read_values(node, _SOURCE)
     if len(given) != 1:

@@ -85,8 +85,8 @@ def inventory_text(
         if key.name not in ("address", "advertise")
     )
     return (
-        "# Which hosts there are. `tfdeploy docs` prints the reference, `tfdeploy inventory` "
-        "what was understood.\n\n"
+        "# The hosts. `tfdeploy docs` prints the reference, `tfdeploy inventory` prints what was "
+        "understood.\n\n"
         "# settings of all hosts; if a setting of ssh is left out, ~/.ssh/config applies, else "
         f"ssh's default\n#defaults:\n{defaults}\n\n"
         "# name: settings. A range gpu[01-16] means several hosts, {name} means a host's name: "

@@ -332,7 +332,7 @@ REFUSED = {
     'env: {A: "{x}"}': ("unknown placeholder {x}", "env.A", "{job_name}"),
     'env: {A: "a\\0b"}': ("NUL", "env.A", None),
     "secrets: {A: x}": ("A names no source", "secrets.A", "{file:"),
-    "secrets: [A=b]": ("no name of a variable", "secrets[0]", None),
+    "secrets: [A=b]": ("not the name of a variable", "secrets[0]", None),
     "secrets: [A, A]": ("A stands twice", "secrets[1]", None),
     "secrets: [TF_CONFIG]": ("is set by tfdeploy", "secrets[0]", None),
     "{secrets: [A], env: {A: x}}": ("A is both in env and in secrets", "env.A", None),

@@ -21,5 +21,5 @@ class Flags(CommonFlags):
     source: str | None = option(
         "--from",
         choices=("ansible",),
-        help="read the file with ansible-inventory, which understands vaults, templates and plugins",
+        help="read the file with ansible-inventory, which supports vaults, templates and plugins",
     )

@@ -105,9 +105,9 @@ def _refuse_contradictions(flags: Flags) -> None:
         )
     if flags.previous and flags.attempt is not None:
         raise UsageError(
-            "--previous and --attempt each name an attempt",
+            "--previous and --attempt cannot be used together",
             where="tfdeploy logs",
-            next="give one of them",
+            next="leave out one of them",
         )
     if flags.fold and flags.format != "text":
         raise UsageError(
@@ -175,7 +175,7 @@ def select_tasks(flags: Flags, plan: Plan, only_hosts: frozenset[str] | None) ->
     if not wanted:
         known = ", ".join(f"{task.task}@{task.host}" for task in plan.tasks[:12])
         raise UsageError(
-            f"no task of {plan.run} fits", where="--task/--host", next=f"there are {known}"
+            f"no task of {plan.run} fits", where="--task/--host", next=f"the tasks are {known}"
         )
     return wanted
 
