@@ -285,9 +285,9 @@ def test_root_gets_all_flags_needed_for_checkout_of_other_user(project: Operator
     for path in (project.cwd, *project.cwd.rglob("*")):
         os.chown(path, STRANGER, STRANGER)
     error = project.refused("inventory")
-    assert error["next"].endswith("name it: -j tfdeploy.yaml -i inventories/hosts.yaml")
+    assert error["next"].endswith("name it with -j tfdeploy.yaml -i inventories/hosts.yaml")
     error = project.refused("launch", "--dry-run", "-i", "inventories/hosts.yaml")
-    assert error["next"].endswith("name it: -j tfdeploy.yaml")
+    assert error["next"].endswith("name it with -j tfdeploy.yaml")
     assert project.host("-j", "tfdeploy.yaml", "-i", "inventories/hosts.yaml")[0] == "own"
     assert project.host(env={"SUDO_UID": str(STRANGER)}) == ("own", "")
 

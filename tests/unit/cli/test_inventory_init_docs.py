@@ -356,7 +356,7 @@ def test_init_explains_how_to_write_missing_hosts(capsys, project_folder):
     assert main(["init", "--hosts", "n3"]) == 0
     file = "inventories/hosts.yaml"
     assert (
-        f"the hosts of --hosts were not written: add them to {file}, or move it away with "
+        f"the hosts of --hosts were not written: add them to {file}, or move this file away with "
         f"`mv {file} {file}.old`"
     ) in capsys.readouterr().err
     (project_folder / file).rename(project_folder / f"{file}.old")

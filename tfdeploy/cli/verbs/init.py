@@ -300,7 +300,7 @@ def _print_result(flags: Flags, written: list[Path], kept: list[Path], next_step
     above = find_job_above(Path(flags.folder).resolve())
     if written and above is not None and not flags.quiet:
         print_message(
-            f"{os.path.relpath(above)} is a job file too, but in {flags.folder} the new one is used"
+            f"{os.path.relpath(above)} exists too; it is not used in the folder of the new job file"
         )
     if written and not flags.quiet:
         print_message(f"next: {next_step}")

@@ -25,7 +25,7 @@ def read_groups(root: Node, path: Path) -> Node:
     """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
     if "plugin" in root.keys:
         raise root.keys["plugin"].error(
-            "this file configures an inventory plugin of Ansible, and tfdeploy runs no such plugin",
+            "this file configures an inventory plugin of Ansible, and tfdeploy cannot run it",
             ASK_ANSIBLE.format(file=root.file),
         )
     groups = Groups(root)
