@@ -240,7 +240,7 @@ def test_the_attempt_before_the_newest(
             "line"
         ] == "worker:1 started", args
     done = operator.run("logs", "again-1", "--task", "worker:0", "--previous", exit_code=2)
-    assert "the newest attempt is the 1st of worker:0" in done.stderr
+    assert "the newest attempt of worker:0 is number 1" in done.stderr
     assert (
         "has had 3 attempts"
         in operator.run("logs", "again-1", "--attempt", "3", exit_code=2).stderr

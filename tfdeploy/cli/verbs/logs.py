@@ -200,8 +200,7 @@ def select_attempts(
         if flags.previous:
             where, what = "--previous", "an attempt before its newest"
         raise UsageError(
-            f"no task has had {what}; the newest attempt is the {_format_ordinal(newest[task])} of "
-            f"{task}",
+            f"no task has had {what}; the newest attempt of {task} is number {newest[task]}",
             where=where,
             next="add --attempt 1",
         )
@@ -212,7 +211,3 @@ def select_attempts(
         task: flags.attempt for task in query.tasks if flags.attempt and task not in newest
     }
     return replace(query, tasks=tuple(existing), attempts=existing), follow
-
-
-def _format_ordinal(number: int) -> str:
-    return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
