@@ -26,10 +26,7 @@ from tfdeploy.model.inventory import NAME
 from tfdeploy.model.text.ranges import MAX_NAMES, split_list, unfold
 from tfdeploy.model.text.units import BYTES, LEAST_RATE, MOST_RATE, SECONDS, rate_of
 
-NAME_FORM = (
-    "a name of letters, digits, _ . and -, with at most 63 characters, which does not begin with "
-    "- or ."
-)
+NAME_FORM = "a name of letters, digits, _ . and -, at most 63 characters, not beginning with - or ."
 MOST_HOPS = 16  # limits the jump hosts in one `jump`
 _AMOUNT = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Za-z]*)\Z", re.ASCII)
 _HOP = re.compile(r"(?:\[([^\[\]]+)\]|([^:\[\]]+))(?::(\d{1,5}))?\Z", re.ASCII)

@@ -11,10 +11,7 @@ class Flags(CommonFlags):
         "Find what would go wrong in a launch, and print how to fix it. Tests each host, and each "
         "pair of hosts on the ports that a run will use. Needs no run and changes nothing."
     )
-    epilog = (
-        "Exit code: 0 if there are no errors (but perhaps warnings), 1 if there are errors, 4 if a "
-        "host was not reached."
-    )
+    epilog = "Exit code: 0 with at most warnings, 1 with errors, 4 if a host was not reached."
 
     deep: bool = switch(
         "--deep",

@@ -13,10 +13,7 @@ Kind = Literal["loopback", "isolated"]
 
 
 class LabFlags(VerbFlags):
-    no_selection_reason = (
-        "up, down, status and run are for the whole lab; cut, heal, kill and boot take a host's "
-        "name as an argument"
-    )
+    no_selection_reason = "a verb is for the whole lab; cut, heal, kill and boot take a host's name"
 
     verb: str
     name: str = option(

@@ -104,17 +104,3 @@ def test_flags_have_names_used_by_other_tools() -> None:
     ):
         with pytest.raises(UsageError):
             read(*args)
-
-
-def test_attempt_in_words() -> None:
-    words = {
-        1: "1st",
-        2: "2nd",
-        3: "3rd",
-        4: "4th",
-        11: "11th",
-        12: "12th",
-        21: "21st",
-        112: "112th",
-    }
-    assert {number: logs._format_ordinal(number) for number in words} == words
