@@ -23,10 +23,10 @@ def describe_problem(
     """Return (description of the problem, name of a text in model/advice.py, details for that
     text). `why`: the attribute `why` of the error NotOurs."""
     if about is None:
-        return "%s is not the agent that was put there" % path, "install_agent_again", {}
+        return "%s is not the agent that tfdeploy installed" % path, "install_agent_again", {}
     if why == "mapped" or (why == "owner" and _is_mapped(about.st_uid)):
         text = (
-            "%s shows as owned by %s, as your own files do there: its file server changes owners"
+            "%s is shown as owned by %s, and so are your own files: its file server changes owners"
             % (path, _describe_user(about.st_uid))
         )
         return text, "mend_mapping", {}

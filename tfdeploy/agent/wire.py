@@ -235,7 +235,8 @@ class HostPart:
     start_within_s: float = 60.0
     # The time after which a started run that was not committed is aborted.
     commit_within_s: float = 60.0
-    # how many restarts of a task or of the gang are allowed without ten good minutes between them
+    # How many restarts of a task or of the gang are allowed. The count starts again after an
+    # attempt that lived for ten minutes.
     restart_max: int = 0
     # the first and the longest pause before a restart, in seconds
     restart_backoff_s: List[float] = field(default_factory=lambda: [1.0, 60.0])
@@ -360,7 +361,7 @@ class HostRunState:
     learned: List[str] = field(default_factory=list)
     # address that was admitted during the run -> the host that stated it as its own
     admitted: Dict[str, str] = field(default_factory=dict)
-    # host -> the address from which its connections come, but which is not one of its own
+    # host -> an address from which it has connected, but which it has not stated as its own
     not_admitted: Dict[str, str] = field(default_factory=dict)
     # host without a minder of the run -> since when (UTC seconds)
     unminded: Dict[str, float] = field(default_factory=dict)

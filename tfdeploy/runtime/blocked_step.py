@@ -75,7 +75,7 @@ def _end_blocked_steps(steps: Iterator[int]) -> None:
     with contextlib.suppress(OSError):
         for step in steps:
             task.print_once(
-                "a step that its own task rejected stood still; it is ended and run again"
+                "a training step hangs because this task rejected it; tfdeploy ends and repeats it"
             )
             for address in list(_addresses):
                 with report_errors("blocked_step"):

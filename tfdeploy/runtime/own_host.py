@@ -36,7 +36,8 @@ def apply(socket: Any) -> None:
                 return original(*args)
             instead = answer(*args)
             task.print_once(
-                "the program is told that its host is %s, as in its own lists" % written
+                "the program is told that its host is %s, which is in its own list of hosts"
+                % written
             )
             return instead
 

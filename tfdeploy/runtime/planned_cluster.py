@@ -88,7 +88,7 @@ def find_replacement(written: Cluster, plan: Cluster) -> Optional[Cluster]:
     jobs = job_synonyms.map_jobs_to_roles(written, plan)
     if not jobs:
         task.print_once(
-            "the cluster written into the program (%s) stands: the plan's jobs are %s"
+            "the cluster written into the program (%s) is kept, because the plan has other jobs: %s"
             % (format_cluster(written), ", ".join(plan))
         )
         return None
@@ -125,13 +125,13 @@ def choose_index(cluster: Cluster, plan: Cluster, job: str, index: int) -> int:
     if own_address[0] not in tasks:
         if any(own_address[0] in others for others in cluster.values()):
             task.print_once(
-                "the program starts the server of %s:%d; in the plan this task is %s"
+                "the program starts the server of %s:%d, but in the plan this task is %s"
                 % (job, index, planned_task)
             )
         return index
     instead = tasks.index(own_address[0])
     task.print_once(
-        "the program starts the server of %s:%d; this task is %s, so that is started"
+        "the program starts the server of %s:%d, but this task is %s: its server is started instead"
         % (job, index, planned_task)
     )
     return instead
@@ -190,7 +190,7 @@ def replace_target(text: str) -> str:
         instead = workers[0]
     if instead is None:
         return text
-    task.print_once("the session's target %s is %s in the plan" % (address, instead))
+    task.print_once("the session's target %s is replaced by %s from the plan" % (address, instead))
     return "grpc://" + instead
 
 
@@ -207,10 +207,10 @@ def format_cluster(cluster: Cluster) -> str:
 def _print_differences(written: Cluster, jobs: Dict[str, str], plan: Cluster) -> None:
     for job, tasks in written.items():
         if job not in jobs:
-            task.print_once("the plan has nothing for the job %s of the program's cluster" % job)
+            task.print_once("the plan has no job for the job %s of the program's cluster" % job)
         elif len(tasks) != len(plan[jobs[job]]):
             task.print_once(
-                "the program is written for %d of the job %s, the plan has %d"
+                "the program is written for %d tasks of the job %s, but the plan has %d"
                 % (len(tasks), job, len(plan[jobs[job]]))
             )
 

@@ -141,7 +141,7 @@ CASES: dict[str, tuple[Facts, Finding | None]] = {
     ),
     "a name that means this host": (
         facts(signs={"worker:0": STILL}, loopback={"ps:0": "n1 resolves to 127.0.1.1"}),
-        waits("ps:0 on n1: wrong address: on n2 n1 resolves to 127.0.1.1"),
+        waits("ps:0 on n1: wrong address: on n2, n1 resolves to 127.0.1.1 (loopback)"),
     ),
     "a proxy": (
         facts(signs={"worker:0": STILL}, proxies={"worker:0": "http_proxy"}),

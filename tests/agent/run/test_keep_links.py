@@ -84,7 +84,7 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(
     log = cluster.log("r1", "worker:0").splitlines()
     assert (log[0], log[-1]) == ("old", "new")
     assert log[1].startswith(
-        "tfdeploy: out/logs was replaced by a folder of the program, which was taken into "
+        "tfdeploy: out/logs was replaced by a folder of the program, which was moved into "
         "`keep`, and the "
     )
     assert (logs / "model").read_text() == "new\n"
@@ -121,7 +121,7 @@ def test_it_is_kept_also_when_the_supervisor_is_killed(hosts: NewCluster, who: s
         processes.send_signal(one, signal.SIGKILL)
     if who == "supervisor":
         cluster.wait_ended("r1")
-        assert cluster.log("r1", "worker:0").endswith("it is a link to `keep` again\nnew\n")
+        assert cluster.log("r1", "worker:0").endswith("the link to `keep` is restored\nnew\n")
     # No process of the run is left to repair the link. So the next launch of the job must find the
     # files.
     else:
@@ -163,7 +163,7 @@ def test_what_a_task_saved_before_the_commit_is_kept_at_the_end(hosts: NewCluste
     cluster.each("run.commit", "r1")
     cluster.wait_ended("r1")
     assert (logs / "model").read_text() == "new\n"
-    assert "taken into `keep`" in cluster.log("r1", "worker:0")
+    assert "moved into `keep`" in cluster.log("r1", "worker:0")
 
 
 def test_a_gang_starts_again_from_what_the_chief_saved_in_its_place(
@@ -250,27 +250,27 @@ def test_a_link_that_is_there_is_left_alone(left: Left) -> None:
 
 def test_a_removed_link_is_there_again(left: Left) -> None:
     left.place.unlink()
-    assert left.restore() == "logs was removed by the program; it is a link to `keep` again"
+    assert left.restore() == "logs was removed by the program; the link to `keep` is restored"
     assert read_files(left.place) == {"model": "old"}
 
 
 def test_an_empty_folder_does_not_hide_a_checkpoint(left: Left) -> None:
     left.replaced({})
     (left.place / "plots").mkdir()
-    assert "replaced by an empty folder, and `keep` stays as it was" in left.restore()
+    assert "replaced by an empty folder, and the folder in `keep` was not changed" in left.restore()
     assert read_files(left.place) == {"model": "old"} and left.aside() == []
 
 
 def test_something_newer_in_keep_is_not_hidden(left: Left) -> None:
     left.replaced({"model": "older still"}, at=10**8)
-    assert "an older folder than the one in `keep`" in left.restore()
+    assert "a folder that is older than the one in `keep`" in left.restore()
     assert read_files(left.place) == {"model": "old"} and left.aside() == [{"model": "older still"}]
 
 
 def test_nothing_is_set_aside_where_nothing_was_kept(left: Left) -> None:
     (left.logs / "model").unlink()
     left.replaced({"model": "new"})
-    assert left.restore().endswith("which was taken into `keep`; it is a link to `keep` again")
+    assert left.restore().endswith("which was moved into `keep`; the link to `keep` is restored")
     assert read_files(left.keep) == {"logs/model": "new"}
 
 
@@ -298,7 +298,7 @@ def test_a_folder_above_that_is_a_link_is_not_followed(left: Left, tmp_path: Pat
     (tmp_path / "elsewhere").mkdir()
     Path(left.paths.cwd, "out").symlink_to(tmp_path / "elsewhere")
     said = keep_links.restore_links(left.paths, ["out/logs"])[0]
-    assert "cannot be taken into `keep`: " in said and "a link is in the way" in said
+    assert "which cannot be restored: " in said and "a link is in the way" in said
     assert list((tmp_path / "elsewhere").iterdir()) == []
 
 

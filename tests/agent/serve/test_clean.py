@@ -25,7 +25,7 @@ from tfdeploy.agent.serve.dispatch import find_verb
 
 JOB = "digits"
 TASKS = {"worker:0": ("n1", ["sh", "-c", "until test -e go; do sleep 0.05; done"])}
-LINGERS = "its minder still tells other hosts of its end"
+LINGERS = "its minder is still telling other hosts that the run has ended"
 HOLDER = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
@@ -142,7 +142,7 @@ def test_a_run_of_which_only_a_process_is_alive_stays(cluster: Cluster) -> None:
         reasons = wait_until(
             lambda: [why for why in removed(context, ("run", "r1")).values() if why != LINGERS]
         )
-        assert reasons == ["processes of it are alive"]
+        assert reasons == ["processes of the run are alive"]
     finally:
         left.kill()
         left.wait()
@@ -448,7 +448,7 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
     precious = write(folder / "cwd/in side/precious").parent
     row = ["/dev/sda1", str(precious), "ext4", "rw"]
     monkeypatch.setattr(removal, "read_mounts", lambda: [["proc", "/proc", "proc", "rw"], row])
-    assert "something is mounted there" in listed(host)["run", "r1"]
+    assert "a file system is mounted on this path" in listed(host)["run", "r1"]
     assert str(precious) in removed(host, ("run", "r1"))["r1"]
     assert (precious / "precious").exists()
     row[1] = f"{folder}-not"

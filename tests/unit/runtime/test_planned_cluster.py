@@ -64,13 +64,13 @@ def run_planned(run_python, fake_tensorflow):
         (
             {"ps": ["pc-01:2222"], "worker": ["pc-02:2222"]},
             CLUSTER,
-            ["gives way", "written for 1 of the job worker, the plan has 2"],
+            ["gives way", "written for 1 tasks of the job worker, but the plan has 2"],
         ),
         ({"ps": ["a:1"], "worker": {0: "a:2", 1: "a:3"}}, CLUSTER, ["gives way"]),
         (
             {"master": ["a:0x"], "ps": ["a:1"], "worker": ["a:2", "a:3"]},
             CLUSTER,
-            ["gives way", "nothing for the job master"],
+            ["gives way", "no job for the job master"],
         ),
         (
             {"local": ["localhost:2222", "localhost:2223"]},
@@ -90,12 +90,12 @@ def run_planned(run_python, fake_tensorflow):
         (
             {"worker": ["h:1", "h:2"], "host": ["h:3"]},
             CLUSTER,
-            ["gives way", "nothing for the job host"],
+            ["gives way", "no job for the job host"],
         ),
         (
             {"a": ["h:1"], "b": ["h:2"]},
             {"a": ["h:1"], "b": ["h:2"]},
-            ["stands: the plan's jobs are ps, worker"],
+            ["is kept, because the plan has other jobs: ps, worker"],
         ),
         (CLUSTER, CLUSTER, []),
         ({"worker": CLUSTER["worker"][:1]}, {"worker": CLUSTER["worker"][:1]}, []),
@@ -171,21 +171,21 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
             WRITTEN,
             ("worker", 1),
             "worker 1 None",
-            "starts the server of worker:0; this task is worker:1,",
+            "starts the server of worker:0, but this task is worker:1:",
         ),
         (
             "cluster, job_name='worker', task_index='0'",
             WRITTEN,
             ("worker", 1),
             "worker 1 None",
-            "so that is started",
+            "its server is started instead",
         ),
         (
             "cluster, 'worker', 0, 'grpc'",
             WRITTEN,
             ("worker", 1),
             "worker 1 grpc",
-            "so that is started",
+            "its server is started instead",
         ),
         (
             "s.ClusterSpec(cluster), 'work', 0",
@@ -194,7 +194,13 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
             "work 1 None",
             "work:0",
         ),
-        ("cluster, 'worker', 0", CLUSTER, ("worker", 1), "worker 1 None", "so that is started"),
+        (
+            "cluster, 'worker', 0",
+            CLUSTER,
+            ("worker", 1),
+            "worker 1 None",
+            "its server is started instead",
+        ),
         # In the next cases the server is not changed: the program already starts the planned task,
         # or the plan does not contain this server.
         ("cluster, 'worker', 1", WRITTEN, ("worker", 1), "worker 1 None", ""),
@@ -203,7 +209,7 @@ WRITTEN = {"ps": ["pc-1:1"], "worker": ["pc-2:1", "pc-3:1"]}
             WRITTEN,
             ("ps", 0),
             "worker 0 None",
-            "of worker:0; in the plan this task is ps:0",
+            "of worker:0, but in the plan this task is ps:0",
         ),
         ("cluster, 'worker', 0", WRITTEN, ("evaluator", 0), "worker 0 None", ""),
         (
@@ -332,5 +338,5 @@ def test_replacement_with_real_tensorflow(run_python):
     ], done.stderr[-3000:]
     messages = [line for line in done.stderr.splitlines() if line.startswith("tfdeploy:")]
     assert len(messages) == 4, messages
-    assert "written for 3 of the job worker, the plan has 2" in messages[1]
+    assert "written for 3 tasks of the job worker, but the plan has 2" in messages[1]
     assert "TF_CONFIG written by the program" in messages[3]

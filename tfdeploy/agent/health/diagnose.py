@@ -161,7 +161,7 @@ def _find_problem(facts: Facts, other: str, is_named: bool) -> Optional[str]:
     elif end is not None and (sign is None or sign.starting):
         return "it ended (%s) and starts again" % _describe_ending(end)
     if other in facts.loopback:
-        return "wrong address: on %s %s" % (facts.host, facts.loopback[other])
+        return "wrong address: on %s, %s (loopback)" % (facts.host, facts.loopback[other])
     if end is not None and is_final(end):
         return None
     if peer.host != facts.host and _is_host_silent(facts, peer.host):

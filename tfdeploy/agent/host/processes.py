@@ -131,7 +131,7 @@ def find_marked(markers: Dict[str, str], table: Dict[int, Entry]) -> Set[int]:
     task's process that has changed its user must be found as a descendant of the task's supervisor.
     """
     if not markers:
-        raise ValueError("no markers: that would be everyone")
+        raise ValueError("no markers, so every process of this user would match")
     pids = set()
     deadline = time.monotonic() + _EXEC_TIMEOUT_S
     for process in table.values():

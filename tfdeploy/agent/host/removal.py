@@ -35,15 +35,15 @@ def disk_usage(path: str) -> int:
     top, below = os.lstat(path), os.path.realpath(path) + "/"
     for row in read_mounts():
         if row[1].startswith(below):
-            raise OSError(errno.EXDEV, "something is mounted there", row[1])
+            raise OSError(errno.EXDEV, "a file system is mounted on this path", row[1])
     total, todo = 0, [(path, top)]
     names: Dict[Tuple[int, int], List[int]] = {}
     while todo:
         entry_path, about = todo.pop()
         if about.st_uid not in (0, os.geteuid()):
-            raise OSError(errno.EPERM, "another user's file lies there", entry_path)
+            raise OSError(errno.EPERM, "this path belongs to another user", entry_path)
         if about.st_dev != top.st_dev:  # another file system: an automount, or a subvolume
-            raise OSError(errno.EXDEV, "another file system begins there", entry_path)
+            raise OSError(errno.EXDEV, "another file system begins at this path", entry_path)
         if stat.S_ISDIR(about.st_mode):
             total += about.st_blocks * 512
             todo += _list_children(entry_path, about)

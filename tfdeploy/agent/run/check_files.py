@@ -49,7 +49,7 @@ def find_damage(paths: RunPaths) -> Optional[str]:
         if part is None:
             return "%s: is gone" % layout.PART
         if (part["run"], part["job"]) != (paths.run, paths.job):
-            return "%s: is of run %s of job %s" % (layout.PART, part["run"], part["job"])
+            return "%s belongs to run %s of job %s" % (layout.PART, part["run"], part["job"])
         _read_checked(paths.state_file, wire.HostRunState)
         for task in part.get("tasks", ()):
             _read_checked(paths.status_file(task["task"]), wire.TaskStatus)

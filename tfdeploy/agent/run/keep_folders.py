@@ -72,7 +72,7 @@ def check_keep_paths(paths: Any) -> List[str]:
     """Return the paths. Raises VerbError bad_name if one of them leads out of the code's folder."""
     for path in paths or []:
         if not is_path_inside(path):
-            raise VerbError("bad_name", "the keep path %r leads out of the code" % (path,))
+            raise VerbError("bad_name", "the keep path %r leads out of the code folder" % (path,))
     return list(paths or [])
 
 

@@ -98,8 +98,8 @@ def _restore_link(paths: RunPaths, path: str) -> str:
         make_private_folder(target)
         os.symlink(target, link)
     except OSError as error:
-        return "%s was replaced by the program, and cannot be taken into `keep`: %s" % (path, error)
-    return "%s was %s; it is a link to `keep` again" % (path, change)
+        return "the program replaced the link %s, which cannot be restored: %s" % (path, error)
+    return "%s was %s; the link to `keep` is restored" % (path, change)
 
 
 def _make_parents(cwd: str, path: str) -> None:
@@ -123,17 +123,18 @@ def _move_into_keep(source: str, target: str) -> str:
         return "removed by the program"
     if not stat.S_ISDIR(kind):
         replacement = "a link to %s" % os.readlink(source) if stat.S_ISLNK(kind) else "a file"
-        return "replaced by %s, which now is %s" % (replacement, _set_aside(source, target))
+        return "replaced by %s, which was moved to %s" % (replacement, _set_aside(source, target))
     new, old = scan_keep_folder(source).newest, scan_keep_folder(target).newest
     if old is not None and (new is None or new < old):
         if new is None and remove_if_empty(source):
-            return "replaced by an empty folder, and `keep` stays as it was"
-        return "replaced by an older folder than the one in `keep`: it now is %s" % _set_aside(
-            source, target
+            return "replaced by an empty folder, and the folder in `keep` was not changed"
+        return (
+            "replaced by a folder that is older than the one in `keep` and was moved to %s"
+            % _set_aside(source, target)
         )
-    change = "replaced by a folder of the program, which was taken into `keep`"
+    change = "replaced by a folder of the program, which was moved into `keep`"
     if os.path.lexists(target) and not remove_if_empty(target):
-        change += ", and the old one is %s" % _set_aside(target, target)
+        change += ", and the earlier folder in `keep` was moved to %s" % _set_aside(target, target)
     _move(source, target)
     return change
 

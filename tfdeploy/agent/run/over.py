@@ -25,7 +25,7 @@ INCOMPLETE_PREFIXES = (".cwd.", ".staging-", ".damaged-", ".gone-")
 INCOMPLETE_RUN_PREFIXES = INCOMPLETE_PREFIXES + ("gone-",)
 SESSION_PREFIXES = (".tensorboard-",)  # these entries are removed when their session ends
 RUN_ENTRIES = (layout.PLAN, "cwd", "hosts")  # the entries of a complete run
-_STILL_INFORMS = "its minder still tells other hosts of its end"
+_STILL_INFORMS = "its minder is still telling other hosts that the run has ended"
 
 
 class RunStanding(NamedTuple):
@@ -54,7 +54,7 @@ def find_standing(
             damaged = damaged or standing.stays
             ended = standing.ended if ended is None else max(ended, standing.ended or 0.0)
     if run in marked:
-        return RunStanding(None, "processes of it are alive", True)
+        return RunStanding(None, "processes of the run are alive", True)
     return RunStanding(ended, damaged or _find_foreign(workdir, job, run, folder), False)
 
 
@@ -121,4 +121,4 @@ def _find_foreign(workdir: str, job: str, run: str, folder: str) -> str:
     except NotOurs as error:
         return str(error)
     unknown = find_unknown_paths(folder)
-    return "%s is not tfdeploy's" % unknown[0] if unknown else ""
+    return "%s was not made by tfdeploy" % unknown[0] if unknown else ""

@@ -217,10 +217,10 @@ def _parse_fields(data: bytes) -> Iterator[_Field]:
         else:
             raise ValueError("no such kind of field: %d" % kind)
         if length > len(data) - at:
-            raise ValueError("a field ends behind its message")
+            raise ValueError("a field is longer than the rest of its message")
         yield key >> 3, data[at : at + length]
         at += length
-    raise ValueError("a message of too many fields")
+    raise ValueError("a message has too many fields")
 
 
 def _read_varint(data: bytes, offset: int) -> Tuple[int, int]:

@@ -66,7 +66,7 @@ def _install_advice(version: str) -> None:
         before(kind, error, trace)
         if isinstance(error, TypeError) and any(text in str(error) for text in _NO_NUMBER):
             task.print_once(
-                "NumPy %s takes no array of one element for a number, as it did before 2.4: "
+                "NumPy %s does not accept an array of one element as a number; before 2.4 it did: "
                 "write `numpy<2.4` into the requirements of `setup`" % version
             )
 

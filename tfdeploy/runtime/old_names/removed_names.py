@@ -190,8 +190,8 @@ CONTRIB: Dict[str, Tuple[str, ...]] = {
 }
 
 _SLIM = (
-    "the package tf_slim, with the same names, where a host has it: a line `tf_slim` in the "
-    "requirements of `setup:`"
+    "the package tf_slim, which has the same names; a line `tf_slim` in the requirements of "
+    "`setup:` installs it"
 )
 # Names -> what to write instead. An entry also applies to all names below its names. If several
 # entries apply to a name, the one with the longest name is used. `nn.seq2seq` of TensorFlow 0.x has

@@ -137,7 +137,7 @@ def _cross_entropy(name: str, more_arguments: str) -> OldCall:
         if args:
             order = "tf.nn.%s without names of arguments is read as (logits, labels)" % name
             task.print_once(
-                "%s: %s, the order of before TensorFlow 1.0"
+                "%s: %s, which was the order of arguments before TensorFlow 1.0"
                 % (call_site.find_call_site() or "the program", order)
             )
         return _name_arguments(args, kwargs, "logits labels " + more_arguments, targets="labels")

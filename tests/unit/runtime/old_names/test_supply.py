@@ -264,7 +264,7 @@ def test_import_of_missing_name_gives_stand_in_that_fails_on_use(run_and_read):
     )
     for text, name in zip(answers["uses"], names, strict=False):
         assert f"tf.contrib.{name} is not" in text
-    assert "a line `tf_slim` in the requirements of `setup:`" in answers["uses"][5]
+    assert "a line `tf_slim` in the requirements of `setup:` installs it" in answers["uses"][5]
     assert not answers["no instance"]
 
 
