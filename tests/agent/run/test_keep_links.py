@@ -88,7 +88,7 @@ def test_what_was_saved_there_is_kept_and_the_next_attempt_finds_the_link(
         "`keep`, and the "
     )
     assert (logs / "model").read_text() == "new\n"
-    aside = Path(log[1].split("the old one is ")[1].split(";")[0])
+    aside = Path(log[1].split("the earlier folder in `keep` was moved to ")[1].split(";")[0])
     assert (aside.parent, read_files(aside)) == (logs.parent, {"model": "old\n"})
 
 

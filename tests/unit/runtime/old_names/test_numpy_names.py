@@ -56,7 +56,9 @@ def test_error_about_one_element_array_is_explained_after_traceback(run_python, 
     assert done.returncode == 1
     raised, advice = done.stderr.splitlines()[-2:]
     assert raised.startswith("TypeError: ") and "`numpy<2.4`" in advice
-    assert advice.startswith(f"tfdeploy: NumPy {numpy.__version__} takes no array of one element")
+    assert advice.startswith(
+        f"tfdeploy: NumPy {numpy.__version__} does not accept an array of one element"
+    )
 
 
 def test_other_errors_are_not_explained(run_python):
