@@ -68,7 +68,7 @@ def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supp
         for flag, where in _required(program).items()
         if flag.dest not in settled and not _is_given(flag, job)
     }
-    if not lacking or _elsewhere(job, program):
+    if not lacking or reads_flags_elsewhere(job, program):
         return Supplied()
     flags, notes = [], []
     for each, where in lacking.items():
@@ -144,7 +144,7 @@ def _is_given(flag: Flag, job: Job) -> bool:
     )
 
 
-def _elsewhere(job: Job, program: Program) -> bool:
+def reads_flags_elsewhere(job: Job, program: Program) -> bool:
     """Return whether a required flag may be unnecessary on the command line.
 
     It may be unnecessary if the program can read flags from a file or from a list in its code, or

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.cluster.layout import Layout
-from tfdeploy.planning.flags import appended_flags, required_flags
+from tfdeploy.planning.flags import appended_flags, required_flags, unknown_flags
 from tfdeploy.planning.flags.appended_flags import Appended
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.flags.role_programs import RoleProgram
@@ -51,6 +51,7 @@ def add_flags(
         }
         for seat in seats
     }
+    unknown_flags.check_flags(of.job, of.program)
     flag_conflicts.check(of.job, of.program, added, given)
     required = required_flags.supply_flags(
         of.job, of.program, added.known, (*added.flags, *added.own)
