@@ -297,7 +297,7 @@ def test_no_round_follows_the_last_number_and_no_count_grows_beyond_what_others_
     assert restart_tasks(seen) == [
         GiveUp(
             "ps:0",
-            "killed by signal 9, and the tasks cannot be started together more than 1000000 times",
+            "killed by signal 9, and tasks start together at most 1000000 times",
         )
     ]
     status = TaskStatus(
@@ -325,14 +325,13 @@ def test_words_for_what_starts_again() -> None:
     waits = restart_reasons(view(ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}))["ps:0"]
     assert (
         waits == "all tasks that restart together start again: ps:0 on n1 killed; "
-        "the restart waits until n2 has ended its old processes"
+        "the restart waits until n2 has ended its old tasks"
     )
     gone = view(
         ps=DEAD, w1=OLD, round=ROUND, stands={"n1": (2, CLEARED)}, unminded={"n2": (1, 9.0)}
     )
     assert restart_reasons(gone)["ps:0"].endswith(
-        "; the restart waits for n2, where no process manages the run, "
-        "for at most the time `restart.wait`"
+        "; the restart waits for n2, where no process manages the run, at most for restart.wait"
     )
     assert restart_reasons(view(w1=DONE)) == {}
     # The count includes only the deaths of earlier attempts, not that of the present attempt.

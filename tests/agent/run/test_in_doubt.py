@@ -247,7 +247,7 @@ def test_one_run_that_is_damaged_keeps_no_other_from_being_swept(
     said = capfd.readouterr().err
     assert (
         said.count("\n") == 1
-        and "the unfinished launch of run r1 of job bad cannot be undone: " in said
+        and "unfinished launch of run r1 (job bad) cannot be undone: " in said
         and in_doubt.is_in_doubt(bad)
     )
 

@@ -115,9 +115,7 @@ def decide_next_step(
     if peer.on_death == "gang" or _is_left_alone(part, known, peer):
         if number >= MAX_ROUND:
             return NextStep(
-                GIVE_UP,
-                "%s, and the tasks cannot be started together more than %d times"
-                % (how, MAX_ROUND),
+                GIVE_UP, "%s, and tasks start together at most %d times" % (how, MAX_ROUND)
             )
         return NextStep(GANG, how, round=number + 1)
     return NextStep(AT, how, at=not_before) if now < not_before else NextStep(NOW, how)
@@ -373,9 +371,7 @@ def _describe_awaited_hosts(view: View) -> str:
     gone = ", ".join(host for host in late if host in unminded_hosts(view.known))
     if gone:
         return (
-            "; the restart waits for %s, where no process manages the run, "
-            "for at most the time `restart.wait`" % gone
+            "; the restart waits for %s, where no process manages the run, at most for restart.wait"
+            % gone
         )
-    return (
-        "; the restart waits until %s has ended its old processes" % ", ".join(late) if late else ""
-    )
+    return "; the restart waits until %s has ended its old tasks" % ", ".join(late) if late else ""

@@ -200,11 +200,7 @@ def _refuse_strays(paths: RunPaths) -> None:
 def _check_release(paths: RunPaths, release: str) -> None:
     wrong = release_state.list_damaged(paths.workdir, paths.job, release)
     if wrong:
-        how = (
-            "on this host"
-            if wrong == [release]
-            else "the same as when it was sent; these paths differ: " + ", ".join(wrong[:3])
-        )
+        how = "on this host" if wrong == [release] else "intact; see " + ", ".join(wrong[:3])
         what = "release %s of job %s is not %s" % (release, paths.job, how)
         raise VerbError("no_release", what, advice="sync")
 

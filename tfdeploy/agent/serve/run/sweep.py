@@ -30,9 +30,7 @@ def sweep_runs(workdir: str, host: str) -> None:
         try:
             _end_unfinished_launch(paths)
         except Exception as error:  # noqa: BLE001 - whatever it is, the next session tries again
-            report = (
-                "tfdeploy agent: the unfinished launch of run %s of job %s cannot be undone: %s\n"
-            )
+            report = "tfdeploy agent: unfinished launch of run %s (job %s) cannot be undone: %s\n"
             sys.stderr.write(report % (paths.run, paths.job, error))
 
 
