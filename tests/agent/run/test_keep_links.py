@@ -263,7 +263,7 @@ def test_an_empty_folder_does_not_hide_a_checkpoint(left: Left) -> None:
 
 def test_something_newer_in_keep_is_not_hidden(left: Left) -> None:
     left.replaced({"model": "older still"}, at=10**8)
-    assert "a folder that is older than the one in `keep`" in left.restore()
+    assert "that is older than the one in `keep`" in left.restore()
     assert read_files(left.place) == {"model": "old"} and left.aside() == [{"model": "older still"}]
 
 

@@ -128,9 +128,8 @@ def _move_into_keep(source: str, target: str) -> str:
     if old is not None and (new is None or new < old):
         if new is None and remove_if_empty(source):
             return "replaced by an empty folder, and the folder in `keep` was not changed"
-        return (
-            "replaced by a folder that is older than the one in `keep` and was moved to %s"
-            % _set_aside(source, target)
+        return "replaced by a folder (now %s) that is older than the one in `keep`" % _set_aside(
+            source, target
         )
     change = "replaced by a folder of the program, which was moved into `keep`"
     if os.path.lexists(target) and not remove_if_empty(target):
