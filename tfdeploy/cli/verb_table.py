@@ -28,6 +28,7 @@ VERBS = {
 }
 _OTHER_NAMES = {
     "launch": "deploy run start submit train up",
+    "launch --dry-run": "plan",
     "status": "ps top",
     "status --watch": "attach dashboard watch",
     "runs": "list ls",

@@ -15,6 +15,7 @@ from tfdeploy.model.text.nexts import did_you_mean
 from tfdeploy.model.text.units import listed
 
 Kind = Literal["text", "number", "true or false", "nothing", "list", "mapping"]
+ANY_KEY = "`tfdeploy docs` shows every key and its values"
 SCALARS = ("text", "number", "true or false")
 # Limits the length of texts in an error message, because a value in a file may be 4 MiB long.
 _SHOWN_CHARS = 1000
@@ -66,10 +67,9 @@ class Node:
     def error(self, what: str, next: str | None = None) -> ConfigError:
         """Return a ConfigError at this node's location.
 
-        `next`: the remedy. If it is None, the error has a general hint.
+        `next`: the remedy. If it is None, the error has the general hint ANY_KEY.
         """
-        hint = next or "`tfdeploy docs` shows every key and its values"
-        return ConfigError(bounded(what), where=self.where, next=bounded(hint))
+        return ConfigError(bounded(what), where=self.where, next=bounded(next or ANY_KEY))
 
     def wrong(self, wanted: str, next: str | None = None) -> ConfigError:
         """Return an error that says that this value is not `wanted`, such as "a mapping"."""

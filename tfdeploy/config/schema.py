@@ -13,7 +13,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tfdeploy.config.node import Node, nearest
+from tfdeploy.config.node import ANY_KEY, Node, nearest
+from tfdeploy.errors import ConfigError
 from tfdeploy.model.cluster import ROLES
 
 Schema = dict[str, Any]  # a JSON Schema, draft 7, whose `type` is always a list
@@ -86,12 +87,22 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
             if name in ROLES and "roles" in known:
                 hint = "indent it below `roles:`"
             raise value.error(f"unknown key {shown!r}", hint)
-        key = known[name]
-        if value.kind != "nothing" and key.read is not None:
-            given[key.field or name] = Given(key.read(value), value)
-        elif value.kind != "nothing":
-            given |= read_keys(value, key.keys)
+        if value.kind != "nothing":
+            given |= _read_key(value, known[name])
     return given
+
+
+def _read_key(node: Node, key: Key) -> dict[str, Given]:
+    try:
+        if key.read is None:
+            return read_keys(node, key.keys)
+        return {key.field or key.name: Given(key.read(node), node)}
+    except ConfigError as error:
+        if error.next == ANY_KEY:
+            first, *more = key.example.splitlines()
+            example = f"{first} {{{more[0].strip()}}}" if more else first
+            error.next = f"write it as in `{example}`"
+        raise
 
 
 def read_values(node: Node, keys: tuple[Key, ...]) -> dict[str, Any]:
