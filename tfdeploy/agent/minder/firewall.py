@@ -232,7 +232,7 @@ class Firewall:
             error = nft_program.first_error(output)
             ended, late = not self._has_reader(), time.monotonic() >= deadline
             if error or ended or late:
-                why = "the program ended" if ended else "it created no table within %g s" % WITHIN_S
+                why = "the program ended" if ended else "it created no table in time"
                 return error or (output.strip() or why).splitlines()[-1]
             time.sleep(_POLL_S)
 

@@ -37,6 +37,7 @@ _KEYS = {
 _SSH_ARGS = ("ansible_ssh_common_args", "ansible_ssh_extra_args")
 _SSH_CONNECTIONS = ("ssh", "smart", "paramiko", "paramiko_ssh", "libssh")
 _JUMP = re.compile(r"(?:-J\s*|ProxyJump[= ])(\S+)")
+_KNOWN_HOSTS = re.compile(r"UserKnownHostsFile[= ]([^\s'\"]+)")
 _CONTENT = re.compile(
     r"^(?!\s*#|---|\.\.\.|\s*$)", re.MULTILINE
 )  # a line of a YAML file that is neither empty nor a comment
@@ -198,8 +199,14 @@ def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:
         yield key, node
     for name in _SSH_ARGS:
         node = variables.get(name)
-        if node is not None and (jump := _jump(node)):
+        if node is None:
+            continue
+        if jump := _jump(node):
             yield "jump", node.text_node(jump)
+        known_hosts = _KNOWN_HOSTS.search(node.text)
+        # Many inventories name /dev/null, so that ssh accepts every key. tfdeploy never does.
+        if known_hosts is not None and known_hosts[1] != "/dev/null":
+            yield "known_hosts", node.text_node(known_hosts[1])
 
 
 def _refuse_template(node: Node) -> None:

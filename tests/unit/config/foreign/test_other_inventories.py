@@ -232,6 +232,15 @@ def test_jump_host_of_ansible(args: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "file, known_hosts", [("/etc/ssh/lab_hosts", "/etc/ssh/lab_hosts"), ("/dev/null", None)]
+)
+def test_known_hosts_file_of_ansible(file: str, known_hosts: str | None) -> None:
+    args = f"-o StrictHostKeyChecking=no -o UserKnownHostsFile={file}"
+    inventory = read("hosts", f"[worker]\nn1 ansible_ssh_common_args='{args}'\n")
+    assert inventory.host("n1").known_hosts == known_hosts
+
+
+@pytest.mark.parametrize(
     ("name", "text", "where", "words"),
     [
         ("h", "[all]\nn1 ansible_host={{x}}\n", "h:2", "template"),
