@@ -63,7 +63,7 @@ def _list_fixes_by_watch(current: Status) -> Iterator[str]:
     """Yield a message for each problem that `status --watch` would fix."""
     if current.view.state in ("running", "starting", "lost"):
         for host in current.abandoned:
-            yield f"[{host}] after a reboot or kill, no process of the run is left; to resume the run"
+            yield f"[{host}] after a reboot or kill, no process of the run is left; to resume it"
     if current.unheard is not None:
         yield describe_uninformed(*current.unheard) + "; to pass the message on"
 
