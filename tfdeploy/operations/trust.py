@@ -159,7 +159,7 @@ def record_new_keys(results: Iterable[ScanResult]) -> list[ScanResult]:
         key = result.outcome
         if not isinstance(key, HostKey) or key.state != "new":
             continue
-        path = _known_hosts_file(result, key)
+        path = file_to_write(result)
         entry = (path, key.name, key.key)
         if entry not in recorded:
             recording.append_key(path, key.name, key.line())
@@ -171,24 +171,25 @@ def replace_key(result: ScanResult) -> None:
     """Replace the recorded keys of the machine by the key in `result`. Raises HostFailed."""
     key = result.outcome
     assert isinstance(key, HostKey)
-    _known_hosts_file(result, key)
+    file_to_write(result)
     recording.replace_key(
         key.files, key.name, key.line(), [entry.key for entry in key.judged.recorded]
     )
 
 
-def _known_hosts_file(result: ScanResult, key: HostKey) -> str:
+def file_to_write(result: ScanResult) -> str:
     """Return the known_hosts file in which to record the key.
 
     Raises HostFailed if the user has no such file.
     """
-    if not key.files:
+    assert isinstance(result.outcome, HostKey)
+    if not result.outcome.files:
         raise HostFailed(
             "there is no known_hosts file of yours to record it in",
             where=result.host,
             next="set `known_hosts:` in the inventory",
         )
-    return key.files[0]
+    return result.outcome.files[0]
 
 
 def _scan_target(name: str, target: Target, connector: Connector) -> Outcome:

@@ -114,7 +114,7 @@ def test_trust_asks_on_a_terminal(operator: Tfdeploy, known_hosts: Path) -> None
     assert code == 4 and "2 left out" in shown and fingerprint(operator.lab, "n4") in shown
     assert known_hosts.read_text() == before
     code, shown = answered(operator, b"yes\n", "trust")
-    assert code == 0 and "2 recorded, 0 left out" in shown
+    assert code == 0 and f"2 recorded, 0 left out; recorded in {known_hosts}" in shown
     assert operator.json("exec", "--", "true")["ok"]
 
 
