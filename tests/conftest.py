@@ -175,7 +175,8 @@ def pair(new_lab: Callable[..., Lab]) -> Lab:
 
 @pytest.fixture
 def tfdeploy(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Callable[[Lab], Tfdeploy]]:
-    """Return tfdeploy(lab), the real command line for an operator with a separate home.
+    """Return a function. tfdeploy(lab) returns an operator, who has a home of their own and runs
+    the real command line.
 
     At the end, processes that the operator left running are ended. After a failed test the
     operator's runs are also stopped, because they would disturb the next test of that lab.

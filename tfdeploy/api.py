@@ -104,9 +104,9 @@ class Inventory(inventory_values.Inventory):
     @classmethod
     @_logged_messages()
     def load(cls, inventory: File | None = None) -> Inventory:
-        """Return the inventory that a verb reads with `-i` and the same path.
+        """Return the inventory of the file `inventory`, as a command with `-i` reads it.
 
-        If `inventory` is None, return the inventory that a verb without `-i` finds. Raises
+        If `inventory` is None, return the inventory that a command without `-i` finds. Raises
         ConfigError, and Refused if another user can change the file.
         """
         flags = _make_flags(CommonFlags, {"inventory": inventory})
@@ -119,9 +119,9 @@ class Job(job_values.Job):
     @classmethod
     @_logged_messages()
     def load(cls, job: File | None = None) -> Job:
-        """Return the job that a verb reads with `-j` and the same path.
+        """Return the job of the file `job`, as a command with `-j` reads it.
 
-        If `job` is None, return the job that a verb without `-j` finds. Raises ConfigError, and
+        If `job` is None, return the job that a command without `-j` finds. Raises ConfigError, and
         Refused if another user can change the file.
         """
         return cls(**vars(load_job(_make_flags(CommonFlags, {"job": job}))))
@@ -295,8 +295,8 @@ class Run:
         """Return the selected lines of all tasks, sorted by time.
 
         `follow`: True to wait for new lines until all tasks have ended. A line of more than 1 MiB
-        comes in pieces. Raises UsageError at once. If a host did not answer, its error is raised
-        after the lines of the other hosts.
+        comes in pieces. Raises UsageError at once. If a host does not answer, the lines of the
+        other hosts come first, and then the error of this host is raised.
         """
         flags = _make_flags(logs_flags.Flags, locals())
         failed: dict[str, TfdeployError] = {}

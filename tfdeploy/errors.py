@@ -85,10 +85,10 @@ class HostUnreachable(TfdeployError):
         """
         self.retries = retries
         again = (
-            "`tfdeploy exec --limit %s -- true` shows when it can be reached; then type the same "
-            "again, " % where
+            "`tfdeploy exec --limit %s -- true` shows when the host can be reached; then run the "
+            "same command again, " % where
         )
-        again += "or go on without it: --exclude %s" % where
+        again += "or leave the host out: --exclude %s" % where
         super().__init__(what, where=where, next=next or (again if where else None))
 
 

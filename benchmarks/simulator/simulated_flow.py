@@ -142,8 +142,8 @@ class Flow:
                 self._finish(child, stripe)
 
     def _known(self, parent: int, stripe: int, step_s: float) -> float:
-        """Return the number of bytes that the parent can send now: those that it already had before
-        the time of one hop."""
+        """Return how many bytes the parent can send now. These are the bytes that the parent had
+        already received `hop_s` seconds ago, because a piece needs this time for one hop."""
         have = self._have[stripe][parent]
         if parent == self._hosts or have >= self._wanted:
             return have

@@ -47,7 +47,7 @@ def agent_dir(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.fixture
 def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[NewCluster]:
-    """Return hosts("n1", "n2"), which makes a cluster of two hosts.
+    """Return a function that makes a cluster of the named hosts, as in hosts("n1", "n2").
 
     At the end, the fixture ends everything that the clusters have started.
     """
@@ -66,7 +66,7 @@ def hosts(tmp_path: Path, agent_dir: str, monkeypatch: pytest.MonkeyPatch) -> It
 
 @pytest.fixture
 def serve(tmp_path: Path, agent_dir: str) -> Iterator[NewClient]:
-    """Return serve(), which opens a new session with the agent of one host.
+    """Return a function `serve`. Each call opens a new session with the agent of one host.
 
     serve(CODE) runs a line of Python before the agent starts. serve(at=PATH) uses PATH as the
     workdir. serve(clone=NAME) opens a session with another machine that has the hostname, machine

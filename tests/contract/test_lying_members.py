@@ -169,8 +169,8 @@ def test_honest_hosts_get_all_data_and_keep_no_lock(
     assert not syncing.is_alive(), "the sync does not end"
     print(f"{lie}: {watch.seconds:.1f} s")
     assert all(isinstance(collected[host], Synced) for host in OTHERS), collected
-    # tfdeploy cannot notice that a host only claims to have all files, because it trusts a host
-    # about the host's own files.
+    # If a host falsely claims to have all files, tfdeploy cannot notice this, because it believes
+    # what a host says about its own files.
     if lie != "it has all, and feeds nobody":
         assert all(isinstance(collected[host], TfdeployError) for host in LIARS), collected
 

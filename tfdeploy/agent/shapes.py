@@ -85,8 +85,8 @@ class FailedStarts(_FailedStarts, total=False):
 
 class _GangRound(FailedStarts):
     n: int  # number of the round; the first restart begins round 2
-    time: float  # when the task died that caused the restart
-    task: str  # the task that caused the restart when it died
+    time: float  # the time of the death that caused the restart
+    task: str  # the name of the task whose death caused the restart
 
 
 class GangRound(_GangRound, total=False):
@@ -135,7 +135,8 @@ class Health(TypedDict):
 
 
 class Word(TypedDict, total=False):
-    """A file word.*, by which serve gives an order to the minder."""
+    """The content of a file such as word.stop. It is an order to the minder (the run's daemon on
+    the host), and is written by `serve` (a session of the agent)."""
 
     time: float  # always written
     reason: str  # why the run is aborted; only in word.abort

@@ -132,7 +132,7 @@ def resolve_word(word: PlanWord, texts: List[str]) -> str:
             [part if isinstance(part, str) else texts[part] for part in list.__iter__(word)]
         )
     except (TypeError, IndexError) as error:
-        raise ValueError("no word of a plan: %.100r" % (word,)) from error
+        raise ValueError("not a valid argument or variable of a plan: %.100r" % (word,)) from error
 
 
 @record

@@ -42,7 +42,8 @@ _READ_ON_A_HOST = {
     "TMPDIR": "also TEMP and TMP: the folder for temporary files",
     "SSH_CONNECTION": "the address by which other hosts may reach this one",
     "SSH_USER_AUTH": "which key logged in, for the audit log",
-    "http_proxy": "and other proxies: `check` and the plan name them; the cluster bypasses them",
+    "http_proxy": "also the other proxy variables: `check` and the plan list those that are set; "
+    "connections within the cluster do not use a proxy",
 }
 _SET_FOR_TASKS = {
     "TF_CONFIG": "the cluster and the task, in modes with TensorFlow and several processes",

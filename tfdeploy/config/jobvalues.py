@@ -180,7 +180,8 @@ def data(node: Node) -> dict[str, DataSource]:
 def _check_name(name: str, node: Node) -> None:
     if not NAME.match(name):
         raise node.error(
-            f"{name[:80]!r} is not {values.NAME_FORM}", "write it as data: {digits: ./data/digits}"
+            f"{name[:80]!r} is not {values.NAME_FORM}",
+            "write it as `data: {digits: ./data/digits}`",
         )
 
 

@@ -135,7 +135,8 @@ INVENTORY = (
         "each host, or range of hosts, with its keys; {name} in a value stands for the host's name",
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
         values.mapping_of(
-            "a mapping of name: keys", mapping_by_name(or_nothing(_HOST_SCHEMA), _NAMES_AND_RANGES)
+            "a mapping of `name: keys`",
+            mapping_by_name(or_nothing(_HOST_SCHEMA), _NAMES_AND_RANGES),
         ),
     ),
     Key(
@@ -143,7 +144,7 @@ INVENTORY = (
         "which hosts ps, worker, chief and evaluator may use",
         'roles:\n  ps: [n1]\n  worker: ["gpu[03-10]"]',
         values.mapping_of(
-            "a mapping of role: [hosts]",
+            "a mapping of `role: [hosts]`",
             mapping_by_name(_ROLE_SCHEMA, f"^({'|'.join(jobvalues.ROLES)})$"),
         ),
         "the first host for ps or chief, in modes that have one; all others for workers",
@@ -175,9 +176,10 @@ JOB = (
     ),
     Key(
         "data",
-        "data sets, sent to every host once. Each is name: PATH, or name: {path: PATH, or from: "
-        "HOST:/PATH (on a host that has the data), split: none | worker (each worker gets a part), "
-        "others: none | all (what tasks of other roles get of split data), via: auto | rsync}",
+        "data sets, sent to every host once. Each data set is `name: PATH` or `name: {...}` with "
+        "these keys: path (a path here) or from (HOST:/PATH, on a host that has the data); split "
+        "(none, or worker: each worker gets a part); others (none or all: what tasks of other "
+        "roles get of split data); via (auto or rsync)",
         "data:\n  digits: ./data/digits\n  images: {path: ./images, split: worker, others: all}",
         jobvalues.data,
         "no data sets; in a data set, split: none, others: none, via: auto",
@@ -315,7 +317,8 @@ JOB = (
             Key(
                 "max",
                 "restarts of a task; ten minutes without a failure reset the count; 0: no restart. "
-                "If set, the same error twice does not end the run",
+                "If this key is left out, a task that fails twice with the same error before its "
+                "first step does not restart",
                 "max: 3",
                 values.whole_number(0, 1000),
                 "3",
@@ -458,7 +461,10 @@ def reference_sections() -> dict[str, list[TopicSection]]:
     return {
         "inventory": [
             {"title": "INVENTORY  inventories/*.yaml", "rows": rows["inventory"]},
-            {"title": "A HOST  below hosts and defaults", "rows": rows["host"]},
+            {
+                "title": "A HOST  keys of each host in `hosts:`, and of `defaults:`",
+                "rows": rows["host"],
+            },
         ],
         "job": [
             {

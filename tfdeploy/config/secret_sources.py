@@ -92,7 +92,7 @@ def _source(name: str, node: Node | None) -> SecretSource:
     # A user may have written the secret itself here, so the error does not show the text.
     if node.kind != "mapping":
         raise node.error(
-            f"{name} names no source; a job file must not contain the value itself", _HINT
+            f"{name} needs a source; a job file must not contain the value itself", _HINT
         )
     given = read_values(node, _SOURCE)
     if len(given) != 1:

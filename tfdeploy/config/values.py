@@ -307,6 +307,6 @@ def unfold_names(text: str, node: Node) -> tuple[str, ...]:
     if not NAME.match(max(names, key=len)):
         raise node.error(
             f"{shortened(text)} is not {NAME_FORM}",
-            "give the host a plain name, and write how to reach it under address",
+            "give the host a plain name, and write its network address as `address:`",
         )
     return names

@@ -45,7 +45,7 @@ class MissingCapability:
 
     name: str
     reason: str
-    remedy: str  # what the user can type to get it
+    remedy: str  # what the user can type to get this capability
 
 
 @functools.cache

@@ -46,8 +46,8 @@ NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
 
 def own_metrics(metrics: Iterable[str]) -> list[str]:
-    """Return the metrics that are shown as `name value`: all but the steps, the metrics with a
-    column of their own, and Keras's position in its epochs."""
+    """Return the metrics that are shown as `name value`. Three kinds are left out: the steps, the
+    metrics with a column of their own, and Keras's position in its epochs."""
     return [name for name in metrics if name not in NOT_OWN]
 
 

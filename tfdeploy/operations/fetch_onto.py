@@ -46,7 +46,7 @@ def copy_onto(
     )
     kept = newest_keep(job, facts, (), host)
     if kept is None:
-        raise Refused(f"no host holds anything in keep of job {job.name}", next="`tfdeploy runs`")
+        raise Refused(f"no host has files in `keep` of job {job.name}", next="`tfdeploy runs`")
     if kept.host == host:
         return kept
     source_and_target = (inventory.host(kept.host), inventory.host(host))

@@ -198,7 +198,7 @@ class HostLocks(JobLock):
                     raise Refused(
                         f"job {self.job} is locked by {holder}",
                         where=host,
-                        next="wait for it, or `tfdeploy runs` shows what it started",
+                        next="wait until that operation has ended; `tfdeploy runs` shows its runs",
                     ) from error
                 emit_note(self.emit, f"waiting for {holder}", host=host)
 

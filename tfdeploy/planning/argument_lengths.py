@@ -38,8 +38,8 @@ def _check(job: Job, what: str, word: str, more: int) -> None:
     length = len(word.encode("utf-8", "surrogateescape"))
     if length + more > MOST_BYTES:
         raise Refused(
-            f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes: Linux takes at most "
-            f"{MOST_BYTES - more:,}",
+            f"{what} ({word[:_SHOWN_CHARS]}...) has {length:,} bytes, but Linux allows at most "
+            f"{MOST_BYTES - more:,} in one argument or variable",
             where=job.source or None,
             next="write the long text into a file of the code, and let the program read that file",
         )

@@ -108,7 +108,7 @@ def no_python_remedy(entry: Host, usual: str | None) -> str:
     suggests to install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
-    wanted = _as_others(usual) or "a Python that is there"
+    wanted = _as_others(usual) or "a Python that exists on this host"
     return f"set {entry.setting('python')} to {wanted}{install}"
 
 

@@ -24,7 +24,7 @@ def check(job: Job, facts: FactsByHost, program: Program) -> None:
     missing = [name for name, each in facts.items() if each.python and each.environment is None]
     if missing:
         raise Refused(
-            f"the environment of {file} (as it is now) is missing on {fold_names(missing)}",
+            f"no environment on {fold_names(missing)} for the present content of {file}",
             where=f"host {', '.join(missing)}",
             next="`tfdeploy setup`",
         )

@@ -20,13 +20,13 @@ from tfdeploy.planning.keep import filled_keeps
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
     """Return a note for each `keep` folder that has content, and one on how to restore them all."""
     if not job.keep:
-        return ("--fresh: the job has no `keep`, so every launch starts from zero",)
+        return ("--fresh has no effect: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for name, host in facts.items():
         for fact in filled_keeps(job, host):
             hosts_by_content[fact.path, _content(fact)].append(name)
     if not hosts_by_content:
-        return ("--fresh: no host holds anything in `keep`",)
+        return ("--fresh has no effect: no host has files in `keep`",)
     lines = [
         f"--fresh: {path} ({content}) on {fold_names(hosts)} is kept there as "
         f"keep/{path}.before-{run}"

@@ -128,7 +128,7 @@ class SshSession:
             what, fix = f"nothing answers on 127.0.0.1:{port} of the host: {error.text}", None
             if error.code == 1:  # this code is SSH_OPEN_ADMINISTRATIVELY_PROHIBITED
                 what = "the sshd of the host forwards no connections"
-                fix = "AllowTcpForwarding yes (or local) in its sshd_config"
+                fix = "write AllowTcpForwarding yes (or local) in sshd_config of this host"
             raise HostFailed(what, where=self.host.name, next=fix) from error
 
     def _open_session(self) -> paramiko.Channel:

@@ -172,8 +172,8 @@ def _check_line(requirement: str, position: str) -> None:
         raise ConfigError(
             f"{requirement[:100]!r} lies on this machine, and the hosts do not have it",
             where=position,
-            next="put its wheel into a folder, write `setup: {wheels: FOLDER}`, and name the "
-            "package here",
+            next="put the package's wheel into a folder, write `setup: {wheels: FOLDER}` in the "
+            "job file, and write only the package's name in this line",
         )
 
 
@@ -186,7 +186,9 @@ def _list_wheels(
     """
     if not folder.is_dir():
         raise ConfigError(
-            f"there is no folder {folder}", where=where, next="correct the name, or make it"
+            f"there is no folder {folder}",
+            where=where,
+            next="correct the name, or create the folder",
         )
     listing = read_data(folder, withhold)
     hashes, digests = HashCache(cache, os.path.realpath(folder)), {}

@@ -168,7 +168,12 @@ def show_left_files(
         _write_line(terminal, f"left on {clean(host)}: ", shown)
     tops = {clean(_top(path, cwd), 60) for paths in files_by_host.values() for path in paths}
     if listed_tops := ", ".join(sorted(tops - {""})):
-        _write_line(terminal, "to carry it over to later runs: ", f"keep: [{listed_tops}]", "bold")
+        _write_line(
+            terminal,
+            "to carry these folders over to later runs: ",
+            f"keep: [{listed_tops}]",
+            "bold",
+        )
 
 
 def _top(path: str, cwd: str) -> str:

@@ -252,8 +252,10 @@ EARLIER = dict(GOOD, time=45.0)
 
 
 def mode_view(mode: str, own: dict[str, tuple[str, bool, float]], ended: dict[str, Any]) -> View:
-    """Return what host n1 knows when it decides about a committed run in this mode. If the tasks
-    in `ended` decide the run, they did so 70 s ago.
+    """Return what host n1 knows when it decides about a committed run in this mode.
+
+    `ended`: how tasks have ended. If these endings decide the result of the run, the result has
+    been known for 70 s.
     """
     words = [(word.rstrip("!+"), "!" in word, "+" in word) for word in MODES[mode].split()]
     peers = [

@@ -174,12 +174,12 @@ def test_one_that_was_killed_in_between_leaves_its_room(small_disk: Path) -> Non
     reserved_space.write_json(path, {"n": 0})
     os.link(path, path + ".old")
     filled(small_disk)
-    # status.json now has a second name, as if the process was killed before the two renames of the
-    # swap.
+    # status.json now also has the name status.json.old, as if the process had been killed just
+    # before the two renames by which the file and its reserve swap their names.
     reserved_space.write_json(path, {"n": 1})
     os.rename(path + reserved_space.ROOM, path + ".old")
-    # The reserved file now has the name `.old`, as if the process was killed between the two
-    # renames.
+    # The reserve now has the name status.json.old, as if the process had been killed between the
+    # two renames.
     reserved_space.write_json(path, {"n": 2})
     reserved_space.write_json(path, {"n": 3})
     assert atomic.read_json(path) == {"n": 3} and sorted(os.listdir(small_disk)) == [

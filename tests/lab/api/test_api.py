@@ -80,8 +80,8 @@ def operator(loopback_lab: Lab, tmp_path_factory: pytest.TempPathFactory) -> Ite
 
 @pytest.fixture
 def start(operator: Tfdeploy) -> Iterator[Callable[[str], subprocess.Popen[str]]]:
-    """Return start(text), which runs a script in the operator's folder, in a process session of
-    its own."""
+    """Return a function. start(text) runs the script `text` in the operator's folder, in a process
+    session of its own."""
     begun: list[subprocess.Popen[str]] = []
 
     def start_script(text: str) -> subprocess.Popen[str]:

@@ -150,7 +150,7 @@ def test_no_stranger_is_let_in_whatever_dies(operator: Tfdeploy) -> None:
 @pytest.mark.fault("58 a program whose socket no filter covers")
 def test_a_program_that_listens_apart_from_the_held_port_is_named(operator: Tfdeploy) -> None:
     launch(operator, "apart-1", "--only_ipv4")
-    expected_text = "is open to everybody: its program listens on 0.0.0.0"
+    expected_text = "is open to everybody: the task's program listens on 0.0.0.0 only"
     wait_for(
         lambda: operator.json("status", "apart-1")["protect"]["why"].count(expected_text) == 2,
         20,

@@ -2,8 +2,8 @@
 
     python events.py --job_name=worker --task_index=0
 
---summaries: worker:0 also writes what a program of TensorFlow 1 does of each variable, and prints no step; the other workers
-print one step, and a text as long as a traceback behind it.
+--summaries: worker:0 also writes the summaries that a TensorFlow 1 program usually writes for its variables, and prints no
+step. Each of the other workers prints one step, followed by a text as long as a traceback.
 """
 import argparse
 import os

@@ -202,8 +202,8 @@ class NearFleet:
                 let_go()
 
     def call(self, host: str, verb: str, **args: Any) -> Any:
-        """Call a verb on a host directly, not through `around`, as another operator's tfdeploy
-        would.
+        """Call a verb on a host as another operator's tfdeploy would. The function `around` is not
+        used for this call.
         """
         return dispatch.find_verb(verb)(Call(self.contexts[host], args))
 

@@ -68,8 +68,8 @@ def collected(items: list[pytest.Item]) -> None:
 
 
 def further_shapes(items: list[pytest.Item]) -> list[pytest.Item]:
-    """Return the tests marked `long` that add no fault, because other tests check all their faults.
-    Short tests are considered first.
+    """Return the `long` tests that are not needed: each of their faults is also checked by a test
+    without this mark, or by a `long` test that comes earlier. Tests without faults are left out.
     """
     shown: set[str] = set()
     further = []

@@ -16,7 +16,9 @@ PROGRAM = Path(__file__).with_name("knocker.py").read_text()
 
 
 class End(NamedTuple):
-    """One end to connect to. `hello` names the first message (http2, tls, http): see knocker.py."""
+    """A port at an address, to connect to. `hello`: the name of the first message (http2, tls,
+    http); see knocker.py.
+    """
 
     address: str
     port: int
@@ -53,8 +55,8 @@ class Knocks:
 class Knocking:
     """Connections from `host` that begin at once and continue until `ended` is called.
 
-    Each end gets at least `count` connects. The connecting program runs as the host's user or, on
-    isolated hosts, as `user` (0: root).
+    At least `count` connections are made to each of `ends`. The connecting program runs as the
+    host's user or, on isolated hosts, as `user` (0: root).
     """
 
     def __init__(

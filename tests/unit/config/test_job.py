@@ -339,7 +339,7 @@ REFUSED = {
     'env: {GRPC_FAIL_FAST: ""}': ("aborts TensorFlow", "env.GRPC_FAIL_FAST", "use_caller"),
     'env: {A: "{x}"}': ("unknown placeholder {x}", "env.A", "{job_name}"),
     'env: {A: "a\\0b"}': ("NUL", "env.A", None),
-    "secrets: {A: x}": ("A names no source", "secrets.A", "{file:"),
+    "secrets: {A: x}": ("A needs a source", "secrets.A", "{file:"),
     "secrets: [A=b]": ("not the name of a variable", "secrets[0]", None),
     "secrets: [A, A]": ("A stands twice", "secrets[1]", None),
     "secrets: [TF_CONFIG]": ("is set by tfdeploy", "secrets[0]", None),

@@ -32,5 +32,5 @@ def test_repeated_text_is_stored_once() -> None:
 
 @pytest.mark.parametrize("word", [None, 3, {"a": 1}, [None], ["a", 2], [["a"]], [1.5]])
 def test_invalid_text_is_refused(word: object) -> None:
-    with pytest.raises(ValueError, match="no word of a plan"):
+    with pytest.raises(ValueError, match="not a valid argument or variable of a plan"):
         wire.resolve_word(word, list(TEXTS))

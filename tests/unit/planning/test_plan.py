@@ -371,7 +371,7 @@ def test_cluster_too_long_for_variable_is_refused_early(
     }
     tracemalloc.start()
     try:
-        with pytest.raises(Refused, match="Linux takes at most"):
+        with pytest.raises(Refused, match="Linux allows at most"):
             make_plan(wide, many, facts, **plan_fields)
         assert tracemalloc.get_traced_memory()[1] < 64 << 20
     finally:

@@ -306,8 +306,8 @@ def test_remaining_files_are_shown_with_line_that_keeps_them() -> None:
         None, reports.show_left_files, {"n2": ["out/model.ckpt", "out/events", "plot.png"]}
     )
     assert (
-        text == "left on n2: out/model.ckpt, out/events, plot.png\nto carry it over to later runs: "
-        "keep: [out]\n"
+        text == "left on n2: out/model.ckpt, out/events, plot.png\n"
+        "to carry these folders over to later runs: keep: [out]\n"
     )
     below = {"n2": ["src/out/model.ckpt", "src/plot.png", "logs/x"]}
     assert text_of(None, reports.show_left_files, below, "src").endswith(

@@ -50,7 +50,7 @@ def require_space(
         raise VerbError(
             "disk",
             "%s needs %d %s more, and %d are free" % (purpose, needed, unit, available)
-            + (" besides the %d of `reserve`" % reserve if reserve else ""),
+            + (" besides the %d bytes that `reserve` keeps free" % reserve if reserve else ""),
             folder,
             advice,
             {"needed_bytes": needed_bytes, "needed_inodes": needed_inodes, **free._asdict()},

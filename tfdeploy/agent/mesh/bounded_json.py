@@ -174,5 +174,5 @@ def check_table(value: Any, names: Collection[str]) -> Unchecked:
     """Return the JSON object. Raises ValueError if one of its keys is not in `names`."""
     table = check_object(value)
     if not all(name in names for name in table):
-        raise ValueError("not a table of these names")
+        raise ValueError("a key of the object is not one of the expected names")
     return table

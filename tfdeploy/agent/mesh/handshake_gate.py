@@ -46,10 +46,11 @@ def server_name_token(authority: str, host: str) -> str:
 class HandshakeGate:
     """Admits connections that `listener` accepts. `close` also closes the listener.
 
-    `admit(connection)` is called on the gate's thread for each admitted connection. It must not
-    block, and must close the connection later. `is_known` returns True for an address of the run's
-    hosts. It is called only for clients without the token, because a member may connect from any
-    address.
+    `token`: the server name (see server_name_token) by which a client shows that it is a member of
+    the run. A client with the token may connect from any address. A client without it may only
+    connect from an address for which `is_known` returns True: an address of the run's hosts.
+    `admit(connection)` is called on the gate's thread for each admitted connection. `admit` must
+    not block, and must close the connection later.
     """
 
     def __init__(

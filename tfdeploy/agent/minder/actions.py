@@ -54,8 +54,8 @@ class View(NamedTuple):
     silent_s: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
     counts: Dict[str, RestartCount] = {}
-    # The last round (start of all tasks that restart together) for which this host has fetched the
-    # chief's `keep` folders.
+    # The number of the last round for which this host has fetched the chief's `keep` folders. A
+    # round is a start of all tasks that restart together.
     supplied: int = 1
     boot_id: Optional[str] = None
     # True if all processes of the run on this host had died (for example because of a reboot), and

@@ -68,8 +68,8 @@ def find_open_tasks(part: wire.HostPart, guarded: GuardedPorts) -> Dict[str, str
     """Return task -> why its port is open to everybody. Tasks with protected ports are missing."""
     addresses = guarded.find_open_to_all()
     reason = (
-        "port %d is open to everybody: its program listens on %s, apart from the port that is "
-        "held for it"
+        "port %d is open to everybody: the task's program listens on %s only, so tfdeploy's filter "
+        "does not protect the port"
     )
     return {
         spec.task: reason % (spec.port, addresses[spec.port])

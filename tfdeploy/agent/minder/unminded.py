@@ -69,8 +69,8 @@ def add_report(
 
 
 def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, Ending]:
-    """Return task -> ending "lost", for tasks of `host`. The lost attempt is the one that follows
-    the last attempt that is known to have ended, because it may have begun."""
+    """Return task -> ending "lost", for the tasks of `host` that have no final ending. The attempt
+    after the last one that is known to have ended may have begun, so that attempt is lost."""
     since = known.unminded[host][1]
     reason = "%s, and its host has refused connections to the run's port for %s (restart.wait)" % (
         NO_MINDER,

@@ -282,8 +282,9 @@ class RunPaths:
         self.wake()
 
     def reserve_space(self, part: wire.HostPart) -> None:
-        """Reserve disk space for the files that must be written even on a full disk. Files of
-        orders are filled with blanks, which readers do not take for an order. Raises OSError."""
+        """Reserve disk space for the files that must be written even on a full disk. The files in
+        which the minder gets orders are filled with blanks. A reader does not take blanks for an
+        order. Raises OSError."""
         for name in FULL_DISK_ORDERS:
             write_bytes(self.word_file(name), b" " * _ORDER_BYTES)
         for path in (self.state_file, self.known_file):

@@ -39,8 +39,8 @@ def put_files(call: Call) -> Answer:
     """Move the received files into `keep`, `checkpoint` records last. If a file is incomplete, no
     file is moved. Nothing is deleted.
 
-    Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [records that the other host
-    does not have].
+    Args: job, keep [paths], files [[path, size, mtime_ns], ...], aside [`checkpoint` records to
+    rename, because the sending host does not have them].
 
     Raises VerbError bad_name, in_the_way, live_run (a live run of the job writes files that are
     newer than the received ones).

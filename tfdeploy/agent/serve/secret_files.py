@@ -19,7 +19,8 @@ from tfdeploy.agent.run.find import host_folders, list_names, run_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call
 
-MOST_PATHS = 1000  # limit for the code of each job, and again for its data
+# How many paths are used for the code of each job, and the same for its data. Others are ignored.
+MOST_PATHS = 1000
 
 
 class SecretPaths:

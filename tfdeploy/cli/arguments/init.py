@@ -22,8 +22,9 @@ class Flags(CommonFlags):
     hosts: str | None = option(
         "--hosts",
         metavar="LIST",
-        help="hosts as [user@]host[:port] with commas, a range gpu[01-08], or an inventory file; "
-        "without roles, the first is ps in the modes that have one, and the others are workers",
+        help="names like [user@]host[:port], separated by commas; or a range gpu[01-08]; or an "
+        "inventory file. If no roles are given, the first host is ps in modes with a ps, and all "
+        "other hosts are workers",
     )
     mode: str | None = option(
         "--mode",

@@ -45,8 +45,8 @@ def run(flags: Flags) -> int:
 def _load_naming_job(flags: Flags) -> Job | None:
     """Return the job, because its file may name the inventory. Return None if there is no job.
 
-    With -i, the job file is not read. With TFDEPLOY_INVENTORY, the job file is read only to find
-    the inventory that is not used, so errors in the job file are ignored.
+    With -i, the job file is not read. TFDEPLOY_INVENTORY takes precedence over the inventory that
+    the job file names, so errors in the job file are ignored if this variable is set.
     """
     exported = env_default("inventory")
     if flags.inventory == exported:
@@ -118,7 +118,8 @@ def _show_inventory(flags: Flags, inventory: Inventory, file: InventoryFile) -> 
         show_rows(terminal, ("role", "hosts", "names"), rows)
     else:
         terminal.write(
-            "no roles: in a mode with ps or chief the first host has it; all others are workers\n"
+            "no roles are set: the first host becomes ps or chief, if the mode has one; all other "
+            "hosts become workers\n"
         )
     terminal.write("\n")
     show_rows(terminal, ("setting", "value", "hosts", "from"), list_setting_rows(inventory, file))

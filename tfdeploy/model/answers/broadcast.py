@@ -34,7 +34,8 @@ class DataHeld(Answer):
 
 
 class ListingPart(Answer):
-    """The item's blob is a part of a packed listing. `bytes`: the size of all parts together."""
+    """One item of an answer that consists of several items. The blob of each item is a part of a
+    packed listing. `bytes`: the size of all parts together."""
 
     bytes: Count
 

@@ -21,7 +21,7 @@ class FoundFile(NamedTuple):
     """One file, or one link (`target`), as the host sends it: [path, size, mtime_ns, target or
     null].
 
-    Paths as in Entry; mtime in nanoseconds of the host's clock.
+    `path` has the same form as in manifest.Entry. `mtime_ns` is a time of the host's clock.
     """
 
     path: Text

@@ -28,8 +28,8 @@ _NO_METRICS: Metrics = MappingProxyType({})
 
 
 class Caller(NamedTuple):
-    """A connection between minders: `member`, a host of the run, connected to `host` from
-    `address`, which the plan did not contain."""
+    """A connection from the minder of the host `member` to the minder of the host `host`. It came
+    from `address`, an address that the plan did not contain."""
 
     host: str
     address: str
@@ -177,7 +177,8 @@ def exit_code(view: RunView) -> int:
 
 
 class CallerRow(TypedDict):
-    """`of`, a host of the run, connected to `host` from `address`."""
+    """A connection from `address` to the host `host`. It was made by the host `of`, which also
+    belongs to the run."""
 
     host: str
     address: str

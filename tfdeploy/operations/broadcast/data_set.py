@@ -74,7 +74,8 @@ class DataSet:
             # Only the origin's files are certainly correct, so no other host sends its own files.
             held = {} if origin is not None else self.split.held
             return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
-        different = set(lacks.values())  # few values, because most hosts lack the same rows
+        # Most hosts lack the same rows, so this set is small.
+        different = set(lacks.values())
         moved = array(
             "I", RowSet((row for each in different for row in each.rows if sizes[row]), len(sizes))
         )

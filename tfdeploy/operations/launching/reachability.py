@@ -105,7 +105,7 @@ def unreachable_error(
         for seen_from, ports in closed_ports.items()
         for each in ports
     )
-    # {host: its closed ports, as the first host reported them that could not reach it}
+    # {host: its closed ports}, as reported by the first host that could not reach these ports
     ports_by_target = {to: ports for (_, to), ports in reversed(pairs.items())}
     hosts_by_name = {host.name: host for host in hosts}
     isolated = [

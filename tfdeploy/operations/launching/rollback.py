@@ -48,7 +48,7 @@ class Prepared:
             }
             answers = call_all(self.fleet, self.plan, RUN_ABORT, args, patience_s=30, timeout_s=90)
             otherwise = (
-                f"if the commit reached it, the run continues: `tfdeploy stop {run}`"
+                f"if the host got the commit, the run continues; `tfdeploy stop {run}` ends the run"
                 if self.step_begun == "commit"
                 else "the run ends by itself within 60 s"
             )

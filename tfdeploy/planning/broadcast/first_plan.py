@@ -40,8 +40,8 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
-    # The children of these feeds had to wait before the broadcast began. A Move records this wait,
-    # so that it does not count against these hosts.
+    # The receiving hosts (children) of these feeds had already waited before the broadcast began. A
+    # Move records how long each of them had waited, so that this time is not counted later.
     waited = (feed for feed in feeds if members_by_name[feed.child].intake(feed.stripe).starved_s)
     moves = tuple(
         move(members_by_name[feed.child], feed.stripe, members_by_name.get(feed.parent))
@@ -59,13 +59,12 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
 def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     """Return the connections (feeds) of one stripe, one site after the other.
 
-    The relay (sending host) of a site that has capacity left for one more child also sends to the
-    first host of the next site.
+    The first host of a site receives from a relay (a sending host) of an earlier site, if possible
+    from a relay that can send to one more child.
     """
     feeds: list[Feed] = []
-    earlier_relays: list[
-        str
-    ] = []  # relays of the sites so far that may send to the next site, the best one last
+    # The relays of earlier sites that may send to the next site. The best one comes last.
+    earlier_relays: list[str] = []
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)

@@ -30,8 +30,8 @@ STARVED_S = 3.0
 # For a member that is slow, or has received nothing yet, this time is used instead of STARVED_S,
 # because a single piece may take longer.
 SLOW_STARVED_S = 10.0
-# A member counts as starved only after the time in which so many pieces should have arrived at the
-# usual rate, but at the latest after LONGEST_S.
+# If STARVED_PIECES pieces take longer than the times above at the usual rate, a member is starved
+# only after that longer time. The longer time is limited to LONGEST_S.
 STARVED_PIECES = 4
 LONGEST_S = 30.0
 # A parent that sends nothing is at fault only if the parent itself has received data within this

@@ -210,7 +210,8 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
 
 
 def _means(name: str, flag: Flag) -> bool:
-    """Return whether the flag's definition fits the value `name`, such as "task_index"."""
+    """Return whether the flag can take the value `name` by its definition: a flag for the value
+    "task_index", for example, must be an integer."""
     if name == "issync":
         return flag.kind != "text"
     if name == "job_name":

@@ -48,7 +48,7 @@ def driver(case: Case) -> Iterator[Problem]:
         return
     if case.facts.cpu_only:
         yield Problem(
-            f"TensorFlow {version} there was built without GPUs, and the host has some",
+            f"TensorFlow {version} was built without GPU support, but this host has GPUs",
             case.pip_install(f"tensorflow[and-cuda]=={version}"),
         )
     drivers = (driver for since, driver in DRIVERS if version_numbers(version) >= since)

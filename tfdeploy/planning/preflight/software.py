@@ -24,7 +24,7 @@ def python(case: Case) -> Iterator[Problem]:
         return
     if case.needs.requirements and case.facts.environment is None:
         yield Problem(
-            f"the environment of {case.needs.requirements} (as it is now) is missing",
+            f"no environment for the present content of {case.needs.requirements}",
             "`tfdeploy setup`",
             "error",
         )

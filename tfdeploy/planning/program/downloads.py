@@ -94,7 +94,8 @@ def _keras(program: Program) -> Iterator[str]:
         parts = use.name.split(".")
         if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:
             yield (
-                f"{use.where} loads keras.datasets.{parts[-2]}: a host without it in "
-                "~/.keras/datasets downloads it; without a network: `data: {home: FOLDER}` with "
-                'FOLDER/.keras/datasets, and `env: {HOME: "{data.home}"}`'
+                f"{use.where} loads keras.datasets.{parts[-2]}: a host downloads this data set if "
+                "~/.keras/datasets lacks it. If the hosts have no network, put the data set into "
+                "FOLDER/.keras/datasets, and write `data: {home: FOLDER}` and "
+                '`env: {HOME: "{data.home}"}`'
             )

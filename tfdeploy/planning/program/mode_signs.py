@@ -33,7 +33,8 @@ _OF_TENSORFLOW: dict[str, tuple[Mode, ...]] = {
     "train_and_evaluate": _COORDINATED,  # of tf.estimator, which reads TF_CONFIG
     "MirroredStrategy": ("local", "plain"),
 }
-# Functions of other frameworks whose names end with one of these texts need mode plain.
+# A program needs mode plain if it calls a function of another framework whose name ends with one of
+# these texts.
 _OF_OTHERS = (".init_process_group", ".DistributedDataParallel", ".distributed.initialize")
 # Environment variable of a task -> the modes that set it.
 _VARIABLES: dict[str, tuple[Mode, ...]] = {

@@ -61,8 +61,8 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     hosts = {task: listed_hosts[task] for task in tasks if task in listed_hosts}
     listed = ", ".join(f"{task} is {host}" for task, host in list(hosts.items())[:3])
     note = (
-        f"the program finds its task by the name of its host ({where}): each task gets a name from "
-        f"the program's lists ({listed})"
+        f"the program finds its task by the name of its host ({where}), so each task gets the host "
+        f"name that the program's own lists have for this task ({listed})"
     )
     if lacking := ", ".join(task for task in tasks if task not in listed_hosts):
         note += (

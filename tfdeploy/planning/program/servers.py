@@ -137,8 +137,8 @@ def _note_on_index(program: Program) -> str:
     for flag in flags.cluster_flags(program).flags:
         if flag.name == "task_index":
             return (
-                f". It takes {flag.spelling} ({flag.where}): it may be written to be started once "
-                "for each worker, and one is started"
+                f". The program has the flag {flag.spelling} ({flag.where}), so it may expect to "
+                "be started once for each worker, but tfdeploy starts it only once"
             )
     return ""
 

@@ -31,7 +31,8 @@ _STATIC = ("rnn", "bidirectional_rnn", "state_saving_rnn")
 
 
 def apply(module: Any) -> None:
-    """Patch a module of TensorFlow or tf_keras that has some of the names in this file."""
+    """Patch a module of TensorFlow or tf_keras. Of the names in this file, those are patched that
+    the module has."""
     for name, argument in _ARGUMENTS.items():
         if hasattr(module, name):
             _ignore_argument(getattr(module, name), name, argument)

@@ -341,9 +341,10 @@ class FramedChannel:
                 self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
-        """Wait while a stream's backlog is full and no call waits. Send pings meanwhile.
+        """Wait until the backlog of a stream has room again. Send pings meanwhile.
 
-        The reader thread runs this if the consumer of a stream is slow.
+        The wait also ends if a call begins to wait for its answer, or the channel is lost. The
+        reader thread runs this if the consumer of a stream is slow.
         """
         while full() and self._lost is None and not self._calls:
             self._ping_when_due()

@@ -264,8 +264,8 @@ def _login_cause(attempt: Attempt) -> tuple[str, str | None]:
         )
         what = f"{target.where} took the key and wants a second factor ({methods}): "
         what += "tfdeploy answers no questions"
-        remedy = f"let {target.user} in with the key alone: Match User {target.user} and "
-        return what, f"{remedy}AuthenticationMethods publickey in its sshd_config"
+        remedy = f"let {target.user} log in with only the key: in sshd_config of this host, write "
+        return what, f"{remedy}`Match User {target.user}` and `AuthenticationMethods publickey`"
     parting = (attempt.disconnect_text,) if attempt.disconnect_text else ()
     notes = "".join(f"; {note}" for note in (*offer.notes, *parting))
     if not offer.tried:

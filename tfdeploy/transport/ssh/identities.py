@@ -158,8 +158,8 @@ class Offer(AuthStrategy):
             yield key
             key.public_blob = None
         elif blob is not None:
-            # A copy is changed, because the cached key is also offered to hosts without a
-            # certificate.
+            # The certificate is added to a copy of the key, because the cached key itself is also
+            # offered to hosts without a certificate.
             certified = copy.copy(key)
             certified.public_blob = blob
             yield certified

@@ -128,7 +128,7 @@ def _table(frame: Frame, most: int, titled: bool) -> list[Row]:
         progress, frame.marks, frame.shown, most, sort=view.sort, fold=view.fold, open_=view.open
     )
     if not drawn:
-        return [[Span(f"no task is '{clean(view.filter, 40)}'; Esc shows all", "dim")]]
+        return [[Span(f"no task matches '{clean(view.filter, 40)}'; Esc shows all tasks", "dim")]]
     room = len(drawn) if len(drawn) <= most else max(1, most - 1)
     selected = 0 if view.chosen is None else drawn.index(view.chosen)
     first = max(0, min(selected - room // 2, len(drawn) - room))

@@ -29,7 +29,7 @@ _HELP = (
     ("Esc", "back; on the first page: remove the filter and choose no row"),
     ("q, Ctrl-C", "leave; the run goes on"),
     ("", ""),
-    ("", "filter: terms with spaces between, all of which must hold; case does not matter"),
+    ("", "filter: a row must match all terms (separated by spaces); case does not matter"),
     ("worker", "tasks of a role; other examples: worker:3, worker:[0-7], w*"),
     ("@n3, n3", "tasks on a host; another example: @n[1-4]"),
     (

@@ -442,6 +442,6 @@ def test_client_with_index_flag_gives_note(facts_of: Callable[..., HostFacts]) -
         job_with("ingraph"), source.read_program(("python", "t.py"), {"t.py": text}), ("worker",)
     )
     assert (
-        "It takes --task_index (t.py:2): it may be written to be started once for each worker"
+        "The program has the flag --task_index (t.py:2), so it may expect to be started once"
         in str(decision.note)
     )

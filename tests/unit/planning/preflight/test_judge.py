@@ -134,7 +134,13 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ({"gpu_error": "nvidia-smi: mismatch"}, "gpus", "warning", "mismatch", "reboot"),
     ({"nvidia_devices": 2}, "gpus", "warning", "2 GPUs of NVIDIA are on the bus", "gpus: none"),
     ({"gpus": (replace(CARD, used_mib=90_000),)}, "gpus", "warning", "GPU 0 (H200)", "nvidia-smi"),
-    ({"gpus": (CARD,), "cpu_only": True}, "driver", "warning", "built without GPUs", "and-cuda"),
+    (
+        {"gpus": (CARD,), "cpu_only": True},
+        "driver",
+        "warning",
+        "built without GPU support",
+        "and-cuda",
+    ),
     (
         {"gpus": (CARD,), "driver": "470.82.01"},
         "driver",

@@ -98,7 +98,8 @@ def remove_beside_jobs(call: Call) -> Answer:
     """Remove environments, and what interrupted removals left outside the jobs. The answer has the
     form of clean.remove's.
 
-    Args: things [[kind, name], ...], jobs? [names] (keep environments that any other job has used).
+    Args: things [[kind, name], ...], jobs? [names] (keep an environment if any other job has used
+    it).
     """
     scope = Scope(call.context, jobs=_optional_names(call, "jobs"))
     _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))

@@ -73,8 +73,8 @@ class Staging:
         the manifest, except partially received files.
 
         If the path of a missing file holds a hard link that an older release shares, that link is
-        removed, because rsync would otherwise change the mode of the shared file. Returns the plan.
-        In this plan, a file counts as missing if the file to which it should be linked is gone.
+        removed, because rsync would otherwise change the mode of the shared file. Returns a copy of
+        `plan`, in which a file also counts as missing if the file to link it to is gone.
         """
         inodes: Dict[str, int] = {}
         if plan.is_new:

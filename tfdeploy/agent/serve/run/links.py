@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 ALL_TO_ALL_HOSTS = 16
 NEXT_HOSTS = 3  # in larger runs, a host tries this many of the hosts that follow it in the list
 SERVING_HOSTS = 8  # in larger runs, a host also tries this many of the hosts with server tasks
-ANSWER_S = 5.0  # timeout of a minder's port
+ANSWER_S = 5.0  # timeout of a connection to a minder (the run's daemon on a host)
 
 
 class _Port(NamedTuple):

@@ -50,9 +50,12 @@ def hold(paths: RunPaths, plan_digest: str = "") -> Iterator[None]:
 
 @contextmanager
 def hold_if_free(paths: RunPaths) -> Iterator[bool]:
-    """Hold the prepare lock of the job during the `with` block, if it is free. Yields True if the
-    lock is held: no prepare of the job is in progress on this host, and none begins before the
-    block ends. Yields False if a prepare is in progress, or if there never was one."""
+    """Try to acquire the prepare lock of the job, for the time of the `with` block.
+
+    Yields True if the lock was acquired: then no prepare of the job runs on this host before the
+    block ends. Yields False if a prepare is in progress, or if the job has no folder of locks,
+    because no prepare has ever begun.
+    """
     with FileLock(_lock_path(paths)) as lock:
         yield os.path.isdir(os.path.dirname(_lock_path(paths))) and lock.acquire()
 

@@ -34,9 +34,9 @@ def report_end(call: Call) -> Answer:
 
 
 def store_end(call: Call) -> Answer:
-    """Store the answer of another host's run.known, for hosts that cannot reach each other. The
-    answer is checked like a message between minders. The run's minder reads it at once, or when the
-    minder is next started.
+    """Store why the run is over, as another host answered to run.known. The control machine passes
+    this answer on to hosts that cannot reach that host. The answer is checked like a message
+    between minders. The run's minder reads the answer at once, or when the minder is next started.
 
     Args: run, job, known.
 
