@@ -55,7 +55,7 @@ def notes(text, job=JOB, files=("train.py",)):
         ),
         (
             "import tensorflow as tf\n(x, y), _ = tf.keras.datasets.mnist.load_data()",
-            "loads keras.datasets.mnist: a host with",
+            "loads keras.datasets.mnist: a host downloads",
         ),
         (
             "from tensorflow.keras.datasets import cifar10\ncifar10.load_data()",
