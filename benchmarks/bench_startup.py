@@ -21,7 +21,7 @@ from turns import Spent, in_turns, median, spend
 
 from tfdeploy.cli.arguments.completion import SHELLS, Shell
 from tfdeploy.cli.completion.script import make_script
-from tfdeploy.store.names import remember_names
+from tfdeploy.store.names import store_completion_names
 
 # The goals in ms: the time that each command may take, minus the time of an empty interpreter.
 EXTRA_MS = {"--version": 50.0, "--help": 150.0}
@@ -89,7 +89,7 @@ def measure_startup(figures: Figures, rounds: int) -> None:
 def measure_completion(figures: Figures, rounds: int) -> None:
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name).resolve()
-        remember_names(folder / "tfdeploy", folder, "hosts", HOSTS)
+        store_completion_names(folder / "tfdeploy", folder, "hosts", HOSTS)
         for shell in filter(shutil.which, SHELLS):
             for what, line in LINES.items():
                 busy, idle = _cost_of_answers(shell, line, folder, rounds)

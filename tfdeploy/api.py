@@ -192,7 +192,7 @@ def launch(
     """
     flags, request = _make_request(locals())
     store = open_run_store()
-    with ExitStack() as stack, closing(store.recorder(request.run)) as record:
+    with ExitStack() as stack, closing(store.event_recorder(request.run)) as record:
         fleet = stack.enter_context(open_fleet(flags, flags.bwlimit))
         log = _log_events(fleet)
 

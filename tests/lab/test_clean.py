@@ -109,7 +109,7 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
     others = tuple(replace(host, ssh={**host.ssh, "port": 1}) for host in plan.hosts)
     for run, hosts in (("unseen", plan.hosts), ("gone", plan.hosts), ("foreign", others)):
         store.save(replace(plan, run=run, hosts=hosts))
-    with closing(store.recorder("gone")) as recorder:
+    with closing(store.event_recorder("gone")) as recorder:
         recorder(Event(kind="run", time=1.0, run="gone", data={"state": "failed"}))
     for args in (["--everything"], ["--all"], []):
         shown = operator.json("clean", *args, "--dry-run")
@@ -120,7 +120,9 @@ def test_records_of_other_clusters_and_of_runs_that_may_live_stay(operator: Tfde
     stderr = operator.run("clean", "-y", exit_code=0).stderr
     assert "1 record stays (unseen): no host has the run, and its end is not recorded" in stderr
     assert "1 record stays: a host of the run was not asked or did not answer" in stderr
-    assert {"unseen", "foreign"} <= set(store.runs()) and not {"mine", "gone"} & set(store.runs())
+    assert {"unseen", "foreign"} <= set(store.run_ids()) and not {"mine", "gone"} & set(
+        store.run_ids()
+    )
 
 
 def test_a_host_that_is_down_is_4_and_the_others_are_cleaned(operator: Tfdeploy) -> None:

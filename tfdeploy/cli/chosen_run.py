@@ -141,7 +141,7 @@ def read_lookup_scope(flags: CommonFlags, run_prefix: str | None = None) -> Look
     try:
         inventory = load_whole_inventory(flags, job)
     except UsageError as error:
-        recorded = () if run_prefix is None else open_run_store().runs()
+        recorded = () if run_prefix is None else open_run_store().run_ids()
         if not any(run.startswith(run_prefix or "") for run in recorded):
             raise (job_error or error) from None
         inventory = Inventory(())

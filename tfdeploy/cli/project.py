@@ -46,7 +46,7 @@ def _with_last_project(error: ConfigError) -> ConfigError:
             return error
         folder = None
         with contextlib.suppress(Refused):  # other users can change the state folder
-            folder = open_run_store().last_code()
+            folder = open_run_store().newest_code_folder()
         if folder is not None and os.path.isdir(folder):
             error.next = (
                 f"`cd {shlex.quote(folder)}` (the folder of the last run); otherwise {error.next}"

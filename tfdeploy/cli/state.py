@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tfdeploy.errors import Refused
-from tfdeploy.store.places import check_state_root, state_root
+from tfdeploy.store.places import refuse_exposed_state_root, state_root
 
 if TYPE_CHECKING:
     from tfdeploy.model.inventory import Inventory
@@ -31,7 +31,7 @@ def tree_cache_folder() -> Path:
     return state_folder() / "trees"
 
 
-_check_state_root = lru_cache(maxsize=1)(check_state_root)
+_check_state_root = lru_cache(maxsize=1)(refuse_exposed_state_root)
 
 
 def open_run_store() -> RunStore:
@@ -43,23 +43,25 @@ def open_run_store() -> RunStore:
 
 def remember_inventory(inventory: Inventory) -> None:
     """Store the names of hosts and roles, so that the shell can complete them in this folder."""
-    remember_names({"hosts": [host.name for host in inventory.hosts], "roles": inventory.roles})
+    store_completion_names(
+        {"hosts": [host.name for host in inventory.hosts], "roles": inventory.roles}
+    )
 
 
 def remember_plan(plan: Plan) -> None:
     """Store the run and the names of its tasks, so that the shell can complete them in this
     folder."""
-    remember_names({"tasks": [task.task for task in plan.tasks]})
-    remember_names({"runs": [plan.run]}, add=True)
+    store_completion_names({"tasks": [task.task for task in plan.tasks]})
+    store_completion_names({"runs": [plan.run]}, add=True)
 
 
-def remember_names(names: Mapping[Kind, Iterable[str]], *, add: bool = False) -> None:
+def store_completion_names(names: Mapping[Kind, Iterable[str]], *, add: bool = False) -> None:
     """Store names that the shell can complete in this folder. Do nothing if the state folder cannot
     be used.
 
     `add`: True to keep the names that are stored already.
     """
-    from tfdeploy.store.names import remember_names as remember
+    from tfdeploy.store.names import store_completion_names as remember
 
     with suppress(Refused, OSError):
         root, folder = state_folder(), Path.cwd()

@@ -199,8 +199,10 @@ def _inside(node: Node, example: str, *outside: str) -> str:
     """
     given = values.text(node)
     path = posixpath.normpath(given)
-    leads_out = given.startswith(("/", "~")) or ".." in given.split("/") or {*given} & {*"{}\\"}
-    if leads_out or path in outside:
+    link_leads_outside = (
+        given.startswith(("/", "~")) or ".." in given.split("/") or {*given} & {*"{}\\"}
+    )
+    if link_leads_outside or path in outside:
         raise node.error(
             f"{given!r} is not a folder inside the code",
             f"write it relative to the code, as in {example}",

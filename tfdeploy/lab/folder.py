@@ -21,7 +21,7 @@ from tfdeploy.lab.keys import make_key
 from tfdeploy.lab.state import HostState, LabState
 from tfdeploy.machine.private_files import make_private_folder, write_private_file
 from tfdeploy.model.inventory import NAME
-from tfdeploy.store.places import check_state_root, state_root
+from tfdeploy.store.places import refuse_exposed_state_root, state_root
 
 KNOWN_HOSTS = "known_hosts"
 INVENTORY = "inventory.yaml"
@@ -41,7 +41,7 @@ def labs_folder() -> Path:
     Raises Refused.
     """
     root = state_root(os.environ)
-    check_state_root(root)
+    refuse_exposed_state_root(root)
     folder = root / "lab"
     make_private_folder(folder)
     return folder.resolve()

@@ -21,7 +21,7 @@ from tfdeploy.operations.preflight.hosts import probe_hosts
 from tfdeploy.operations.preflight.links import try_links
 from tfdeploy.operations.probe import ProbeQuestions
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment
-from tfdeploy.operations.setup import recipe_of
+from tfdeploy.operations.setup import read_environment_recipe
 from tfdeploy.planning.preflight.case import Needs
 from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
 from tfdeploy.planning.preflight.links import listening_ports
@@ -86,7 +86,7 @@ def _prepare_questions(
     """Return what a launch would send (None: unknown), and the questions to every host."""
     if launch is None:
         return None, ProbeQuestions.for_hosts(hosts, preflight=True)
-    recipe = _collect_refusal(lambda: recipe_of(launch.job, launch.cache), refused)
+    recipe = _collect_refusal(lambda: read_environment_recipe(launch.job, launch.cache), refused)
     shipment = _collect_refusal(
         lambda: read_shipment(launch.job, launch.cache, launch.known), refused
     )

@@ -274,7 +274,9 @@ def local_runs(
     keeps = select_kept_runs(
         {key: when for key, when in created.items() if key not in going}, rules, now
     )
-    sizes = {run: (job, store.usage(run)) for job, run in created if (job, run) not in keeps}
+    sizes = {
+        run: (job, store.disk_usage_bytes(run)) for job, run in created if (job, run) not in keeps
+    }
     return LocalRuns(sizes, tuple(unended), tuple(elsewhere))
 
 

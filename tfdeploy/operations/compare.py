@@ -45,7 +45,7 @@ def collect_runs(
                 plan=plan,
                 started=min(began, plan.created) if plan.created else began,
                 tasks=sampled.tasks,
-                files=store.files(plan.run),
+                files=store.code_files(plan.run),
             )
         )
     return _with_contents(fleet, runs), errors

@@ -46,7 +46,7 @@ from tfdeploy.operations.sending.deletions import Confirm, never_confirm
 from tfdeploy.operations.sending.host_data import with_origins, with_parts
 from tfdeploy.operations.sending.send_data import data_refusals
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment, refuse_secret_values
-from tfdeploy.operations.setup import recipe_of
+from tfdeploy.operations.setup import read_environment_recipe
 from tfdeploy.operations.sync import sync
 from tfdeploy.planning.checks import program_needed_on_path
 from tfdeploy.planning.datasets import data_links, with_sizes
@@ -57,7 +57,7 @@ from tfdeploy.planning.seats import hosts_to_probe, requested_roles
 from tfdeploy.planning.source.imports import modules_to_probe, outside_imports, own_modules
 from tfdeploy.store.runs import RunStore
 from tfdeploy.transport.protocols import Errors, Fleet
-from tfdeploy.tree import Recipe
+from tfdeploy.tree import EnvironmentRecipe
 
 PING_S = 10.0  # timeout of the last call before the start
 PREPARE_S = 300.0
@@ -139,7 +139,7 @@ def _steps(request: Launch, fleet: Fleet, emit: Emit) -> Steps:
     hosts = hosts_named(request.inventory.hosts, used_names)
     unused = hosts_except(request.inventory.hosts, used_names)
     used = replace(request, inventory=replace(request.inventory, hosts=hosts))
-    return Steps(used, fleet, emit, unused, recipe_of(request.job, request.cache))
+    return Steps(used, fleet, emit, unused, read_environment_recipe(request.job, request.cache))
 
 
 def _prepare_with_retries(steps: Steps, store: RunStore, undo: ExitStack) -> Prepared:
@@ -180,7 +180,7 @@ class Steps:
     fleet: Fleet
     emit: Emit
     unused: Hosts
-    recipe: Recipe | None
+    recipe: EnvironmentRecipe | None
 
     @property
     def hosts(self) -> Hosts:
@@ -348,7 +348,7 @@ class Steps:
 
 
 def probe_questions(
-    job: Job, hosts: Hosts, shipment: Shipment | None, recipe: Recipe | None
+    job: Job, hosts: Hosts, shipment: Shipment | None, recipe: EnvironmentRecipe | None
 ) -> ProbeQuestions:
     """Return the questions of a launch's probe. They are the same for all hosts.
 

@@ -31,7 +31,7 @@ from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.sending.withheld_files import withheld_files
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
-from tfdeploy.tree import Recipe, read_recipe
+from tfdeploy.tree import EnvironmentRecipe, read_recipe
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 MAKE_S = 12 * 3600.0  # time limit: pip may compile for hours, or wait for another setup
@@ -56,7 +56,9 @@ class Environment:
     bytes_sent: int = 0
 
 
-def recipe_of(job: Job, cache: Path | None, withhold: WithheldFiles = NONE) -> Recipe | None:
+def read_environment_recipe(
+    job: Job, cache: Path | None, withhold: WithheldFiles = NONE
+) -> EnvironmentRecipe | None:
     """Return the recipe (files and digest) of the job's environment; None if the job has none.
 
     `withhold` are files that must not be sent. Raises ConfigError and Refused.
@@ -83,7 +85,7 @@ def setup_job(
     `inventory_hosts` are all hosts of the inventory. The private keys that log in to them must not
     be sent. Raises UsageError for a job without `setup`.
     """
-    recipe = recipe_of(job, cache, withheld_files(job, inventory_hosts or hosts))
+    recipe = read_environment_recipe(job, cache, withheld_files(job, inventory_hosts or hosts))
     if recipe is None:
         raise UsageError(
             "the job asks for no environment",
@@ -108,7 +110,7 @@ class _Setup:
 
     fleet: Fleet
     job: Job
-    recipe: Recipe
+    recipe: EnvironmentRecipe
     emit: Emit
 
     def find_environment(self, session: Session) -> Environment | None:

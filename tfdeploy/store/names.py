@@ -22,7 +22,7 @@ MAX_NAME_LENGTH = 128
 MAX_FILES = 100
 
 
-def remember_names(
+def store_completion_names(
     root: Path, folder: Path, kind: Kind, names: Iterable[str], *, add: bool = False
 ) -> None:
     """Store names that a command has read while it ran in `folder`.
@@ -38,18 +38,20 @@ def remember_names(
     with contextlib.suppress(OSError, ValueError):
         stored = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
         unique_names = dict.fromkeys([*names, *(stored.splitlines() if add else ())])
-        text = "".join(f"{name}\n" for name in islice(filter(_is_plain, unique_names), MAX_NAMES))
+        text = "".join(
+            f"{name}\n" for name in islice(filter(_is_safe_name, unique_names), MAX_NAMES)
+        )
         if text != stored:
             make_private_folder(path.parent)
             write_private_file(path, text)
-            _remove_oldest(path.parent)
+            _remove_oldest_files(path.parent)
 
 
-def _is_plain(name: str) -> bool:
+def _is_safe_name(name: str) -> bool:
     return len(name) <= MAX_NAME_LENGTH and is_text(name)
 
 
-def _remove_oldest(folder: Path) -> None:
+def _remove_oldest_files(folder: Path) -> None:
     """Remove all files except the MAX_FILES newest ones."""
     by_age = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in by_age[MAX_FILES:]:

@@ -29,7 +29,7 @@ def state_root(environ: Mapping[str, str]) -> Path:
     return Path(base) / "tfdeploy"
 
 
-def check_state_root(root: Path) -> None:
+def refuse_exposed_state_root(root: Path) -> None:
     """Raise Refused if another user can change the state folder.
 
     By changing the stored plans, that user could make tfdeploy start other programs on the hosts.

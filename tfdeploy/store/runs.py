@@ -23,7 +23,7 @@ from tfdeploy.model.plan import Plan
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.model.typed import decode
 
-EVENTS_KEPT = 50_000  # limits the number of events that one Recorder writes
+EVENTS_KEPT = 50_000  # limits the number of events that one EventRecorder writes
 
 
 class RunStore:
@@ -58,7 +58,7 @@ class RunStore:
         only the later plan is stored.
         """
         try:
-            plan = plan_from_file(_own_content(self._folder(run) / "plan.json"))
+            plan = plan_from_file(_read_own_file(self._run_folder(run) / "plan.json"))
         except (
             OSError,
             ValueError,
@@ -71,18 +71,18 @@ class RunStore:
             return None
         return plan if job in (None, plan.job) else None
 
-    def files(self, run: str) -> dict[str, CodeFile] | None:
+    def code_files(self, run: str) -> dict[str, CodeFile] | None:
         """Return the run's code files by path, or None if this machine does not have the list."""
         try:
-            return decode((self._folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
+            return decode((self._run_folder(run) / "files.json").read_bytes(), dict[str, CodeFile])
         except (OSError, ValueError, msgspec.MsgspecError, RecursionError):
             return None
 
-    def last_code(self) -> str | None:
+    def newest_code_folder(self) -> str | None:
         """Return the code folder of the newest run for which it is known, or None."""
-        for run in self.runs():
+        for run in self.run_ids():
             with contextlib.suppress(OSError, ValueError):
-                return (self._folder(run) / "code").read_text()
+                return (self._run_folder(run) / "code").read_text()
         return None
 
     def launched_at(self, run: str) -> float | None:
@@ -91,11 +91,11 @@ class RunStore:
         It is the time at which the plan was stored.
         """
         try:
-            return (self._folder(run) / "plan.json").stat().st_mtime
+            return (self._run_folder(run) / "plan.json").stat().st_mtime
         except OSError:
             return None
 
-    def runs(self) -> list[str]:
+    def run_ids(self) -> list[str]:
         """Return the ids of the stored runs, the last launched one first."""
         try:
             names = os.listdir(self.root)
@@ -111,7 +111,7 @@ class RunStore:
 
         Plans that cannot be read are skipped.
         """
-        return filter(None, map(self.plan, self.runs()))
+        return filter(None, map(self.plan, self.run_ids()))
 
     def events(self, run: str) -> Iterator[Event]:
         """Return the events that this machine has recorded for a run, in order.
@@ -119,7 +119,7 @@ class RunStore:
         Lines that are not events are skipped.
         """
         try:
-            content = (self._folder(run) / "events.jsonl").read_bytes()
+            content = (self._run_folder(run) / "events.jsonl").read_bytes()
         except OSError:
             return
         for line in content.splitlines():
@@ -136,14 +136,14 @@ class RunStore:
                 ended = event.data.get("state") == "done"
         return ended
 
-    def usage(self, run: str) -> int:
+    def disk_usage_bytes(self, run: str) -> int:
         """Return the disk space in bytes that the stored run takes; 0 if it is not stored."""
         try:
-            return sum(path.lstat().st_blocks * 512 for path in self._folder(run).iterdir())
+            return sum(path.lstat().st_blocks * 512 for path in self._run_folder(run).iterdir())
         except OSError:
             return 0
 
-    def forget(self, run: str) -> bool:
+    def remove_run(self, run: str) -> bool:
         """Remove everything that is stored of a run. Return True if nothing is left.
 
         The plan is removed first: a folder without a plan is not listed as a run, even if the rest
@@ -160,18 +160,18 @@ class RunStore:
             return not folder.exists()
         return True
 
-    def recorder(self, run: str) -> Recorder:
+    def event_recorder(self, run: str) -> EventRecorder:
         """Return a callable that appends the run's events to its file."""
-        return Recorder(self.root / run / "events.jsonl")
+        return EventRecorder(self.root / run / "events.jsonl")
 
-    def _folder(self, run: str) -> Path:
+    def _run_folder(self, run: str) -> Path:
         """Return the folder of the run. Raises FileNotFoundError for an invalid run id."""
         if not is_run(run):
             raise FileNotFoundError(run)
         return self.root / run
 
 
-def _own_content(path: Path) -> bytes:
+def _read_own_file(path: Path) -> bytes:
     """Return the file's content. Raises PermissionError if another user owns the file.
 
     With a forged plan, another user could make tfdeploy start programs on the hosts.
@@ -182,7 +182,7 @@ def _own_content(path: Path) -> bytes:
         return file.read()
 
 
-class Recorder:
+class EventRecorder:
     """Appends the events of one run to the file events.jsonl in its folder.
 
     Samples (measurements) are not recorded, because the hosts hold them. The plan is not recorded,

@@ -17,7 +17,7 @@ from tfdeploy.agent.listing import FOLDER, Listing, SpecialFile
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.text.nexts import similar
-from tfdeploy.tree.links import leads_out
+from tfdeploy.tree.links import link_leads_outside
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
 
@@ -32,10 +32,10 @@ class DataListing:
     is_folder: bool
     rows: Listing = field(repr=False, compare=False)
     digest: str
-    attributes: str
+    attributes_digest: str
     warnings: tuple[str, ...]  # one text for each link that leads out of the data set
     stamp: str  # the text of an agent.stamp.Stamp, which differs after each change
-    # The files that must not be sent. `read_again` needs them.
+    # The files that must not be sent. `list_again` needs them.
     withhold: WithheldFiles = field(default=NONE, repr=False, compare=False)
 
     @property
@@ -48,7 +48,7 @@ class DataListing:
         return self.rows.total_bytes
 
     @cached_property
-    def names(self) -> bytes:
+    def path_hashes(self) -> bytes:
         """Return the concatenated wire.hash_path of every path that is not a folder."""
         # A loop is used because bytes.join would first collect all hashes, of which there may be a
         # million.
@@ -59,12 +59,12 @@ class DataListing:
         return bytes(joined)
 
     @property
-    def names_bytes(self) -> int:
-        """Return an upper bound for the number of bytes of `names`."""
+    def path_hashes_max_bytes(self) -> int:
+        """Return an upper bound for the number of bytes of `path_hashes`."""
         return len(self.rows) * wire.NAME_KEY_BYTES
 
 
-def read_data(
+def list_data_set(
     path: Path, withhold: WithheldFiles = NONE, position: str | None = None
 ) -> DataListing:
     """Return the listing of a data set.
@@ -83,7 +83,9 @@ def read_data(
                 where=source,
                 next=f"name the file itself: {os.path.realpath(source)}",
             )
-        visit = _stamping_visitor(source if is_folder else os.path.dirname(source), stamp, withhold)
+        visit = _make_stamping_visitor(
+            source if is_folder else os.path.dirname(source), stamp, withhold
+        )
         rows = listing.walk(source, visit) if is_folder else listing.list_file(source, visit)
     except FileNotFoundError as error:
         near = _similar_path(source)
@@ -115,12 +117,12 @@ def _similar_path(missing: str) -> str:
     return near and os.path.join(os.path.relpath(folder), near)
 
 
-def read_again(data: DataListing) -> DataListing:
-    """List the data set again, with the same withheld files. Raises the errors of `read_data`."""
-    return read_data(Path(data.source), data.withhold)
+def list_again(data: DataListing) -> DataListing:
+    """List the data set again, with the same withheld files. Raises the errors of `list_data_set`."""
+    return list_data_set(Path(data.source), data.withhold)
 
 
-def _stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
+def _make_stamping_visitor(root: str, stamp: Stamp, withhold: WithheldFiles) -> listing.Visit:
     """Return the function that `agent.listing` calls for each path of the data set.
 
     The returned function adds the path to `stamp`. It raises ConfigError for a withheld file.
@@ -171,15 +173,15 @@ def make_listing(
         rows,
         rows.digest(),
         rows.attributes_digest(),
-        _warnings(top, rows),
+        _outward_link_warnings(top, rows),
         stamp,
     )
 
 
-def _warnings(top: str, rows: Listing) -> tuple[str, ...]:
+def _outward_link_warnings(top: str, rows: Listing) -> tuple[str, ...]:
     links = ((os.fsdecode(row.path), os.fsdecode(row.target)) for row in rows if row.target)
     return tuple(
         f"{path} is a link out of the data set (to {target})"
         for path, target in links
-        if leads_out(top, path, target)
+        if link_leads_outside(top, path, target)
     )

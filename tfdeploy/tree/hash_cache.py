@@ -20,11 +20,12 @@ from tfdeploy.model.typed import convert
 # Nanoseconds. A file that changed less than this time before it was read is not cached, because it
 # could change again without a new mtime.
 SETTLED_NS = 2_000_000_000
-Stamp = tuple[int, int, int, int, int]  # the numbers: size, mtime_ns, ctime_ns, inode, device
-Known = tuple[Stamp, str, int]  # (stamp, sha256 of the content, key_line of the content)
+FileStamp = tuple[int, int, int, int, int]  # the numbers: size, mtime_ns, ctime_ns, inode, device
+# (stamp, sha256 of the content, private_key_line of the content)
+CachedHash = tuple[FileStamp, str, int]
 
 
-def make_stamp(file_stat: os.stat_result) -> Stamp:
+def make_stamp(file_stat: os.stat_result) -> FileStamp:
     """Return the fields of a stat result that differ if a file has changed."""
     return (
         file_stat.st_size,
@@ -48,9 +49,9 @@ class HashCache:
             else None
         )
         self._loaded = self._load()
-        self._current: dict[str, Known] = {}
+        self._current: dict[str, CachedHash] = {}
 
-    def get(self, path: str, current_stamp: Stamp) -> Known | None:
+    def get(self, path: str, current_stamp: FileStamp) -> CachedHash | None:
         """Return the cached row of the file `path`, or None if its stamp is not `current_stamp`."""
         cached = self._loaded.get(path)
         if cached is None or cached[0] != current_stamp:
@@ -59,14 +60,14 @@ class HashCache:
         return cached
 
     def put(
-        self, path: str, file_stamp: Stamp, sha256: str, read_ns: int, key_line: int = 0
+        self, path: str, file_stamp: FileStamp, sha256: str, read_ns: int, private_key_line: int = 0
     ) -> None:
         """Add a hash to the cache, unless the file changed shortly before it was read.
 
         `file_stamp`: the stamp of the file. `read_ns`: UTC nanoseconds before the content was read.
         """
         if file_stamp[1] < read_ns - SETTLED_NS:
-            self._current[path] = (file_stamp, sha256, key_line)
+            self._current[path] = (file_stamp, sha256, private_key_line)
 
     def save(self) -> None:
         """Write the hashes that `get` has returned and `put` has added. Drop all others."""
@@ -76,10 +77,10 @@ class HashCache:
             make_private_folder(self._file.parent)
             write_private_file(self._file, json.dumps(self._current))
 
-    def _load(self) -> dict[str, Known]:
+    def _load(self) -> dict[str, CachedHash]:
         if self._file is None:
             return {}
         try:
-            return convert(json.loads(self._file.read_bytes()), dict[str, Known])
+            return convert(json.loads(self._file.read_bytes()), dict[str, CachedHash])
         except (OSError, ValueError, msgspec.ValidationError, RecursionError):
             return {}

@@ -24,7 +24,7 @@ _PEM_BODY = rb"(?:%s%s){0,8}%s[A-Za-z0-9+/]{40}" % (_BETWEEN, _FIELD, _BETWEEN)
 _PUTTY_BODY = rb"(?:[^\n]{0,400}\n){1,60}?Private-Lines: \d{1,4}\s{1,4}[A-Za-z0-9+/]{40}"
 
 
-def key_line(content: bytes) -> int:
+def private_key_line(content: bytes) -> int:
     """Return the number of the line at which the first private key begins, or 0 without a key."""
     if not any(mark in content for mark in _MARKS):
         return 0

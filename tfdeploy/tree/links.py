@@ -9,7 +9,7 @@ import os
 import posixpath
 
 
-def leads_out(top: str, path: str, target: str) -> bool:
+def link_leads_outside(top: str, path: str, target: str) -> bool:
     """True if the link's target is absolute, or leaves `top` by `..` or through other links.
 
     `top`: an absolute path without links. `path`: the path of the link, relative to `top`.

@@ -56,19 +56,19 @@ def list_code(root: str, exclude: Iterable[str] = ()) -> tuple[list[str], list[s
     """
     warnings: list[str] = []
     listed_paths = _list_repository(root, "", warnings)
-    left_out = {path.rstrip("/") for path in exclude} | _environments(listed_paths)
+    left_out = {path.rstrip("/") for path in exclude} | _find_python_environments(listed_paths)
     return sorted(path for path in listed_paths if not _is_left_out(path, left_out)), warnings
 
 
-def tracked(root: str, paths: list[str]) -> list[str]:
+def git_tracked_paths(root: str, paths: list[str]) -> list[str]:
     """Return those of `paths` that git tracks.
 
     Each path is looked up in the innermost repository that contains it. Raises Refused.
     """
-    return [path for path in paths if _is_tracked(root, path)]
+    return [path for path in paths if _is_git_tracked(root, path)]
 
 
-def _is_tracked(root: str, path: str) -> bool:
+def _is_git_tracked(root: str, path: str) -> bool:
     """True if git tracks the path in the innermost repository that contains it."""
     parent, name = os.path.split(os.path.join(root, path))
     return _is_in_checkout(parent, inner=False) and bool(
@@ -99,7 +99,7 @@ def _list_repository(folder: str, prefix: str, warnings: list[str]) -> set[str]:
             "-i",
             f"--exclude-per-directory={IGNORE_FILE}",
         )
-    inner = _repositories(folder, listed_paths)
+    inner = _select_folders(folder, listed_paths)
     result = {prefix + path for path in listed_paths - inner}
     for name in sorted(path.rstrip("/") for path in inner):
         below = _list_repository(os.path.join(folder, name), f"{prefix}{name}/", warnings)
@@ -121,7 +121,7 @@ def _is_in_checkout(folder: str, inner: bool) -> bool:
     return any((parent / ".git").exists() for parent in (Path(folder), *above))
 
 
-def _repositories(folder: str, listed_paths: set[str]) -> set[str]:
+def _select_folders(folder: str, listed_paths: set[str]) -> set[str]:
     """Return those of the paths that are folders, and not links to folders.
 
     Git lists a folder only if a repository begins in it, or if it has replaced a tracked file. Each
@@ -188,7 +188,7 @@ class _Git:
         if completed.returncode != 0:
             if not repository_options and b"not a git repository" in completed.stderr:
                 return set()  # .git is broken, or is on another file system
-            raise self._refusal(os.fsdecode(completed.stderr))
+            raise self._git_error(os.fsdecode(completed.stderr))
         self.warnings += [
             line
             for line in os.fsdecode(completed.stderr).splitlines()
@@ -196,7 +196,7 @@ class _Git:
         ]
         return {path for path in os.fsdecode(completed.stdout).split("\0") if path}
 
-    def _refusal(self, stderr: str) -> Refused:
+    def _git_error(self, stderr: str) -> Refused:
         first = stderr.strip().splitlines()[0] if stderr.strip() else "git failed without a message"
         return Refused(
             f"git cannot list the code: {first}",
@@ -208,7 +208,7 @@ class _Git:
         )
 
 
-def _environments(listed_paths: Iterable[str]) -> set[str]:
+def _find_python_environments(listed_paths: Iterable[str]) -> set[str]:
     """Return the folders that are Python environments.
 
     Such a folder contains the file pyvenv.cfg or conda-meta/history.

@@ -20,17 +20,18 @@ from tfdeploy.errors import ConfigError, Refused
 from tfdeploy.model.manifest import Entry, Manifest
 from tfdeploy.model.own_files import is_own
 from tfdeploy.tree.hash_cache import HashCache, make_stamp
-from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
-from tfdeploy.tree.links import leads_out
-from tfdeploy.tree.listing import IGNORE_FILE, list_code, tracked
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES, private_key_line
+from tfdeploy.tree.links import link_leads_outside
+from tfdeploy.tree.listing import IGNORE_FILE, git_tracked_paths, list_code
 from tfdeploy.tree.withheld_files import NONE, WithheldFile, WithheldFiles
 
 THREADS = 4  # number of threads that hash files
 TRIES = 3  # a changing file is read at most this many times
 _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # number of files that a thread hashes at a time
-File = tuple[str, os.stat_result]  # (path, its lstat)
-Hashed = tuple[Entry, int]  # (entry, key_line of its content, see `tree/key_blocks.py`)
+FileWithStat = tuple[str, os.stat_result]  # (path, its lstat)
+# (entry, private_key_line of its content, see `tree/key_blocks.py`)
+HashedEntry = tuple[Entry, int]
 # This prefix before a sha256 marks a report or table that tfdeploy itself wrote. The hash cache
 # stores the sha256 with the prefix.
 _OWN = "own:"
@@ -59,13 +60,13 @@ def read_tree(
             next="correct `code:` in the job file",
         )
     paths, warnings = list_code(top, exclude)
-    links, files, withheld = _links_and_files(top, paths, warnings, withhold)
+    links, files, withheld = _classify_paths(top, paths, warnings, withhold)
     if withheld:
-        _refuse_tracked(top, withheld)
+        _refuse_tracked_secrets(top, withheld)
         named = ", ".join(f"{path} ({file.description})" for path, file in withheld.items())
         warnings.append(f"not sent: {named}")
     hashes = HashCache(cache, top)
-    hashed = _without_reports(top, _hash_all(top, files, hashes))
+    hashed = _drop_own_reports(top, _hash_all(top, files, hashes))
     entries = sorted(links + [entry for entry, _ in hashed], key=lambda entry: entry.path)
     if not any(entry.kind != "link" for entry in entries):
         raise Refused(
@@ -90,21 +91,21 @@ def release_hash(entries: Iterable[Entry]) -> str:
     return total.hexdigest()[:32]
 
 
-def _links_and_files(
+def _classify_paths(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
-) -> tuple[list[Entry], list[File], dict[str, WithheldFile]]:
+) -> tuple[list[Entry], list[FileWithStat], dict[str, WithheldFile]]:
     """Return (links that stay inside the tree, files to send, files that must not be sent).
 
     Paths that are missing, below a link, or neither a file nor a link are left out. Adds texts to
     `warnings`.
     """
     links: list[Entry] = []
-    files: list[File] = []
+    files: list[FileWithStat] = []
     withheld: dict[str, WithheldFile] = {}
     find_withheld = withhold.finder(top)
     real_folders: dict[str, bool] = {"": True}
     for path in paths:
-        if not _is_real_folder(top, path.rpartition("/")[0], real_folders):
+        if not _is_without_links(top, path.rpartition("/")[0], real_folders):
             continue
         try:
             file_stat = os.lstat(f"{top}/{path}")
@@ -112,7 +113,7 @@ def _links_and_files(
             continue
         if stat.S_ISLNK(file_stat.st_mode):
             target = os.readlink(f"{top}/{path}")
-            if leads_out(top, path, target):
+            if link_leads_outside(top, path, target):
                 warnings.append(f"{path} is a link out of the tree (to {target}): left out")
             else:
                 links.append(Entry(path, "link", target=target))
@@ -126,12 +127,12 @@ def _links_and_files(
     return links, files, withheld
 
 
-def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
+def _refuse_tracked_secrets(top: str, withheld: dict[str, WithheldFile]) -> None:
     """Raise ConfigError if git tracks a secret file.
 
     In that case, every clone of the repository has the secret.
     """
-    tracked_paths = tracked(top, [path for path, file in withheld.items() if file.secret])
+    tracked_paths = git_tracked_paths(top, [path for path, file in withheld.items() if file.secret])
     if tracked_paths:
         tracked_path = os.path.join(top, tracked_paths[0])
         command = shlex.join(
@@ -152,7 +153,7 @@ def _refuse_tracked(top: str, withheld: dict[str, WithheldFile]) -> None:
         )
 
 
-def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
+def _is_without_links(top: str, folder: str, checked: dict[str, bool]) -> bool:
     """True if neither `folder` nor a folder above it, up to `top`, is a link.
 
     This is checked because git still lists tracked files below a folder that was replaced by a
@@ -160,15 +161,15 @@ def _is_real_folder(top: str, folder: str, checked: dict[str, bool]) -> bool:
     """
     if folder not in checked:
         parent = folder.rpartition("/")[0]
-        checked[folder] = _is_real_folder(top, parent, checked) and not os.path.islink(
+        checked[folder] = _is_without_links(top, parent, checked) and not os.path.islink(
             f"{top}/{folder}"
         )
     return checked[folder]
 
 
-def _hash_all(top: str, files: list[File], hashes: HashCache) -> list[Hashed]:
+def _hash_all(top: str, files: list[FileWithStat], hashes: HashCache) -> list[HashedEntry]:
     """Return the entry of each file. Threads compute the hashes that are not in the cache."""
-    hashed: list[Hashed] = []
+    hashed: list[HashedEntry] = []
     unknown: list[str] = []
     for path, file_stat in files:
         cached = hashes.get(path, make_stamp(file_stat))
@@ -185,12 +186,12 @@ def _hash_all(top: str, files: list[File], hashes: HashCache) -> list[Hashed]:
     return hashed
 
 
-def _without_reports(top: str, files: list[Hashed]) -> list[Hashed]:
+def _drop_own_reports(top: str, files: list[HashedEntry]) -> list[HashedEntry]:
     """Return `files` without reports and tables that tfdeploy wrote, unless git tracks them."""
     reports = {entry.path for entry, _ in files if entry.sha256.startswith(_OWN)}
     if not reports:
         return files
-    left_out = reports - set(tracked(top, sorted(reports)))
+    left_out = reports - set(git_tracked_paths(top, sorted(reports)))
     return [
         (replace(entry, sha256=entry.sha256.removeprefix(_OWN)), line)
         for entry, line in files
@@ -198,7 +199,7 @@ def _without_reports(top: str, files: list[Hashed]) -> list[Hashed]:
     ]
 
 
-def _hash_batch(top: str, paths: list[str], hashes: HashCache) -> list[Hashed]:
+def _hash_batch(top: str, paths: list[str], hashes: HashCache) -> list[HashedEntry]:
     """Hash these files, add the hashes to the cache, and return their entries.
 
     Missing files are left out. Raises Refused if a file is unreadable or keeps changing.
@@ -232,7 +233,7 @@ def _make_entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
 
 
 def hash_file(path: str) -> tuple[os.stat_result, str, int]:
-    """Return (stat, sha256 of the content, key_line of the content).
+    """Return (stat, sha256 of the content, private_key_line of the content).
 
     The file did not change between the reads of these values. If tfdeploy wrote the file as a
     report, the prefix _OWN is put before the sha256. Raises Refused if the file keeps changing, and
@@ -256,7 +257,7 @@ def hash_file(path: str) -> tuple[os.stat_result, str, int]:
 
 
 def _hash_descriptor(descriptor: int) -> tuple[str, int, int]:
-    """Return (sha256, number of bytes, key_line) of an open file."""
+    """Return (sha256, number of bytes, private_key_line) of an open file."""
     total, size, searched, prefix = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):
         if not size and is_own(block):
@@ -265,4 +266,8 @@ def _hash_descriptor(descriptor: int) -> tuple[str, int, int]:
         size += len(block)
         if size <= SEARCHED_BYTES:
             searched = searched + block if searched else block
-    return prefix + total.hexdigest(), size, key_line(searched) if size <= SEARCHED_BYTES else 0
+    return (
+        prefix + total.hexdigest(),
+        size,
+        private_key_line(searched) if size <= SEARCHED_BYTES else 0,
+    )

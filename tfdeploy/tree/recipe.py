@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import ConfigError, Refused
-from tfdeploy.tree.datasets import DataListing, read_data
+from tfdeploy.tree.datasets import DataListing, list_data_set
 from tfdeploy.tree.hash_cache import HashCache, make_stamp
 from tfdeploy.tree.withheld_files import NONE, WithheldFiles
 
@@ -30,7 +30,7 @@ _COMMENT = re.compile(r"(?:^|\s)#.*")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class EnvironmentRecipe:
     """The inputs of a Python environment.
 
     `files`: {path relative to the common folder of all requirements files: text}.
@@ -52,7 +52,7 @@ def read_recipe(
     *,
     where: str = "setup",
     withhold: WithheldFiles = NONE,
-) -> Recipe:
+) -> EnvironmentRecipe:
     """Return the inputs of a Python environment.
 
     `cache`: the folder of the hash cache, or None to cache no hashes.
@@ -62,7 +62,7 @@ def read_recipe(
     Raises ConfigError (a file is missing, unreadable or withheld, or a path that hosts cannot have)
     and Refused (the folder has no wheel).
     """
-    texts = _with_includes(requirements, f"{where}.requirements")
+    texts = _read_with_includes(requirements, f"{where}.requirements")
     for requirements_file in texts:
         file = withhold.find(str(requirements_file)) if withhold.by_path else None
         if file is not None:
@@ -81,10 +81,12 @@ def read_recipe(
         total.update(f"{path}\0{hashlib.sha256(text.encode()).hexdigest()}\0".encode())
     for path, sha256 in sorted(contents.items()):
         total.update(os.fsencode(f"wheel {path}\0{sha256}\0"))
-    return Recipe(os.path.relpath(next(iter(texts)), root), files, listing, total.hexdigest()[:32])
+    return EnvironmentRecipe(
+        os.path.relpath(next(iter(texts)), root), files, listing, total.hexdigest()[:32]
+    )
 
 
-def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
+def _read_with_includes(requirements: Path, named: str) -> dict[Path, str]:
     """Return {absolute path: text} of the requirements file and of all files that it includes.
 
     The requirements file comes first. The options -r and -c include files. `named`: the name of the
@@ -114,7 +116,7 @@ def _with_includes(requirements: Path, named: str) -> dict[Path, str]:
                     )
                 to_read.append((Path(os.path.normpath(path.parent / name)), position))
             elif not included:
-                _check_line(requirement, position)
+                _refuse_local_path(requirement, position)
     return texts
 
 
@@ -157,7 +159,7 @@ def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
         yield first, joined.strip()
 
 
-def _check_line(requirement: str, position: str) -> None:
+def _refuse_local_path(requirement: str, position: str) -> None:
     """Raise ConfigError if the line names a relative path, which hosts do not have.
 
     An absolute path is accepted, because it may be on a file system that all hosts share.
@@ -190,7 +192,7 @@ def _list_wheels(
             where=where,
             next="correct the name, or create the folder",
         )
-    listing = read_data(folder, withhold)
+    listing = list_data_set(folder, withhold)
     hashes, digests = HashCache(cache, os.path.realpath(folder)), {}
     for path in sorted(folder.rglob("*")):
         name = path.relative_to(folder).as_posix()

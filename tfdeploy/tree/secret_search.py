@@ -21,7 +21,7 @@ class FoundSecret(NamedTuple):
     secret: str  # name of the secret
 
 
-def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
+def find_secret_value(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecret | None:
     """Return the file and line of the first secret value in the manifest's files, or None.
 
     Each value is searched for as it is, and as JSON writes it. Files of more than SEARCHED_BYTES
@@ -30,14 +30,14 @@ def find_values(manifest: Manifest, secrets: Mapping[str, Secret]) -> FoundSecre
     needles = [
         (needle, name) for name, secret in secrets.items() for needle in secret.needles(SHORTEST)
     ]
-    for path, content in _read_contents(manifest) if needles else ():
+    for path, content in _read_searched_files(manifest) if needles else ():
         for needle, name in needles:
             if needle in content:
                 return FoundSecret(path, content.count(b"\n", 0, content.index(needle)) + 1, name)
     return None
 
 
-def _read_contents(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
+def _read_searched_files(manifest: Manifest) -> Iterator[tuple[str, bytes]]:
     """Yield (path, content) of the files that are searched.
 
     Unreadable files are skipped, because they cannot be sent either.

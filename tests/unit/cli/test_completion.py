@@ -16,7 +16,7 @@ from support.waiting import wait_for
 from tfdeploy.cli.command import make_parser
 from tfdeploy.cli.completion.script import make_script
 from tfdeploy.cli.main import main
-from tfdeploy.store.names import remember_names
+from tfdeploy.store.names import store_completion_names
 
 MANY = 2_000
 TIMEOUT_S = 60
@@ -91,10 +91,10 @@ def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("LC_ALL", "C.UTF-8")
     monkeypatch.chdir(folder)
     root = tmp_path / "state" / "tfdeploy"
-    remember_names(root, folder, "hosts", ["gpu-17", "n2"])
-    remember_names(root, folder, "roles", ["ps", "worker"])
-    remember_names(root, folder, "tasks", ["worker:0", "worker:1", "chief:0"])
-    remember_names(root, folder, "runs", HARD_RUNS)
+    store_completion_names(root, folder, "hosts", ["gpu-17", "n2"])
+    store_completion_names(root, folder, "roles", ["ps", "worker"])
+    store_completion_names(root, folder, "tasks", ["worker:0", "worker:1", "chief:0"])
+    store_completion_names(root, folder, "runs", HARD_RUNS)
     with names_file(tmp_path, "runs").open("a", encoding="utf-8") as file:
         file.writelines(f"{name}\n" for name in NOT_OFFERED)
     return folder
@@ -248,7 +248,7 @@ def test_every_verb_flag_and_choice_is_offered(shell: str, tmp_path: Path) -> No
 @each_shell
 def test_hosts_are_offered_by_prefix(shell: str, tmp_path: Path, work: Path) -> None:
     names = [f"node{number:04}" for number in range(MANY)]
-    remember_names(tmp_path / "state" / "tfdeploy", work, "hosts", names)
+    store_completion_names(tmp_path / "state" / "tfdeploy", work, "hosts", names)
     all_hosts, some = OFFERS[shell](["tfdeploy ssh ", "tfdeploy ssh node19"], tmp_path)
     assert sorted(all_hosts) == names
     assert sorted(some) == names[1900:]

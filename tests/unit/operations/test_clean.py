@@ -47,7 +47,7 @@ def store_with(
 
 
 def record(store: RunStore, run: str, *events: Event) -> None:
-    with closing(store.recorder(run)) as recorder:
+    with closing(store.event_recorder(run)) as recorder:
         for event in events:
             recorder(event)
 

@@ -49,7 +49,7 @@ def test_saved_plan_is_read_back_equal(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
     assert store.save(plan("digits-1"))
     assert store.plan("digits-1") == plan("digits-1")
-    assert store.runs() == ["digits-1"]
+    assert store.run_ids() == ["digits-1"]
 
 
 def test_run_of_job_with_longest_name_is_stored(tmp_path: Path) -> None:
@@ -77,10 +77,10 @@ def test_plan_of_other_user_is_absent(tmp_path: Path) -> None:
 
 def test_code_folder_of_last_run_is_known(tmp_path: Path) -> None:
     store = RunStore(tmp_path)
-    assert store.last_code() is None
+    assert store.newest_code_folder() is None
     store.save(plan("digits-1"), Manifest(root="/c", release="r", entries=()))
     store.save(plan("digits-2"))
-    assert store.last_code() == "/c"
+    assert store.newest_code_folder() == "/c"
 
 
 def test_only_this_user_can_read_stored_files(tmp_path: Path) -> None:
@@ -88,7 +88,7 @@ def test_only_this_user_can_read_stored_files(tmp_path: Path) -> None:
     try:
         store = RunStore(tmp_path / "state/tfdeploy")
         assert store.save(plan("digits-1"), Manifest(root="/c", release="r", entries=()))
-        with closing(store.recorder("digits-1")) as record:
+        with closing(store.event_recorder("digits-1")) as record:
             record(Event(kind="note", time=1.0))
     finally:
         os.umask(before)
@@ -106,7 +106,7 @@ def test_unreadable_run_hides_no_other(tmp_path: Path) -> None:
     loop.symlink_to(loop)
     deep = tmp_path / "runs" / "digits-2" / "plan.json"
     deep.write_text("[" * 1_000_000)
-    assert set(store.runs()) == {"digits-1", "digits-2"}
+    assert set(store.run_ids()) == {"digits-1", "digits-2"}
     assert [found_plan.run for found_plan in store.plans()] == ["digits-1"]
 
 
@@ -114,13 +114,13 @@ def test_unwritable_folder_is_no_error(tmp_path: Path) -> None:
     (tmp_path / "runs").write_text("a file where the folder should be")
     store = RunStore(tmp_path)
     assert not store.save(plan("digits-1"))
-    with closing(store.recorder("digits-1")) as record:
+    with closing(store.event_recorder("digits-1")) as record:
         record(Event(kind="note", time=1.0))
-    assert store.runs() == []
+    assert store.run_ids() == []
 
 
 def test_samples_are_not_recorded(tmp_path: Path) -> None:
-    with closing(RunStore(tmp_path).recorder("digits-1")) as record:
+    with closing(RunStore(tmp_path).event_recorder("digits-1")) as record:
         record(Event(kind="sample", time=1.0, data={"host": {"time": 1.0}}))
         record(Event(kind="note", time=1.0, data={"text": "y"}))
     assert len((tmp_path / "runs" / "digits-1" / "events.jsonl").read_text().splitlines()) == 1
@@ -129,7 +129,7 @@ def test_samples_are_not_recorded(tmp_path: Path) -> None:
 def test_damaged_lines_of_recorded_events_are_skipped(tmp_path: Path) -> None:
     store, note = RunStore(tmp_path), Event(kind="note", time=1.0, data={"text": "y"})
     for damaged in (b"\0\0\n", b"[1]\n", b'{"kind": "no\n'):
-        with closing(store.recorder("digits-1")) as record:
+        with closing(store.event_recorder("digits-1")) as record:
             record(note)
         with (tmp_path / "runs" / "digits-1" / "events.jsonl").open("ab") as file:
             file.write(damaged)
@@ -150,11 +150,14 @@ def test_hashes_of_code_are_stored_only_for_release_of_run(tmp_path: Path) -> No
     assert store.save(
         saved_plan, Manifest(root="/c", release=saved_plan.release, entries=(file, link))
     )
-    assert store.files(saved_plan.run) == {"t.py": ("file", "a" * 64, 3), "l": ("link", "t.py", 0)}
+    assert store.code_files(saved_plan.run) == {
+        "t.py": ("file", "a" * 64, 3),
+        "l": ("link", "t.py", 0),
+    }
     assert store.save(plan("other-1"), Manifest(root="/c", release="another", entries=(file,)))
-    assert store.files("other-1") is None
+    assert store.code_files("other-1") is None
     (tmp_path / "runs" / saved_plan.run / "files.json").write_text("[1]")
-    assert store.files(saved_plan.run) is None and store.files("../x") is None
+    assert store.code_files(saved_plan.run) is None and store.code_files("../x") is None
 
 
 def test_run_is_removed_completely_but_no_link_or_invalid_name(tmp_path: Path) -> None:
@@ -162,13 +165,16 @@ def test_run_is_removed_completely_but_no_link_or_invalid_name(tmp_path: Path) -
     store.save(plan("digits-1"))
     store.save(plan("digits-2"))
     (tmp_path / "runs" / "digits-3").symlink_to(tmp_path / "runs" / "digits-2")
-    assert store.usage("digits-1") > 0 and store.usage("digits-9") == store.usage("../x") == 0
-    assert store.forget("digits-1") and "digits-1" not in store.runs()
+    assert (
+        store.disk_usage_bytes("digits-1") > 0
+        and store.disk_usage_bytes("digits-9") == store.disk_usage_bytes("../x") == 0
+    )
+    assert store.remove_run("digits-1") and "digits-1" not in store.run_ids()
     assert not (tmp_path / "runs" / "digits-1").exists()
     assert (
-        not store.forget("digits-3")
-        and not store.forget("..")
+        not store.remove_run("digits-3")
+        and not store.remove_run("..")
         and store.plan("digits-2") is not None
     )
     # The call also succeeds if the store no longer has the run.
-    assert store.forget("digits-1")
+    assert store.remove_run("digits-1")

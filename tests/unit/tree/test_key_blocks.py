@@ -12,7 +12,7 @@ import pytest
 
 from support.stopwatch import Stopwatch
 from tfdeploy.tree import key_blocks, read_tree
-from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES, private_key_line
 
 BODY = "b3BlbnNzaC1rZXktdjEAAAAABG5vbmUAAAAEbm9uZQAAAAAAAAABAAAAMwAAAAtzc2gtZW"
 PUTTY = f"""PuTTY-User-Key-File-3: ssh-ed25519
@@ -50,8 +50,8 @@ KINDS = (
     ],
 )
 def test_private_key_is_found_with_line(text: str) -> None:
-    assert key_line(text.encode()) == 1
-    assert key_line(b"\0\xff\n\n" + text.encode()) == 3
+    assert private_key_line(text.encode()) == 1
+    assert private_key_line(b"\0\xff\n\n" + text.encode()) == 3
 
 
 @pytest.mark.parametrize(
@@ -68,7 +68,7 @@ def test_private_key_is_found_with_line(text: str) -> None:
     ],
 )
 def test_header_without_key_is_ignored(text: str) -> None:
-    assert key_line(text.encode()) == 0
+    assert private_key_line(text.encode()) == 0
 
 
 @pytest.mark.parametrize(
@@ -84,7 +84,7 @@ def test_header_without_key_is_ignored(text: str) -> None:
 def test_search_is_fast_for_any_text(piece: str) -> None:
     content = (piece * (SEARCHED_BYTES // len(piece))).encode()
     watch = Stopwatch()
-    assert key_line(content) == 0
+    assert private_key_line(content) == 0
     assert watch.seconds < 2
 
 

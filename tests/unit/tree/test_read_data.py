@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.agent.serve.datasets import verbs as on_host
 from tfdeploy.errors import ConfigError, Refused
-from tfdeploy.tree import read_data
+from tfdeploy.tree import list_data_set
 
 
 @pytest.fixture
@@ -28,13 +28,13 @@ def folder(tmp_path):
 
 
 def test_both_sides_agree_on_folder(folder):
-    listing = read_data(folder)
+    listing = list_data_set(folder)
     assert listing.digest == on_host.folder_digest(str(folder))
     assert (listing.is_folder, listing.total_bytes, listing.rows.files) == (True, 1002, 4)
 
 
 def test_both_sides_agree_on_file(folder, tmp_path):
-    listing = read_data(folder / "a.npz")
+    listing = list_data_set(folder / "a.npz")
     host = tmp_path / "host"
     host.mkdir()
     (host / "a.npz").write_bytes(b"x" * 1000)
@@ -48,7 +48,7 @@ def test_both_sides_agree_on_file(folder, tmp_path):
 
 
 def test_any_change_changes_digest(folder):
-    seen = {read_data(folder).digest}
+    seen = {list_data_set(folder).digest}
     for change in (
         lambda: os.utime(folder / "a.npz", (1, 1_700_000_001)),
         lambda: (folder / "a.npz").rename(folder / "c.npz"),
@@ -56,24 +56,24 @@ def test_any_change_changes_digest(folder):
         lambda: (folder / "other").symlink_to("new"),
     ):
         change()
-        digest = read_data(folder).digest
+        digest = list_data_set(folder).digest
         assert digest not in seen
         seen.add(digest)
 
 
 def test_links_to_outside_are_reported(folder):
     (folder / "out").symlink_to("/etc/passwd")
-    assert read_data(folder).warnings == ("out is a link out of the data set (to /etc/passwd)",)
+    assert list_data_set(folder).warnings == ("out is a link out of the data set (to /etc/passwd)",)
 
 
 def test_missing_empty_and_special_files_are_refused(tmp_path, folder):
     with pytest.raises(ConfigError, match="does not exist") as caught:
-        read_data(tmp_path / "nowhere")
+        list_data_set(tmp_path / "nowhere")
     assert caught.value.next == "correct `data:` in the job file"
     (tmp_path / "data/digits").mkdir(parents=True)
     for missing in ("data/digit", "date/digits/train"):
         with pytest.raises(ConfigError, match=f"{missing} does not exist") as caught:
-            read_data(tmp_path / missing, position="t.yaml:4:data.digits")
+            list_data_set(tmp_path / missing, position="t.yaml:4:data.digits")
         near = {"data/digit": "data/digits", "date/digits/train": "data"}[missing]
         near = os.path.relpath(tmp_path / near)
         assert (caught.value.where, caught.value.next) == (
@@ -82,11 +82,11 @@ def test_missing_empty_and_special_files_are_refused(tmp_path, folder):
         )
     (tmp_path / "empty/below").mkdir(parents=True)
     with pytest.raises(Refused, match="no file to send"):
-        read_data(tmp_path / "empty")
+        list_data_set(tmp_path / "empty")
     (tmp_path / "link.npz").symlink_to(folder / "a.npz")
     with pytest.raises(Refused, match="is a link") as caught:
-        read_data(tmp_path / "link.npz")
+        list_data_set(tmp_path / "link.npz")
     assert str(folder / "a.npz") in caught.value.next
     os.mkfifo(folder / "pipe")
     with pytest.raises(Refused, match="neither"):
-        read_data(folder)
+        list_data_set(folder)

@@ -13,7 +13,7 @@ from support.files.code_tree import put
 from tfdeploy.model.job import Secret
 from tfdeploy.tree import read_tree
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES
-from tfdeploy.tree.secret_search import FoundSecret, find_values
+from tfdeploy.tree.secret_search import FoundSecret, find_secret_value
 
 SECRET_VALUE = "c4nary-0f-a-secret"
 
@@ -34,7 +34,7 @@ def test_file_with_value_is_found_with_line(
     put(tmp_path, "a.py", "x")
     put(tmp_path, "lib/.env", text)
     secrets = {"OTHER": Secret("something else"), "TOKEN": Secret(value)}
-    assert find_values(read_tree(tmp_path), secrets) == FoundSecret("lib/.env", line, "TOKEN")
+    assert find_secret_value(read_tree(tmp_path), secrets) == FoundSecret("lib/.env", line, "TOKEN")
 
 
 @pytest.mark.parametrize(
@@ -49,7 +49,7 @@ def test_short_values_and_other_texts_and_large_files_are_ignored(
     tmp_path: Path, text: str, value: str
 ) -> None:
     put(tmp_path, "a.py", text)
-    assert find_values(read_tree(tmp_path), {"TOKEN": Secret(value)}) is None
+    assert find_secret_value(read_tree(tmp_path), {"TOKEN": Secret(value)}) is None
 
 
 def test_missing_file_is_skipped(tmp_path: Path) -> None:
@@ -57,4 +57,4 @@ def test_missing_file_is_skipped(tmp_path: Path) -> None:
     put(tmp_path, "b.py", "x")
     manifest = read_tree(tmp_path)
     (tmp_path / "a.py").unlink()
-    assert find_values(manifest, {"TOKEN": Secret(SECRET_VALUE)}) is None
+    assert find_secret_value(manifest, {"TOKEN": Secret(SECRET_VALUE)}) is None

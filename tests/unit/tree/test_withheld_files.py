@@ -13,7 +13,7 @@ import pytest
 
 from support.files.code_tree import git, put
 from tfdeploy.errors import ConfigError
-from tfdeploy.tree import read_data, read_tree
+from tfdeploy.tree import list_data_set, read_tree
 from tfdeploy.tree.withheld_files import WithheldFile, WithheldFiles
 
 
@@ -100,13 +100,13 @@ def test_data_set_with_withheld_file_is_refused_with_path(code: Path, tmp_path: 
     outside.write_text("canary")
     data = tmp_path / "data"
     put(data, "images/1", "pixels")
-    assert read_data(data, withhold(outside)) == read_data(data)
+    assert list_data_set(data, withhold(outside)) == list_data_set(data)
     os.link(outside, data / "images/2")
     for source in (data, data / "images/2"):
         with pytest.raises(
             ConfigError, match="2 is the secret T, and lies in a data set"
         ) as caught:
-            read_data(source, withhold(outside))
+            list_data_set(source, withhold(outside))
         assert caught.value.where == str(data / "images/2")
     with pytest.raises(ConfigError, match="1 is the secret T"):
-        read_data(data, withhold(data / "images/1"))
+        list_data_set(data, withhold(data / "images/1"))

@@ -73,7 +73,7 @@ def run(flags: Flags) -> int:
             view = make_plain_view(flags)
             removed = remove(fleet, removable, hosts, jobs, rules, lock_holder(), view)
     records = local_records.sizes(removed.runs_left)
-    forgotten = {run: size for run, size in records.items() if store.forget(run)}
+    forgotten = {run: size for run, size in records.items() if store.remove_run(run)}
     removed_rows = _make_rows(removed.gone, forgotten)
     shown = removable.errors.keys()
     show_errors(flags, {host: e for host, e in removed.errors.items() if host not in shown})

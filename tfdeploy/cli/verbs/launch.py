@@ -45,7 +45,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     request = make_launch_request(flags)
     store = open_run_store()
-    recording = nullcontext() if flags.dry_run else closing(store.recorder(request.run))
+    recording = nullcontext() if flags.dry_run else closing(store.event_recorder(request.run))
     writing = nullcontext() if flags.events is None else closing(EventsFile(Path(flags.events)))
     with open_fleet(flags, flags.bwlimit) as fleet, writing as recorded, recording as recorder:
         plain = show_event = make_launch_view(flags)

@@ -11,7 +11,7 @@ from tfdeploy.cli.chosen_run import read_lookup_scope
 from tfdeploy.cli.fleet import open_fleet
 from tfdeploy.cli.messages import show_errors, show_unasked
 from tfdeploy.cli.output import print_json, print_message
-from tfdeploy.cli.state import open_run_store, remember_names
+from tfdeploy.cli.state import open_run_store, store_completion_names
 from tfdeploy.errors import worst
 from tfdeploy.model.output.rows import KnownRunRow
 from tfdeploy.operations.runs import list_runs, select_rows
@@ -28,7 +28,7 @@ def run(flags: Flags) -> int:
         job = None if flags.all or scope.job is None else scope.job.name
         rows, errors = list_runs(fleet, scope.hosts, open_run_store(), job)
     is_partial = bool(errors or scope.unasked)
-    remember_names({"runs": [row["run"] for row in rows]}, add=is_partial)
+    store_completion_names({"runs": [row["run"] for row in rows]}, add=is_partial)
     total, rows = len(rows), select_rows(rows, flags.state or (), flags.since)
     if flags.json:
         keys = KnownRunRow.__annotations__

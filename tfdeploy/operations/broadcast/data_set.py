@@ -16,7 +16,7 @@ from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
 from tfdeploy.planning.broadcast.streams import Stream, streams
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
-from tfdeploy.tree.datasets import has_changed, read_again
+from tfdeploy.tree.datasets import has_changed, list_again
 
 # If the data has at least this many bytes and a host already has all of it, that host sends it, and
 # not this machine.
@@ -40,10 +40,10 @@ class DataSet:
         """Return what a host should have; None if it should have nothing of the data set."""
         return wanted_whole(self.listing) if self.split is None else self.split.wanted.get(host)
 
-    def read_again(self, fleet: Fleet) -> DataListing:
+    def list_again(self, fleet: Fleet) -> DataListing:
         """Return a new listing of the data."""
         return (
-            read_again(self.listing)
+            list_again(self.listing)
             if self.origin is None
             else list_origin_data(fleet, self.origin, self.listing.source)
         )
@@ -90,5 +90,5 @@ class DataSet:
 def has_data_set(session: Session, where: Args, wanted: Wanted) -> bool:
     """Return whether the host has the data set as wanted. `where`: names of job and data set."""
     answer = session.agent().call(DATA_STATE, where, timeout_s=LISTING_TIMEOUT_S)
-    expected = wanted.digest, wanted.attributes, wanted.parts_name
+    expected = wanted.digest, wanted.attributes_digest, wanted.parts_name
     return answer is not None and (answer.digest, answer.attributes, answer.parts) == expected

@@ -117,7 +117,7 @@ def _send_changing(
         hosts = hosts_except(hosts, lost)
         if data.split is None:
             emit_warning(emit, f"data {name}: {changed.what}: sending it again")
-            data = DataSet(data.read_again(fleet), data.origin)
+            data = DataSet(data.list_again(fleet), data.origin)
     host = f"{data.origin.name}:" if data.origin else ""
     changing = Refused(
         f"data set {name} changed while it was sent",

@@ -24,7 +24,7 @@ NO_PART = 0xFFFF  # "part number" of folders and symbolic links, which belong to
 class Wanted:
     """The files of a data set that one host should have, as the listing `rows`.
 
-    `digest` is the hash of their content, and `attributes` the hash of their attributes.
+    `digest` is the hash of their content, and `attributes_digest` the hash of their attributes.
     `whole_rows` maps each row to its row number in the whole data set. `parts` is the number of
     parts into which the data set is split, or 0 if it is not split. `part_of_row` has the part
     number of each row.
@@ -32,7 +32,7 @@ class Wanted:
 
     rows: Listing = field(repr=False)
     digest: str
-    attributes: str
+    attributes_digest: str
     whole_rows: Sequence[int] = field(repr=False)
     parts: int = 0
     part_of_row: array[int] | None = field(default=None, repr=False)
@@ -77,7 +77,7 @@ class Wanted:
 
 def wanted_whole(listing: DataListing) -> Wanted:
     """Return the files that a host should have if it gets the whole data set."""
-    return Wanted(listing.rows, listing.digest, listing.attributes, range(len(listing.rows)))
+    return Wanted(listing.rows, listing.digest, listing.attributes_digest, range(len(listing.rows)))
 
 
 def wanted_part(

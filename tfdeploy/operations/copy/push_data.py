@@ -18,7 +18,7 @@ from tfdeploy.operations.emit import emit_transfer, emit_warning, transfer_event
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
 from tfdeploy.tree import DataListing
-from tfdeploy.tree.datasets import has_changed, read_again
+from tfdeploy.tree.datasets import has_changed, list_again
 
 TRIES = 3  # attempts to send data that changes while it is sent
 LOOK_S = 600.0
@@ -67,7 +67,7 @@ def push_data(
             f"data {name} changed while it was sent: sending it again",
             host=session.host.name,
         )
-        listing = read_again(listing)
+        listing = list_again(listing)
     raise Refused(
         f"data set {name} keeps changing while it is sent",
         where=session.host.name,

@@ -233,7 +233,7 @@ def _choose_named(runs: list[FoundRun], store: RunStore, wanted: str) -> FoundRu
     The result is a run that hosts report, or a plan from this machine's store.
     """
     runs_by_id = {each.run: each for each in runs}
-    names = [name for name in {*runs_by_id, *store.runs()} if name.startswith(wanted)]
+    names = [name for name in {*runs_by_id, *store.run_ids()} if name.startswith(wanted)]
     if len(names) > 1 and wanted not in names:
         raise UsageError(
             f"{len(names)} runs begin with {wanted!r}: {', '.join(sorted(names)[:10])}",

@@ -112,8 +112,12 @@ def data_refusals(
                 "staged": name not in shipment.by_rsync,
             }
             folder = begin_data(*about, **question)
-            if listing.is_folder and folder.files and listing.names_bytes < MOST_NAMES_BYTES:
-                folder = begin_data(*about, blob=listing.names, **question)
+            if (
+                listing.is_folder
+                and folder.files
+                and listing.path_hashes_max_bytes < MOST_NAMES_BYTES
+            ):
+                folder = begin_data(*about, blob=listing.path_hashes, **question)
             if folder.losing:
                 losing.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
 

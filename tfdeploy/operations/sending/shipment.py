@@ -14,9 +14,9 @@ from tfdeploy.model.manifest import Manifest
 from tfdeploy.model.report.code_size import large_code
 from tfdeploy.operations.copy.code_files import CodeFiles
 from tfdeploy.operations.sending.withheld_files import withheld_files
-from tfdeploy.tree import DataListing, read_data, read_sources, read_tree
+from tfdeploy.tree import DataListing, list_data_set, read_sources, read_tree
 from tfdeploy.tree.listing import IGNORE_FILE
-from tfdeploy.tree.secret_search import find_values
+from tfdeploy.tree.secret_search import find_secret_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
@@ -97,7 +97,7 @@ def read_shipment(
         path, line = manifest.private_keys[0]
         raise _refused_secret(manifest, path, line, "a private key")
     data = {
-        name: read_data(Path(source.path), withhold, job.places.get(f"data.{name}"))
+        name: list_data_set(Path(source.path), withhold, job.places.get(f"data.{name}"))
         for name, source in local_sources.items()
     }
     by_rsync = frozenset(name for name, source in local_sources.items() if source.via == "rsync")
@@ -106,7 +106,7 @@ def read_shipment(
 
 def refuse_secret_values(shipment: Shipment, secrets: Mapping[str, Secret]) -> None:
     """Raise Refused if a file of the code holds the value of a secret."""
-    leaks = find_values(shipment.manifest, secrets)
+    leaks = find_secret_value(shipment.manifest, secrets)
     if leaks is not None:
         raise _refused_secret(
             shipment.manifest, leaks.path, leaks.line, f"the value of the secret {leaks.secret}"

@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.transport.ssh import ssh_config
 from tfdeploy.transport.ssh.target import GLOBAL_KNOWN_HOSTS, USER_KNOWN_HOSTS
-from tfdeploy.tree.key_blocks import SEARCHED_BYTES, key_line
+from tfdeploy.tree.key_blocks import SEARCHED_BYTES, private_key_line
 from tfdeploy.tree.withheld_files import WithheldFile, WithheldFiles
 
 DEFAULT_KEYS = "~/.ssh/id_*"
@@ -103,6 +103,6 @@ def _known_hosts_of_ssh() -> Iterator[str]:
 def _contains_private_key(path: str) -> bool:
     try:
         with Path(path).open("rb") as file:
-            return key_line(file.read(SEARCHED_BYTES)) > 0
+            return private_key_line(file.read(SEARCHED_BYTES)) > 0
     except OSError:
         return False

@@ -20,7 +20,7 @@ from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.model.advice import next_of
 from tfdeploy.operations.broadcast.wanted import row_owners, wanted_part, wanted_whole
-from tfdeploy.tree import read_data
+from tfdeploy.tree import list_data_set
 
 NAMES = ["a/0", "a/1", "b/2", "b/3"]
 
@@ -59,7 +59,7 @@ def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
     """Copy the files of the parts `mine` from the source to the host, as a sync does. `owners` has,
     for each file, the part to which it belongs.
     """
-    listed = read_data(source)
+    listed = list_data_set(source)
     parts = row_owners(listed.rows, owners)
     files = bytearray(len(listed.rows))
     for index, part in enumerate(parts):
@@ -118,7 +118,7 @@ def test_parts_that_are_not_there_are_refused(
 
 
 def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> None:
-    host.call("data.lack", wanted_whole(read_data(source)).packed)
+    host.call("data.lack", wanted_whole(list_data_set(source)).packed)
     host.call("data.copy", root=str(source))
     assert host.call("data.commit", staged=True)["ok"]
     assert host.call("data.state")["parts"] == ""
