@@ -69,12 +69,12 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
                     f"host {name} is defined twice: {hosts[name].source} and {node.location}",
                     "remove one of them",
                 )
-            given[name] = _settings(name, defaults, node)
-            hosts[name] = _host(name, given[name], folder, node.location)
+            given[name] = _host_settings(name, defaults, node)
+            hosts[name] = _make_host(name, given[name], folder, node.location)
         if len(hosts) > MAX_NAMES:
             raise node.error(f"more than {MAX_NAMES:,} hosts", "split the inventory")
     _refuse_same_machine(hosts, top["hosts"].value)
-    roles = _roles(top["roles"].value, hosts) if "roles" in top else {}
+    roles = _read_roles(top["roles"].value, hosts) if "roles" in top else {}
     return InventoryFile(
         Inventory(tuple(hosts.values()), roles, shown_path(path), tuple(root.notes)), given
     )
@@ -85,12 +85,12 @@ def _read_defaults(node: Node) -> _Defaults:
     varying = {key: child for key, child in node.keys.items() if _has_braces(child)}
     # The defaults are checked here too, so that a wrong default is reported even if every host
     # overrides it.
-    read_keys(_filled(node.keys, "name", node), reference.HOST)
+    read_keys(_fill_in_name(node.keys, "name", node), reference.HOST)
     fixed = {key: child for key, child in node.keys.items() if key not in varying}
-    return read_keys(_filled(fixed, "", node), reference.HOST), varying
+    return read_keys(_fill_in_name(fixed, "", node), reference.HOST), varying
 
 
-def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
+def _host_settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
     """Return the host's settings: its own ones, and the defaults for all others.
 
     In each setting, {name} is replaced by the host's name.
@@ -103,10 +103,10 @@ def _settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
     stated = {
         key: node for key, node in own.keys.items() if node.kind != "nothing" or key not in varying
     }
-    return fixed | read_keys(_filled(varying | stated, name, own), reference.HOST)
+    return fixed | read_keys(_fill_in_name(varying | stated, name, own), reference.HOST)
 
 
-def _filled(keys: dict[str, Node], name: str, place: Node) -> Node:
+def _fill_in_name(keys: dict[str, Node], name: str, place: Node) -> Node:
     """Return a mapping node with these keys, and with {name} replaced by `name` in each value."""
     filled = {
         key: replace(node, text=node.located(fill, node.text, {"name": name}))
@@ -121,7 +121,7 @@ def _has_braces(node: Node) -> bool:
     return "{" in node.text or "}" in node.text
 
 
-def _host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
+def _make_host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
     fields = {"address": name, **{field: each.value for field, each in given.items()}}
     for field in _LOCAL_PATHS:
         if field in fields and not fields[field].startswith(("/", "~", "%")):
@@ -150,7 +150,7 @@ def _refuse_same_machine(hosts: dict[str, Host], nodes: dict[str, Node]) -> None
             )
 
 
-def _roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[str, ...]]:
+def _read_roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tuple[str, ...]]:
     roles = {}
     for role, node in given.items():
         check_role(role, node)
@@ -191,8 +191,8 @@ def find_inventory(
     the folder of the job file. Raises ConfigError if no source names an inventory; the error lists
     the possible files.
     """
-    folders = _folders(cwd, job_file)
-    choices = next(filter(None, (_listed(folder / FOLDER) for folder in folders)), [])
+    folders = _folders_to_search(cwd, job_file)
+    choices = next(filter(None, (_yaml_files(folder / FOLDER) for folder in folders)), [])
     # TFDEPLOY_INVENTORY is the default of -i. If both have the same value, -i counts as not given,
     # because its value may come from the variable.
     exported = environ.get("TFDEPLOY_INVENTORY")
@@ -206,7 +206,7 @@ def find_inventory(
             if not os.path.exists(path):
                 if is_host_list(named):
                     return FoundFile(Path(named), named=True)
-                instead = _offer(choices)
+                instead = _suggest_inventories(choices)
                 if source == "$TFDEPLOY_INVENTORY":
                     instead = f"`unset TFDEPLOY_INVENTORY`, or {instead}"
                 if "/" not in named:
@@ -215,17 +215,17 @@ def find_inventory(
                     f"no such inventory (named by {source})", where=shown_path(path), next=instead
                 )
             unused = own if source == "$TFDEPLOY_INVENTORY" else ()
-            return FoundFile(path, named=True, unused=_other_file(path, unused))
+            return FoundFile(path, named=True, unused=_unused_inventory(path, unused))
     if len(choices) == 1:
-        unused_file = _other_file(choices[0], _listed(cwd / FOLDER))
+        unused_file = _unused_inventory(choices[0], _yaml_files(cwd / FOLDER))
         return FoundFile(choices[0], named=False, unused=unused_file)
     what = f"which inventory? there are {len(choices)} in {FOLDER}/" if choices else "no inventory"
     places = ", ".join(dict.fromkeys(shown_path(folder / FOLDER) for folder in folders))
     where = shown_path(choices[0].parent) if choices else f"looked in {places}"
-    raise ConfigError(what, where=where, next=_offer(choices))
+    raise ConfigError(what, where=where, next=_suggest_inventories(choices))
 
 
-def _folders(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
+def _folders_to_search(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
     """Return the folders that may hold inventories/, in order of precedence."""
     if job_file is not None and job_file.named:
         return tuple(dict.fromkeys((Path(os.path.abspath(job_file.path.parent)), cwd)))
@@ -235,7 +235,7 @@ def _folders(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...]:
     return above[: above.index(job_file.path.parent) + 1]
 
 
-def _listed(folder: Path) -> list[Path]:
+def _yaml_files(folder: Path) -> list[Path]:
     return sorted(
         path
         for path in folder.glob("*.y*ml")
@@ -243,7 +243,7 @@ def _listed(folder: Path) -> list[Path]:
     )
 
 
-def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
+def _unused_inventory(path: Path, others: Sequence[Path]) -> Path | None:
     """Return the inventory among `others` that is not used because `path` is used.
 
     If several of `others` exist, return their folder. Return None if none of them exists, or if
@@ -255,7 +255,7 @@ def _other_file(path: Path, others: Sequence[Path]) -> Path | None:
     return next(iter(present), None) if len(present) < 2 else present[0].parent
 
 
-def _offer(choices: list[Path]) -> str:
+def _suggest_inventories(choices: list[Path]) -> str:
     names = ", ".join(f"-i {shown_path(path)}" for path in choices[:20])
     none = (
         "name an inventory file or hosts with -i, create test hosts with `tfdeploy lab up 3`, or "

@@ -52,7 +52,7 @@ def find_own_job(cwd: Path) -> FoundFile | None:
 
     Return None if there is no such file.
     """
-    job_file = _first(Search.upwards(cwd).folders)
+    job_file = _first_job_file(Search.upwards(cwd).folders)
     return FoundFile(job_file, named=False) if job_file else None
 
 
@@ -62,10 +62,10 @@ def find_job_above(folder: Path) -> Path | None:
     Verbs that run in `folder` use this job file if `folder` itself contains none. Return None if
     there is no such file.
     """
-    return _first(Search.upwards(folder).folders[1:])
+    return _first_job_file(Search.upwards(folder).folders[1:])
 
 
-def _first(folders: Iterable[Path]) -> Path | None:
+def _first_job_file(folders: Iterable[Path]) -> Path | None:
     return next((folder / FILE for folder in folders if os.path.isfile(folder / FILE)), None)
 
 
@@ -79,7 +79,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     folder, home = path.parent.resolve(), home_folder(environ) or "~"
 
     def absolute(path: str) -> str:
-        return _absolute(path, folder, home)
+        return _absolute_path(path, folder, home)
 
     fields: dict[str, Any] = {
         **{"name": _folder_name(folder, root), "mode": None, "command": (), "code": "."},
@@ -105,12 +105,12 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
         same_error_ends="restart_max" not in given,
         source=shown_path(path),
         folder=str(folder),
-        places=_places(given),
+        places=_key_locations(given),
     )
-    _check_folders(job, given)
+    _refuse_overlapping_folders(job, given)
     _check_setup(job, root, given)
-    _check_words(job, given)
-    _check_ready(job, given)
+    _check_placeholders_and_secrets(job, given)
+    _check_ready_timeout(job, given)
     return job
 
 
@@ -169,7 +169,7 @@ def _folder_name(folder: Path, root: Node) -> str:
     return name
 
 
-def _absolute(given: str, folder: Path, home: str) -> str:
+def _absolute_path(given: str, folder: Path, home: str) -> str:
     """Return the absolute path, without any `..`.
 
     Another module compares paths as text to find out whether data is inside the code folder.
@@ -178,7 +178,7 @@ def _absolute(given: str, folder: Path, home: str) -> str:
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
-def _places(given: dict[str, Given]) -> dict[str, str]:
+def _key_locations(given: dict[str, Given]) -> dict[str, str]:
     """Return {key of the job file: its location, "file:line:key"}.
 
     The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME`, `metrics.NAME` and
@@ -195,7 +195,7 @@ def _places(given: dict[str, Given]) -> dict[str, str]:
     }
 
 
-def _check_folders(job: Job, given: dict[str, Given]) -> None:
+def _refuse_overlapping_folders(job: Job, given: dict[str, Given]) -> None:
     """Raise ConfigError if a data set is the code folder itself, or overlaps a `keep` folder."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
@@ -241,7 +241,7 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
         )
 
 
-def _check_words(job: Job, given: dict[str, Given]) -> None:
+def _check_placeholders_and_secrets(job: Job, given: dict[str, Given]) -> None:
     """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
     roles = given["roles"].node.keys.values() if "roles" in given else ()
@@ -257,7 +257,7 @@ def _check_words(job: Job, given: dict[str, Given]) -> None:
         )
 
 
-def _check_ready(job: Job, given: dict[str, Given]) -> None:
+def _check_ready_timeout(job: Job, given: dict[str, Given]) -> None:
     """Raise ConfigError unless ready.timeout is longer than ready.after.
 
     A program without a port counts as up only after ready.after. With a shorter ready.timeout, it

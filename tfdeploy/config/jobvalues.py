@@ -74,13 +74,13 @@ def command(node: Node) -> tuple[str, ...]:
         except ValueError:
             listed = "python, train.py"
         raise node.wrong("a list of words", f"write it as [{listed}]")
-    words = tuple(_word(item) for item in node.list_items("a list of words"))
+    words = tuple(_command_word(item) for item in node.list_items("a list of words"))
     if not words or not words[0] or words[0].startswith("-"):
         raise node.error("the command names no program", "write it as [python, train.py]")
     return words
 
 
-def _word(item: Node) -> str:
+def _command_word(item: Node) -> str:
     if item.kind not in SCALARS:
         raise item.wrong(
             "a word", "put quotes round a word that holds braces or brackets, or is empty"
@@ -91,7 +91,7 @@ def _word(item: Node) -> str:
 
 
 @accepts("string", pattern=matching(NAME).replace("$", ":/.*[^/.]"))
-def _from(node: Node) -> tuple[str, str]:
+def _host_and_path(node: Node) -> tuple[str, str]:
     given = node.scalar("HOST:/absolute/path")
     host, _, path = given.partition(":")
     if not NAME.match(host) or not path.startswith("/") or not is_host_path(path):
@@ -108,7 +108,7 @@ _SOURCE = (
         "from",
         "HOST:/PATH of a data set that is on a host",
         "from: n1:/srv/images",
-        _from,
+        _host_and_path,
         field="origin",
     ),
     Key(
@@ -127,7 +127,7 @@ _SOURCE = (
 )
 
 
-def _source(node: Node) -> DataSource:
+def _data_source(node: Node) -> DataSource:
     if node.kind != "mapping":
         return DataSource(values.text(node))
     given = read_values(node, _SOURCE)
@@ -165,8 +165,8 @@ def data(node: Node) -> dict[str, DataSource]:
     sources: dict[str, DataSource] = {}
     names_by_variable: dict[str, str] = {}
     for name, child in node.mapping("a mapping of name: path").items():
-        _check_name(name, child)
-        sources[name] = source = _source(child)
+        _check_entry_name(name, child)
+        sources[name] = source = _data_source(child)
         if source.split != "none":
             other = names_by_variable.setdefault(part_variable(name), name)
             if other != name:
@@ -177,7 +177,7 @@ def data(node: Node) -> dict[str, DataSource]:
     return sources
 
 
-def _check_name(name: str, node: Node) -> None:
+def _check_entry_name(name: str, node: Node) -> None:
     if not NAME.match(name):
         raise node.error(
             f"{name[:80]!r} is not {values.NAME_FORM}",
@@ -188,11 +188,11 @@ def _check_name(name: str, node: Node) -> None:
 @accepts("string", pattern=_INSIDE_PATTERN)
 def cwd(node: Node) -> str:
     """Return the normalised path of a folder, relative to the code; "" is the code folder."""
-    path = _inside(node, "cwd: src")
+    path = _path_inside_code(node, "cwd: src")
     return "" if path == "." else path
 
 
-def _inside(node: Node, example: str, *outside: str) -> str:
+def _path_inside_code(node: Node, example: str, *outside: str) -> str:
     """Return the node's path, normalised. Raises ConfigError if it leads out of the code folder.
 
     `example`: a correct value, which the error shows. `outside`: more paths that are refused.
@@ -229,7 +229,7 @@ def keep(node: Node) -> tuple[str, ...]:
             "name a folder that contains these folders",
         )
     for item in items:
-        path = _inside(item, "[checkpoints]", ".")
+        path = _path_inside_code(item, "[checkpoints]", ".")
         for other, named in folders.items():
             if do_overlap(path, other):
                 raise item.error(
@@ -270,7 +270,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
         role, called = ("chief", _CHIEF) if name == _CHIEF else (name, "")
         check_role(role, node)
         if node.kind not in ("nothing", "mapping"):
-            raise _not_a_rule(name, node)
+            raise _role_rule_error(name, node)
         read = {} if node.kind == "nothing" else read_values(node, _RULE)
         rule = RoleRule(**{"called": called, **read})
         if rule.called in {*ROLES, *(each.called for each in rules_by_role.values())} - {role, ""}:
@@ -282,7 +282,7 @@ def roles(node: Node) -> dict[str, RoleRule]:
     return rules_by_role
 
 
-def _not_a_rule(role: str, node: Node) -> ConfigError:
+def _role_rule_error(role: str, node: Node) -> ConfigError:
     """Return the error for a role of the job file whose value is a list of hosts or a number, and
     not a mapping."""
     if node.text.isdecimal():
@@ -350,7 +350,7 @@ def metrics(node: Node) -> dict[str, str]:
     """
     patterns = {}
     for name, child in node.mapping("a mapping of name: regular expression").items():
-        _check_name(name, child)
+        _check_entry_name(name, child)
         pattern = child.scalar("a regular expression")
         try:
             groups = compiled(pattern).groups

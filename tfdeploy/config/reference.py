@@ -444,10 +444,10 @@ def reference_rows() -> ReferenceAnswer:
 
     The form is {"inventory" | "host" | "job": [{"key", "text", "default", "example"}]}.
     """
-    return {"inventory": _rows_of(INVENTORY), "host": _rows_of(HOST), "job": _rows_of(JOB)}
+    return {"inventory": _table_rows(INVENTORY), "host": _table_rows(HOST), "job": _table_rows(JOB)}
 
 
-def _rows_of(table: tuple[Key, ...]) -> list[ReferenceRow]:
+def _table_rows(table: tuple[Key, ...]) -> list[ReferenceRow]:
     return [
         {"key": dotted, "text": key.text, "default": key.default, "example": key.example}
         for dotted, key in rows(table)

@@ -41,7 +41,7 @@ class Search(NamedTuple):
         """
         home = os.path.realpath(home_folder(os.environ) or "/")
         folders = [cwd]
-        while not (border := _border(folders[-1], home)):
+        while not (border := _why_search_ends(folders[-1], home)):
             folders.append(folders[-1].parent)
         return Search(tuple(folders), border)
 
@@ -52,7 +52,7 @@ class Search(NamedTuple):
         return f"{here} and the folders above it, up to {self.folders[-1]} ({self.border})"
 
 
-def _border(folder: Path, home: str) -> str:
+def _why_search_ends(folder: Path, home: str) -> str:
     """Return why the search ends at `folder`; "" if it continues with the parent folder."""
     above = folder.parent
     if os.path.lexists(folder / ".git"):

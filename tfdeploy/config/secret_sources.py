@@ -56,15 +56,15 @@ def secrets(node: Node) -> dict[str, SecretSource]:
     Raises ConfigError.
     """
     sources: dict[str, SecretSource] = {}
-    for name, named, source in _entries(node):
+    for name, named, source in _secret_entries(node):
         check_variable(name, named)
         if name in sources:
             raise named.error(f"{name} stands twice", "name it once")
-        sources[name] = _source(name, source)
+        sources[name] = _secret_source(name, source)
     return sources
 
 
-def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
+def _secret_entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
     """Yield (variable name, location of the name, source of the value).
 
     If the source is None, the value is in the caller's environment.
@@ -84,7 +84,7 @@ def _entries(node: Node) -> Iterator[tuple[str, Node, Node | None]]:
             )
 
 
-def _source(name: str, node: Node | None) -> SecretSource:
+def _secret_source(name: str, node: Node | None) -> SecretSource:
     if node is None:
         return SecretSource(variable=name)
     if node.kind == "text" and node.text == "env":

@@ -44,7 +44,7 @@ def read_secrets(job: Job, environ: Mapping[str, str]) -> dict[str, Secret]:
             next=f"`export {missing[0]}=...`, or remove it from `secrets:`",
         )
     return {
-        name: Secret(_checked(name, source, _value(name, source, job, environ)))
+        name: Secret(_checked_text(name, source, _secret_value(name, source, job, environ)))
         for name, source in sources.items()
     }
 
@@ -76,17 +76,17 @@ def refuse_shown_secrets(job: Job, secrets: Mapping[str, Secret], flags: Mapping
                 )
 
 
-def _value(name: str, source: SecretSource, job: Job, environ: Mapping[str, str]) -> bytes:
+def _secret_value(name: str, source: SecretSource, job: Job, environ: Mapping[str, str]) -> bytes:
     if source.variable is not None:
         return os.fsencode(environ[source.variable])
     if source.file is not None:
-        value = _of_file(name, source.file, source.where)
+        value = _read_secret_file(name, source.file, source.where)
     else:
-        value = _of_command(name, source, job.folder or None)
+        value = _run_secret_command(name, source, job.folder or None)
     return value.removesuffix(b"\n").removesuffix(b"\r") if value.endswith(b"\n") else value
 
 
-def _checked(name: str, source: SecretSource, value: bytes) -> str:
+def _checked_text(name: str, source: SecretSource, value: bytes) -> str:
     if not value:
         fault, cure = "is empty", f"give {name} a value, or remove it from `secrets:`"
     elif b"\0" in value:
@@ -101,7 +101,7 @@ def _checked(name: str, source: SecretSource, value: bytes) -> str:
     raise ConfigError(f"the secret {name} {fault}", where=where, next=cure)
 
 
-def _of_file(name: str, path: str, where: str) -> bytes:
+def _read_secret_file(name: str, path: str, where: str) -> bytes:
     try:
         with Path(path).open("rb") as file:
             return file.read(MOST_BYTES + 1)
@@ -113,7 +113,7 @@ def _of_file(name: str, path: str, where: str) -> bytes:
         ) from error
 
 
-def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
+def _run_secret_command(name: str, source: SecretSource, folder: str | None) -> bytes:
     """Return the command's standard output.
 
     Errors show the standard error of a failed command, and never its standard output.
@@ -137,7 +137,7 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
     code: int | None = None
     with process:
         try:
-            out, errors, ended = _output(process)
+            out, errors, ended = _limited_output(process)
             if ended:
                 code = process.wait(COMMAND_S)
         except subprocess.TimeoutExpired:
@@ -146,7 +146,7 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
             with contextlib.suppress(OSError):
                 process.kill()  # has no effect if the process has ended
     if code == 0 or len(out) > MOST_BYTES:
-        return out  # `_checked` refuses a value that is too long.
+        return out  # `_checked_text` refuses a value that is too long.
     if code is None:
         fault = f"did not end within {COMMAND_S:g} s"
         cure = f"try it by hand: it may ask for something; {program} gets no input"
@@ -158,7 +158,7 @@ def _of_command(name: str, source: SecretSource, folder: str | None) -> bytes:
     raise ConfigError(f"the command of the secret {name} {fault}", where=source.where, next=cure)
 
 
-def _output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
+def _limited_output(process: subprocess.Popen[bytes]) -> tuple[bytes, bytes, bool]:
     """Return (standard output, standard error, whether both have ended).
 
     Reads for at most COMMAND_S seconds. Keeps only the last bytes of each stream, slightly more

@@ -40,7 +40,7 @@ def job_text(
     head = (
         "# What to train. Paths are relative to this file; `tfdeploy docs` prints the reference.\n"
     )
-    return head + "".join(_block(key, stated) for key in reference.JOB)
+    return head + "".join(_commented_key(key, stated) for key in reference.JOB)
 
 
 def stated_settings(host: Host, given: Mapping[str, Given]) -> dict[str, str]:
@@ -103,7 +103,7 @@ def quoted(word: str) -> str:
     return word if is_plain else json.dumps(word, ensure_ascii=False)
 
 
-def _block(key: Key, stated: Mapping[str, str]) -> str:
+def _commented_key(key: Key, stated: Mapping[str, str]) -> str:
     default = f" (default: {key.default})" if key.default else ""
     commented = "\n".join("#" + line for line in key.example.splitlines())
     return f"\n# {key.text}{default}\n{stated.get(key.name, commented)}\n"

@@ -60,7 +60,7 @@ def local_path(node: Node) -> str:
     return given
 
 
-def _name_like(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
+def _matching_text(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[Node], str]:
     """Return a function that reads a text which the expression `allowed` matches. `form`: describes
     the allowed texts, for the error."""
 
@@ -74,11 +74,11 @@ def _name_like(wanted: str, allowed: re.Pattern[str], form: str) -> Callable[[No
     return read
 
 
-name = _name_like("a name", NAME, NAME_FORM)
-variable = _name_like(
+name = _matching_text("a name", NAME, NAME_FORM)
+variable = _matching_text(
     "the name of a variable", VARIABLE, "the name of a variable: letters, digits and _"
 )
-user = _name_like("a user name", USER, "a user name: letters, digits, _ . + and -")
+user = _matching_text("a user name", USER, "a user name: letters, digits, _ . + and -")
 
 
 def mapping_of(wanted: str, schema: Schema) -> Callable[[Node], dict[str, Node]]:
@@ -232,7 +232,7 @@ def gpus(node: Node) -> Gpus:
 @accepts("string", pattern=DURATION_PATTERN)
 def seconds(node: Node) -> float:
     """Return a duration in seconds."""
-    value = _amount(node, "a duration with its unit", SECONDS, "write it as 5s, 2m or 1h")
+    value = _number_with_unit(node, "a duration with its unit", SECONDS, "write it as 5s, 2m or 1h")
     if value > 86400 * 365:
         raise node.wrong("at most 365d")
     return value
@@ -241,7 +241,7 @@ def seconds(node: Node) -> float:
 @accepts("string", pattern=_SIZE_PATTERN)
 def size_bytes(node: Node) -> int:
     """Return a size in bytes."""
-    value = int(_amount(node, "a size with its unit", BYTES, "write it as 1GiB or 500MB"))
+    value = int(_number_with_unit(node, "a size with its unit", BYTES, "write it as 1GiB or 500MB"))
     if not 65536 <= value <= 1 << 50:
         raise node.wrong("a size from 64KiB to 1024TiB")
     return value
@@ -274,7 +274,9 @@ def rate(node: Node) -> int:
         ) from None
 
 
-def _amount(node: Node, wanted: str, units: dict[str, int] | dict[str, float], hint: str) -> float:
+def _number_with_unit(
+    node: Node, wanted: str, units: dict[str, int] | dict[str, float], hint: str
+) -> float:
     given = node.scalar(wanted)
     match = _AMOUNT.match(given)
     if match is None or match[2] not in units:

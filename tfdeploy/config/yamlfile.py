@@ -64,7 +64,7 @@ def parse_yaml(text: str, path: Path) -> Node:
         events = yaml.parse(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
         root = _Builder(shown_path(path), _last_line(text), events).build()
     except yaml.YAMLError as error:
-        raise _translated(error, path, text) from error
+        raise _to_config_error(error, path, text) from error
     if root is None or root.kind == "nothing":
         state = "holds only comments" if text.strip() and root is None else "is empty"
         raise ConfigError(
@@ -118,7 +118,7 @@ def read_text(path: Path) -> str:
         ) from error
 
 
-def _translated(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
+def _to_config_error(error: yaml.YAMLError, path: Path, text: str) -> ConfigError:
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     problem = (
         getattr(error, "problem", None)
@@ -166,53 +166,53 @@ class _Builder:
         root = None
         for event in self.events:
             if isinstance(event, yaml.DocumentStartEvent) and root is not None:
-                raise self._fault(
+                raise self._yaml_error(
                     event,
                     "another document begins",
                     "write only one document into a file: no second ---",
                 )
             if isinstance(event, yaml.NodeEvent):
-                root = self._node(event, None, "", 0)
+                root = self._build_node(event, None, "", 0)
         return root
 
-    def _node(self, event: yaml.Event, parent: Node | None, key: str, depth: int) -> Node:
+    def _build_node(self, event: yaml.Event, parent: Node | None, key: str, depth: int) -> Node:
         if isinstance(event, yaml.AliasEvent):
-            return self._alias(event, parent, key)
+            return self._aliased_node(event, parent, key)
         self.nodes += 1
         if self.nodes > MAX_NODES:
-            raise self._fault(
+            raise self._yaml_error(
                 event,
                 f"more than {MAX_NODES:,} words and values in one file",
                 "write ranges, as in n[01-16], or several files",
             )
-        node, anchor = self._empty(event, parent, key), getattr(event, "anchor", None)
+        node, anchor = self._childless_node(event, parent, key), getattr(event, "anchor", None)
         if depth > MAX_DEPTH:
             raise node.error(_TOO_DEEP, _FORM)
         if node.kind == "list":
             while not isinstance(event := next(self.events), yaml.SequenceEndEvent):
-                node.items.append(self._node(event, node, str(len(node.items)), depth + 1))
+                node.items.append(self._build_node(event, node, str(len(node.items)), depth + 1))
         elif node.kind == "mapping":
             self._fill_mapping(node, depth)
         if anchor:
             self.anchors[anchor] = node
         return node
 
-    def _empty(self, event: yaml.Event, parent: Node | None, key: str) -> Node:
+    def _childless_node(self, event: yaml.Event, parent: Node | None, key: str) -> Node:
         kind: Kind = "mapping" if isinstance(event, yaml.MappingStartEvent) else "list"
         text = ""
         if isinstance(event, yaml.ScalarEvent):
             text = event.value
-            kind = _kind(text) if event.implicit[0] else "text"
+            kind = _scalar_kind(text) if event.implicit[0] else "text"
         tag = getattr(event, "tag", None)
         if tag is not None and tag.removeprefix("tag:yaml.org,2002:") not in _TAGS:
-            raise self._fault(
+            raise self._yaml_error(
                 event,
                 f"the tag {tag} means nothing here",
                 "put quotes round a text that begins with !",
             )
         return Node(kind, self.file, self._line(event), text, parent, key)
 
-    def _alias(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
+    def _aliased_node(self, event: yaml.AliasEvent, parent: Node | None, key: str) -> Node:
         """Return the node that an alias refers to.
 
         For a scalar, the node is a copy with the location of the alias. For a list or mapping, it
@@ -220,7 +220,7 @@ class _Builder:
         """
         anchored = self.anchors.get(event.anchor or "")
         if anchored is None:
-            raise self._fault(
+            raise self._yaml_error(
                 event,
                 f"undefined alias *{event.anchor}",
                 "an alias *name must come after its anchor &name",
@@ -233,12 +233,12 @@ class _Builder:
         lines: dict[str, int] = {}
         merges: list[Node] = []
         while not isinstance(event := next(self.events), yaml.MappingEndEvent):
-            key = self._node(event, node, getattr(event, "value", ""), depth + 1)
+            key = self._build_node(event, node, getattr(event, "value", ""), depth + 1)
             if key.kind in ("list", "mapping"):
                 raise key.error(
                     "a key must be a word", "put quotes round a name that begins with [ or {"
                 )
-            value = self._node(next(self.events), node, key.text, depth + 1)
+            value = self._build_node(next(self.events), node, key.text, depth + 1)
             # The value may begin on a later line, but errors name the line of the key. A list or
             # mapping from an alias keeps the line of its anchor.
             if value.parent is node:
@@ -262,7 +262,7 @@ class _Builder:
             for name, value in source.keys.items():
                 node.keys.setdefault(name, value)
 
-    def _fault(self, event: yaml.Event, what: str, next: str) -> ConfigError:
+    def _yaml_error(self, event: yaml.Event, what: str, next: str) -> ConfigError:
         return ConfigError(
             bounded(f"bad YAML: {what}"), where=f"{self.file}:{self._line(event)}", next=next
         )
@@ -271,7 +271,7 @@ class _Builder:
         return min(event.start_mark.line, self.last_line) + 1 if event.start_mark is not None else 1
 
 
-def _kind(plain: str) -> Kind:
+def _scalar_kind(plain: str) -> Kind:
     if plain in _NOTHING:
         return "nothing"
     if plain in _BOOLEANS:

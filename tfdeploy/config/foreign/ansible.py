@@ -132,7 +132,7 @@ def _read_variables(folder: Path, name: str) -> dict[str, Node]:
 
 def make_inventory(groups: Groups) -> Node:
     """Return the inventory as a tree in tfdeploy's own format. Raises ConfigError."""
-    at, depths = groups.at, _depths(groups)
+    at, depths = groups.at, _group_depths(groups)
     by_host = {name: dict(groups.groups["all"].variables) for name in groups.hosts}
     for group in sorted(depths, key=lambda name: (depths[name], name)):
         for host in groups.members(group):
@@ -141,8 +141,8 @@ def make_inventory(groups: Groups) -> Node:
     notes: dict[str, None] = {}
     for name, node in groups.hosts.items():
         variables = by_host[name] | groups.variables.get(name, {})
-        hosts[name] = mapping(dict(_settings(variables)), node)
-        notes |= dict.fromkeys(_misspelt(variables))
+        hosts[name] = mapping(dict(_settings_from_variables(variables)), node)
+        notes |= dict.fromkeys(_misspelling_notes(variables))
     top = mapping({"hosts": mapping(hosts, at)}, at)
     top.notes = list(notes)
     roles = {
@@ -156,7 +156,7 @@ def make_inventory(groups: Groups) -> Node:
     return top
 
 
-def _depths(groups: Groups) -> dict[str, int]:
+def _group_depths(groups: Groups) -> dict[str, int]:
     """Return {group: its depth}, the number of steps on the longest path from a top group.
 
     Raises ConfigError if a group is below itself.
@@ -175,7 +175,7 @@ def _depths(groups: Groups) -> dict[str, int]:
     return depths
 
 
-def _misspelt(variables: Mapping[str, Node]) -> Iterator[str]:
+def _misspelling_notes(variables: Mapping[str, Node]) -> Iterator[str]:
     """Yield a note for each variable whose name may be a misspelling of a variable that tfdeploy
     reads."""
     for name, node in variables.items():
@@ -184,7 +184,7 @@ def _misspelt(variables: Mapping[str, Node]) -> Iterator[str]:
             yield f"{node.location}: the variable {name} has no effect: did you mean {near}?"
 
 
-def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:
+def _settings_from_variables(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:
     connection = variables.get("ansible_connection")
     if connection is not None and connection.text.rpartition(".")[2] not in _SSH_CONNECTIONS:
         raise connection.error(
@@ -201,7 +201,7 @@ def _settings(variables: dict[str, Node]) -> Iterator[tuple[str, Node]]:
         node = variables.get(name)
         if node is None:
             continue
-        if jump := _jump(node):
+        if jump := _jump_from_ssh_args(node):
             yield "jump", node.text_node(jump)
         known_hosts = _KNOWN_HOSTS.search(node.text)
         # Many inventories name /dev/null, so that ssh accepts every key. tfdeploy never does.
@@ -216,7 +216,7 @@ def _refuse_template(node: Node) -> None:
         )
 
 
-def _jump(node: Node) -> str:
+def _jump_from_ssh_args(node: Node) -> str:
     """Return the jump host that these ssh options name; "" if they name none.
 
     Raises ConfigError for a ProxyCommand other than `ssh -W %h:%p HOST`.
@@ -228,7 +228,7 @@ def _jump(node: Node) -> str:
     for option in split_words(node, node.text):
         if option.startswith("ProxyCommand"):
             command = option.removeprefix("ProxyCommand").strip("= ")
-            jump = _forwarding_host(split_words(node, command))
+            jump = _proxy_command_host(split_words(node, command))
             if not jump:
                 raise node.error(
                     f"tfdeploy reads no ProxyCommand but `ssh -W %h:%p HOST`: {command}",
@@ -248,7 +248,7 @@ def split_words(node: Node, command: str) -> list[str]:
         ) from error
 
 
-def _forwarding_host(command: list[str]) -> str:
+def _proxy_command_host(command: list[str]) -> str:
     """Return [user@]host[:port] from the words of `ssh -W %h:%p HOST`; "" for any other command."""
     options: dict[str, str] = {}
     hosts: list[str] = []

@@ -45,7 +45,7 @@ def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
                 )
         elif kind == "vars":
             name, _, text = line.partition("=")
-            groups.group(group).variables[name.strip()] = _value(text, node)
+            groups.group(group).variables[name.strip()] = _unquoted_value(text, node)
         elif kind == "children":
             groups.add_children(group, [line])
         else:
@@ -65,13 +65,13 @@ def _add_hosts(groups: Groups, group: str, node: Node) -> None:
         if not _VARIABLE.match(word):
             raise node.error(f"{word!r} is not NAME=VALUE", "write one host on each line")
         name, _, text = word.partition("=")
-        variables[name] = _value(text, node)
+        variables[name] = _unquoted_value(text, node)
     for name in expand_pattern(pattern, node):
         groups.add_host(name, group, node)
         groups.variables.setdefault(name, {}).update(variables)
 
 
-def _value(text: str, node: Node) -> Node:
+def _unquoted_value(text: str, node: Node) -> Node:
     text = text.strip()
     if len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]

@@ -35,10 +35,10 @@ def run_ansible_inventory(path: Path) -> Node:
         raise at.error(f"ansible-inventory failed: {error.stderr.strip()}", "correct it") from error
     except (subprocess.TimeoutExpired, ValueError) as error:
         raise at.error(f"ansible-inventory gave no answer: {error}", "try it by hand") from error
-    return make_inventory(_groups(answer, at))
+    return make_inventory(_groups_from_json(answer, at))
 
 
-def _groups(answer: dict[str, Any], at: Node) -> Groups:
+def _groups_from_json(answer: dict[str, Any], at: Node) -> Groups:
     groups = Groups(at)
     for host, variables in answer.pop("_meta", {}).get("hostvars", {}).items():
         groups.hosts[host] = at

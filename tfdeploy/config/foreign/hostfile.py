@@ -37,14 +37,14 @@ def read_hostfile(lines: Sequence[tuple[int, str]], file: str) -> Node:
             raise node.error(f"{line!r} is not a line of a hostfile", "write it as: gpu01 slots=2")
         for host in expand_host(match["host"], node):
             earlier = hosts.setdefault(host.settings["address"], host)
-            slots = _slots(match, node) or ("1" if earlier is not host else "")
+            slots = _stated_slots(match, node) or ("1" if earlier is not host else "")
             if slots:
                 before = 0 if earlier is host else int(earlier.settings.get("slots", "1"))
                 earlier.settings["slots"] = str(before + int(slots))
     return hosts_mapping(hosts.values())
 
 
-def _slots(match: re.Match[str], node: Node) -> str:
+def _stated_slots(match: re.Match[str], node: Node) -> str:
     """Return the number of workers that the line states; "" if it states none."""
     stated = _SLOTS.search(match["options"])
     if stated is not None:

@@ -21,7 +21,7 @@ def read_inventory_tree(path: Path) -> Node:
     if is_host_list(str(path)) and not path.exists():
         return read_host_list(str(path), os.environ)
     text = read_text(path)
-    tree = None if path.suffix in _YAML else _read_lines(text, path)
+    tree = None if path.suffix in _YAML else _read_hostfile_or_ini(text, path)
     if tree is not None:
         return tree
     root = parse_yaml(text, path)
@@ -33,7 +33,7 @@ def read_inventory_tree(path: Path) -> Node:
     return ansible_yaml.read_groups(root, path) if ansible_yaml.is_ansible(root) else root
 
 
-def _read_lines(text: str, path: Path) -> Node | None:
+def _read_hostfile_or_ini(text: str, path: Path) -> Node | None:
     """Return the tree of a hostfile or an INI file; None if the text is neither."""
     from tfdeploy.config.foreign import ansible_ini, hostfile
 
