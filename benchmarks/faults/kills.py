@@ -40,8 +40,8 @@ def hasty(wait_s: float) -> str:
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.planning import host_parts
-whole = host_parts._part
-host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={wait_s}, commit_within_s={wait_s})
+whole = host_parts._host_part
+host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={wait_s}, commit_within_s={wait_s})
 sys.exit(main())
 """
 

@@ -90,8 +90,8 @@ def slow(package):
             text = text.replace(b"NO_MINDER_AFTER_S = 6.0", b"NO_MINDER_AFTER_S = %r" % (6.0 * scale))
         yield name, text
 archive._members = slow
-whole = host_parts._part
-host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
+whole = host_parts._host_part
+host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S} * scale, commit_within_s={WAITS_S} * scale)
 renewal.EVERY_S *= scale
 ask = launch.ask_all
 def ask_all(*words, timeout_s=60.0, **more):

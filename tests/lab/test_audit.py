@@ -41,8 +41,8 @@ HASTY = f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.planning import host_parts
-whole = host_parts._part
-host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S}, commit_within_s={WAITS_S})
+whole = host_parts._host_part
+host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={WAITS_S}, commit_within_s={WAITS_S})
 sys.exit(main())
 """
 SHOWS = """import base64, json, os, sys, time, urllib.parse

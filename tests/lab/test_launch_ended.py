@@ -129,8 +129,8 @@ HASTY = f"""import sys
 from tfdeploy.agent.record import replace
 from tfdeploy.cli.main import main
 from tfdeploy.planning import host_parts
-whole = host_parts._part
-host_parts._part = lambda *plan: replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
+whole = host_parts._host_part
+host_parts._host_part = lambda *plan: replace(whole(*plan), start_within_s={HASTY_S}, commit_within_s={HASTY_S})
 sys.exit(main())
 """
 

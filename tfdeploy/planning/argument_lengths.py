@@ -26,13 +26,13 @@ def check_lengths(job: Job, tasks: Iterable[TaskPlan]) -> Iterator[TaskPlan]:
     """
     for task in tasks:
         for number, word in enumerate(task.argv, 1):
-            _check(job, f"word {number} of the command of {task.task}", word, 0)
+            _check_length(job, f"word {number} of the command of {task.task}", word, 0)
         for name, value in task.env.items():
-            _check(job, f"the environment of {task.task}", f"{name}={value}", _RENAMED_BYTES)
+            _check_length(job, f"the environment of {task.task}", f"{name}={value}", _RENAMED_BYTES)
         yield task
 
 
-def _check(job: Job, what: str, word: str, more: int) -> None:
+def _check_length(job: Job, what: str, word: str, more: int) -> None:
     if len(word) * 4 + more <= MOST_BYTES:
         return
     length = len(word.encode("utf-8", "surrogateescape"))

@@ -57,16 +57,16 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
     mode = rules(job.mode)
     for role in job.roles:
         if role not in mode.takes:
-            raise _not_taken(
+            raise _role_not_taken_error(
                 job, role, f"{job.source or 'job'}: roles.{role}", f"remove `roles: {role}`"
             )
-        _check_name(job, role)
+        _check_role_name(job, role)
     if options.ps is not None and "ps" not in mode.takes:
-        raise _not_taken(job, "ps", "--ps", "leave --ps out")
+        raise _role_not_taken_error(job, "ps", "--ps", "leave --ps out")
     if mode.ranks:
-        _check_ranks(job)
+        _check_rank_settings(job)
     if mode.single:
-        _check_single(job, requested.get("worker"))
+        _refuse_several_workers(job, requested.get("worker"))
     ps = requested.get("ps")
     if ps is not None and ps.gpus:
         raise ConfigError(
@@ -74,7 +74,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
             where=f"{job.source or 'job'}: roles.ps.gpus",
             next="leave `gpus` out there",
         )
-    _check_chief(inventory, requested.get("chief"))
+    _refuse_several_chiefs(inventory, requested.get("chief"))
     for name in mode.needs:
         if not role_hosts(inventory, name):
             # A role of the inventory has no hosts if --limit or --exclude has removed all of them,
@@ -161,7 +161,7 @@ def refuse_missing_file(
     `files`: the paths of the code. If it is empty, the paths are not known, and nothing is refused.
     `links`: paths in the code that are links to data sets on the host.
     """
-    path = _started(job, source)
+    path = _started_file(job, source)
     if (
         not files
         or path is None
@@ -175,7 +175,7 @@ def refuse_missing_file(
     check = f"check that the code ({job.code}) contains the file, and that git does not ignore it"
     raise Refused(
         f"the program {path} is not in the code",
-        where=_command_source(job),
+        where=_command_location(job),
         next=did_you_mean(path, sorted(files), check),
     )
 
@@ -204,7 +204,7 @@ def refuse_missing_program(job: Job, tasks: Collection[TaskPlan], used: FactsByH
             install = f"write python {name}"
         raise Refused(
             f"there is no program {name} on PATH of {fold_names(lacking)}",
-            where=_command_source(job),
+            where=_command_location(job),
             next=did_you_mean(name, _COMMON_PROGRAMS, install),
         )
 
@@ -221,17 +221,17 @@ def refuse_missing_module(job: Job, used: FactsByHost, files: Collection[str]) -
         )
         raise Refused(
             f"the module {name} is neither in the code nor in the Python of {fold_names(lacking)}",
-            where=_command_source(job),
+            where=_command_location(job),
             next=did_you_mean(name, own, install),
         )
 
 
-def _command_source(job: Job) -> str:
+def _command_location(job: Job) -> str:
     """Return the location of the command: its line in the job file, or "command" if unknown."""
     return job.places.get("command") or job.source or "command"
 
 
-def _started(job: Job, source: Program) -> str | None:
+def _started_file(job: Job, source: Program) -> str | None:
     """Return the file that the command starts, as a path in the code; None if it names no file."""
     command = job.command
     word, is_module = python_target(command)
@@ -243,13 +243,13 @@ def _started(job: Job, source: Program) -> str | None:
     return source.path if by_python and "-m" not in command else source.script
 
 
-def _not_taken(job: Job, role: str, where: str, next: str) -> ConfigError:
+def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigError:
     takes = ", ".join(each for each in ROLES if each in rules(job.mode).takes)
     what = f"mode {job.mode} has no {role}: it takes {takes}"
     return ConfigError(what, where=where, next=f"{next}, or choose another mode")
 
 
-def _check_single(job: Job, worker: RoleRequest | None) -> None:
+def _refuse_several_workers(job: Job, worker: RoleRequest | None) -> None:
     if worker is not None and worker.most > 1:
         raise ConfigError(
             f"mode {job.mode} is one process, and {worker.because} asks for {worker.most}",
@@ -260,7 +260,7 @@ def _check_single(job: Job, worker: RoleRequest | None) -> None:
         )
 
 
-def _check_ranks(job: Job) -> None:
+def _check_rank_settings(job: Job) -> None:
     """Raise ConfigError for settings that are not allowed in a mode with ranks, such as PyTorch.
 
     They are keys about a TensorFlow cluster, and environment variables that tfdeploy sets itself.
@@ -284,7 +284,7 @@ def _check_ranks(job: Job) -> None:
             )
 
 
-def _check_name(job: Job, role: str) -> None:
+def _check_role_name(job: Job, role: str) -> None:
     """Raise ConfigError if the job renames a role with `as`, but the mode needs its usual name.
 
     The strategies of TensorFlow 2 know only TensorFlow's own role names. In mode ingraph, only the
@@ -299,7 +299,7 @@ def _check_name(job: Job, role: str) -> None:
         )
 
 
-def _check_chief(inventory: Inventory, chief: RoleRequest | None) -> None:
+def _refuse_several_chiefs(inventory: Inventory, chief: RoleRequest | None) -> None:
     if chief is None:
         return
     count = max(chief.most, 1 if chief.because else len(chief.hosts))

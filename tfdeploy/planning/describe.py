@@ -35,10 +35,10 @@ def describe(plan: Plan) -> Description:
             *((("starts in", plan.cwd),) if plan.cwd else ()),
             ("python", interpreters.python_summary(plan)),
             ("training", f"continues from {plan.resume}" if plan.resume else "starts from zero"),
-            ("ends with", _ends_with(plan)),
-            ("on a death", _on_death(plan)),
+            ("ends with", _deciding_tasks_text(plan)),
+            ("on a death", _after_failure_text(plan)),
             ("restart", plan.restart),
-            ("on a stall", _on_stall(plan)),
+            ("on a stall", _after_stall_text(plan)),
             ("mesh", ", ".join(f"{host.host}:{host.mesh_port}" for host in plan.hosts)),
         ),
         rows=tuple(
@@ -46,11 +46,11 @@ def describe(plan: Plan) -> Description:
             for task in plan.tasks
         ),
         commands=tuple((task.task, shlex.join(task.argv)) for task in plan.tasks),
-        notes=(*plan.notes, *_parts(plan)),
+        notes=(*plan.notes, *_part_notes(plan)),
     )
 
 
-def _parts(plan: Plan) -> Iterator[str]:
+def _part_notes(plan: Plan) -> Iterator[str]:
     """Yield a note on each split data set: the part that each worker gets."""
     for name, parts in plan.parts.items():
         if any(part.files is None for part in parts):
@@ -59,28 +59,28 @@ def _parts(plan: Plan) -> Iterator[str]:
                 "(--no-sync)"
             )
             continue
-        shown = [f"{part.task} on {part.host} {_files(part)}" for part in parts[:_SHOWN]]
+        shown = [f"{part.task} on {part.host} {_part_size_text(part)}" for part in parts[:_SHOWN]]
         more = (
-            f"; and {len(parts) - _SHOWN} more, the largest {_files(max(parts, key=_size))}"
+            f"; and {len(parts) - _SHOWN} more, the largest {_part_size_text(max(parts, key=_part_bytes))}"
             if len(parts) > _SHOWN
             else ""
         )
         yield f"data {name} goes in {len(parts)} parts: {'; '.join(shown)}{more}"
 
 
-def _size(part: PartPlan) -> int:
+def _part_bytes(part: PartPlan) -> int:
     return part.bytes or 0
 
 
-def _files(part: PartPlan) -> str:
-    return f"{count(part.files or 0, 'file')}, {in_bytes(_size(part))}"
+def _part_size_text(part: PartPlan) -> str:
+    return f"{count(part.files or 0, 'file')}, {in_bytes(_part_bytes(part))}"
 
 
-def _ends_with(plan: Plan) -> str:
+def _deciding_tasks_text(plan: Plan) -> str:
     return listed(plan.deciding, _SHOWN) + (": all of them" if len(plan.deciding) > _SHOWN else "")
 
 
-def _on_death(plan: Plan) -> str:
+def _after_failure_text(plan: Plan) -> str:
     kept = f"continues from what is in {', '.join(plan.keep)}" if plan.keep else ""
     next_launch = f"the next launch {kept or 'starts from zero, because the job has no `keep`'}"
     if not plan.restart_max:
@@ -93,7 +93,7 @@ def _on_death(plan: Plan) -> str:
     return f"{RULES[plan.mode].on_death}; a restarted task {within_run}"
 
 
-def _on_stall(plan: Plan) -> str:
+def _after_stall_text(plan: Plan) -> str:
     if not plan.stall_after_s:
         return "stalls are not detected (stall.after is 0)"
     done = (

@@ -61,11 +61,11 @@ def find_programs(sources: Mapping[str, str], exists: Callable[[str], bool]) -> 
     parsed = {path: source.read_program(("python", path), sources) for path in sources}
     imported = {module.path for program in parsed.values() for module in program.modules[1:]}
     programs = [
-        _describe(program, exists)
+        _describe_program(program, exists)
         for path, program in parsed.items()
         if program.modules and _can_start(program, is_imported=path in imported)
     ]
-    return sorted(programs, key=_rank)
+    return sorted(programs, key=_program_sort_key)
 
 
 def _can_start(program: Program, *, is_imported: bool) -> bool:
@@ -80,7 +80,7 @@ def _can_start(program: Program, *, is_imported: bool) -> bool:
     return has_main or (not is_imported and (acts or bool(find_signs(program))))
 
 
-def _rank(program: FolderProgram) -> tuple[object, ...]:
+def _program_sort_key(program: FolderProgram) -> tuple[object, ...]:
     path, stem = program.path, _stem(program.path)
     own = program.reason.startswith(f"{path}:")
     later = any(word in stem for word in _LATER_NAMES)
@@ -100,7 +100,7 @@ def _stem(path: str) -> str:
     return posixpath.splitext(posixpath.basename(path))[0]
 
 
-def _describe(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
+def _describe_program(program: Program, exists: Callable[[str], bool]) -> FolderProgram:
     signs = find_signs(program)
     mode = likely_mode(signs)
     if mode is None:

@@ -80,7 +80,7 @@ def check_host(
         )
     elif program.imports_tensorflow and facts.tensorflow is None:
         what = f"{program.path} imports TensorFlow, and {facts.python} on {name} has none"
-        other = _as_others(None if usual == facts.python else usual) or "one that has it"
+        other = _as_on_most_hosts(None if usual == facts.python else usual) or "one that has it"
         install = on_host(name, facts.python, "-m", "pip", "install", "tensorflow")
         cure = f"set {entry.setting('python')} to {other}, or: {install}"
     else:
@@ -108,11 +108,11 @@ def no_python_remedy(entry: Host, usual: str | None) -> str:
     suggests to install Python.
     """
     install = f", or install python3 on {entry.name}" if entry.python == "python3" else ""
-    wanted = _as_others(usual) or "a Python that exists on this host"
+    wanted = _as_on_most_hosts(usual) or "a Python that exists on this host"
     return f"set {entry.setting('python')} to {wanted}{install}"
 
 
-def _as_others(python: str | None) -> str:
+def _as_on_most_hosts(python: str | None) -> str:
     # Hosts report these paths, so they are quoted before a user pastes them into a shell.
     return f"{shlex.quote(python)}, as most hosts have it" if python else ""
 

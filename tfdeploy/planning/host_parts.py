@@ -34,7 +34,9 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
     for task in plan.tasks:
         tasks[task.host].append(task)
     return {
-        host.host: _part(plan, host, tasks[host.host], texts, digest, ahead_s.get(host.host, 0.0))
+        host.host: _host_part(
+            plan, host, tasks[host.host], texts, digest, ahead_s.get(host.host, 0.0)
+        )
         for host in plan.hosts
     }
 
@@ -65,7 +67,7 @@ def shared_part(plan: Plan) -> dict[str, Any]:
     }
 
 
-def _part(
+def _host_part(
     plan: Plan,
     host: HostPlan,
     tasks: list[TaskPlan],
@@ -77,7 +79,7 @@ def _part(
         **{name: getattr(plan, name) for name in _SAME_IN_PLAN.split()},
         host=host.host,
         plan_digest=digest,
-        tasks=[_spec(plan, host, task, texts) for task in tasks],
+        tasks=[_task_spec(plan, host, task, texts) for task in tasks],
         keep=list(plan.keep),
         links=dict(plan.links),
         parts={
@@ -94,7 +96,7 @@ def _part(
     )
 
 
-def _spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
+def _task_spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
     mode_rules = rules(plan.mode)
     return copy_fields(
         wire.TaskSpec,

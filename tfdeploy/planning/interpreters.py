@@ -57,11 +57,11 @@ def notes(job: Job, facts: FactsByHost) -> Notes:
 
 def python_summary(plan: Plan) -> str:
     """Return a text that says which Python runs on which hosts, and why."""
-    same = fold_equal({host.host: (host.python, _why(host)) for host in plan.hosts})
+    same = fold_equal({host.host: (host.python, _python_origin(host)) for host in plan.hosts})
     return ", ".join(f"{python} on {fold_names(names)} ({why})" for names, (python, why) in same)
 
 
-def _why(host: HostPlan) -> str:
+def _python_origin(host: HostPlan) -> str:
     if host.python.startswith(posixpath.join(host.workdir, ".envs", "")):
         return "made by `tfdeploy setup`"
     python = host.ssh.get("python")

@@ -108,7 +108,7 @@ def seat_tasks(
     default = deciding_seat(seats)
     role_hosts = requested[default.role].hosts
     if rules(job.mode).all_decide:
-        return seats, _copied(job, facts, seats, default, options)
+        return seats, _resume_from_copy(job, facts, seats, default, options)
     kept = newest_keep(job, facts, role_hosts, default.host)
     if kept is None or kept.host == default.host:
         return seats, ResumePoint(default.host)
@@ -122,7 +122,7 @@ def seat_tasks(
         seats = place_tasks(requested, hosts, facts, first)
     returned = deciding_seat(seats)
     if returned.host != kept.host:
-        raise _not_placeable(kept, default, role_hosts)
+        raise _keep_host_error(kept, default, role_hosts)
     why = f"back on {kept.host}, which holds the newest `keep` ({kept.description})"
     seats = tuple(
         replace(seat, why=f"{why}; {seat.why}") if seat is returned else seat for seat in seats
@@ -131,7 +131,7 @@ def seat_tasks(
     return seats, ResumePoint(returned.host, notes=(note,))
 
 
-def _copied(
+def _resume_from_copy(
     job: Job, facts: FactsByHost, seats: Seats, chief: Seat, options: Options
 ) -> ResumePoint:
     """Return where training resumes in a mode in which every worker reads the checkpoints.
@@ -163,7 +163,7 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 
-def _not_placeable(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:
+def _keep_host_error(kept: HostKeep, default: Seat, role_hosts: tuple[str, ...]) -> Refused:
     task, role = default.task, default.role
     full, foreign = f"without a free place for {task}", f"not a host of the role {role}"
     return Refused(

@@ -24,7 +24,7 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
     hosts_by_content: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for name, host in facts.items():
         for fact in filled_keeps(job, host):
-            hosts_by_content[fact.path, _content(fact)].append(name)
+            hosts_by_content[fact.path, _content_text(fact)].append(name)
     if not hosts_by_content:
         return ("--fresh has no effect: no host has files in `keep`",)
     lines = [
@@ -44,7 +44,7 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
     )
 
 
-def _content(fact: KeepFact) -> str:
+def _content_text(fact: KeepFact) -> str:
     checkpoint = fact.checkpoint if fact.step is None else f"step {fact.step}"
     known = (count(fact.files, "file"), in_bytes(fact.bytes), checkpoint)
     return ", ".join(filter(None, known))

@@ -26,7 +26,10 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     """Return notes on each role: the number of its tasks and the reason, or that it is unused."""
     count, used = Counter(seat.role for seat in seats), rules(mode)
     busy = {seat.host for seat in seats}
-    texts = [f"{role}: {count[role]}{_asked(request, used)}" for role, request in requested.items()]
+    texts = [
+        f"{role}: {count[role]}{_task_count_reason(request, used)}"
+        for role, request in requested.items()
+    ]
     idle = [name for name in requested["worker"].hosts if name not in busy]
     if idle and requested["worker"].total is None:
         texts.append(f"no worker on {', '.join(idle)}: its GPUs are given to other roles")
@@ -40,7 +43,7 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     return tuple(texts)
 
 
-def _asked(request: RoleRequest, mode: Rules) -> str:
+def _task_count_reason(request: RoleRequest, mode: Rules) -> str:
     """Return the last part of a note: the reason for the number of tasks."""
     if request.because:
         elsewhere = request.of != request.role

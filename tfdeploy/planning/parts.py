@@ -40,17 +40,17 @@ def assign_files(
     mean number of bytes times TOLERANCE, or the mean plus the size of the largest file, whichever
     is more. Every worker gets at least one file.
     """
-    keepers = _keepers(sizes, folders, held)
+    keepers = _workers_with_file(sizes, folders, held)
     owners = array("i", [NOBODY]) * len(sizes)
     loads, empty = [0] * len(folders), len(folders)
     smallest = [(0, worker) for worker in range(len(folders))]
-    limit = TOLERANCE * sum(_weight(size) for size in sizes) / len(folders)
-    largest_first = sorted(range(len(sizes)), key=lambda file: -_weight(sizes[file]))
+    limit = TOLERANCE * sum(_bytes_at_least_one(size) for size in sizes) / len(folders)
+    largest_first = sorted(range(len(sizes)), key=lambda file: -_bytes_at_least_one(sizes[file]))
     for placed, file in enumerate(largest_first):
         while smallest[0][0] != loads[smallest[0][1]]:
             heapq.heapreplace(smallest, (loads[smallest[0][1]], smallest[0][1]))
         least, worker = smallest[0]
-        keeper, weight = keepers[file], _weight(sizes[file])
+        keeper, weight = keepers[file], _bytes_at_least_one(sizes[file])
         # A worker can keep a file only if more files remain than there are workers without a file.
         # Otherwise each remaining file goes to a worker that has none.
         if keeper != NOBODY and len(sizes) - placed > empty:
@@ -62,7 +62,9 @@ def assign_files(
     return owners
 
 
-def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]) -> array[int]:
+def _workers_with_file(
+    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]
+) -> array[int]:
     """Return for each file a worker that can have it without moving data, or NOBODY.
 
     It is the worker that had the file before, or else a worker whose host has the file. If there
@@ -79,11 +81,11 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
         for file, part in zip(held_files.files, held_files.parts, strict=True):
             if part in workers and not own[file]:
                 keepers[file], own[file] = part, True
-                loads[part] += _weight(sizes[file])
+                loads[part] += _bytes_at_least_one(sizes[file])
     for workers, held_files in present:
         for file in held_files.files:
             worker, keeper = min(workers, key=loads.__getitem__), keepers[file]
-            weight = _weight(sizes[file])
+            weight = _bytes_at_least_one(sizes[file])
             if own[file] or (keeper != NOBODY and loads[keeper] <= loads[worker] + weight):
                 continue
             if keeper != NOBODY:
@@ -93,7 +95,7 @@ def _keepers(sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, He
     return keepers
 
 
-def _weight(size: int) -> int:
+def _bytes_at_least_one(size: int) -> int:
     """Return the file's size in bytes, but at least 1.
 
     So a worker that has only an empty file counts as a worker that has a file.

@@ -73,7 +73,7 @@ class _Inputs:
 
 
 @dataclass(frozen=True)
-class _Placed:
+class _PlacedTasks:
     """The result of placing the tasks on hosts.
 
     `used`: facts of the hosts that get a task. `hosts`: all hosts that were probed.
@@ -87,7 +87,7 @@ class _Placed:
 
 
 @dataclass(frozen=True)
-class _Source:
+class _CheckedProgram:
     """The result of reading the program.
 
     `links`: path of a link in the code -> name of the data set to which the link leads.
@@ -100,7 +100,7 @@ class _Source:
 
 
 @dataclass(frozen=True)
-class _LaidOut:
+class _LaidOutCluster:
     """The cluster, and the addresses of its hosts. `exposed`: notes on these addresses."""
 
     layout: Layout
@@ -159,14 +159,14 @@ def make_plan(
     placed = _place_tasks(inputs)
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed, read.program)
-    commands = _command(inputs, placed, read, laid)
+    commands = _make_commands(inputs, placed, read, laid)
     plan = _assemble(inputs, placed, read, laid, commands)
     if not options.allow_open:
         protection.refuse_open(plan, placed.used)
     return plan
 
 
-def _place_tasks(inputs: _Inputs) -> _Placed:
+def _place_tasks(inputs: _Inputs) -> _PlacedTasks:
     """Place tasks on hosts with their GPUs, and decide where training resumes."""
     requested = requested_roles(inputs.inventory, inputs.job, inputs.options)
     hosts = probed_hosts(inputs.inventory, inputs.mode, inputs.facts)
@@ -178,10 +178,10 @@ def _place_tasks(inputs: _Inputs) -> _Placed:
     used = {name: inputs.facts[name] for name in hosts if name in seated}
     host_checks.refuse_same_machine(used)
     host_checks.refuse_live_run(used)
-    return _Placed(requested, hosts, seats, resume_point, used)
+    return _PlacedTasks(requested, hosts, seats, resume_point, used)
 
 
-def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
+def _read_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
     """Read the program that the command starts, and check that the hosts can run it."""
     job, used = inputs.job, placed.used
     checks.refuse_missing_cwd(job, inputs.options.files)
@@ -199,10 +199,10 @@ def _read_program(inputs: _Inputs, placed: _Placed) -> _Source:
     mode_note = mode_signs.check(job, program, force=inputs.options.any_mode)
     as_written = compat.decide(job, program, used)
     compat.check(as_written, program)
-    return _Source(program, links, as_written, mode_note)
+    return _CheckedProgram(program, links, as_written, mode_note)
 
 
-def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
+def _lay_out(inputs: _Inputs, placed: _PlacedTasks, program: Program) -> _LaidOutCluster:
     """Choose addresses and ports, and return the cluster as TensorFlow sees it."""
     mode, used, seats = servers.mode_rules(inputs.job, program), placed.used, placed.seats
     advertised = {
@@ -215,10 +215,12 @@ def _lay_out(inputs: _Inputs, placed: _Placed, program: Program) -> _LaidOut:
     )
     where = {name: each.address for name, each in advertised.items()}
     given = ports.assign_ports(ports_needed(mode, seats, used), placed.hosts, inputs.facts, where)
-    return _LaidOut(lay_out(mode, seats, where, given), advertised, exposed)
+    return _LaidOutCluster(lay_out(mode, seats, where, given), advertised, exposed)
 
 
-def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) -> _Commands:
+def _make_commands(
+    inputs: _Inputs, placed: _PlacedTasks, read: _CheckedProgram, laid: _LaidOutCluster
+) -> _Commands:
     """Return each task's command line and environment."""
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
     served = servers.decide(job, program, cluster)
@@ -252,8 +254,8 @@ def _command(inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut) ->
     return _Commands(made, shared, keras)
 
 
-def _guard(
-    inputs: _Inputs, placed: _Placed, laid: _LaidOut
+def _protect_hosts(
+    inputs: _Inputs, placed: _PlacedTasks, laid: _LaidOutCluster
 ) -> tuple[tuple[HostPlan, ...], Protection]:
     """Return the hosts of the plan, and how their ports are protected."""
     called = {
@@ -278,10 +280,14 @@ _SETTINGS = """
 
 
 def _assemble(
-    inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
+    inputs: _Inputs,
+    placed: _PlacedTasks,
+    read: _CheckedProgram,
+    laid: _LaidOutCluster,
+    commands: _Commands,
 ) -> Plan:
     """Return the plan with its notes."""
-    hosts, protected = _guard(inputs, placed, laid)
+    hosts, protected = _protect_hosts(inputs, placed, laid)
     job, layout, resume_point = inputs.job, laid.layout, placed.resume_point
     return Plan(
         **{name: getattr(job, name) for name in _SETTINGS.split()},
@@ -323,7 +329,11 @@ def _assemble(
 
 
 def _notes(
-    inputs: _Inputs, placed: _Placed, read: _Source, laid: _LaidOut, commands: _Commands
+    inputs: _Inputs,
+    placed: _PlacedTasks,
+    read: _CheckedProgram,
+    laid: _LaidOutCluster,
+    commands: _Commands,
 ) -> Notes:
     job, used, alone = inputs.job, placed.used, rules(inputs.mode).single
     lines = (

@@ -42,7 +42,7 @@ def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protectio
     if job.protect != "auto":
         if whys := hindrances[job.protect]:
             raise Refused(
-                f"the job asks for `protect: {job.protect}`, and not every host can: {_first(whys)}",
+                f"the job asks for `protect: {job.protect}`, and not every host can: {_first_reason(whys)}",
                 where=f"host {next(iter(whys))}",
                 next="with `protect: auto`, each host takes the strongest level that it can do",
             )
@@ -52,7 +52,9 @@ def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protectio
         for host in hosts
     }
     used = max(levels.values(), key=LEVELS.index)
-    stronger = [f"{level}: {_first(hindrances[level])}" for level in LEVELS[: LEVELS.index(used)]]
+    stronger = [
+        f"{level}: {_first_reason(hindrances[level])}" for level in LEVELS[: LEVELS.index(used)]
+    ]
     return Protection("auto", used, "; ".join(stronger) or "the strongest there is", levels)
 
 
@@ -257,7 +259,7 @@ def _hindrance(level: Level, facts: HostFacts, length: int) -> str:
     return own.hindrance(level) or own.peers or (too_long if length > most else "")
 
 
-def _first(whys: Mapping[str, str]) -> str:
+def _first_reason(whys: Mapping[str, str]) -> str:
     name, why = next(iter(whys.items()))
     others = count(len(whys) - 1, "more host")
     return f"{name}: {why}" + (f"; {others} cannot do it either" if len(whys) > 1 else "")

@@ -29,7 +29,7 @@ def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
     """
     slow_hosts = {
         name
-        for name, parents in _grouped((doubt.child, doubt.parent) for doubt in doubts).items()
+        for name, parents in _group_pairs((doubt.child, doubt.parent) for doubt in doubts).items()
         if len(parents) > 1
     }
     remaining = [doubt for doubt in doubts if doubt.child not in slow_hosts]
@@ -39,18 +39,18 @@ def blame(doubts: Collection[Doubt], members: Mapping[str, Member]) -> Blame:
         if doubt.parent != CONTROL_MACHINE
         and members[doubt.child].site != members[doubt.parent].site
     ]
-    entered = _grouped((members[doubt.child].site, doubt.child) for doubt in across)
+    entered = _group_pairs((members[doubt.child].site, doubt.child) for doubt in across)
     slow_sites = {site for site, children in entered.items() if len(children) > 1}
     slow_hosts |= {
         child for children in entered.values() if len(children) == 1 for child in children
     }
-    near = _grouped((doubt.parent, doubt.child) for doubt in remaining if doubt not in across)
+    near = _group_pairs((doubt.parent, doubt.child) for doubt in remaining if doubt not in across)
     for parent, children in near.items():
         slow_hosts |= children if len(children) == 1 else {parent} - {CONTROL_MACHINE}
     return Blame(frozenset(slow_hosts), frozenset(slow_sites))
 
 
-def _grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
+def _group_pairs(pairs: Iterable[tuple[str, str]]) -> dict[str, set[str]]:
     groups: dict[str, set[str]] = {}
     for key, value in pairs:
         groups.setdefault(key, set()).add(value)

@@ -72,8 +72,8 @@ class _ParentChooser:
                 for each in range(self._forest.stripes)
             ]
         rooted = self._rooted[stripe]
-        for child in sorted(children, key=lambda name: self._attach_order(name, stripe)):
-            self._attach(child, self._parent(child, stripe, rooted), stripe)
+        for child in sorted(children, key=lambda name: self._attach_sort_key(name, stripe)):
+            self._attach(child, self._best_parent(child, stripe, rooted), stripe)
             rooted.update(self._forest.count_descendants([child], stripe))
 
     def relieve(self, stripe: int) -> None:
@@ -95,7 +95,9 @@ class _ParentChooser:
         ]
         for child in sorted(crowded, key=lambda name: rooted.get(name, 0)) if room else ():
             able = [
-                name for name in room if self._is_relief(name, child, stripe, rooted.get(child, 0))
+                name
+                for name in room
+                if self._can_take_over(name, child, stripe, rooted.get(child, 0))
             ]
             if able and self._is_crowded(self._forest.parents[stripe][child]):
                 parent = min(able, key=lambda name: self._load[name])
@@ -106,13 +108,13 @@ class _ParentChooser:
     def _is_crowded(self, parent: str) -> bool:
         return self._load[parent] > self._forest.stripes + CROWDED
 
-    def _is_relief(self, name: str, child: str, stripe: int, descendants: int) -> bool:
+    def _can_take_over(self, name: str, child: str, stripe: int, descendants: int) -> bool:
         has_room = self._load[name] + self._weight(child, stripe) <= self._forest.stripes
         is_near = self._members[name].site == self._members[child].site
         is_above = self._members[name].is_complete or not descendants
         return has_room and is_near and is_above and self._may_send(name, child, stripe)
 
-    def _attach_order(self, name: str, stripe: int) -> tuple[bool, int, int]:
+    def _attach_sort_key(self, name: str, stripe: int) -> tuple[bool, int, int]:
         return (
             name not in self._relays,
             -self._members[name].intake(stripe).have_bytes,
@@ -139,7 +141,7 @@ class _ParentChooser:
         self._count_child(parent, child, stripe, 1)
         self._forest.parents[stripe][child] = parent
 
-    def _parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
+    def _best_parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
         if self._forest.reaches_nobody(child):
             return CONTROL_MACHINE
         able = [name for name in rooted if self._may_send(name, child, stripe)]
@@ -147,7 +149,7 @@ class _ParentChooser:
             name: rank for rank, name in enumerate(self._forest.ancestors(child, stripe))
         }
         return (
-            min(able, key=lambda name: self._rank(name, child, stripe, ancestor_ranks))
+            min(able, key=lambda name: self._parent_sort_key(name, child, stripe, ancestor_ranks))
             if able
             else CONTROL_MACHINE
         )
@@ -165,7 +167,7 @@ class _ParentChooser:
             or parent_member.site not in self._verdict.blame.slow_sites
         )
 
-    def _rank(
+    def _parent_sort_key(
         self, name: str, child: str, stripe: int, ancestor_ranks: dict[str, int]
     ) -> tuple[float, ...]:
         """Return a sort key for `name` as a parent of the child. The lowest key is the best parent.
@@ -179,14 +181,14 @@ class _ParentChooser:
         crowd = (excess, descendants) if excess > CROWDED else (0.0, 0)
         return (
             is_far,
-            self._is_behind(name, child, stripe),
+            self._has_less_data(name, child, stripe),
             *crowd,
             ancestor_ranks.get(name, len(ancestor_ranks)),
             self._children[name],
             self._number[name],
         )
 
-    def _is_behind(self, parent: str, child: str, stripe: int) -> bool:
+    def _has_less_data(self, parent: str, child: str, stripe: int) -> bool:
         if self._members[parent].is_complete:
             return False
         parent_intake, intake = (

@@ -38,7 +38,7 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     """
     members = tuple(members)
     stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
-    feeds = [feed for stripe in range(stripes) for feed in _stripe(members, stripe, stripes)]
+    feeds = [feed for stripe in range(stripes) for feed in _stripe_feeds(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
     # The receiving hosts (children) of these feeds had already waited before the broadcast began. A
     # Move records how long each of them had waited, so that this time is not counted later.
@@ -56,7 +56,7 @@ def stripes_for(hosts: int, total_bytes: int) -> int:
     return 1 if hosts <= FEW or (hosts <= MANY and is_quick) else TREES
 
 
-def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
+def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     """Return the connections (feeds) of one stripe, one site after the other.
 
     The first host of a site receives from a relay (a sending host) of an earlier site, if possible
@@ -67,7 +67,9 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
     earlier_relays: list[str] = []
     for site in sites_of(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
-        relays, leaves = _divided([each for each in site if not each.is_complete], stripe, stripes)
+        relays, leaves = _split_off_senders(
+            [each for each in site if not each.is_complete], stripe, stripes
+        )
         # There are fewer sources than stripes, so each source may send all stripes, as the control
         # machine does.
         if len(sources) < stripes:
@@ -82,7 +84,7 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
         heads = max(len(sources), 1)
         for position in range(heads, len(order)):
             if able:
-                parent = order[_parent(position - heads, able, stripes)]
+                parent = order[_parent_position(position - heads, able, stripes)]
             else:
                 parent = (
                     earlier_relays[-1 - position % len(earlier_relays)]
@@ -94,12 +96,12 @@ def _stripe(members: Sequence[Member], stripe: int, stripes: int) -> list[Feed]:
             earlier_relays = [
                 *earlier_relays,
                 *order[:able],
-                order[_parent(len(order) - heads, able, stripes)],
+                order[_parent_position(len(order) - heads, able, stripes)],
             ]
     return feeds
 
 
-def _divided(
+def _split_off_senders(
     incomplete: Sequence[Member], stripe: int, stripes: int
 ) -> tuple[list[str], list[str]]:
     """Return (the hosts that may send this stripe, all other hosts).
@@ -112,7 +114,7 @@ def _divided(
     return relays, [each.name for each in incomplete if each.name not in chosen]
 
 
-def _parent(number: int, able: int, children: int) -> int:
+def _parent_position(number: int, able: int, children: int) -> int:
     """Return the position of the parent that child `number` gets.
 
     There are `able` parents, and each is planned to get `children` children. Children beyond that

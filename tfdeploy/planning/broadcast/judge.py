@@ -130,7 +130,7 @@ class _FeedEvaluator:
         """Yield (child, parent) if the child has been far behind its parent for some time."""
         usual = self._usual_rate(stripe)
         for child, parent in self._feeds(stripe):
-            if child in self._before.slow_hosts or self._is_beyond_thin_line(child, parent):
+            if child in self._before.slow_hosts or self._crosses_slow_link(child, parent):
                 continue
             rate = usual if self._is_full(parent, stripe) else self._rate(parent, stripe)
             # A parent can send as many feeds at its full rate as there are stripes. If it has more
@@ -140,7 +140,7 @@ class _FeedEvaluator:
             if (
                 due
                 and self._is_behind(child, parent, stripe, due)
-                and self._is_settled(child, parent, stripe, due)
+                and self._is_connected_long_enough(child, parent, stripe, due)
             ):
                 yield child, parent
 
@@ -167,7 +167,9 @@ class _FeedEvaluator:
                 and [doubt.child for doubt in doubts].count(first) == 1
             ):
                 parent_rate = self._rate(parent, 0)
-                if self._rate(first, 0) >= SLOWER * parent_rate > 0 and self._is_settled(
+                if self._rate(
+                    first, 0
+                ) >= SLOWER * parent_rate > 0 and self._is_connected_long_enough(
                     first, parent, 0, parent_rate
                 ):
                     yield Doubt(heads[0], CONTROL_MACHINE)
@@ -177,11 +179,11 @@ class _FeedEvaluator:
             rate
             and intake.wanted_bytes - intake.have_bytes >= TRIED_FOR_S * rate
             and intake.have_bytes >= TRIED_AFTER_S * rate
-            and self._is_dispensable(heads[0])
+            and self._can_replace_head(heads[0])
         ):
             yield Doubt(heads[0], CONTROL_MACHINE)
 
-    def _is_dispensable(self, head: str) -> bool:
+    def _can_replace_head(self, head: str) -> bool:
         """Return whether `head`, the first host of a chain, can be moved to the end.
 
         Another host must be able to replace it at the beginning, and a host of its site must be
@@ -209,7 +211,7 @@ class _FeedEvaluator:
         ahead = intake.wanted_bytes if is_full else self._intake(parent, stripe).have_bytes
         return ahead - intake.have_bytes >= max(BEHIND_S * due, BEHIND_BYTES)
 
-    def _is_settled(self, child: str, parent: str, stripe: int, due: float) -> bool:
+    def _is_connected_long_enough(self, child: str, parent: str, stripe: int, due: float) -> bool:
         """Return whether the child has had its parent for long enough to be judged.
 
         This module has no clock, so the bytes that the child has received from this parent stand
@@ -224,7 +226,7 @@ class _FeedEvaluator:
         received = self._intake(parent, stripe).have_bytes - move.parent_bytes
         return received >= SETTLED_S * self._rate(parent, stripe)
 
-    def _is_beyond_thin_line(self, child: str, parent: str) -> bool:
+    def _crosses_slow_link(self, child: str, parent: str) -> bool:
         site = self._members[child].site
         return (
             parent != CONTROL_MACHINE

@@ -47,11 +47,11 @@ def next_plan(
         return plan
     changed = FeedPlan(
         stripes=plan.stripes,
-        feeds=_feeds(plan, forest),
+        feeds=_changed_feeds(plan, forest),
         slow_hosts=verdict.blame.slow_hosts,
         slow_sites=verdict.blame.slow_sites,
         doubts=verdict.doubts,
-        moves=_moves(plan, forest, verdict),
+        moves=_latest_moves(plan, forest, verdict),
     )
     return plan if changed == plan else changed
 
@@ -59,12 +59,14 @@ def next_plan(
 def _remove_ended_feeds(forest: Forest, verdict: Verdict) -> None:
     """Remove each connection whose parent may no longer send, or sends nothing."""
     for stripe, parent, child in list(forest.feeds()):
-        must_end = parent != CONTROL_MACHINE and not _may_continue(forest, verdict, parent, child)
+        must_end = parent != CONTROL_MACHINE and not _feed_may_continue(
+            forest, verdict, parent, child
+        )
         if must_end or (child, stripe) in verdict.needs_new_parent:
             del forest.parents[stripe][child]
 
 
-def _may_continue(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
+def _feed_may_continue(forest: Forest, verdict: Verdict, parent: str, child: str) -> bool:
     if parent in verdict.blame.slow_hosts or not forest.can_send(parent, child):
         return False
     parent_member, site = forest.members[parent], forest.members[child].site
@@ -73,7 +75,7 @@ def _may_continue(forest: Forest, verdict: Verdict, parent: str, child: str) -> 
     return parent_member.site == site or not (is_thin or child in verdict.blame.slow_hosts)
 
 
-def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
+def _changed_feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
     """Return the connections of the changed plan: first those that stay, then the new ones."""
     new = {(stripe, child): parent for stripe, parent, child in forest.feeds()}
     kept = [feed for feed in plan.feeds if new.get((feed.stripe, feed.child)) == feed.parent]
@@ -82,7 +84,7 @@ def _feeds(plan: FeedPlan, forest: Forest) -> tuple[Feed, ...]:
     return (*kept, *(Feed(parent, child, stripe) for (stripe, child), parent in new.items()))
 
 
-def _moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
+def _latest_moves(plan: FeedPlan, forest: Forest, verdict: Verdict) -> tuple[Move, ...]:
     """Return a Move for each child that has changed its parent, with the latest change.
 
     A child that receives no data gets a new Move too, even if it keeps its parent. So the time that

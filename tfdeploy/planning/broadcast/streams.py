@@ -39,7 +39,7 @@ def streams(
     have the same files get them in one stream, so there are few streams.
     """
     moved = sorted({row for rows in missing_rows.values() for row in rows if sizes[row]})
-    wanted_by, held_by = _hosts_of(wanted_rows, moved), _hosts_of(held_rows, moved)
+    wanted_by, held_by = _hosts_by_row(wanted_rows, moved), _hosts_by_row(held_rows, moved)
     always = [origin] if origin is not None else []
     lent_bytes = dict.fromkeys([*held_rows, *always], 0)
     stream_of: dict[tuple[tuple[str, ...], str | None], Stream] = {}
@@ -58,7 +58,7 @@ def streams(
     return list(stream_of.values())
 
 
-def _hosts_of(rows_of: Mapping[str, Sequence[int]], moved: list[int]) -> dict[int, list[str]]:
+def _hosts_by_row(rows_of: Mapping[str, Sequence[int]], moved: list[int]) -> dict[int, list[str]]:
     hosts_of_row: dict[int, list[str]] = {row: [] for row in moved}
     for host, rows in rows_of.items():
         for row in rows:

@@ -37,7 +37,7 @@ def advertised_address(host: Host, facts: HostFacts) -> Advertised:
     if host.advertise:
         return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
-    if _ip(literal):
+    if _parse_ip(literal):
         return Advertised(literal, "the inventory's address")
     if facts.ssh_server_address:
         return Advertised(facts.ssh_server_address, "the address of its sshd")
@@ -77,10 +77,10 @@ def check_addresses(
                 f"which {other} reaches it",
             )
     for name, address in others.items():
-        _check_name(name, address, facts)
+        _check_resolution(name, address, facts)
     notes = []
     for name, address in others.items():
-        description = _public_words(address, facts)
+        description = _public_address_text(address, facts)
         if description and not allow_public:
             raise Refused(
                 f"{name} would stand in the cluster at {description}: TensorFlow's servers have no "
@@ -94,7 +94,9 @@ def check_addresses(
                 f"{name} stands in the cluster at {description} (--allow-public): what the hosts "
                 "send each other crosses the internet in the clear"
             )
-    notes += filter(None, (_disagreement(name, each, facts) for name, each in others.items()))
+    notes += filter(
+        None, (_unequal_resolution_note(name, each, facts) for name, each in others.items())
+    )
     notes += [
         f"{name} has {len(seen.addresses)} addresses: the other hosts let in the first "
         f"{MOST_ADDRESSES} of them"
@@ -112,7 +114,9 @@ def source_addresses(host: Host, facts: HostFacts, resolved: Sequence[str] = ())
     """
     named = (advertised_address(host, facts).address, *resolved, *facts.addresses)
     distinct = dict.fromkeys(
-        str(_unmapped(parsed)) for each in named if (parsed := _ip(each)) and not parsed.is_loopback
+        str(_without_ipv4_mapping(parsed))
+        for each in named
+        if (parsed := _parse_ip(each)) and not parsed.is_loopback
     )
     return tuple(distinct)[:MOST_ADDRESSES]
 
@@ -122,7 +126,7 @@ def resolved_addresses(name: str, facts: FactsByHost) -> tuple[str, ...]:
 
     An address is returned if at least half of the hosts that resolved the name report it.
     """
-    if _ip(name):
+    if _parse_ip(name):
         return ()
     answers = [set(seen.resolved[name]) for seen in facts.values() if name in seen.resolved]
     candidates = dict.fromkeys(address for answer in answers for address in sorted(answer))
@@ -131,12 +135,12 @@ def resolved_addresses(name: str, facts: FactsByHost) -> tuple[str, ...]:
     )
 
 
-def _unmapped(address: _Address) -> _Address:
+def _without_ipv4_mapping(address: _Address) -> _Address:
     return getattr(address, "ipv4_mapped", None) or address
 
 
 def is_loopback(address: str) -> bool:
-    parsed = _ip(address)
+    parsed = _parse_ip(address)
     return parsed.is_loopback if parsed else address == "localhost"
 
 
@@ -146,7 +150,7 @@ def notes(advertised_by_host: Mapping[str, Advertised]) -> Notes:
     return tuple(f"addresses of {listed(names, 6)}: {why}" for names, why in by_why)
 
 
-def _ip(address: str) -> _Address | None:
+def _parse_ip(address: str) -> _Address | None:
     try:
         return ipaddress.ip_address(address)
     except ValueError:
@@ -155,16 +159,16 @@ def _ip(address: str) -> _Address | None:
 
 def is_public(address: str) -> bool:
     """Return True for a public IP address; False for a name."""
-    parsed = _ip(address.partition("%")[0])
-    return bool(parsed and _unmapped(parsed).is_global)
+    parsed = _parse_ip(address.partition("%")[0])
+    return bool(parsed and _without_ipv4_mapping(parsed).is_global)
 
 
-def _public_words(address: str, facts: FactsByHost) -> str:
+def _public_address_text(address: str, facts: FactsByHost) -> str:
     """Describe a public address for a message; return "" for an address that is not public.
 
     A name counts as public if at least one host resolves it to a public address.
     """
-    if _ip(address):
+    if _parse_ip(address):
         return f"the public address {address}" if is_public(address) else ""
     for asked, seen in facts.items():
         for each in seen.resolved.get(address, ()):
@@ -173,12 +177,12 @@ def _public_words(address: str, facts: FactsByHost) -> str:
     return ""
 
 
-def _disagreement(name: str, address: str, facts: FactsByHost) -> str:
+def _unequal_resolution_note(name: str, address: str, facts: FactsByHost) -> str:
     """Return a note if hosts resolve the same name to different addresses.
 
     Returns "" if all hosts that resolved the name agree, or if `address` is not a name.
     """
-    if _ip(address):
+    if _parse_ip(address):
         return ""
     answers = {
         asked: tuple(sorted(seen.resolved[address]))
@@ -196,7 +200,7 @@ def _disagreement(name: str, address: str, facts: FactsByHost) -> str:
     )
 
 
-def _check_name(name: str, address: str, facts: FactsByHost) -> None:
+def _check_resolution(name: str, address: str, facts: FactsByHost) -> None:
     """Raise Refused if a host resolves `address` to a loopback address, or no host can use it."""
     for asked, seen in facts.items():
         if address in seen.hosts_file_loopback:
@@ -208,7 +212,7 @@ def _check_name(name: str, address: str, facts: FactsByHost) -> None:
                 next=f"write `advertise: ADDRESS` (an IP) for {name} in the inventory, or remove "
                 f"the line on {asked}",
             )
-    parsed = _ip(address)
+    parsed = _parse_ip(address)
     if parsed and (parsed.is_unspecified or parsed.is_multicast):
         raise Refused(
             f"{address} of {name} is no address that other hosts can reach",

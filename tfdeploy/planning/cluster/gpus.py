@@ -28,13 +28,13 @@ def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
     if isinstance(host.gpus, tuple):
         missing = sorted({*host.gpus} - {gpu.index for gpu in facts.gpus})
         if missing:
-            raise _not_there(host, facts, f"GPU {', '.join(map(str, missing))}")
+            raise _missing_gpus_error(host, facts, f"GPU {', '.join(map(str, missing))}")
         return host.gpus
-    free = tuple(gpu.index for gpu in facts.gpus if gpu not in _busy(facts))
+    free = tuple(gpu.index for gpu in facts.gpus if gpu not in _busy_gpus(facts))
     if host.gpus == "auto":
         return free
     if host.gpus > len(facts.gpus):
-        raise _not_there(host, facts, f"{host.gpus} GPUs")
+        raise _missing_gpus_error(host, facts, f"{host.gpus} GPUs")
     if host.gpus > len(free):
         what = f"the inventory gives {host.name} {host.gpus} GPUs, and {len(free)} of them are free"
         raise busy_error(host, facts, what)
@@ -43,7 +43,7 @@ def usable_gpus(host: Host, facts: HostFacts) -> tuple[int, ...]:
 
 def are_all_busy(host: Host, facts: HostFacts) -> bool:
     """Return whether other processes use all GPUs of a host with `gpus: auto`."""
-    return host.gpus == "auto" and bool(facts.gpus) and len(_busy(facts)) == len(facts.gpus)
+    return host.gpus == "auto" and bool(facts.gpus) and len(_busy_gpus(facts)) == len(facts.gpus)
 
 
 def busy_text(host: Host, facts: HostFacts) -> str:
@@ -51,13 +51,13 @@ def busy_text(host: Host, facts: HostFacts) -> str:
 
     Returns "" if there are no such GPUs.
     """
-    return _used(_busy(facts)) if host.gpus == "auto" else ""
+    return _usage_text(_busy_gpus(facts)) if host.gpus == "auto" else ""
 
 
 def busy_error(host: Host, facts: HostFacts, what: str) -> Refused:
     """Return the error for a host with too few free GPUs. `what`: the beginning of its message."""
     return Refused(
-        f"{what}: {_used(_busy(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
+        f"{what}: {_usage_text(_busy_gpus(facts))} (a GPU with more than {_MUCH} in use counts as busy)",
         where=f"host {host.name}",
         next=f"wait, leave the host out with --exclude {host.name}, use its busy GPUs with "
         f"`gpus: [0, ...]` for {host.name} in the inventory, or train on its CPU with `gpus: none`",
@@ -82,27 +82,27 @@ def notes(host: Host, facts: HostFacts, given: tuple[int, ...]) -> Notes:
     texts = []
     if facts.gpu_error and host.gpus == "auto":
         texts.append(f"{host.name} is planned without GPUs: {facts.gpu_error}")
-    busy = _busy(facts)
+    busy = _busy_gpus(facts)
     taken = [gpu for gpu in busy if gpu.index in given]
     if taken:
         texts.append(
             f"{host.name} trains on GPUs that are in use already, as its `gpus:` says: "
-            f"{_used(taken)}"
+            f"{_usage_text(taken)}"
         )
     left_out = [gpu for gpu in busy if gpu not in taken]
     if left_out and host.gpus != "none" and not isinstance(host.gpus, tuple):
         texts.append(
-            f"{host.name}: busy GPUs are not used (more than {_MUCH} in use): {_used(left_out)}"
+            f"{host.name}: busy GPUs are not used (more than {_MUCH} in use): {_usage_text(left_out)}"
         )
     return tuple(texts)
 
 
-def _busy(facts: HostFacts) -> list[Gpu]:
+def _busy_gpus(facts: HostFacts) -> list[Gpu]:
     """Return the GPUs that other processes use."""
     return [gpu for gpu in facts.gpus if gpu.used_mib > BUSY_MIB]
 
 
-def _used(gpus: Iterable[Gpu]) -> str:
+def _usage_text(gpus: Iterable[Gpu]) -> str:
     return ", ".join(
         f"GPU {gpu.index} ({gpu.name}) uses {in_binary_bytes(gpu.used_mib << 20)} of "
         f"{in_binary_bytes(gpu.memory_mib << 20)}"
@@ -110,7 +110,7 @@ def _used(gpus: Iterable[Gpu]) -> str:
     )
 
 
-def _not_there(host: Host, facts: HostFacts, asked: str) -> Refused:
+def _missing_gpus_error(host: Host, facts: HostFacts, asked: str) -> Refused:
     present_gpus = ", ".join(f"{gpu.index} ({gpu.name})" for gpu in facts.gpus) or "none"
     because = f" ({facts.gpu_error})" if facts.gpu_error else ""
     return Refused(

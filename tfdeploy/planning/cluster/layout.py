@@ -54,7 +54,7 @@ def ports_needed(mode: Rules, seats: Seats, hosts: Mapping[str, object]) -> dict
     """
     needed = dict.fromkeys(hosts, 1)
     for seat in seats:
-        needed[seat.host] += _listens(mode, seat)
+        needed[seat.host] += _task_listens(mode, seat)
     return needed
 
 
@@ -70,7 +70,7 @@ def lay_out(
     mesh port: there the host's agent receives messages from other hosts.
     """
     free = {host: iter(ports) for host, ports in given.items()}
-    listening = [seat for seat in seats if _listens(mode, seat)]
+    listening = [seat for seat in seats if _task_listens(mode, seat)]
     ports = {seat.task: next(free[seat.host]) for seat in listening}
     endpoints = {seat.task: endpoint(addresses[seat.host], ports[seat.task]) for seat in listening}
     mesh = {host: next(ports) for host, ports in free.items()}
@@ -82,5 +82,5 @@ def lay_out(
     return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding_tasks(mode, seats))
 
 
-def _listens(mode: Rules, seat: Seat) -> bool:
+def _task_listens(mode: Rules, seat: Seat) -> bool:
     return seat.role not in mode.silent or (mode.ranks and seat.index == 0)

@@ -61,7 +61,7 @@ def place_tasks(
     }
     had = {name: len(free[name]) for name in free}
     seats: list[Seat] = []
-    for role, request in sorted(requested.items(), key=lambda item: _gpu_order(item[1])):
+    for role, request in sorted(requested.items(), key=lambda item: _gpu_sort_key(item[1])):
         seats += _RolePlacement(request, hosts, facts, free, had, first.get(role)).seats()
     return tuple(sorted(seats, key=lambda seat: ROLES.index(seat.role)))
 
@@ -81,7 +81,7 @@ def deciding_tasks(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
     return tuple(seat.task for seat in (training if mode.all_decide else [deciding_seat(seats)]))
 
 
-def _gpu_order(request: RoleRequest) -> tuple[bool, bool, int]:
+def _gpu_sort_key(request: RoleRequest) -> tuple[bool, bool, int]:
     """Return a sort key for the order in which roles get GPUs.
 
     The order is: the chief, the roles for which the job sets `gpus`, workers, evaluators.
@@ -112,10 +112,10 @@ class _RolePlacement:
         }
 
     def seats(self) -> Seats:
-        quota = {name: self._quota(name) for name in self.order}
+        quota = {name: self._most_tasks(name) for name in self.order}
         total = sum(quota.values()) if self.request.total is None else self.request.total
         if total > sum(quota.values()):
-            raise self._too_many(total, quota)
+            raise self._too_many_tasks_error(total, quota)
         names: list[str] = []
         while len(names) < total:
             for name in [name for name in self.order if quota[name]][: total - len(names)]:
@@ -123,17 +123,17 @@ class _RolePlacement:
                 names.append(name)
         if self.request.consecutive:
             names.sort(key=self.order.index)
-        return tuple(self._seat(index, name) for index, name in enumerate(names))
+        return tuple(self._take_seat(index, name) for index, name in enumerate(names))
 
-    def _room(self, name: str) -> int:
+    def _free_places(self, name: str) -> int:
         return len(self.free[name]) // self.each[name] if self.each[name] else ANY_NUMBER
 
-    def _quota(self, name: str) -> int:
+    def _most_tasks(self, name: str) -> int:
         """Return the largest number of tasks of the role that the host can get.
 
         If no total number of tasks is requested for the role, the host gets this largest number.
         """
-        room, request = self._room(name), self.request
+        room, request = self._free_places(name), self.request
         number = request.slots.get(name) if request.per_host is None else request.per_host
         wants_gpu = request.gpus is None and request.share in ("one", "all")
         if wants_gpu and gpus.are_all_busy(self.hosts[name], self.facts[name]):
@@ -147,12 +147,12 @@ class _RolePlacement:
         if number is not None or (request.gpus and not room):
             count = 1 if number is None else number
             if count > room:
-                raise self._no_gpus(name, count)
+                raise self._too_few_gpus_error(name, count)
             return count
         fills = request.role == "worker" and request.share == "one" and self.each[name]
         return room if fills else 1
 
-    def _seat(self, index: int, name: str) -> Seat:
+    def _take_seat(self, index: int, name: str) -> Seat:
         given = tuple(self.free.get(name, ())[: self.each[name]])
         if given:
             del self.free[name][: len(given)]
@@ -177,7 +177,7 @@ class _RolePlacement:
         by_inventory = self.hosts[name].gpus == "none"
         return "`gpus: none` in the inventory" if by_inventory else "no GPU there"
 
-    def _no_gpus(self, name: str, count: int) -> Refused:
+    def _too_few_gpus_error(self, name: str, count: int) -> Refused:
         request, had, left = self.request, self.had[name], ", ".join(map(str, self.free[name]))
         needed = f"{count} {request.role} with {self.each[name]} GPU each"
         asked_by = "`slots`" if name in request.slots else f"`roles: {request.role}`"
@@ -191,7 +191,7 @@ class _RolePlacement:
             "CPUs",
         )
 
-    def _too_many(self, total: int, quota: Mapping[str, int]) -> TfdeployError:
+    def _too_many_tasks_error(self, total: int, quota: Mapping[str, int]) -> TfdeployError:
         request = self.request
         if not self.order:
             return ConfigError(

@@ -40,7 +40,7 @@ def assign_ports(
             if low <= port <= high and port not in by_others
         ]
         if len(free) < needed[name]:
-            raise _too_few(hosts[name], facts[name], needed[name], free, by_others)
+            raise _too_few_ports_error(hosts[name], facts[name], needed[name], free, by_others)
         given[name] = tuple(free[: needed[name]])
         by_others.update((port, name) for port in given[name])
     return {name: given[name] for name in needed}
@@ -60,7 +60,7 @@ def skipped_note(host: Host, facts: HostFacts, highest: int) -> str | None:
     Returns None if there are no such ports.
     """
     low, high = host.ports
-    taken = _taken(facts, low, highest)
+    taken = _taken_ports_text(facts, low, highest)
     return (
         f"{host.name}: the run uses the first free ports of {low}-{high}; {taken}"
         if taken
@@ -68,7 +68,7 @@ def skipped_note(host: Host, facts: HostFacts, highest: int) -> str | None:
     )
 
 
-def _taken(facts: HostFacts, low: int, high: int) -> str:
+def _taken_ports_text(facts: HostFacts, low: int, high: int) -> str:
     owners = sorted((int(port), owner) for port, owner in facts.taken_ports.items())
     texts = [
         f"{port} by {owner}" if owner else str(port)
@@ -78,7 +78,7 @@ def _taken(facts: HostFacts, low: int, high: int) -> str:
     return f"taken: {listed(texts, _SHOWN)}" if texts else ""
 
 
-def _too_few(
+def _too_few_ports_error(
     host: Host, facts: HostFacts, needed: int, free: list[int], by_others: Mapping[int, str]
 ) -> Refused:
     low, high = host.ports
@@ -86,7 +86,7 @@ def _too_few(
         f"{port} by {name}" for port, name in sorted(by_others.items()) if low <= port <= high
     ]
     at_address = f"used at the same address: {listed(planned, _SHOWN)}" if planned else ""
-    reasons = filter(None, [_taken(facts, low, high), at_address])
+    reasons = filter(None, [_taken_ports_text(facts, low, high), at_address])
     because = "".join(f"; {reason}" for reason in reasons)
     return Refused(
         f"{host.name} needs {needed} ports (its tasks and one for the mesh) of its range "

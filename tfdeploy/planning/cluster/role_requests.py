@@ -95,14 +95,16 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
     asked = {"ps": options.ps, "worker": options.workers}
     requests = {}
     for role in (role for role in ROLES if role in mode.takes):
-        request = _request(inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role))
+        request = _role_request(
+            inventory, role, mode, job.roles.get(role, RoleRule()), asked.get(role)
+        )
         if request.hosts or request.most:
             place = job.places.get(f"roles.{role}", request.place)
             requests[role] = replace(request, place=place)
-    return _chief_apart(requests) if mode.all_decide else requests
+    return _keep_workers_off_chief(requests) if mode.all_decide else requests
 
 
-def _request(
+def _role_request(
     inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None
 ) -> RoleRequest:
     of = "worker" if role == mode.lead and not role_hosts(inventory, role) else role
@@ -132,7 +134,7 @@ def _request(
     )
 
 
-def _chief_apart(requests: RoleRequests) -> RoleRequests:
+def _keep_workers_off_chief(requests: RoleRequests) -> RoleRequests:
     """Return the requests, changed so that no worker is placed on the chief's host.
 
     This is for modes in which the chief trains as a worker does and uses all GPUs of its host.

@@ -43,11 +43,14 @@ def choose_flags(job: Job, program: Program, roles: Collection[str] = ("ps", "wo
     asked = job.flags == "auto" or (job.flags is None and clustered)
     offered = flags.cluster_flags(program) if asked else ClusterFlags(flags.classic_flags())
     return replace(
-        _choose(job, program, roles, offered), known=offered.flags if asked and clustered else ()
+        _choose_from_offered(job, program, roles, offered),
+        known=offered.flags if asked and clustered else (),
     )
 
 
-def _choose(job: Job, program: Program, roles: Collection[str], offered: ClusterFlags) -> Appended:
+def _choose_from_offered(
+    job: Job, program: Program, roles: Collection[str], offered: ClusterFlags
+) -> Appended:
     named = [
         name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER
     ]
@@ -57,11 +60,11 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
         return Appended((), "no flags appended, because the setting is `flags: none`")
     mode_rules = rules(job.mode)
     if mode_rules.ranks:
-        return _of_ranks(job, program)
+        return _local_rank_flags(job, program)
     if job.flags is None and mode_rules.single:
         return Appended((), f"no flags appended: mode {job.mode} has no cluster")
     if job.flags is None and not mode_rules.takes_flags:
-        offered = _certain(offered, mode_rules, roles)
+        offered = _certain_flags(offered, mode_rules, roles)
         if not offered.flags:
             return Appended(
                 (),
@@ -69,17 +72,17 @@ def _choose(job: Job, program: Program, roles: Collection[str], offered: Cluster
                 "flags too, write `flags: auto`",
             )
     command = job.command[: flags_end(job.command)]
-    chosen = [flag for flag in offered.flags if _holds(flag, roles)]
+    chosen = [flag for flag in offered.flags if _fits_roles(flag, roles)]
     own = tuple(flag for flag in chosen if _in_command(flag, command, program))
     added = tuple(flag for flag in chosen if flag not in own)
-    note = _reason(job, program, added, own)
+    note = _appended_note(job, program, added, own)
     if offered.unknown:
         names = ", ".join(offered.unknown)
         note += f"; it also needs {names}, which is not known: {NAME_THEM}"
     return Appended(added, note, own)
 
 
-def _holds(flag: Flag, roles: Collection[str]) -> bool:
+def _fits_roles(flag: Flag, roles: Collection[str]) -> bool:
     """Return whether the flag makes sense in a cluster with these roles.
 
     chief_hosts needs a chief. num_workers does not fit a cluster with a chief, because
@@ -91,7 +94,7 @@ def _holds(flag: Flag, roles: Collection[str]) -> bool:
     )
 
 
-def _certain(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
+def _certain_flags(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
     """Return the flags to append in a mode whose programs usually read TF_CONFIG.
 
     A flag counts only if its value certainly reaches TensorFlow's cluster. If the flags do not
@@ -130,9 +133,9 @@ def _positional_arguments(command: Command, program: Program) -> tuple[str, ...]
     return tuple(word for before, word in pairs if not word.startswith("-") and before not in takes)
 
 
-def _reason(job: Job, program: Program, added: Flags, own: Flags) -> str:
+def _appended_note(job: Job, program: Program, added: Flags, own: Flags) -> str:
     kept = f"; the command gives {', '.join(flag.spelling for flag in own)} itself" if own else ""
-    listed = " ".join(map(_shown, added))
+    listed = " ".join(map(_flag_text, added))
     if job.flags == "classic":
         return f"flags appended by `flags: classic`: {listed or 'none'}{kept}"
     if program.unread:
@@ -158,7 +161,7 @@ def _reason(job: Job, program: Program, added: Flags, own: Flags) -> str:
     )
 
 
-def _shown(flag: Flag) -> str:
+def _flag_text(flag: Flag) -> str:
     """Return the flag as the note shows it, such as "--job_name".
 
     If the flag's name does not show its meaning, the text is "--role as {job_name} (train.py:12)".
@@ -170,7 +173,7 @@ def _shown(flag: Flag) -> str:
     return f"{spelled} as {flag.template or f'{{{flag.name}}}'}{because}"
 
 
-def _of_ranks(job: Job, program: Program) -> Appended:
+def _local_rank_flags(job: Job, program: Program) -> Appended:
     """Return the flag --local_rank if the program defines it. Older PyTorch launchers pass it.
 
     No other flag is needed, because tasks in a mode with ranks get environment variables.

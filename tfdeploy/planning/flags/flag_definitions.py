@@ -238,7 +238,7 @@ def _from_argparse(call: ast.Call) -> Flag | None:
         return replace(flag, form="pair", off=f"--no-{spelling.lstrip('-')}", kind="nothing")
     if form := _ACTIONS.get(literal_text(action)):
         return replace(flag, form=form, kind="nothing")
-    flag = _with_value(flag, call)
+    flag = _with_type_and_choices(flag, call)
     if not spelled:
         return replace(flag, spelling="", form="position", dest=words[0])
     if literal_text(argument(call, "nargs")) in ("+", "*"):
@@ -247,10 +247,12 @@ def _from_argparse(call: ast.Call) -> Flag | None:
     return replace(flag, form="truthy") if by_class else flag
 
 
-def _with_value(flag: Flag, call: ast.Call) -> Flag:
+def _with_type_and_choices(flag: Flag, call: ast.Call) -> Flag:
     """Return the flag with its type and choices, from a call of add_argument or add_option."""
     named = argument(call, "type")
-    flag = replace(_with_kind(flag, call, named), choices=_listed(argument(call, "choices")))
+    flag = replace(
+        _with_type(flag, call, named), choices=_constant_texts(argument(call, "choices"))
+    )
     is_own = flag.kind == "text" or literal_text(named) is not None
     return replace(flag, parser=named) if is_own and last_name(named) not in _TEXTS else flag
 
@@ -268,7 +270,7 @@ def _from_absl(call: ast.Call) -> Flag | None:
         "",
         f"--{name}",
         kind=_KINDS.get(function.rpartition("_")[2], "text"),
-        choices=_listed(argument(call, "enum_values", 2)) if is_enum else (),
+        choices=_constant_texts(argument(call, "enum_values", 2)) if is_enum else (),
         default=literal_text(argument(call, "default", 1)) or "",
         dest=plain_name(name),
         separator=_LISTS.get(function, ""),
@@ -291,14 +293,14 @@ def _from_click(call: ast.Call) -> Flag | None:
         )
     match argument(call, "type"):
         case ast.Call(function, arguments, keywords):
-            flag = _with_kind(flag, call, function)
+            flag = _with_type(flag, call, function)
             is_choice = last_name(function) == "Choice" and arguments and not keywords
-            return replace(flag, choices=_listed(arguments[0])) if is_choice else flag
+            return replace(flag, choices=_constant_texts(arguments[0])) if is_choice else flag
         case named:
-            return _with_kind(flag, call, named)
+            return _with_type(flag, call, named)
 
 
-def _with_kind(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
+def _with_type(flag: Flag, call: ast.Call, named: ast.expr | None) -> Flag:
     """Return the flag with its type, default and number of words.
 
     `named`: the expression that names the type, such as `int` in `type=int`.
@@ -324,7 +326,7 @@ def _is_number(value: str, kind: Kind) -> bool:
     return True
 
 
-def _listed(node: ast.expr | None) -> tuple[str, ...]:
+def _constant_texts(node: ast.expr | None) -> tuple[str, ...]:
     """Return the elements of a literal list as texts.
 
     Returns () if the expression is not a literal list, or if an element is not a constant.

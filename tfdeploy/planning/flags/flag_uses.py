@@ -81,26 +81,30 @@ def find_uses(program: Program, origins: Origins) -> list[Use]:
     """
     files = program.by_path
     nodes = program.find(ast.Call, ast.Dict, ast.Assign)
-    certain = [use for path, node in nodes for use in _of_node(node, origins, files[path])]
+    certain = [use for path, node in nodes for use in _uses_in_node(node, origins, files[path])]
     tests = program.find(ast.Compare)
-    certain += [use for path, node in tests for use in _compared(node, origins, files[path])]
+    certain += [
+        use for path, node in tests for use in _role_comparisons(node, origins, files[path])
+    ]
     identity = {use.origin.dest for use in certain}
     names = program.find(ast.Name, ast.Attribute)
-    synchronous = [use for path, node in names for use in _synchronous(node, origins, files[path])]
+    synchronous = [
+        use for path, node in names for use in _sync_switches(node, origins, files[path])
+    ]
     return [*certain, *(use for use in synchronous if use.origin.dest not in identity)]
 
 
-def _of_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Use]:
-    for name, value in _parts(node):
+def _uses_in_node(node: ast.AST, origins: Origins, module: ParsedFile) -> Iterator[Use]:
+    for name, value in _cluster_values(node):
         for origin in sorted(origins.origins_of(value, module)):
-            if _fits(name, origin):
+            if _can_become_value(name, origin):
                 # The flag may contain the whole cluster as JSON, and the program may use only one
                 # entry of it.
                 whole = len(origin.steps) == 2 and origin.steps[0] == ("json", "")
-                yield Use("cluster" if whole else name, origin, _where(value, module))
+                yield Use("cluster" if whole else name, origin, _location(value, module))
 
 
-def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
+def _cluster_values(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     """Yield (name of a cluster value, such as "ps_hosts"; the expression used as this value)."""
     lists: dict[str | None, ast.expr] = {}
     match node:
@@ -123,7 +127,7 @@ def _parts(node: ast.AST) -> Iterator[tuple[str, ast.expr]]:
     yield from ((name, lists[key]) for key, name in _LISTS.items() if key in lists)
 
 
-def _fits(name: str, origin: Origin) -> bool:
+def _can_become_value(name: str, origin: Origin) -> bool:
     """Return whether the program can make the cluster value `name` from this flag's value.
 
     `origin`: the flag, with the operations that the program applies to its value. If `name` stands
@@ -140,7 +144,7 @@ def _fits(name: str, origin: Origin) -> bool:
     return len(operations) <= 1 or operations[:2] == ["json", "key"]
 
 
-def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
+def _role_comparisons(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     """Yield each flag that this node compares with "ps" or "worker", as a Use named "job_name"."""
     if not isinstance(node.ops[0], ast.Eq | ast.NotEq | ast.In | ast.NotIn):
         return
@@ -149,23 +153,23 @@ def _compared(node: ast.Compare, origins: Origins, module: ParsedFile) -> Iterat
         for origin in sorted(
             origin for side in sides for origin in origins.origins_of(side, module)
         ):
-            if _fits("job_name", origin):
-                yield Use("job_name", origin, _where(node, module))
+            if _can_become_value("job_name", origin):
+                yield Use("job_name", origin, _location(node, module))
 
 
-def _synchronous(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
+def _sync_switches(node: ast.expr, origins: Origins, module: ParsedFile) -> Iterator[Use]:
     """Yield the flags that switch synchronous training on, if `node` is SyncReplicasOptimizer.
 
     They are the flags that are tested by an `if` statement around this node.
     """
     if last_name(node) not in _SYNCHRONOUS:
         return
-    for test, holds in _tests_around(node, module):
-        for origin, compared_values in _switches(test, module, origins, holds=holds):
-            yield Use("issync", origin, _where(test, module), compared_values)
+    for test, holds in _conditions_around(node, module):
+        for origin, compared_values in _flags_in_condition(test, module, origins, holds=holds):
+            yield Use("issync", origin, _location(test, module), compared_values)
 
 
-def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
+def _conditions_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr, bool]]:
     """Yield (condition, whether it is true at the node) for each `if` around the node.
 
     The innermost `if` comes first. Every `if` outside the function that contains the node is left
@@ -180,7 +184,7 @@ def _tests_around(node: ast.AST, module: ParsedFile) -> Iterator[tuple[ast.expr,
         inner = each
 
 
-def _switches(
+def _flags_in_condition(
     test: ast.expr, module: ParsedFile, origins: Origins, *, holds: bool
 ) -> Iterator[_Switch]:
     """Yield (flag, its values for async and sync training) for each flag in this condition.
@@ -193,10 +197,10 @@ def _switches(
         match each:
             case ast.BoolOp(_, values):
                 for value in values:
-                    yield from _switches(value, at, origins, holds=holds)
+                    yield from _flags_in_condition(value, at, origins, holds=holds)
                 continue
             case ast.UnaryOp(ast.Not(), operand):
-                yield from _switches(operand, at, origins, holds=not holds)
+                yield from _flags_in_condition(operand, at, origins, holds=not holds)
                 continue
             case ast.Compare(tested, [ast.Eq() | ast.Is()], [ast.Constant(compared)]):
                 equal = holds
@@ -210,12 +214,12 @@ def _switches(
             if origin.steps:
                 continue
             if isinstance(compared, str) and ("sync" in compared.lower() or "sync" in origin.dest):
-                yield origin, _texts(compared, equal=equal)
+                yield origin, _async_and_sync_values(compared, equal=equal)
             elif isinstance(compared, int) and "sync" in origin.dest:
                 yield origin, None if bool(compared) == equal else ("1", "0")
 
 
-def _texts(value: str, *, equal: bool) -> tuple[str, str]:
+def _async_and_sync_values(value: str, *, equal: bool) -> tuple[str, str]:
     """Return (the flag's value for async training, the flag's value for sync training).
 
     `value`: the text with which the program compares the flag. `equal`: whether the program trains
@@ -228,5 +232,5 @@ def _texts(value: str, *, equal: bool) -> tuple[str, str]:
     return (other, value) if equal else (value, other)
 
 
-def _where(node: ast.expr, module: ParsedFile) -> str:
+def _location(node: ast.expr, module: ParsedFile) -> str:
     return f"{module.path}:{node.lineno}"

@@ -65,19 +65,19 @@ def cluster_flags(program: Program) -> ClusterFlags:
     """Return the flags by which the program and the modules it imports learn about the cluster."""
     definitions = flag_definitions.defined_flags(program)
     cluster = flag_uses.makes_cluster(program)
-    candidates = _by_use(program, definitions) if cluster else {}
+    candidates = _flags_by_use(program, definitions) if cluster else {}
     for name in NAMES:
-        own = _spelled(name, definitions)
+        own = _flags_spelled(name, definitions)
         same = [
             each for each in candidates.get(name, ()) if each.dest in {flag.dest for flag in own}
         ]
         if own and (same or name not in candidates):
             candidates[name] = [replace((*same, own[0])[0], name=name, spelling=own[0].spelling)]
     chosen = {name: flags[0] for name, flags in candidates.items()}
-    _add_other_names(
+    _add_unusual_flags(
         chosen, definitions, cluster=cluster, gathers=flag_uses.trains_synchronously(program)
     )
-    _drop_foreign(chosen)
+    _drop_other_library_flags(chosen)
     if "worker_hosts" in chosen:
         chosen.pop("cluster", None)
     ordered = [
@@ -85,10 +85,10 @@ def cluster_flags(program: Program) -> ClusterFlags:
     ]
     # A template such as "{job_name}:{task_index}" already contains the index.
     ordered = [flag for flag in ordered if flag.name != "task_index" or not flag.template]
-    return _in_place(ordered, definitions)
+    return _positionals_first(ordered, definitions)
 
 
-def _spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
+def _flags_spelled(name: str, definitions: Iterable[Flag]) -> list[Flag]:
     """Return the flags of which `name` is one spelling, each with this spelling selected."""
     return [
         replace(flag, spelling=each)
@@ -113,7 +113,7 @@ def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
                     yield spelling, f"{path}:{call.lineno}"
 
 
-def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
+def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Flag]]:
     """Return name of a cluster value -> the flags that the program uses as this value.
 
     Of the flags for one value, the most certain comes first.
@@ -127,14 +127,14 @@ def _by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, list[Fla
             "", "", "position", where=use.where, dest=f"sys.argv[{position}]", position=position
         )
         flag = by_dest.get(dest) if dest else word
-        fitting = _fitting(flag, use, uses) if flag else None
+        fitting = _adapt_to_use(flag, use, uses) if flag else None
         taken = {flags[0].dest for name, flags in by_name.items() if name != use.name}
         if fitting and (fitting.template or fitting.dest not in taken):
             by_name.setdefault(use.name, []).append(fitting)
     return by_name
 
 
-def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
+def _adapt_to_use(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     """Return the flag, changed so that it passes the cluster value that the program expects.
 
     Returns None if the program expects this value in an unknown form.
@@ -142,7 +142,7 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     named = replace(flag, name=use.name, because=use.where)
     by, value = next(iter(use.origin.steps), ("", ""))
     if use.name == "issync" and use.sync_values:
-        return replace(named, sync_values=_sync_values(flag, use.sync_values))
+        return replace(named, sync_values=_complete_sync_values(flag, use.sync_values))
     if use.name in ADDRESSES and by != "one":
         if by in ("split", "json"):
             named = replace(named, separator=str(value) or by)
@@ -161,7 +161,7 @@ def _fitting(flag: Flag, use: Use, uses: Iterable[Use]) -> Flag | None:
     return replace(named, template=template) if is_pair else None
 
 
-def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
+def _complete_sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
     """Return the flag's values for async and sync training. One of `words` may be empty.
 
     An empty word is replaced by another choice of the flag, the flag's default, or "not-<the known
@@ -173,7 +173,7 @@ def _sync_values(flag: Flag, words: tuple[str, str]) -> tuple[str, str]:
     return (words[0] or other, words[1] or other)
 
 
-def _add_other_names(
+def _add_unusual_flags(
     chosen: dict[str, Flag], definitions: Flags, *, cluster: bool, gathers: bool
 ) -> None:
     """Add flags with unusual names to `chosen`, if their definitions fit values of the cluster.
@@ -189,14 +189,14 @@ def _add_other_names(
             flag
             for other in others.split()
             if other in _ALWAYS or (cluster and always)
-            for flag in _spelled(other, definitions)
-            if flag.dest not in taken and _means(name, flag)
+            for flag in _flags_spelled(other, definitions)
+            if flag.dest not in taken and _definition_fits(name, flag)
         ]
         if fitting:
             chosen[name] = replace(fitting[0], name=name)
 
 
-def _drop_foreign(chosen: dict[str, Flag]) -> None:
+def _drop_other_library_flags(chosen: dict[str, Flag]) -> None:
     """Drop flags that have an unusual name and do not belong to the library of the job name's flag.
 
     A program cannot be given flags of two libraries: for example, absl ends the program at a flag
@@ -209,7 +209,7 @@ def _drop_foreign(chosen: dict[str, Flag]) -> None:
             del chosen[name]
 
 
-def _means(name: str, flag: Flag) -> bool:
+def _definition_fits(name: str, flag: Flag) -> bool:
     """Return whether the flag can take the value `name` by its definition: a flag for the value
     "task_index", for example, must be an integer."""
     if name == "issync":
@@ -221,7 +221,7 @@ def _means(name: str, flag: Flag) -> bool:
     return flag.kind == ("int" if name == "task_index" else "text")
 
 
-def _in_place(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
+def _positionals_first(flags: list[Flag], definitions: Iterable[Flag]) -> ClusterFlags:
     """Return the flags. Positional arguments come first, in the order that the program expects.
 
     If the meaning of a positional argument is not known, all later ones are left out.

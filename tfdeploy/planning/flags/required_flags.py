@@ -65,27 +65,27 @@ def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supp
     settled = {flag.dest for flag in given}
     lacking = {
         flag: where
-        for flag, where in _required(program).items()
+        for flag, where in _required_flags(program).items()
         if flag.dest not in settled and not _is_given(flag, job)
     }
     if not lacking or reads_flags_elsewhere(job, program):
         return Supplied()
     flags, notes = [], []
     for each, where in lacking.items():
-        flag = _valued(each, job, known, lacking)
+        flag = _with_value_template(each, job, known, lacking)
         if not flag.template:
             raise Refused(
                 f"{program.path} ends at once without {flag.spelling} ({where}), and the command "
                 "does not contain this flag",
                 where=job.places.get("command") or job.source or "command",
-                next=_recipe(flag, job),
+                next=_how_to_add(flag, job),
             )
         flags.append(flag)
         notes.append(f"{flag.spelling}={flag.template}: the program requires this flag ({where})")
     return Supplied(tuple(flags), tuple(notes))
 
 
-def _valued(flag: Flag, job: Job, known: Flags, lacking: Collection[Flag]) -> Flag:
+def _with_value_template(flag: Flag, job: Job, known: Flags, lacking: Collection[Flag]) -> Flag:
     """Return the flag with `template` set to its value, such as "{keep.train}".
 
     If the value is not known, `template` is empty.
@@ -96,7 +96,7 @@ def _valued(flag: Flag, job: Job, known: Flags, lacking: Collection[Flag]) -> Fl
     if rules(job.mode).ranks and flag.dest in _RANKS:
         return replace(flag, template=f"{{{flag.dest}}}")
     kind = _folder_kind(flag)
-    folders = _folders(job, kind)
+    folders = _job_folders(job, kind)
     alone = kind == "data" or sum(_folder_kind(each) == kind for each in lacking) == 1
     known_folder = len(folders) == 1 and alone and flag.kind == "text"
     return replace(flag, template=f"{{{kind}.{folders[0]}}}") if known_folder else flag
@@ -111,18 +111,18 @@ def _folder_kind(flag: Flag) -> str:
     return "keep" if _WRITTEN.fullmatch(name) else ""
 
 
-def _folders(job: Job, kind: str) -> tuple[str, ...]:
+def _job_folders(job: Job, kind: str) -> tuple[str, ...]:
     return {"keep": job.keep, "data": tuple(job.data)}.get(kind, ())
 
 
-def _recipe(flag: Flag, job: Job) -> str:
+def _how_to_add(flag: Flag, job: Job) -> str:
     kind = _folder_kind(flag)
     if not kind:
         return (
             f"add {flag.spelling}=VALUE to the command; with `flags: none`, tfdeploy does not "
             "change the command"
         )
-    folders = _folders(job, kind)
+    folders = _job_folders(job, kind)
     example, key = ("train", "keep: [train]") if kind == "keep" else ("NAME", "data: {NAME: PATH}")
     write = "" if folders else f"write `{key}` and "
     return f"{write}add {flag.spelling}={{{kind}.{(*folders, example)[0]}}} to the command"
@@ -178,7 +178,7 @@ def _reads_elsewhere(call: ast.Call) -> bool:
     return name == "add_subparsers" or argument(call, "fromfile_prefix_chars") is not None
 
 
-def _required(program: Program) -> dict[Flag, str]:
+def _required_flags(program: Program) -> dict[Flag, str]:
     """Return required flag -> "train.py:12" where the program requires it."""
     defined = {
         flag.dest: flag
@@ -192,7 +192,7 @@ def _required(program: Program) -> dict[Flag, str]:
     tested: dict[str, str] = {}
     for path, node in program.find(ast.Call, ast.If, ast.Assert):
         if id(node) in run.nodes:
-            for dest in _required_by(node, program.by_path[path]):
+            for dest in _flags_required_by(node, program.by_path[path]):
                 (declared if isinstance(node, ast.Call) else tested).setdefault(
                     dest, f"{path}:{getattr(node, 'lineno', 1)}"
                 )
@@ -205,7 +205,7 @@ def _required(program: Program) -> dict[Flag, str]:
     }
 
 
-def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
+def _flags_required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
     """Yield the attribute name of each flag that this node requires.
 
     Such a node is a call that declares flags as required, or an `if` that ends the program if a
@@ -224,31 +224,31 @@ def _required_by(node: ast.AST, module: ParsedFile) -> Iterator[str]:
                     case ast.Constant(str(name)) if name:
                         yield name.replace("-", "_")
         case ast.If(test, [*_, last]) if ends_program(last, _EXITS):
-            yield from _if_empty(test)
+            yield from _attributes_tested_empty(test)
         case ast.Assert(test):
-            yield from _if_present(test)
+            yield from _attributes_tested_present(test)
 
 
-def _if_empty(test: ast.expr) -> Iterator[str]:
+def _attributes_tested_empty(test: ast.expr) -> Iterator[str]:
     """Yield each attribute whose emptiness makes the condition true, whatever the others are."""
     match test:
         case ast.BoolOp(ast.Or(), values):
             for value in values:
-                yield from _if_empty(value)
+                yield from _attributes_tested_empty(value)
         case ast.UnaryOp(ast.Not(), operand):
-            yield from _if_present(operand)
+            yield from _attributes_tested_present(operand)
         case ast.Compare(
             ast.Attribute(attr=name), [ast.Is() | ast.Eq(), *_], [ast.Constant(None | ""), *_]
         ):
             yield name
 
 
-def _if_present(test: ast.expr) -> Iterator[str]:
+def _attributes_tested_present(test: ast.expr) -> Iterator[str]:
     """Yield the attributes that must all be non-empty for the condition to be true."""
     match test:
         case ast.BoolOp(ast.And(), values):
             for value in values:
-                yield from _if_present(value)
+                yield from _attributes_tested_present(value)
         case ast.Attribute(attr=name) | ast.Compare(
             ast.Attribute(attr=name),
             [ast.IsNot() | ast.NotEq(), *_],

@@ -49,7 +49,7 @@ def group_by_program(
 
     `program`: all programs of the job, merged into one.
     """
-    by_command = fold_equal({role: _command(job, role) for role in roles})
+    by_command = fold_equal({role: _role_command(job, role) for role in roles})
     if [command for _, command in by_command] == [job.command] and len(distinct_commands(job)) == 1:
         return (RoleProgram(tuple(roles), job, program),)
     return tuple(
@@ -60,7 +60,7 @@ def group_by_program(
     )
 
 
-def _command(job: Job, role: str) -> Command:
+def _role_command(job: Job, role: str) -> Command:
     """Return the command of a role, with {job_name} in the program's file name filled in."""
     rule = job.roles.get(role, RoleRule())
     command = rule.command or job.command

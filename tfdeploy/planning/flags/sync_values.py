@@ -26,25 +26,25 @@ def with_sync_values(flag: Flag, program: Program) -> Flag:
     if flag.parser is not None:
         return (
             replace(flag, sync_values=("False", "True"))
-            if _takes_true(flag.parser, program)
+            if _accepts_true_not_one(flag.parser, program)
             else flag
         )
     bare = flag.kind == "text" and flag.because and flag.default.strip() not in ("0", "1")
     return replace(flag, form="truthy") if bare else flag
 
 
-def _takes_true(parser: ast.expr, program: Program) -> bool:
+def _accepts_true_not_one(parser: ast.expr, program: Program) -> bool:
     """Return whether the function that converts the flag's text accepts "true" but not "1"."""
     constants = {
         str(node.value).lower()
-        for path, function in _functions(parser, program)
+        for path, function in _converter_functions(parser, program)
         for node in program.by_path[path].within(function)
         if isinstance(node, ast.Constant) and isinstance(node.value, str | int)
     }
     return bool(constants & {"true", "t"}) and "1" not in constants
 
 
-def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
+def _converter_functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AST]]:
     """Yield (file, function) for each function that the argument `type` of a flag may mean.
 
     `type` is a lambda, the name of a function, or a text for which the program registers a
@@ -59,4 +59,4 @@ def _functions(parser: ast.expr, program: Program) -> Iterator[tuple[str, ast.AS
         match call.args:
             case [_, kind, function] if last_name(call.func) == "register":
                 if literal_text(kind) == literal_text(parser):
-                    yield from _functions(function, program)
+                    yield from _converter_functions(function, program)

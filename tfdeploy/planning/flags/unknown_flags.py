@@ -30,7 +30,7 @@ def check_flags(job: Job, program: Program) -> None:
         return
     words = job.command[(program_index(job.command) or 0) + 1 : flags_end(job.command)]
     given = [match[1] for word in words if (match := _FLAG.fullmatch(word))]
-    known = _all_flags(program) if given else None
+    known = _accepted_flags(program) if given else None
     if known is None or reads_flags_elsewhere(job, program):
         return
     for flag in given:
@@ -44,7 +44,7 @@ def check_flags(job: Job, program: Program) -> None:
             )
 
 
-def _all_flags(program: Program) -> list[str] | None:
+def _accepted_flags(program: Program) -> list[str] | None:
     """Return all flags that the program accepts, or None if they are not known for certain."""
     calls = [call for _, call in flag_definitions.running_calls(program)]
     made = [call for call in calls if last_name(call.func) in _PARSERS]
@@ -53,7 +53,7 @@ def _all_flags(program: Program) -> list[str] | None:
         or argument(made[0], "parents")
         or program.uses(*_OTHER_WAYS)
         or program.has_text("...")
-        or _passes_on(program, made[0], calls)
+        or _passes_parser_on(program, made[0], calls)
     ):
         return None
     known = ["--help"]
@@ -69,7 +69,7 @@ def _all_flags(program: Program) -> list[str] | None:
     return [each for each in known if each.startswith("--")]
 
 
-def _passes_on(program: Program, made: ast.Call, calls: list[ast.Call]) -> bool:
+def _passes_parser_on(program: Program, made: ast.Call, calls: list[ast.Call]) -> bool:
     """Return whether another library gets the parser that the call `made` makes."""
     own = {node.name for _, node in program.find(ast.FunctionDef)}
     names = {

@@ -86,7 +86,7 @@ def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check,
         for host, case in _cases(probed).items()
     }
     if "address" in names:
-        _add_together(probed, checks_by_host)
+        _add_comparisons(probed, checks_by_host)
     return {host: tuple(checks) for host, checks in checks_by_host.items()}
 
 
@@ -154,7 +154,7 @@ def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
     return checks or [Check(name)]
 
 
-def _add_together(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
+def _add_comparisons(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
     """Add the problems that only a comparison of several hosts shows.
 
     Problems with the address of a host become checks named "address". They replace the host's

@@ -41,7 +41,7 @@ def listening_ports(
     """
     ends_by_host: dict[str, HostPorts] = {}
     most = max(1, min(MOST_PORTS, MOST_LINKS // max(1, len(facts)) ** 2))
-    planned, spent = _planned(plan), dict[str, set[int]]()
+    planned, spent = _planned_ports(plan), dict[str, set[int]]()
     for name, seen in facts.items():
         try:
             address = advertised_address(hosts[name], seen).address
@@ -57,7 +57,7 @@ def listening_ports(
     return ends_by_host
 
 
-def _planned(plan: Plan | None) -> dict[str, tuple[int, ...]]:
+def _planned_ports(plan: Plan | None) -> dict[str, tuple[int, ...]]:
     """Return host -> its ports in the plan: first the port of its agent, then the tasks' ports."""
     if plan is None:
         return {}
@@ -152,10 +152,10 @@ def mark_slow(links: Sequence[Link]) -> tuple[Link, ...]:
     if len(speeds) < 3:
         return tuple(links)
     speed, wait = statistics.median(speeds), statistics.median(waits)
-    return tuple(_judged(each, speed, wait) if each.ok else each for each in links)
+    return tuple(_marked_if_slow(each, speed, wait) if each.ok else each for each in links)
 
 
-def _judged(link: Link, speed: float, wait: float) -> Link:
+def _marked_if_slow(link: Link, speed: float, wait: float) -> Link:
     if link.mbit_s is not None and link.mbit_s * SLOW < speed and link.mbit_s < FAST_MBIT_S:
         why = f"slow: {link.mbit_s:.0f} mbit/s, most links have {speed:.0f}"
     elif link.ms is not None and link.ms > SLOW * wait and link.ms > _NEAR_MS:

@@ -27,7 +27,7 @@ def packages(case: Case) -> Iterator[Problem]:
     lacking = [each for each in case.needs.imports if case.facts.modules.get(each.module) is False]
     if not lacking or not case.needs.runs_program(case.host.name):
         return
-    fixes = {each: _fix(case, each) for each in lacking}
+    fixes = {each: _missing_module_fix(case, each) for each in lacking}
     for sure, level in _LEVELS.items():
         for fix in dict.fromkeys(fixes.values()):
             missing = [each for each in lacking if each.sure is sure and fixes[each] == fix]
@@ -36,12 +36,12 @@ def packages(case: Case) -> Iterator[Problem]:
             if missing:
                 yield Problem(
                     f"the program {imports} {modules}, and {case.facts.python} lacks {them}",
-                    fix or _install(case, missing),
+                    fix or _install_advice(case, missing),
                     level,
                 )
 
 
-def _fix(case: Case, missing: Import) -> str:
+def _missing_module_fix(case: Case, missing: Import) -> str:
     """Return the fix for a missing module; "" if the fix is to install a package."""
     module = missing.module
     if module in case.needs.left_out:
@@ -62,7 +62,7 @@ def _fix(case: Case, missing: Import) -> str:
     )
 
 
-def _install(case: Case, missing: list[Import]) -> str:
+def _install_advice(case: Case, missing: list[Import]) -> str:
     """Return how to install the packages that provide these modules."""
     packages = [package_names.package(each.module) for each in missing]
     wanted = [*dict.fromkeys(filter(None, packages))]
@@ -71,7 +71,7 @@ def _install(case: Case, missing: list[Import]) -> str:
             f"write {', '.join(wanted)} into {case.needs.requirements}, then run `tfdeploy setup`"
         )
     file = case.needs.requirements_found or "requirements.txt"
-    lines = [*wanted, *(line for line in _present(case) if line not in wanted)]
+    lines = [*wanted, *(line for line in _present_requirements(case) if line not in wanted)]
     listed = ", ".join(lines if len(lines) <= _LISTED else [*lines[:_LISTED], "..."])
     install = case.pip_install(*wanted)
     python = case.having.get(missing[0].module)
@@ -88,7 +88,7 @@ def _install(case: Case, missing: list[Import]) -> str:
     )
 
 
-def _present(case: Case) -> Iterator[str]:
+def _present_requirements(case: Case) -> Iterator[str]:
     """Yield requirement lines for those imported modules that the host's Python already has.
 
     An environment that `tfdeploy setup` makes is empty at first, so its requirements must name

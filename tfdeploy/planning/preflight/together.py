@@ -57,7 +57,7 @@ def compare_protection(
         [
             address
             for host, host_facts in seen.values()
-            for address in _seen_as(host, host_facts, facts)
+            for address in _source_addresses(host, host_facts, facts)
         ],
     )
     usual = next(level for level in LEVELS if 2 * len(kept[level]) <= len(facts))
@@ -66,7 +66,7 @@ def compare_protection(
     }, usual
 
 
-def _seen_as(host: Host, host_facts: HostFacts, facts: FactsByHost) -> tuple[str, ...]:
+def _source_addresses(host: Host, host_facts: HostFacts, facts: FactsByHost) -> tuple[str, ...]:
     try:
         return addresses.source_addresses(
             host,
@@ -102,13 +102,13 @@ def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[
                     "error",
                 )
                 problems.setdefault(other, []).append(problem)
-    for level, error in _refusals(called, facts) if len(facts) > 1 else ():
+    for level, error in _address_refusals(called, facts) if len(facts) > 1 else ():
         name = named_host(error, facts) or next(iter(facts))
         problems.setdefault(name, []).append(Problem(error.what, error.next or "", level))
     return problems
 
 
-def _refusals(
+def _address_refusals(
     called: Mapping[str, Advertised], facts: FactsByHost
 ) -> Iterator[tuple[Level, Refused]]:
     """Yield (level, error) for the errors that a plan with these addresses would raise.

@@ -60,12 +60,12 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     run = reached.reached(
         program, workers="worker" in mode.takes and not (mode.lead or mode.single)
     )
-    python2_refusals, python2_notes = _python2(program, run, hosts)
+    python2_refusals, python2_notes = _python2_problems(program, run, hosts)
     if not mode.tensorflow:
         return Compat("none", notes=python2_notes, refusals=python2_refusals)
     all_uses = tf_names_used.tensorflow_uses(program)
     uses = [use for use in all_uses if not use.guarded]
-    choice, why = _choice(job, program, uses, run, hosts)
+    choice, why = _choose_compat(job, program, uses, run, hosts)
     version1 = choice == "v1"
     if not version1:
         uses = [use for use in uses if job.compat == "auto" and absent_names.is_recent(use)]
@@ -86,7 +86,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
             *(absent_names.supplied_notes(uses, hosts) if version1 else ()),
             *absent_names.notes(absent_names.find_missing(unsure, job, hosts)),
         ),
-        (*python2_refusals, *missing, *_without_keras_2(sure, hosts)),
+        (*python2_refusals, *missing, *_missing_keras2_refusals(sure, hosts)),
         hardcoded_cluster.literal_clusters(program),
     )
 
@@ -134,14 +134,14 @@ def keeps_addresses(job: Job, compat: Compat) -> bool:
     return job.cluster == "program" and bool(compat.hardcoded)
 
 
-def _choice(
+def _choose_compat(
     job: Job, program: Program, uses: Sequence[Use], run: Reached, hosts: FactsByHost
 ) -> tuple[Literal["v1", "none"], str]:
     """Return whether the program runs as TensorFlow 1, and why."""
     if job.compat != "auto":
         return job.compat, f"`compat: {job.compat}`"
     migrated = any(use.name.startswith("compat.v1") for use in uses)
-    first = [use for use in uses if _of_version1(use, run, migrated=migrated)]
+    first = [use for use in uses if _shows_version1(use, run, migrated=migrated)]
     second = [use for use in uses if has_name_or_parent(use.name, VERSION2)]
     if program.unread and program.script:
         return "none", f"{program.unread}; say `compat: v1` if it is written for TensorFlow 1"
@@ -165,7 +165,7 @@ def _choice(
     )
 
 
-def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
+def _shows_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     """Return whether this use of a name shows that the program is written for TensorFlow 1.
 
     `migrated`: the program itself uses compat.v1. In such a program, a name that TensorFlow 2 lacks
@@ -178,7 +178,7 @@ def _of_version1(use: Use, run: Reached, *, migrated: bool) -> bool:
     return not migrated or (id(use.node) in run.nodes and not use.binds)
 
 
-def _without_keras_2(sure: Iterable[Use], hosts: FactsByHost) -> Iterator[Refusal]:
+def _missing_keras2_refusals(sure: Iterable[Use], hosts: FactsByHost) -> Iterator[Refusal]:
     needing = [
         use for use in sure if has_name_or_parent(removed_names.present_name(use.name), IN_TF_KERAS)
     ]
@@ -189,7 +189,7 @@ def _without_keras_2(sure: Iterable[Use], hosts: FactsByHost) -> Iterator[Refusa
         yield use.where, what, legacy_keras.install_command(lacking)
 
 
-def _python2(
+def _python2_problems(
     program: Program, run: Reached, hosts: FactsByHost
 ) -> tuple[tuple[Refusal, ...], tuple[str, ...]]:
     """Return (refusals, notes) for syntax and built-in functions of Python 2 in the program."""

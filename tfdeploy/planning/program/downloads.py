@@ -31,10 +31,12 @@ def notes(job: Job, program: Program, files: Collection[str]) -> Notes:
     """
     if job.data:
         return ()
-    return tuple(dict.fromkeys((*_mnist(job, program, files), *_keras(program))))
+    return tuple(
+        dict.fromkeys((*_mnist_notes(job, program, files), *_keras_dataset_notes(program)))
+    )
 
 
-def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
+def _mnist_notes(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
     uses = tf_names_used.tensorflow_uses(program)
     if not files or not any(use.name.startswith(_OF_TUTORIAL) for use in uses):
         return
@@ -51,7 +53,7 @@ def _mnist(job: Job, program: Program, files: Collection[str]) -> Iterator[str]:
             }
             known = [folder for folder in folders if folder]
             from_code = posixpath.join(job.cwd, *known)
-            if len(known) == 1 and not _is_in(from_code, files):
+            if len(known) == 1 and not _may_contain_files(from_code, files):
                 yield _mnist_note(f"{module.path}:{call.lineno}", from_code)
 
 
@@ -69,7 +71,7 @@ def _flag_values(command: Command, program: Program) -> dict[str, str]:
     }
 
 
-def _is_in(folder: str, files: Collection[str]) -> bool:
+def _may_contain_files(folder: str, files: Collection[str]) -> bool:
     path = posixpath.normpath(folder)
     is_outside_or_top = path.startswith("..") or path == "."
     return is_outside_or_top or any(file.startswith(f"{path}/") for file in files)
@@ -89,7 +91,7 @@ def _mnist_note(where: str, folder: str) -> str:
     return f"{where} reads MNIST from {folder}, and nothing is downloaded: {advice}"
 
 
-def _keras(program: Program) -> Iterator[str]:
+def _keras_dataset_notes(program: Program) -> Iterator[str]:
     for use in tf_names_used.tensorflow_uses(program):
         parts = use.name.split(".")
         if parts[-1] == "load_data" and parts[-3:-2] == ["datasets"] and not use.guarded:

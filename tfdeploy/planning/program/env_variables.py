@@ -92,8 +92,8 @@ def decide(job: Job, program: Program) -> ClusterVariables:
     mode = rules(job.mode)
     if not mode.tensorflow or mode.single:
         return ClusterVariables()
-    reads, as_json = _reads(program)
-    given = {*job.env, *job.secrets, *_written(program)}
+    reads, as_json = _variables_read(program)
+    given = {*job.env, *job.secrets, *_variables_set(program)}
     left = {name: where for name, where in reads.items() if name not in given}
     names = {name: where for name, where in left.items() if name.upper() in _KINDS}
     kinds = {_KINDS[name.upper()].rpartition(":")[2] for name in names}
@@ -108,10 +108,10 @@ def decide(job: Job, program: Program) -> ClusterVariables:
 
 def reads_cluster(program: Program) -> bool:
     """Return whether the program reads a variable that is certain to describe the cluster."""
-    return any(name.upper() in _CERTAIN for name in _reads(program)[0])
+    return any(name.upper() in _CERTAIN for name in _variables_read(program)[0])
 
 
-def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
+def _variables_read(program: Program) -> tuple[dict[str, str], set[str]]:
     """Return the environment variables that the program reads, and those that it parses.
 
     The first value is variable -> where the program first reads it, such as "train.py:12". The
@@ -119,20 +119,20 @@ def _reads(program: Program) -> tuple[dict[str, str], set[str]]:
     """
     first: dict[str, str] = {}
     for path, node in program.find(ast.Subscript, ast.Compare, ast.Call):
-        name, is_set = _variable(node)
+        name, is_set = _variable_used(node)
         if name and not is_set:
             first.setdefault(name, f"{path}:{node.lineno}")
     parsers = [node for _, node in program.find(ast.Call) if last_name(node.func) in _PARSERS]
-    return first, {_variable(argument)[0] for call in parsers for argument in call.args} - {""}
+    return first, {_variable_used(argument)[0] for call in parsers for argument in call.args} - {""}
 
 
-def _written(program: Program) -> Iterator[str]:
+def _variables_set(program: Program) -> Iterator[str]:
     """Yield the environment variables that the program sets itself."""
-    uses = (_variable(node) for _, node in program.find(ast.Subscript, ast.Call))
+    uses = (_variable_used(node) for _, node in program.find(ast.Subscript, ast.Call))
     yield from (name for name, is_set in uses if is_set)
 
 
-def _variable(node: ast.AST) -> tuple[str, bool]:
+def _variable_used(node: ast.AST) -> tuple[str, bool]:
     """Return (the environment variable that the expression uses, whether the expression sets it).
 
     Returns ("", False) if the expression uses no variable. These expressions read a variable:

@@ -29,11 +29,13 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
     """
     defined = flag_definitions.defined_flags(program)
     for flag in added.flags:
-        _check_takes(flag, [each for each in defined if _same(each, flag)], values)
+        _refuse_unaccepted_value(
+            flag, [each for each in defined if _is_definition_of(each, flag)], values
+        )
         if not flag.where:
-            _check_abbreviation(flag, program)
+            _refuse_abbreviation(flag, program)
     for flag in added.own:
-        _check_own(flag, job, values)
+        _refuse_fixed_identity(flag, job, values)
 
 
 def notes(added: Appended) -> Notes:
@@ -49,7 +51,7 @@ def notes(added: Appended) -> Notes:
     )
 
 
-def _same(definition: Flag, flag: Flag) -> bool:
+def _is_definition_of(definition: Flag, flag: Flag) -> bool:
     """Return whether `definition` is the program's definition of this flag.
 
     A flag of the TensorFlow tutorials was not read from the program (its `where` is empty). For
@@ -60,13 +62,13 @@ def _same(definition: Flag, flag: Flag) -> bool:
     return flag.plain_name in map(flag_definitions.plain_name, definition.spellings)
 
 
-def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
+def _refuse_unaccepted_value(flag: Flag, definitions: list[Flag], values: Values) -> None:
     """Raise Refused unless every definition of the flag in its file accepts the value.
 
     All definitions must accept it, because it is not known which of them the program uses.
     """
     for each in definitions:
-        if flag.where and _file(each) != _file(flag):
+        if flag.where and _defining_file(each) != _defining_file(flag):
             continue
         is_switch = flag.name == "issync" and (
             each.kind == "bool" or each.form in ("switch", "negated", "pair")
@@ -85,7 +87,7 @@ def _check_takes(flag: Flag, definitions: list[Flag], values: Values) -> None:
             )
 
 
-def _check_abbreviation(flag: Flag, program: Program) -> None:
+def _refuse_abbreviation(flag: Flag, program: Program) -> None:
     """Raise Refused if argparse would read an appended flag as an abbreviation of a longer one.
 
     For example, argparse reads --worker_hosts as --worker_hosts_file if the program defines only
@@ -97,7 +99,7 @@ def _check_abbreviation(flag: Flag, program: Program) -> None:
         raise _refusal(what, where, flag.name)
 
 
-def _check_own(flag: Flag, job: Job, values: Values) -> None:
+def _refuse_fixed_identity(flag: Flag, job: Job, values: Values) -> None:
     """Raise Refused if the command contains a fixed role or task index.
 
     With such a command, all tasks would get the same role or index.
@@ -124,5 +126,5 @@ def _refusal(what: str, where: str, name: str) -> Refused:
     )
 
 
-def _file(flag: Flag) -> str:
+def _defining_file(flag: Flag) -> str:
     return flag.where.rpartition(":")[0]

@@ -51,9 +51,9 @@ def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     """
     literal: list[HardcodedCluster] = []
     for module in program.modules:
-        lists = _lists(module)
+        lists = _address_list_lengths(module)
         for node in module.find(ast.Dict):
-            if counts := _counts(node, lists):
+            if counts := _addresses_per_job(node, lists):
                 literal.append(HardcodedCluster(f"{module.path}:{node.lineno}", counts))
     return tuple(literal)
 
@@ -108,7 +108,7 @@ def effects_of_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
     return tuple(texts)
 
 
-def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
+def _addresses_per_job(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
     """Return job name -> number of addresses, for a dictionary that describes a cluster.
 
     Returns None unless every key is a text and every value is a list of addresses.
@@ -123,7 +123,7 @@ def _counts(node: ast.Dict, lists: Mapping[str, int]) -> dict[str, int] | None:
     return counts
 
 
-def _lists(module: ParsedFile) -> dict[str, int]:
+def _address_list_lengths(module: ParsedFile) -> dict[str, int]:
     """Return name -> number of addresses, for every `name = ["pc-01:2222", ...]`."""
     lists: dict[str, int] = {}
     for node in module.find(ast.Assign):

@@ -61,7 +61,7 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
 
     The name comes from the job file, or else from a cluster that is written into the program.
     """
-    return {**_written(program, rules(job.mode)), **_given(job)}
+    return {**_names_from_program(program, rules(job.mode)), **_names_from_job(job)}
 
 
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
@@ -70,14 +70,14 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
     The job file may set the names. If the program looks for `master` in TF_CONFIG and does not
     contain the text "chief", the chief is called `master`.
     """
-    mode, names = rules(job.mode), _given(job)
+    mode, names = rules(job.mode), _names_from_job(job)
     if "one_client" in mode.traits:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
         return JobNames()
     called, why, asks = names.get("chief", ""), "`roles` of the job", ""
     if not called and not program.has_text("chief"):
-        asks = _asks_for(MASTER, program)
+        asks = _where_asks_for(MASTER, program)
     if asks:
         called, why = MASTER, f"{asks} asks TF_CONFIG for {MASTER}"
     if called and "chief" in planned:
@@ -88,14 +88,14 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
             f"worker:0 is called {called}:0 in TF_CONFIG, and the other workers count from 0: {why}"
         )
         return JobNames(names, called, (note,))
-    return JobNames(names, notes=_no_chief(program, mode, planned))
+    return JobNames(names, notes=_missing_chief_notes(program, mode, planned))
 
 
-def _given(job: Job) -> dict[str, str]:
+def _names_from_job(job: Job) -> dict[str, str]:
     return {role: rule.called for role, rule in job.roles.items() if rule.called}
 
 
-def _written(program: Program, mode: Rules) -> dict[str, str]:
+def _names_from_program(program: Program, mode: Rules) -> dict[str, str]:
     """Return role -> the name of its job in the clusters that are written into the program.
 
     A role is left out if its job has the name of the role itself, or if the job has different names
@@ -115,7 +115,7 @@ def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str
             yield name, role, written.where
 
 
-def _no_chief(program: Program, mode: Rules, planned: Cluster) -> Notes:
+def _missing_chief_notes(program: Program, mode: Rules, planned: Cluster) -> Notes:
     """Return a note if the program expects a chief but the plan has none.
 
     If there is no chief, it is possible that no task creates the model.
@@ -132,7 +132,7 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> Notes:
     signs += [
         f"the program asks TF_CONFIG for {name} ({where})"
         for name in (() if either else _CHIEFS)
-        if (where := _asks_for(name, program))
+        if (where := _where_asks_for(name, program))
     ]
     return tuple(
         f"{sign}, and the plan has no chief: if that task alone creates the model, all workers "
@@ -141,7 +141,7 @@ def _no_chief(program: Program, mode: Rules, planned: Cluster) -> Notes:
     )
 
 
-def _asks_for(name: str, program: Program) -> str:
+def _where_asks_for(name: str, program: Program) -> str:
     """Return where the program compares something with `name` or looks it up, as "train.py:12".
 
     Returns "" if there is no such place, or if the program does not read TF_CONFIG.
@@ -151,7 +151,7 @@ def _asks_for(name: str, program: Program) -> str:
     places = (
         f"{path}:{each.lineno}"
         for path, node in program.find(ast.Compare, ast.Subscript, ast.Call, ast.Assign)
-        for each in _looked_up(node)
+        for each in _lookup_expressions(node)
         if literal_text(each) == name
     )
     return next(places, "")
@@ -167,11 +167,11 @@ def _leads_by_index(program: Program) -> bool:
         for module in program.modules
         for node in module.find(ast.Compare, ast.UnaryOp)
         for side in _compared_with_zero(node)
-        if not any(_is_of_chief(each, module) for each in module.around(node))
+        if not any(_tests_role_too(each, module) for each in module.around(node))
     )
 
 
-def _is_of_chief(node: ast.AST, module: ParsedFile) -> bool:
+def _tests_role_too(node: ast.AST, module: ParsedFile) -> bool:
     """Return True for an `and` that also tests the role: `kind == "master" and ...`."""
     match node:
         case ast.BoolOp(ast.And()):
@@ -194,7 +194,7 @@ def _compared_with_zero(node: ast.AST) -> tuple[ast.AST, ...]:
     return ()
 
 
-def _looked_up(node: ast.AST) -> Iterator[ast.expr]:
+def _lookup_expressions(node: ast.AST) -> Iterator[ast.expr]:
     """Yield the expressions in this node with which the program may ask for a name.
 
     They are both sides of a comparison, the key in `x[key]` and `x.get(key)`, and the value of a

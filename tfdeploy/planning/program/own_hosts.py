@@ -46,10 +46,10 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     For any other program the result is empty. `knows_role`: the program learns its role from flags,
     TF_CONFIG or other variables, so that its host name does not matter.
     """
-    where = _asks_for_host(program)
+    where = _where_asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
         return OwnHosts()
-    lists = _lists(program, planned)
+    lists = _hosts_by_role(program, planned)
     listed_hosts = {
         f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)
     }
@@ -71,7 +71,7 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     return OwnHosts(hosts, (note,))
 
 
-def _asks_for_host(program: Program) -> str:
+def _where_asks_for_host(program: Program) -> str:
     """Return where the program asks for the name or address of its host, such as "train.py:12".
 
     Returns "" if the program does not ask for it, or does not make a cluster.
@@ -86,7 +86,7 @@ def _asks_for_host(program: Program) -> str:
     return next(asking, "")
 
 
-def _lists(program: Program, planned: Cluster) -> dict[str, list[str]]:
+def _hosts_by_role(program: Program, planned: Cluster) -> dict[str, list[str]]:
     """Return role -> the hosts in the program's first list of hosts for this role.
 
     The name of the list shows the role: `ps_hosts = [...]`, `{"worker": [...]}`.

@@ -59,7 +59,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
             note += f"; the workers' job is called {named}, as in the program"
         if "chief" in roles:
             note += f"; the program's own server is the job {client_job(program)} of the cluster"
-        return ServerRoles(mode.serves, note + _note_on_index(program), named)
+        return ServerRoles(mode.serves, note + _task_index_note(program), named)
     if program.unread:
         must = f"every task runs the command, so the program must serve {listed} itself"
         return ServerRoles(note=f"{program.unread}: {must}")
@@ -78,7 +78,7 @@ def workers_job(program: Program) -> str:
     Returns "" if the program uses the name "worker". The servers must use the program's name,
     because the client places operations on devices by job name.
     """
-    named = _named(program)
+    named = _job_names_in_program(program)
     strange = named - {*ROLES, "master", client_job(program)}
     return strange.pop() if len(strange) == 1 and "worker" not in named else ""
 
@@ -102,10 +102,12 @@ def client_job(program: Program) -> str:
         if count > 1
     }
     alone = jobs - {"", "ps", "worker"} - several
-    return alone.pop() if len(alone) == 1 and _named(program) - {"ps", *alone} else ""
+    return (
+        alone.pop() if len(alone) == 1 and _job_names_in_program(program) - {"ps", *alone} else ""
+    )
 
 
-def _named(program: Program) -> set[str]:
+def _job_names_in_program(program: Program) -> set[str]:
     """Return the job names that occur in the program's devices (`/job:local`) or its clusters."""
     named = {
         name
@@ -129,7 +131,7 @@ def mode_rules(job: Job, program: Program) -> Rules:
     return replace(mode, silent=tuple(role for role in mode.silent if role != mode.lead))
 
 
-def _note_on_index(program: Program) -> str:
+def _task_index_note(program: Program) -> str:
     """Return a note if the in-graph client has a flag for the task index, else "".
 
     A program with such a flag may expect to be started once for each worker.

@@ -41,9 +41,9 @@ def guarded_nodes(program: Program) -> frozenset[int]:
     Examples are the body of a `try` that catches ImportError, and code that runs only with some
     versions. If a module is imported only by guarded code, all nodes of this module are included.
     """
-    results = frozenset(name for module in program.modules for name in _result_names(module))
+    results = frozenset(name for module in program.modules for name in _feature_flag_names(module))
     ids = {
-        each.path: _in_module(each, results, imported=each.path not in program.roots)
+        each.path: _guarded_in_module(each, results, imported=each.path not in program.roots)
         for each in program.modules
     }
     imports: defaultdict[str, set[str]] = defaultdict(set)
@@ -65,7 +65,7 @@ def catches_absence(node: ast.Try) -> bool:
 
     A handler that catches every error and then continues counts too.
     """
-    return any(_catches(handler) for handler in node.handlers)
+    return any(_catches_absence(handler) for handler in node.handlers)
 
 
 def is_suppress(node: ast.With | ast.AsyncWith) -> bool:
@@ -93,22 +93,22 @@ def fixed_value(test: ast.expr, main: bool | None = None) -> bool | None:
         case ast.Compare(ast.Name("__name__"), [comparison]):
             return main if main is None or isinstance(comparison, ast.Eq) else not main
         case ast.Compare(left, [comparison], [right]):
-            return _of_python(left, comparison, right)
+            return _python_version_test(left, comparison, right)
     return _CONSTANTS.get(last_name(test))
 
 
-def _in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
+def _guarded_in_module(module: ParsedFile, results: frozenset[str], *, imported: bool) -> set[int]:
     ids: set[int] = set()
     # Outer blocks come first. So if an outer block is guarded, it is already recorded, and the
     # blocks inside it can be skipped.
     for node in module.find(ast.Try, ast.With, ast.If, ast.IfExp):
         if id(node) not in ids:
-            for part in _protected(node, module, results, imported=imported):
+            for part in _guarded_blocks(node, module, results, imported=imported):
                 ids.update(map(id, module.within(part)))
     return ids
 
 
-def _protected(
+def _guarded_blocks(
     node: ast.AST, module: ParsedFile, results: frozenset[str], *, imported: bool
 ) -> Iterator[ast.AST]:
     """Yield the guarded blocks of a `try`, `with` or `if`: they may use names that are missing."""
@@ -129,7 +129,7 @@ def _protected(
                     yield from block if isinstance(block, list) else [block]
 
 
-def _result_names(module: ParsedFile) -> Iterator[str]:
+def _feature_flag_names(module: ParsedFile) -> Iterator[str]:
     """Yield the names in the module that tell whether a feature exists.
 
     Examples: `can_import = True` in a `try`, `new_api = version >= "1.0"`, `def is_tf2():`.
@@ -166,7 +166,7 @@ def _names_in(node: ast.expr, module: ParsedFile) -> set[str]:
     }
 
 
-def _catches(handler: ast.ExceptHandler) -> bool:
+def _catches_absence(handler: ast.ExceptHandler) -> bool:
     kinds = elements(handler.type) or [handler.type or ast.Name("Exception")]
     names = {last_name(kind) for kind in kinds}
     if not names.isdisjoint(_OF_ABSENCE):
@@ -184,7 +184,7 @@ def _catches(handler: ast.ExceptHandler) -> bool:
     return some and not raises_again
 
 
-def _of_python(left: ast.expr, comparison: ast.cmpop, right: ast.expr) -> bool | None:
+def _python_version_test(left: ast.expr, comparison: ast.cmpop, right: ast.expr) -> bool | None:
     """Return the result of a test such as `sys.version_info[0] < 3` or `version_info >= (3, 0)`.
 
     Returns None for other tests, and if the result differs between versions of Python 3.

@@ -42,7 +42,7 @@ class Import(NamedTuple):
 
 def modules_to_probe(job: Job, program: Program) -> tuple[str, ...]:
     """Return the names of the modules that the probe looks for on each host."""
-    modules = {module for module, _, _ in _unguarded(program) if module.isascii()}
+    modules = {module for module, _, _ in _unguarded_imports(program) if module.isascii()}
     word, is_module = python_target(job.command)
     started = [word.partition(".")[0]] if is_module and word.isascii() else []
     return tuple(sorted({*ALWAYS, *started, *sorted(modules)[:_MOST]}))
@@ -64,7 +64,7 @@ def outside_imports(job: Job, program: Program, files: Collection[str]) -> tuple
     own = own_modules(files) | {"tensorflow"}
     executed = reached.reached(program, workers=False).nodes if certain else frozenset()
     outside: dict[str, Import] = {}
-    for module, where, node in _unguarded(program):
+    for module, where, node in _unguarded_imports(program):
         if module not in own:
             each = Import(module, where, id(node) in executed)
             first = outside.setdefault(module, each)
@@ -117,16 +117,16 @@ def _may_add_folder(node: ast.AST, module: ParsedFile) -> bool:
             values = [value]
         case ast.AugAssign(target, value=value):
             changed, values = [target], [value]
-    return any(map(_is_of_sys, changed)) and not all(
+    return any(map(_is_sys_path, changed)) and not all(
         _is_within_code(each, module) for each in values
     )
 
 
-def _is_of_sys(node: ast.expr) -> bool:
+def _is_sys_path(node: ast.expr) -> bool:
     """Return whether the expression is a list such as sys.path, or an element of it."""
     match node:
         case ast.Subscript(value):
-            return _is_of_sys(value)
+            return _is_sys_path(value)
         case ast.Attribute(value, name):
             return name in _PATHS and last_name(value) == "sys"
     return False
@@ -146,7 +146,7 @@ def _is_within_code(node: ast.AST, module: ParsedFile) -> bool:
     return True
 
 
-def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
+def _unguarded_imports(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     """Yield (module, "train.py:3", node) for every absolute import that must not fail.
 
     An import is left out if the program itself handles its failure.
@@ -154,13 +154,13 @@ def _unguarded(program: Program) -> Iterator[tuple[str, str, ast.AST]]:
     guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
         tries = (each for each in program.by_path[path].around(node) if isinstance(each, ast.Try))
-        if id(node) not in guarded or any(map(_insists, tries)):
+        if id(node) not in guarded or any(map(_all_handlers_end, tries)):
             yield from (
                 (name.partition(".")[0], f"{path}:{node.lineno}", node)
                 for name in imported_names(node)
             )
 
 
-def _insists(node: ast.Try) -> bool:
+def _all_handlers_end(node: ast.Try) -> bool:
     """Return whether all handlers of this `try` end the program: a failed import is then fatal."""
     return bool(node.handlers) and all(ends_program(each.body[-1]) for each in node.handlers)

@@ -59,7 +59,7 @@ class Origin(NamedTuple):
         return self._replace(steps=(*self.steps, *steps))
 
 
-class _Given(NamedTuple):
+class _AssignedValue(NamedTuple):
     """An expression that a program assigns to a name, and the file that contains the expression.
 
     `steps`: the operations that make the name's value from the value of the expression.
@@ -80,14 +80,14 @@ class Origins:
         self._program, self._dests = program, frozenset(dests)
         # (id of a function or of a module's tree, name) -> the values that are assigned to the name
         # in this function or module.
-        self._given: defaultdict[tuple[int, str], list[_Given]] = defaultdict(list)
-        self._attributes: defaultdict[str, list[_Given]] = defaultdict(list)
+        self._given: defaultdict[tuple[int, str], list[_AssignedValue]] = defaultdict(list)
+        self._attributes: defaultdict[str, list[_AssignedValue]] = defaultdict(list)
         self._calls: defaultdict[str, list[tuple[ast.Call, ParsedFile]]] = defaultdict(list)
-        self._returned: defaultdict[str, list[_Given]] = defaultdict(list)
+        self._returned: defaultdict[str, list[_AssignedValue]] = defaultdict(list)
         self._known: dict[int, frozenset[Origin]] = {}
         for module in program.modules:
             for node in module.nodes:
-                self._record(node, module)
+                self._record_values(node, module)
 
     def origins_of(self, node: ast.expr | None, module: ParsedFile) -> frozenset[Origin]:
         """Return all flags and words of sys.argv from which the expression's value may come."""
@@ -112,7 +112,7 @@ class Origins:
         """
         yield node, module
         if isinstance(node, ast.Name) and depth:
-            for given in self._named(node, module):
+            for given in self._values_assigned_to(node, module):
                 if not given.steps:
                     yield from self.values(given.value, given.module, depth - 1)
 
@@ -126,11 +126,13 @@ class Origins:
             case ast.Attribute(value, "value"):
                 yield from self.origins_of(value, module)
             case ast.Attribute(attr=name):
-                yield from self._of_given(*self._attributes[name], *self._of_modules(name, module))
+                yield from self._origins_of_assigned(
+                    *self._attributes[name], *self._values_in_other_modules(name, module)
+                )
             case ast.Subscript(value, key):
-                yield from self._subscript(self.origins_of(value, module), key)
+                yield from self._origins_of_item(self.origins_of(value, module), key)
             case ast.Call():
-                yield from self._call(node, module)
+                yield from self._origins_of_call(node, module)
             case ast.BoolOp(values=values):
                 for each in values:
                     yield from self.origins_of(each, module)
@@ -139,20 +141,22 @@ class Origins:
             case ast.ListComp(element) | ast.GeneratorExp(element):
                 yield from self.origins_of(element, module)
             case ast.List([element]) | ast.Tuple([element]):
-                yield from self._then(("one", ""), element, module)
+                yield from self._origins_with_step(("one", ""), element, module)
         if isinstance(node, ast.Name):
-            yield from self._of_given(*self._named(node, module))
-            yield from self._parameter(node, module)
+            yield from self._origins_of_assigned(*self._values_assigned_to(node, module))
+            yield from self._origins_of_parameter(node, module)
 
-    def _then(self, step: Step, node: ast.expr | None, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_with_step(
+        self, step: Step, node: ast.expr | None, module: ParsedFile
+    ) -> Iterator[Origin]:
         """Yield the flags and words of sys.argv in the expression, each with `step` added."""
         yield from (origin.then(step) for origin in self.origins_of(node, module))
 
-    def _of_given(self, *values: _Given) -> Iterator[Origin]:
+    def _origins_of_assigned(self, *values: _AssignedValue) -> Iterator[Origin]:
         for value, module, steps in values:
             yield from (origin.then(*steps) for origin in self.origins_of(value, module))
 
-    def _subscript(self, inner: frozenset[Origin], key: ast.expr) -> Iterator[Origin]:
+    def _origins_of_item(self, inner: frozenset[Origin], key: ast.expr) -> Iterator[Origin]:
         """Yield the origins of a value `x[key]`. `inner`: the origins of x."""
         match key:
             case ast.Slice(lower):
@@ -167,7 +171,7 @@ class Origins:
                 if not inner and name in self._dests:
                     yield Origin(name)
 
-    def _call(self, node: ast.Call, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_of_call(self, node: ast.Call, module: ParsedFile) -> Iterator[Origin]:
         name = last_name(node.func)
         owner = node.func.value if isinstance(node.func, ast.Attribute) else None
         first, second, *_ = *node.args, None, None
@@ -176,11 +180,13 @@ class Origins:
         elif name == "split" and owner is not None:
             of_re = second is not None and last_name(owner) == "re"
             if by := " " if first is None else literal_text(first):
-                yield from self._then(("split", by), second if of_re else owner, module)
+                yield from self._origins_with_step(
+                    ("split", by), second if of_re else owner, module
+                )
         elif name in _STRIPPED.split() and owner is not None:
             yield from self.origins_of(owner, module)
         elif name in _PARSED:
-            yield from self._then(("json", ""), first, module)
+            yield from self._origins_with_step(("json", ""), first, module)
         elif name in _SAME.split():
             yield from self.origins_of(first, module)
         elif name in ("map", "filter"):
@@ -189,55 +195,57 @@ class Origins:
             key = literal_text(second if name == "getattr" else first)
             yield from [Origin(key)] if key in self._dests else self.origins_of(second, module)
         else:
-            yield from self._of_given(*self._returned[name])
+            yield from self._origins_of_assigned(*self._returned[name])
 
-    def _named(self, node: ast.Name, module: ParsedFile) -> list[_Given]:
+    def _values_assigned_to(self, node: ast.Name, module: ParsedFile) -> list[_AssignedValue]:
         functions = functions_around(node, module)
         for scope in (*functions, module.tree):
             if given := self._given.get((id(scope), node.id)):
                 return given
-        is_parameter = any(node.id in _parameters(function) for function in functions)
-        return [] if is_parameter else self._of_modules(node.id, module)
+        is_parameter = any(node.id in _parameter_names(function) for function in functions)
+        return [] if is_parameter else self._values_in_other_modules(node.id, module)
 
-    def _of_modules(self, name: str, module: ParsedFile) -> list[_Given]:
+    def _values_in_other_modules(self, name: str, module: ParsedFile) -> list[_AssignedValue]:
         """Return the values that other modules of the program assign to a name of this spelling."""
         others = [id(other.tree) for other in self._program.modules if other is not module]
         return [given for tree in others for given in self._given.get((tree, name), ())]
 
-    def _parameter(self, node: ast.Name, module: ParsedFile) -> Iterator[Origin]:
+    def _origins_of_parameter(self, node: ast.Name, module: ParsedFile) -> Iterator[Origin]:
         name = node.id
         for function in functions_around(node, module):
-            if name not in (parameters := _parameters(function)):
+            if name not in (parameters := _parameter_names(function)):
                 continue
             decorators = map(decorator_name, getattr(function, "decorator_list", ()))
             # click passes its options to the function of a command.
             if name in self._dests and "option" in decorators:
                 yield Origin(name)
             own = parameters[1:] if parameters[0] in ("self", "cls") else parameters
-            for call, at in self._calls[_called_by(function, module)]:
+            for call, at in self._calls[_name_in_calls(function, module)]:
                 yield from self.origins_of(_argument(call, name, own), at)
             return
 
-    def _record(self, node: ast.AST, module: ParsedFile) -> None:
+    def _record_values(self, node: ast.AST, module: ParsedFile) -> None:
         """Record each value that the node assigns to a name, passes to a function, or returns."""
         match node:
             case ast.Assign(targets, value):
                 for target in targets:
-                    self._assign(target, _Given(value, module))
+                    self._record_assignment(target, _AssignedValue(value, module))
             # The loop variable of a comprehension gets the same origin as the list.
             case (
                 ast.AnnAssign(target, value=ast.expr() as value)
                 | ast.NamedExpr(target, value)
                 | ast.comprehension(target, value)
             ):
-                self._assign(target, _Given(value, module))
+                self._record_assignment(target, _AssignedValue(value, module))
             case ast.Call(called):
                 self._calls[last_name(called)].append((node, module))
             case ast.Return(ast.expr() as value):
                 for function in functions_around(node, module)[:1]:
-                    self._returned[_called_by(function, module)].append(_Given(value, module))
+                    self._returned[_name_in_calls(function, module)].append(
+                        _AssignedValue(value, module)
+                    )
 
-    def _assign(self, target: ast.expr, given: _Given) -> None:
+    def _record_assignment(self, target: ast.expr, given: _AssignedValue) -> None:
         match target:
             case ast.Name(name):
                 scope = next(iter(functions_around(target, given.module)), given.module.tree)
@@ -248,9 +256,11 @@ class Origins:
                 parts = [] if given.steps else elements(given.value)
                 for at, each in enumerate(targets):
                     if len(parts) == len(targets):
-                        self._assign(each, given._replace(value=parts[at]))
+                        self._record_assignment(each, given._replace(value=parts[at]))
                     else:
-                        self._assign(each, given._replace(steps=(*given.steps, ("item", at))))
+                        self._record_assignment(
+                            each, given._replace(steps=(*given.steps, ("item", at)))
+                        )
 
 
 def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
@@ -258,7 +268,7 @@ def functions_around(node: ast.AST, module: ParsedFile) -> list[Function]:
     return [each for each in module.around(node) if isinstance(each, Function)]
 
 
-def _called_by(function: Function, module: ParsedFile) -> str:
+def _name_in_calls(function: Function, module: ParsedFile) -> str:
     """Return the name by which the function is called: its own name, or the class for __init__."""
     name: str = getattr(function, "name", "")  # A lambda has none.
     if name != "__init__":
@@ -267,7 +277,7 @@ def _called_by(function: Function, module: ParsedFile) -> str:
     return next(classes, "")
 
 
-def _parameters(function: Function) -> list[str]:
+def _parameter_names(function: Function) -> list[str]:
     arguments = function.args
     return [each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)]
 

@@ -47,11 +47,11 @@ def reached(program: Program, *, workers: bool) -> Reached:
 
     `workers`: whether some tasks of the run have the role worker.
     """
-    walk = _Walk(program, workers)
+    walk = _ReachedCollector(program, workers)
     return Reached(frozenset(walk.nodes), frozenset(walk.files))
 
 
-class _Walk:
+class _ReachedCollector:
     """Collects the nodes and files that the program certainly executes."""
 
     def __init__(self, program: Program, workers: bool) -> None:
@@ -63,63 +63,65 @@ class _Walk:
             (program.by_path[path].tree.body, self._scopes.module(path)) for path in program.roots
         ]
         while self._waiting:
-            self._block(*self._waiting.pop())
+            self._walk_block(*self._waiting.pop())
 
-    def _block(self, body: list[ast.stmt], scope: Scope) -> bool:
+    def _walk_block(self, body: list[ast.stmt], scope: Scope) -> bool:
         """Record the code in this block that is certainly executed.
 
         Return True if it is possible that the code after the block is not executed.
         """
-        return any(self._statement(node, scope) for node in body)
+        return any(self._walk_statement(node, scope) for node in body)
 
-    def _statement(self, node: ast.stmt, scope: Scope) -> bool:
+    def _walk_statement(self, node: ast.stmt, scope: Scope) -> bool:
         self.nodes.add(id(node))
         if isinstance(node, ast.If):
-            return self._if(node, scope)
+            return self._walk_if(node, scope)
         if isinstance(node, ast.Try):
-            return self._try(node, scope)
-        for value in _evaluated(node):
-            self._expression(value, scope)
+            return self._walk_try(node, scope)
+        for value in _evaluated_expressions(node):
+            self._walk_expression(value, scope)
         match node:
             case ast.Import() | ast.ImportFrom():
-                self._import(node, scope)
+                self._walk_import(node, scope)
             case ast.With() | ast.AsyncWith() if not guards.is_suppress(node):
-                return self._block(node.body, scope)
+                return self._walk_block(node.body, scope)
             case ast.ClassDef():
-                self._block(node.body, scope)
+                self._walk_block(node.body, scope)
             case ast.While() | ast.For() if _runs_at_least_once(node):
-                self._block(node.body, scope)
+                self._walk_block(node.body, scope)
             case ast.Return() | ast.Raise() | ast.Break() | ast.Continue():
                 return True
             case ast.Expr(value):
-                return _called(value) in _EXITS
+                return _called_name(value) in _EXITS
         return False
 
-    def _if(self, node: ast.If, scope: Scope) -> bool:
-        self._expression(node.test, scope)
+    def _walk_if(self, node: ast.If, scope: Scope) -> bool:
+        self._walk_expression(node.test, scope)
         holds = guards.fixed_value(node.test, main=scope.path in self._program.roots)
         if holds is not None:
-            return self._block(node.body if holds else node.orelse, scope)
-        taken = () if id(node.body[0]) in self._guarded else self._taken(node.test)
-        ends = [self._block(node.body if result else node.orelse, scope) for result in taken]
+            return self._walk_block(node.body if holds else node.orelse, scope)
+        taken = () if id(node.body[0]) in self._guarded else self._certain_outcomes(node.test)
+        ends = [self._walk_block(node.body if result else node.orelse, scope) for result in taken]
         # The condition depends on the job name or index. If one branch ends the program, only some
         # tasks end: the others take the other branch and continue after the `if`.
         if taken:
             return any(ends)
         module = self._program.by_path[scope.path]
-        return any(_may_end(block, module) for block in (node.body, node.orelse))
+        return any(_may_work_and_end(block, module) for block in (node.body, node.orelse))
 
-    def _try(self, node: ast.Try, scope: Scope) -> bool:
+    def _walk_try(self, node: ast.Try, scope: Scope) -> bool:
         """Record the code in this `try` that is certainly executed.
 
         Return True if it is possible that the code after the `try` is not executed. If a handler
         catches a failure of the body, neither the body nor the `else` block counts as executed.
         """
         caught = guards.catches_absence(node)
-        ends = not caught and (self._block(node.body, scope) or self._block(node.orelse, scope))
-        return self._block(node.finalbody, scope) or ends
+        ends = not caught and (
+            self._walk_block(node.body, scope) or self._walk_block(node.orelse, scope)
+        )
+        return self._walk_block(node.finalbody, scope) or ends
 
-    def _taken(self, test: ast.expr) -> tuple[bool, ...]:
+    def _certain_outcomes(self, test: ast.expr) -> tuple[bool, ...]:
         """Return the values that the condition has in at least one task of the run.
 
         Only values that are certain are returned: True for `job_name == "worker"`, for example.
@@ -128,7 +130,7 @@ class _Walk:
             return ()
         match test:
             case ast.UnaryOp(ast.Not(), operand):
-                return tuple(not result for result in self._taken(operand))
+                return tuple(not result for result in self._certain_outcomes(operand))
             case ast.Name("is_chief") | ast.Attribute(attr="is_chief"):
                 return (True,)
             case ast.Compare(
@@ -141,32 +143,32 @@ class _Walk:
                 return (same,) if value == "worker" or is_first else ()
         return ()
 
-    def _import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
+    def _walk_import(self, node: ast.Import | ast.ImportFrom, scope: Scope) -> None:
         for file in imported_files(self._program, scope.path, node):
             if file not in self.files:
                 self.files[file] = None
                 module = self._program.by_path.get(file)
                 self._waiting += [(module.tree.body, self._scopes.module(file))] if module else []
 
-    def _expression(self, node: ast.expr, scope: Scope) -> None:
+    def _walk_expression(self, node: ast.expr, scope: Scope) -> None:
         waiting: list[ast.AST] = [node]
         while waiting:
             inner = waiting.pop()
             self.nodes.add(id(inner))
-            waiting += _parts(inner)
+            waiting += _always_evaluated_parts(inner)
             if isinstance(inner, ast.Call):
-                self._call(inner, scope)
+                self._walk_call(inner, scope)
 
-    def _call(self, node: ast.Call, scope: Scope) -> None:
-        name = _called(node)
+    def _walk_call(self, node: ast.Call, scope: Scope) -> None:
+        name = _called_name(node)
         function = node.func
         if name.endswith(_RUNNERS):
             function = argument(node, "main", 0) or ast.Name("main")
         elif name.endswith(("Thread", "Process")):
             function = argument(node, "target") or function
-        self._enter(function, scope)
+        self._enter_called_function(function, scope)
 
-    def _enter(self, function: ast.expr, scope: Scope) -> None:
+    def _enter_called_function(self, function: ast.expr, scope: Scope) -> None:
         called = self._scopes.meaning(function, scope)
         if called and (instance := called.called_instance):
             called = self._scopes.member(instance, "__init__")
@@ -178,10 +180,10 @@ class _Walk:
             self._waiting.append((node.body, self._scopes.function(called)))
 
 
-def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
+def _evaluated_expressions(node: ast.stmt) -> Iterator[ast.expr]:
     """Yield the expressions that a statement evaluates, except those inside its body."""
     if isinstance(node, Function):
-        yield from (*node.decorator_list, *_defaults(node.args))
+        yield from (*node.decorator_list, *_default_expressions(node.args))
         return
     for child in children(node):
         match child:
@@ -191,15 +193,15 @@ def _evaluated(node: ast.stmt) -> Iterator[ast.expr]:
                 yield inner
 
 
-def _defaults(parameters: ast.arguments) -> Iterator[ast.expr]:
+def _default_expressions(parameters: ast.arguments) -> Iterator[ast.expr]:
     yield from filter(None, (*parameters.defaults, *parameters.kw_defaults))
 
 
-def _parts(node: ast.AST) -> list[ast.AST]:
+def _always_evaluated_parts(node: ast.AST) -> list[ast.AST]:
     """Return those parts of an expression that are always evaluated if the expression is."""
     match node:
         case ast.Lambda(parameters):
-            return [*_defaults(parameters)]
+            return [*_default_expressions(parameters)]
         case ast.IfExp(test, body, orelse):
             holds = guards.fixed_value(test)
             return [test, *([] if holds is None else [body if holds else orelse])]
@@ -216,7 +218,7 @@ def _runs_at_least_once(node: ast.While | ast.For) -> bool:
     Examples: `while True`, `while not sv.should_stop()`, `for _ in range(3)`, `for x in ("a",)`.
     """
     match node:
-        case ast.While(ast.UnaryOp(operand=call)) if _called(call).endswith("should_stop"):
+        case ast.While(ast.UnaryOp(operand=call)) if _called_name(call).endswith("should_stop"):
             return True
         case ast.While(test):
             return guards.fixed_value(test) is True
@@ -226,14 +228,14 @@ def _runs_at_least_once(node: ast.While | ast.For) -> bool:
             return bool(elements(iterable))
 
 
-def _may_end(block: list[ast.stmt], module: ParsedFile) -> bool:
+def _may_work_and_end(block: list[ast.stmt], module: ParsedFile) -> bool:
     """Return whether the program may do real work in this branch and then end.
 
     The result is False for a branch that only reports an error and then ends the program.
     """
     inner = [node for statement in block for node in module.within(statement)]
     leaves = any(isinstance(node, ast.Return | ast.Break | ast.Continue) for node in inner)
-    calls = [_called(node) for node in inner if isinstance(node, ast.Call)]
+    calls = [_called_name(node) for node in inner if isinstance(node, ast.Call)]
     return (leaves or any(call in _EXITS for call in calls)) and any(
         call.rpartition(".")[2] not in _REPORTS.split() for call in calls
     )
@@ -248,7 +250,7 @@ def _is_deferred(node: Function, module: ParsedFile) -> bool:
     return isinstance(node, ast.AsyncFunctionDef) or (yields and not node.decorator_list)
 
 
-def _called(node: ast.expr) -> str:
+def _called_name(node: ast.expr) -> str:
     """Return the name of a called function; "" if the expression is not a call.
 
     Examples: "tf.app.run" for `tf.app.run(main)`, "run" for `model().run()`.

@@ -63,14 +63,16 @@ class Scopes:
         self._program = program
         self._modules: dict[str, Scope] = {}
         # id of a function -> (name -> the nodes in its body that define the name)
-        self._bound: dict[int, dict[str, list[ast.AST]]] = {}
+        self._definitions: dict[int, dict[str, list[ast.AST]]] = {}
 
     def module(self, path: str) -> Scope:
         """Return the scope of a module: the names at its top level. It is empty for a file that was
         not parsed."""
         if path not in self._modules:
             module = self._program.by_path.get(path)
-            self._modules[path] = Scope(path, bound=_bound(module.tree.body if module else []))
+            self._modules[path] = Scope(
+                path, bound=_definitions(module.tree.body if module else [])
+            )
         return self._modules[path]
 
     def function(self, meaning: Meaning) -> Scope:
@@ -85,11 +87,11 @@ class Scopes:
             and not any(getattr(each, "id", "") == "staticmethod" for each in node.decorator_list)
         ):
             given[names[0].arg] = Meaning(owner.scope, owner.node, instance=True)
-        if id(node) not in self._bound:
-            self._bound[id(node)] = bound = _bound(node.body)
+        if id(node) not in self._definitions:
+            self._definitions[id(node)] = bound = _definitions(node.body)
             for name in names:
                 bound.setdefault(name.arg, []).append(name)
-        return Scope(meaning.scope.path, meaning.scope, self._bound[id(node)], given)
+        return Scope(meaning.scope.path, meaning.scope, self._definitions[id(node)], given)
 
     def meaning(self, node: ast.expr, scope: Scope, depth: int = _DEPTH) -> Meaning | None:
         """Return what the expression stands for; None if that is not known."""
@@ -97,7 +99,7 @@ class Scopes:
             return None
         match node:
             case ast.Name(name):
-                return self._of_name(name, scope, depth)
+                return self._meaning_of_name(name, scope, depth)
             case ast.Attribute(value, name):
                 owner = self.meaning(value, scope, depth - 1)
                 member = self.member(owner, name, depth - 1) if owner else None
@@ -111,7 +113,7 @@ class Scopes:
         """Return the member of a module, class or instance; None if it is not known."""
         if owner.node is None:
             bound = name in owner.scope.bound
-            return self._of_name(name, owner.scope, depth) if bound else None
+            return self._meaning_of_name(name, owner.scope, depth) if bound else None
         if not isinstance(owner.node, ast.ClassDef) or depth == 0:
             return None
         own = [each for each in owner.node.body if isinstance(each, Function) and each.name == name]
@@ -121,21 +123,21 @@ class Scopes:
         inherited = (self.member(base, name, depth - 1) for base in bases if base)
         return next((replace(each, owner=owner) for each in inherited if each), None)
 
-    def _of_name(self, name: str, scope: Scope, depth: int) -> Meaning | None:
+    def _meaning_of_name(self, name: str, scope: Scope, depth: int) -> Meaning | None:
         if name in scope.given:
             return scope.given[name]
         if name not in scope.bound:
-            return self._of_name(name, scope.outer, depth) if scope.outer else None
+            return self._meaning_of_name(name, scope.outer, depth) if scope.outer else None
         match scope.bound[name] if depth else []:
             case [ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef() as definition]:
                 return Meaning(scope, definition)
             case [ast.Assign(value=value)]:
                 return self.meaning(value, scope, depth - 1)
             case [ast.Import() | ast.ImportFrom() as statement]:
-                return self._imported(name, statement, scope, depth)
+                return self._meaning_of_import(name, statement, scope, depth)
         return None
 
-    def _imported(
+    def _meaning_of_import(
         self, name: str, node: ast.Import | ast.ImportFrom, scope: Scope, depth: int
     ) -> Meaning | None:
         alias = next(each for each in node.names if bound_name(each) == name)
@@ -164,7 +166,7 @@ class Scopes:
         return None
 
 
-def _bound(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
+def _definitions(body: list[ast.stmt]) -> dict[str, list[ast.AST]]:
     """Return name -> the nodes that define it, for these statements.
 
     The bodies of functions and classes among them are left out.

@@ -118,9 +118,9 @@ def read_program(command: Command, sources: Mapping[str, str], cwd: str = "") ->
     modules: dict[str, ParsedFile] = {}
     broken: dict[str, SyntaxError | ValueError] = {}
     for root in roots:
-        _follow(root, base, sources, modules, broken)
+        _add_with_imports(root, base, sources, modules, broken)
         if root in broken:
-            program = Program(path, unread=_unreadable(root, broken[root]))
+            program = Program(path, unread=_unreadable_text(root, broken[root]))
             return _with_errors(program, {root: broken[root]}, sources, certain=True)
     program = Program(path, tuple(modules.values()), roots=tuple(roots), base=base)
     return _with_errors(program, broken, sources, certain=False)
@@ -146,7 +146,7 @@ def merge_programs(programs: Sequence[Program]) -> Program:
 
 def imported_files(program: Program, path: str, node: ast.AST) -> Iterator[str]:
     """Yield the files of the program that this import statement in the file `path` executes."""
-    return _files_of(node, getattr(node, "names", []), path, program.base, program.files)
+    return _files_imported_by(node, getattr(node, "names", []), path, program.base, program.files)
 
 
 def resolve_imported_name(
@@ -158,8 +158,8 @@ def resolve_imported_name(
     is None for a module outside the code.
     """
     base, files = program.base, program.files
-    of_name = list(_files_of(node, [alias], path, base, files))
-    around = list(_files_of(node, [], path, base, files))
+    of_name = list(_files_imported_by(node, [alias], path, base, files))
+    around = list(_files_imported_by(node, [], path, base, files))
     # For `from a import b`, `around` is the list of the files of `a`. `of_name` contains this list
     # twice: first for `a`, then for `a.b`. If `b` is a module, the file of `b` follows. So `b` is a
     # module if `of_name` is more than twice as long as `around`.
@@ -187,7 +187,7 @@ def is_main_block(node: ast.stmt) -> bool:
     return False
 
 
-def _follow(
+def _add_with_imports(
     root: str,
     base: str,
     sources: Mapping[str, str],
@@ -208,7 +208,7 @@ def _follow(
             broken[path] = error
             continue
         for node in modules[path].imports:
-            waiting += _files_of(node, node.names, path, base, sources)
+            waiting += _files_imported_by(node, node.names, path, base, sources)
 
 
 def _with_errors(
@@ -238,7 +238,7 @@ def _with_errors(
     return replace(program, unparsed=tuple(unparsed), python2=tuple(old))
 
 
-def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
+def _unreadable_text(path: str, error: SyntaxError | ValueError) -> str:
     line = getattr(error, "lineno", None)
     where = f"{path}:{line}" if line else path
     message = getattr(error, "msg", None) or str(error)
@@ -247,22 +247,22 @@ def _unreadable(path: str, error: SyntaxError | ValueError) -> str:
     return f"{where} cannot be read ({hint}{message.rstrip('.')})"
 
 
-def _files_of(
+def _files_imported_by(
     node: ast.AST, names: list[ast.alias], path: str, base: str, sources: Container[str]
 ) -> Iterator[str]:
     """Yield the files that an import statement with these names in the file `path` executes."""
     match node:
         case ast.Import():
             for alias in names:
-                yield from _files(base, alias.name, sources)
+                yield from _module_files(base, alias.name, sources)
         case ast.ImportFrom(module, level=level):
             folder = "/".join(path.split("/")[:-level]) if level else base
-            yield from _files(folder, module or "", sources)
+            yield from _module_files(folder, module or "", sources)
             for alias in names:
-                yield from _files(folder, f"{module or ''}.{alias.name}".strip("."), sources)
+                yield from _module_files(folder, f"{module or ''}.{alias.name}".strip("."), sources)
 
 
-def _files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
+def _module_files(folder: str, module: str, sources: Container[str]) -> Iterator[str]:
     """Yield the files that Python executes to import a module that it looks up in `folder`.
 
     For the module a.b.c, they are a/__init__.py, a/b/__init__.py and a/b/c.py.

@@ -50,7 +50,7 @@ def find_missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[
         since = removed_names.removed_since(use.bare_name)
         present = since and all(version_numbers(each.tensorflow) < since for each in hosts.values())
         if instead is not None and not present and not (package and _all_have(package, hosts)):
-            install = _install(package, job, hosts) if package and hosts else ""
+            install = _install_advice(package, job, hosts) if package and hosts else ""
             lacking = "TensorFlow {}.{} and later".format(*since) if since else "TensorFlow 2"
             yield Missing(use, lacking, install or f"in its place: {instead}", bool(install))
 
@@ -66,7 +66,7 @@ def group_refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refu
     return tuple(
         (
             uses[0].where,
-            f"{_listed(_first_uses(uses))} not in {lacking}",
+            f"{_names_text(_first_uses(uses))} not in {lacking}",
             f"{instead}{_COMPAT_NONE if has_fallback else ''}",
         )
         for (lacking, instead), uses in groups.items()
@@ -84,7 +84,7 @@ def notes(unsure: Iterable[Missing]) -> Iterator[str]:
     for install, uses in groups.items():
         yield (
             "names that this TensorFlow lacks (an error only if the program reaches one): "
-            f"{_places(_first_uses(uses))}{install}"
+            f"{_names_with_places(_first_uses(uses))}{install}"
         )
 
 
@@ -96,13 +96,13 @@ def supplied_notes(uses: Collection[Use], hosts: FactsByHost) -> Iterator[str]:
     """
     old = _first_uses(use for use in uses if removed_names.is_of_version0(use.bare_name))
     if old:
-        yield f"names of TensorFlow 0.x, which tfdeploy supplies: {_places(old)}"
+        yield f"names of TensorFlow 0.x, which tfdeploy supplies: {_names_with_places(old)}"
     by_package: defaultdict[str | None, list[Use]] = defaultdict(list)
     for use in uses:
         by_package[removed_names.supplying_package(use.bare_name)].append(use)
     for package, used in by_package.items():
         if package and _all_have(package, hosts):
-            yield f"the package {package} supplies {_places(_first_uses(used))}"
+            yield f"the package {package} supplies {_names_with_places(_first_uses(used))}"
 
 
 def is_recent(use: Use) -> bool:
@@ -126,7 +126,7 @@ def _first_uses(uses: Iterable[Use]) -> list[Use]:
     ]
 
 
-def _listed(uses: list[Use]) -> str:
+def _names_text(uses: list[Use]) -> str:
     """Return the beginning of a sentence about these names.
 
     Examples: "tf.sub is", "tf.mul, tf.sub (train.py:4) and 3 more are".
@@ -136,7 +136,7 @@ def _listed(uses: list[Use]) -> str:
     return f"{listed(names, _SHOWN)} {'are' if others else 'is'}"
 
 
-def _places(uses: list[Use]) -> str:
+def _names_with_places(uses: list[Use]) -> str:
     """Return a text with these names and their places.
 
     Example: "tf.mul (train.py:3), tf.sub (train.py:4, imported only)". If there are more than
@@ -152,7 +152,7 @@ def _all_have(package: str, hosts: FactsByHost) -> bool:
     return bool(hosts) and all(each.modules.get(package) for each in hosts.values())
 
 
-def _install(package: str, job: Job, hosts: FactsByHost) -> str:
+def _install_advice(package: str, job: Job, hosts: FactsByHost) -> str:
     """Return what the user must do to install the package on every host that lacks it."""
     if job.setup_requirements:
         file = posixpath.basename(job.setup_requirements)

@@ -125,14 +125,16 @@ def first_keras2_use(program: Program, *, version1: bool = False) -> Keras2Use |
     in_sessions = any(use.name in _SESSIONS for use in uses)
     for use in uses:
         in_graph = in_graphs or (in_sessions and use.name.startswith("compat.v1."))
-        what = _describe(use, version1=version1, in_graph=in_graph)
+        what = _describe_keras2_use(use, version1=version1, in_graph=in_graph)
         if what and not use.guarded:
             return Keras2Use(use.where, what)
     uses_keras = any(is_within(_present_name(use), "keras") for use in uses)
-    return next(chain(_packages(program), _calls(program, uses) if uses_keras else ()), None)
+    return next(
+        chain(_keras2_packages(program), _keras2_calls(program, uses) if uses_keras else ()), None
+    )
 
 
-def _describe(use: Use, *, version1: bool, in_graph: bool) -> str | None:
+def _describe_keras2_use(use: Use, *, version1: bool, in_graph: bool) -> str | None:
     """Describe a use of a name that works only with Keras 2; return None for any other use.
 
     Either Keras 3 lacks the name, or the name does not work in a graph with Keras 3.
@@ -170,7 +172,7 @@ def _present_name(use: Use) -> str:
     return removed_names.present_name(use.bare_name)
 
 
-def _packages(program: Program) -> Iterator[Keras2Use]:
+def _keras2_packages(program: Program) -> Iterator[Keras2Use]:
     guarded = guards.guarded_nodes(program)
     for path, node in program.imports:
         for name in imported_names(node):
@@ -178,18 +180,20 @@ def _packages(program: Program) -> Iterator[Keras2Use]:
                 yield Keras2Use(f"{path}:{node.lineno}", name)
 
 
-def _calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
+def _keras2_calls(program: Program, uses: list[Use]) -> Iterator[Keras2Use]:
     guarded = guards.guarded_nodes(program)
     classes = {id(use.node) for use in uses if is_within(_present_name(use), "keras.optimizers")}
     for module in program.modules:
         own_methods = {node.name for node in module.find(ast.FunctionDef)}
-        optimizers = set(_optimizers(module, classes))
+        optimizers = set(_optimizer_variables(module, classes))
         for node in module.find(ast.Call):
-            if id(node) not in guarded and (what := _describe_call(node, own_methods, optimizers)):
+            if id(node) not in guarded and (
+                what := _describe_keras2_call(node, own_methods, optimizers)
+            ):
                 yield Keras2Use(f"{module.path}:{node.lineno}", what)
 
 
-def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
+def _optimizer_variables(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
     """Yield the names of variables that contain a Keras optimizer: "opt" for `opt` or `self.opt`.
 
     `classes`: the ids of the syntax nodes that stand for an optimizer class.
@@ -199,7 +203,7 @@ def _optimizers(module: ParsedFile, classes: Container[int]) -> Iterator[str]:
             yield from filter(None, map(last_name, node.targets))
 
 
-def _describe_call(
+def _describe_keras2_call(
     call: ast.Call, own_methods: Container[str], optimizers: Container[str]
 ) -> str | None:
     """Describe a call whose method or argument Keras 3 lacks; return None for any other call.

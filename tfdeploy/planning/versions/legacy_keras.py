@@ -48,7 +48,10 @@ def decide(
     """
     if not rules(job.mode).tensorflow:
         return KerasChoice()
-    fit, use = _fit(job, program), keras2_only.first_keras2_use(program, version1=version1)
+    fit, use = (
+        _where_fits_distributed(job, program),
+        keras2_only.first_keras2_use(program, version1=version1),
+    )
     if VARIABLE not in job.env and (fit or use):
         by_tensorflow = use is not None or any(
             "keras" in each.name.split(".") for each in tf_names_used.tensorflow_uses(program)
@@ -98,7 +101,7 @@ def install_command(lacking: Sequence[HostFacts]) -> str:
     return on_host(names, first.python or "python3", "-m", "pip", "install", package)
 
 
-def _fit(job: Job, program: Program) -> str | None:
+def _where_fits_distributed(job: Job, program: Program) -> str | None:
     """Return the place of the first `.fit(...)` in a program that trains on several workers.
 
     The place is a text such as "train.py:12". Returns None if there is no such call, or if the

@@ -34,7 +34,7 @@ _MOST = 4
 def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
     newest = max((each.numpy for each in facts.values()), key=version_numbers, default=None)
     texts = []
-    if version_numbers(newest) >= _DROPPED and (names := _dropped(program)):
+    if version_numbers(newest) >= _DROPPED and (names := _dropped_names_used(program)):
         effect = (
             "an error if the program reaches it; to prevent the error, write `numpy<1.24` into the "
             "requirements of `setup`"
@@ -42,7 +42,7 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
         if rules(job.mode).tensorflow:
             effect = "tfdeploy supplies it"
         texts.append(f"{listed(names, _MOST)}, which NumPy has dropped: {effect}")
-    if version_numbers(newest) >= _NO_NUMBER and (where := _formatted(program)):
+    if version_numbers(newest) >= _NO_NUMBER and (where := _where_array_is_number(program)):
         hosts = fold_names(
             name for name, each in facts.items() if version_numbers(each.numpy) >= _NO_NUMBER
         )
@@ -54,7 +54,7 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
     return tuple(texts)
 
 
-def _dropped(program: Program) -> list[str]:
+def _dropped_names_used(program: Program) -> list[str]:
     """Return the dropped names of NumPy that the program uses, such as "np.float (train.py:3)"."""
     guarded, first = guards.guarded_nodes(program), dict[str, str]()
     for module in program.modules:
@@ -67,7 +67,7 @@ def _dropped(program: Program) -> list[str]:
     return [f"{name} ({where})" for name, where in first.items()]
 
 
-def _formatted(program: Program) -> str:
+def _where_array_is_number(program: Program) -> str:
     """Return where the program uses an array of one element as a number, such as "train.py:12".
 
     Only arrays that are values of TensorFlow variables count. Returns "" if there is no such place.
@@ -80,11 +80,11 @@ def _formatted(program: Program) -> str:
             if _has_one_element(node.value)
             for name in target_names(node.targets)
         }
-        fetched = {name for node in assigned for name in _fetched(node, single)}
+        fetched = {name for node in assigned for name in _one_element_names(node, single)}
         for node in module.find(ast.Call, ast.BinOp):
             if any(
                 _is_fetch(each, single) or (isinstance(each, ast.Name) and each.id in fetched)
-                for each in _as_number(node)
+                for each in _number_expressions(node)
             ):
                 return f"{module.path}:{node.lineno}"
     return ""
@@ -124,7 +124,7 @@ def _is_list_of(node: ast.expr, number: int | None = None) -> bool:
     return False
 
 
-def _fetched(node: ast.Assign, single: set[str]) -> Iterator[str]:
+def _one_element_names(node: ast.Assign, single: set[str]) -> Iterator[str]:
     """Yield the names to which this statement assigns the value of a one-element variable.
 
     Examples: `w = sess.run(W)`, `_, w = sess.run([train, W])`.
@@ -149,7 +149,7 @@ def _is_fetch(node: ast.expr, single: set[str]) -> bool:
     return False
 
 
-def _as_number(node: ast.expr) -> list[ast.expr]:
+def _number_expressions(node: ast.expr) -> list[ast.expr]:
     """Return the expressions inside this expression that must be numbers.
 
     They are a and b in `"%f %d" % (a, b)`, and the argument of float() or int().

@@ -60,9 +60,9 @@ def tensorflow_uses(program: Program) -> tuple[Use, ...]:
     A leading compat.v1 or compat.v2 is part of the name.
     """
     uses: list[Use] = []
-    names = _names(program)
+    names = _tensorflow_names(program)
     for module in program.modules:
-        in_module = _in_module(module, guards.guarded_nodes(program), names[module.path])
+        in_module = _uses_in_module(module, guards.guarded_nodes(program), names[module.path])
         uses += sorted(in_module, key=lambda use: int(use.where.rpartition(":")[2]))
     return tuple(uses)
 
@@ -77,25 +77,25 @@ def uses_of_names(program: Program, names: frozenset[str]) -> tuple[Use, ...]:
     return tuple(
         Use(node.id, f"{module.path}:{node.lineno}", node=node)
         for module in program.modules
-        for free in (names - _bound(module),)
+        for free in (names - _names_defined(module),)
         for node in module.find(ast.Name)
         if node.id in free and id(node) not in guarded
     )
 
 
-def _names(program: Program) -> dict[str, Names]:
+def _tensorflow_names(program: Program) -> dict[str, Names]:
     """Return path of each module -> (name in the module -> name in TensorFlow).
 
     Names that a module imports from other modules of the program are included.
     """
-    binding = {module.path: _binding(module) for module in program.modules}
+    binding = {module.path: _binding_statements(module) for module in program.modules}
     by_module: dict[str, Names] = {path: {} for path in binding}
     for _ in range(_EXPORT_DEPTH):
         before = {path: dict(names) for path, names in by_module.items()}
         for path, names in by_module.items():
             for node in binding[path]:
                 bound = ((own, name) for own, name, _ in _bindings(node, names))
-                for own, name in (*bound, *_exported(program, path, node, before)):
+                for own, name in (*bound, *_indirectly_imported_names(program, path, node, before)):
                     # If the name means compat.v1 in one place of the module, and something else in
                     # another place, compat.v1 is recorded.
                     names[own] = "compat.v1" if names.get(own) == "compat.v1" else name
@@ -104,7 +104,7 @@ def _names(program: Program) -> dict[str, Names]:
     return by_module
 
 
-def _binding(module: ParsedFile) -> list[ast.stmt]:
+def _binding_statements(module: ParsedFile) -> list[ast.stmt]:
     """Return the imports and assignments that may define a new name for a TensorFlow name."""
     statements = module.find(ast.Import, ast.ImportFrom, ast.Assign)
     return [
@@ -114,7 +114,7 @@ def _binding(module: ParsedFile) -> list[ast.stmt]:
     ]
 
 
-def _exported(
+def _indirectly_imported_names(
     program: Program, path: str, node: ast.AST, by_module: dict[str, Names]
 ) -> Iterator[tuple[str, str]]:
     """Yield (name in the module, name in TensorFlow) for names that `node` imports indirectly.
@@ -129,7 +129,7 @@ def _exported(
         given = {
             own: name
             for own, name in bound.items()
-            if name in ("", "compat", "compat.v1") or _of_keras(name)
+            if name in ("", "compat", "compat.v1") or _is_keras_name(name)
         }
         own = alias.asname or alias.name
         if alias.name == "*":
@@ -140,14 +140,14 @@ def _exported(
             yield own, given[alias.name]
 
 
-def _of_keras(name: str) -> bool:
+def _is_keras_name(name: str) -> bool:
     return any(removed_names.is_within(name.removeprefix("compat.v1."), part) for part in _OF_KERAS)
 
 
-def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[Use]:
+def _uses_in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Iterator[Use]:
     guarded_only: dict[str, bool] = {}  # name in the module -> whether only guarded code defines it
     aliased: set[int] = set()
-    for node in _binding(module):
+    for node in _binding_statements(module):
         is_guarded = id(node) in guarded
         for own, _, used in _bindings(node, names):
             special = names.get(own, "") not in ("", "compat.v1")
@@ -158,11 +158,11 @@ def _in_module(module: ParsedFile, guarded: frozenset[int], names: Names) -> Ite
                 binds = removed_names.has_stand_in(used)
                 yield Use(used, f"{module.path}:{node.lineno}", is_guarded, binds, node)
     covered = aliased | {id(node.value) for node in module.find(ast.Attribute)}
-    others = _bound(module, imports=False, without=aliased)
+    others = _names_defined(module, imports=False, without=aliased)
     for expression in module.find(*_CHAINS):
         if id(expression) in covered:
             continue
-        root, chain = _rooted(expression, names)
+        root, chain = _split_at_known_name(expression, names)
         if root in names and (chain or (names[root] and isinstance(expression.ctx, ast.Load))):
             # An attribute such as __name__ is not a part of the TensorFlow name. If tfdeploy has a
             # stand-in for the name, the stand-in has such attributes too.
@@ -193,15 +193,15 @@ def _bindings(node: ast.AST, names: Names) -> Iterator[tuple[str, str, str]]:
                 name = f"{part}.{alias.name}".strip(".") if alias.name != "*" else part
                 yield alias.asname or alias.name, name, name
         case ast.Assign(targets, ast.Attribute() | ast.Name() as value):
-            root, chain = _rooted(value, names)
+            root, chain = _split_at_known_name(value, names)
             name = f"{names.get(root, '')}.{chain}".strip(".")
             of_contrib = name.startswith("contrib.") and (name.count(".") == 1 or not chain)
-            section = root in names and (of_contrib or _of_keras(name))
+            section = root in names and (of_contrib or _is_keras_name(name))
             for own in target_names(targets) if section or "compat.v1" in (chain, name) else ():
                 yield (own, name, name) if section else (own, "compat.v1", "")
 
 
-def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
+def _split_at_known_name(node: ast.expr, names: Names) -> tuple[str, str]:
     """Split an expression such as common.tf.layers.dense into (a name of `names`, the rest).
 
     If `names` contains "common.tf", the result is ("common.tf", "layers.dense").
@@ -213,7 +213,9 @@ def _rooted(node: ast.expr, names: Names) -> tuple[str, str]:
     return head, dotted[len(head) + 1 :]
 
 
-def _bound(module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()) -> set[str]:
+def _names_defined(
+    module: ParsedFile, *, imports: bool = True, without: Collection[int] = ()
+) -> set[str]:
     """Return the names that a module itself defines, at any depth.
 
     `imports`: whether imported names count. `without`: the ids of nodes that do not count.
