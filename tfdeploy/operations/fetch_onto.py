@@ -12,7 +12,7 @@ from tfdeploy.model.answers.hosts import LockHolder
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.lock import HostLocks
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.planning.keep import HostKeep, newest_keep
@@ -59,6 +59,9 @@ def copy_onto(
             )
     with HostLocks(fleet, source_and_target, job.name, "fetch", holder, emit).held():
         copy_keep(
-            fleet, KeepCopy(job.name, job.keep, source_and_target[0]), source_and_target, emit
+            fleet,
+            KeepCopyRequest(job.name, job.keep, source_and_target[0]),
+            source_and_target,
+            emit,
         )
     return kept

@@ -25,7 +25,7 @@ from tfdeploy.model.job import Job, Secret
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
-from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
+from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
 from tfdeploy.operations.emit import emit_host, emit_note, emit_warning, step
 from tfdeploy.operations.launching.clocks import compare_clocks
@@ -324,7 +324,7 @@ class Steps:
 
     def _copy_keep(self, plan: Plan) -> None:
         if plan.keep_from is not None:
-            copy = KeepCopy(
+            copy = KeepCopyRequest(
                 plan.job, plan.keep, self.request.inventory.host(plan.keep_from), plan.run
             )
             copy_keep(self.fleet, copy, hosts_of(plan), self.emit)

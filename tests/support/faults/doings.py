@@ -26,9 +26,9 @@ from tfdeploy.model.output.check import host_rows, link_rows
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations import setup, sync
 from tfdeploy.operations.audit import Subject, audit
-from tfdeploy.operations.broadcast.copy_keep import KeepCopy, copy_keep
-from tfdeploy.operations.broadcast.delivery import listing_of
-from tfdeploy.operations.broadcast.held_source import HeldSource
+from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
+from tfdeploy.operations.broadcast.delivery import make_file_listing
+from tfdeploy.operations.broadcast.held_source import HostBroadcastSource
 from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.check import check
 from tfdeploy.operations.clean import find_candidates, remove
@@ -152,7 +152,7 @@ def send_data_to_liar(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, An
     """Copy the `keep` folder from OTHER to LIAR."""
     return run_alone(
         lambda: copy_keep(
-            fleet, KeepCopy(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), ignore_event
+            fleet, KeepCopyRequest(JOB, ("sub",), hosts_of(PLAN)[1]), hosts_of(PLAN), ignore_event
         )
     )
 
@@ -161,7 +161,9 @@ def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     """Use each host as the source of a broadcast of a.txt."""
 
     def ask(session: Session) -> bytes:
-        source = HeldSource(session, "b1", listing_of([("a.txt", len(FILES["a.txt"]), 1)]), [0])
+        source = HostBroadcastSource(
+            session, "b1", make_file_listing([("a.txt", len(FILES["a.txt"]), 1)]), [0]
+        )
         source.hash_next_segment()
         return source.piece(0, 0, source.cut.segment(0)[0])
 

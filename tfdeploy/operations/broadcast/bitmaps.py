@@ -15,7 +15,7 @@ from tfdeploy.errors import BadAnswer
 
 
 @dataclass(frozen=True)
-class NamedRows:
+class RowSelection:
     """Some rows of a listing of files, and a name for this selection.
 
     Two selections with the same name have the same rows, so that comparing them is cheap and hosts
@@ -48,16 +48,16 @@ class RowSet(Collection[int]):
         return sum(self._marks)
 
 
-def rows_of(packed: str, rows: Listing, host: str) -> array[int]:
+def rows_from_bitmap(packed: str, listing: Listing, host: str) -> array[int]:
     """Return the row numbers that are set in a host's bitmap.
 
     Raises BadAnswer if the bitmap does not fit the listing, or if a row is not a file with content.
     """
     content = unpack_bitmap(packed, host)
-    if len(content) != (len(rows) + 7) // 8:
+    if len(content) != (len(listing) + 7) // 8:
         raise BadAnswer("its bitmap of files does not fit the listing", where=host)
     numbers = array("I", bitmap.marked_numbers(content))
-    if any(row >= len(rows) or not rows.is_content(row) for row in numbers):
+    if any(row >= len(listing) or not listing.is_content(row) for row in numbers):
         raise BadAnswer("its bitmap of files names rows that are not files", where=host)
     return numbers
 

@@ -20,10 +20,10 @@ from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.broadcast import MemberReport
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.broadcast.feeder import Feeder
+from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.report import Report
-from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.operations.broadcast.source import BroadcastSource, SourceChanged
 from tfdeploy.operations.broadcast.stalled_hosts import StalledHosts
 from tfdeploy.operations.emit import emit_note, emit_transfer
 from tfdeploy.operations.launching.certificates import make_certificates
@@ -53,18 +53,18 @@ class Broadcast:
 
     members: the members by host name.
     progress: called with (host, arrived bytes, lacking bytes) for each report of a member.
-    what: the name of the transfer in events; "" emits no events.
+    event_name: the name of the transfer in events; "" emits no events.
     check_source: raises SourceChanged if the source has changed.
     put_in_place: puts a member's files in place. The member continues to send to others.
     reconnect: returns a new session of a member whose connection ended, or raises TfdeployError.
         None: a member whose connection ended has failed.
     """
 
-    source: Source
+    source: BroadcastSource
     members: Mapping[str, MemberSession]
     emit: Emit
     progress: Progress
-    what: str
+    event_name: str
     check_source: Callable[[], None]
     put_in_place: Callable[[MemberSession], None]
     reconnect: Callable[[MemberSession], Session] | None
@@ -89,7 +89,7 @@ class Broadcast:
     report: Report = field(init=False)
 
     def __post_init__(self) -> None:
-        self.report = Report(self.what, self.members, self.emit)
+        self.report = Report(self.event_name, self.members, self.emit)
         self._stalled = StalledHosts(self.members)
 
     def run(self, join: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
@@ -109,14 +109,14 @@ class Broadcast:
                         self._join_args[member.name] = args
                         self._not_joined[member.name] = time.monotonic()
                         try:
-                            member.join(args, self._report_callback(member))
+                            member.join(args, self._make_report_callback(member))
                         except TfdeployError as error:
-                            self._fail(member, error)
+                            self._fail_member(member, error)
                     self._joined_at = time.monotonic()
                     while not self._is_done():
                         self._process_reports(PLAN_S)
-                        self._plan_and_tell(pool)
-                        self._put_in_place(pool)
+                        self._plan_and_tell_members(pool)
+                        self._place_complete_members(pool)
                 finally:
                     self._ended = True
         finally:
@@ -124,7 +124,7 @@ class Broadcast:
                 member.leave()
         return {name: member.error for name, member in self.members.items() if member.error}
 
-    def fed_by(self, host: str) -> str | None:
+    def last_sender_to(self, host: str) -> str | None:
         """Return the host that sent to `host` last; "" for this machine, None if none has sent."""
         return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
 
@@ -138,7 +138,7 @@ class Broadcast:
             return set()
         return {name for name in self._not_joined if not self.members[name].reconnects}
 
-    def _fail_not_joined(self) -> None:
+    def _fail_late_joiners(self) -> None:
         """Fail members that have not joined in time.
 
         Once all others are done, a member that lost its connection has REJOIN_S to join again.
@@ -150,10 +150,10 @@ class Broadcast:
             why = self.members[name].why_lost
             if time.monotonic() - since > (REJOIN_S if why and others_done else JOIN_TIMEOUT_S):
                 error = why or HostFailed("it did not join in time", where=name)
-                self._fail(self.members[name], error)
+                self._fail_member(self.members[name], error)
 
-    def _fail_stalled(self) -> None:
-        of_host = f" of {self.source.held_by}" if self.source.held_by else ""
+    def _fail_stalled_members(self) -> None:
+        of_host = f" of {self.source.source_host}" if self.source.source_host else ""
         what = f"it has received no further piece of the data{of_host}"
         waiting = [
             member
@@ -166,7 +166,7 @@ class Broadcast:
                 where=member.name,
                 next="run the same command again",
             )
-            self._fail(member, error)
+            self._fail_member(member, error)
 
     def _process_reports(self, within_s: float) -> None:
         """Process reports for `within_s` seconds.
@@ -194,7 +194,7 @@ class Broadcast:
         if isinstance(message, Exception):
             if not isinstance(message, TfdeployError):
                 raise message
-            self._handle_lost(member, message)
+            self._handle_lost_connection(member, message)
             return
         if member.error is not None:
             return
@@ -203,17 +203,19 @@ class Broadcast:
             member.port = message.port
             return
         if message.failed is not None:
-            self._handle_failure(member, *message.failed)
+            self._handle_reported_failure(member, *message.failed)
             return
         member.record(message)
         self.progress(member.name, member.arrived_bytes, member.lacking_bytes)
 
-    def _handle_failure(self, member: MemberSession, parent: str, kind: str, reason: str) -> None:
+    def _handle_reported_failure(
+        self, member: MemberSession, parent: str, kind: str, reason: str
+    ) -> None:
         if kind == "disk":
-            self._fail(
+            self._fail_member(
                 member, HostFailed(f"it could not write the data: {reason}", where=member.name)
             )
-        elif kind == "differs" and member.name == self.source.held_by:
+        elif kind == "differs" and member.name == self.source.source_host:
             what = "its files changed while they were sent"
             self.source.error = SourceChanged(what, where=member.name)
         elif kind == "differs" and member.lends:
@@ -221,7 +223,9 @@ class Broadcast:
                 f"files of {member.name} differ from the source, so it does not send them to others"
             )
             emit_note(self.emit, text, host=member.name)
-            self._fail(member, HostFailed("its files differ from the source", where=member.name))
+            self._fail_member(
+                member, HostFailed("its files differ from the source", where=member.name)
+            )
         elif kind == "differs" and not member.differs and not member.placing:
             member.differs = True
             text = f"files of {member.name} differ from the source, though not in size or time"
@@ -243,18 +247,18 @@ class Broadcast:
                 text = f"{member.name} {relation} {parent}: {reason}"
                 emit_note(self.emit, text, level="detail", host=member.name)
 
-    def _handle_lost(self, member: MemberSession, error: TfdeployError) -> None:
+    def _handle_lost_connection(self, member: MemberSession, error: TfdeployError) -> None:
         """Reconnect once to a member whose connection ended. The member resumes where it was."""
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
         )
-        is_needed = member.lends or member.name == self.source.held_by
+        is_needed = member.lends or member.name == self.source.source_host
         if member.placed and member.error is None and not is_needed:
             member.note_lost(error)
             self._not_joined.pop(member.name, None)
             self._placed_and_lost.add(member.name)
         elif not is_first or self.reconnect is None or member.lends or self._ended:
-            self._fail(member, error)
+            self._fail_member(member, error)
         else:
             text = f"{error.what}: connecting again"
             emit_note(self.emit, text, level="warning", host=member.name)
@@ -265,7 +269,7 @@ class Broadcast:
 
     def _reconnect_member(self, member: MemberSession, lost: TfdeployError) -> None:
         assert self.reconnect is not None
-        report = self._report_callback(member)
+        report = self._make_report_callback(member)
         try:
             session = self.reconnect(member)
             # Wait until a call over the old connection, if there is one, has failed by itself.
@@ -280,52 +284,56 @@ class Broadcast:
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
-    def _report_callback(self, member: MemberSession) -> Callable[[MemberReport | Exception], None]:
+    def _make_report_callback(
+        self, member: MemberSession
+    ) -> Callable[[MemberReport | Exception], None]:
         """Return a callback that queues the member's reports until the member reconnects."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
 
-    def _source_callback(self, report: Callable[[Exception], None]) -> Callable[[Exception], None]:
+    def _make_feeder_callback(
+        self, report: Callable[[Exception], None]
+    ) -> Callable[[Exception], None]:
         """Return an error callback for a feeder, which sends from this machine to one member.
 
         If the host that has the source caused the error, the callback reports the error as that
         host's error. It reports any other error as the member's error.
         """
-        held_by = self.members.get(self.source.held_by or "")
+        source_host = self.members.get(self.source.source_host or "")
 
         def failed(error: Exception) -> None:
             where = error.where if isinstance(error, TfdeployError) else None
-            if held_by is not None and where == held_by.name:
-                self._report_callback(held_by)(error)
+            if source_host is not None and where == source_host.name:
+                self._make_report_callback(source_host)(error)
             else:
                 report(error)
 
         return failed
 
-    def _wake(self) -> None:
+    def _wake_main_loop(self) -> None:
         self._reports.put((None, 0, MemberReport()))
 
-    def _fail(self, member: MemberSession, error: TfdeployError) -> None:
+    def _fail_member(self, member: MemberSession, error: TfdeployError) -> None:
         self._not_joined.pop(member.name, None)
         if member.error is None:
             member.error = error
-            if self.what:
+            if self.event_name:
                 arrived, lacking = member.arrived_bytes, member.lacking_bytes
-                emit_transfer(self.emit, member.name, self.what, "failed", arrived, lacking)
+                emit_transfer(self.emit, member.name, self.event_name, "failed", arrived, lacking)
             if member.feeder is not None:
                 member.feeder.close()
-            if member.name == self.source.held_by and not self._has_all_elsewhere():
+            if member.name == self.source.source_host and not self._can_do_without_source():
                 self.source.error = self.source.error or error
 
-    def _has_all_elsewhere(self) -> bool:
+    def _can_do_without_source(self) -> bool:
         """Return whether the other members no longer need the host that holds the source."""
         return self._is_source_hashed and any(member.complete for member in self._live_members())
 
     # --- planning, and putting files in place
 
     def _is_done(self) -> bool:
-        self._fail_not_joined()
-        self._fail_stalled()
+        self._fail_late_joiners()
+        self._fail_stalled_members()
         waited_for = [member for member in self._live_members() if not member.complete]
         if len(waited_for) < len(self.members):
             for member in waited_for:
@@ -341,7 +349,7 @@ class Broadcast:
     def _live_members(self) -> list[MemberSession]:
         return [member for member in self.members.values() if member.error is None]
 
-    def _plan_and_tell(self, pool: ThreadPoolExecutor) -> None:
+    def _plan_and_tell_members(self, pool: ThreadPoolExecutor) -> None:
         """Plan who sends to whom, and tell each member its new parents and the new hashes."""
         if self.source.error is not None:
             raise self.source.error
@@ -378,9 +386,11 @@ class Broadcast:
                 and member.needs_call(feeds, len(self._roots))
             ):
                 member.busy = True
-                pool.submit(self._try_to_send_changes, member, self._report_callback(member))
+                pool.submit(
+                    self._try_to_send_plan_changes, member, self._make_report_callback(member)
+                )
 
-    def _put_in_place(self, pool: ThreadPoolExecutor) -> None:
+    def _place_complete_members(self, pool: ThreadPoolExecutor) -> None:
         """Put the files in place on each member as soon as the member has all of them.
 
         A member whose files were compared only by size and time, and not by hashes, must wait until
@@ -396,7 +406,7 @@ class Broadcast:
                 continue
             if member.source_seen:
                 member.placing = True
-                pool.submit(self._place_member, member, self._report_callback(member))
+                pool.submit(self._place_member_files, member, self._make_report_callback(member))
             else:
                 unseen.append((member, member.reconnects))
         if unseen and not self._is_checking_source:
@@ -419,17 +429,21 @@ class Broadcast:
         for member, reconnects in members:
             member.source_seen = member.reconnects == reconnects
         self._is_checking_source = False
-        self._wake()
+        self._wake_main_loop()
 
-    def _place_member(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
+    def _place_member_files(
+        self, member: MemberSession, report: Callable[[Exception], None]
+    ) -> None:
         try:
             self.put_in_place(member)
             member.placed = True
-            self._wake()
+            self._wake_main_loop()
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
 
-    def _send_changes(self, member: MemberSession, report: Callable[[Exception], None]) -> None:
+    def _send_plan_changes(
+        self, member: MemberSession, report: Callable[[Exception], None]
+    ) -> None:
         """Send the member its new parents and hashes. Start or stop its feeder if needed."""
         plan = self._plan
         assert plan is not None
@@ -438,22 +452,22 @@ class Broadcast:
             name: (each.address or "", each.port or 0) for name, each in self.members.items()
         }
         member.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
-        self._feed_from_control(member, feeds, report)
+        self._update_control_feeder(member, feeds, report)
         member.send_roots(self.id, list(self._roots))
 
-    def _try_to_send_changes(
+    def _try_to_send_plan_changes(
         self, member: MemberSession, report: Callable[[Exception], None]
     ) -> None:
         try:
             if not self._ended and member.error is None:
-                self._send_changes(member, report)
+                self._send_plan_changes(member, report)
         except Exception as error:  # noqa: BLE001 - the main loop raises unexpected errors
             report(error)
         finally:
             member.busy = False
-            self._wake()  # the plan may have changed during the call
+            self._wake_main_loop()  # the plan may have changed during the call
 
-    def _feed_from_control(
+    def _update_control_feeder(
         self, member: MemberSession, feeds: tuple[Feed, ...], report: Callable[[Exception], None]
     ) -> None:
         """Replace the member's feeder if the stripes that this machine must send have changed."""
@@ -464,12 +478,12 @@ class Broadcast:
             member.feeder.close()
         member.stripes_from_control, member.feeder = stripes, None
         if stripes:
-            failed = self._source_callback(report)
-            member.feeder = Feeder(
-                self.id, member.name, member.agent, self.source, self._count_sent, failed
+            failed = self._make_feeder_callback(report)
+            member.feeder = PieceFeeder(
+                self.id, member.name, member.agent, self.source, self._count_sent_bytes, failed
             )
 
-    def _count_sent(self, count: int) -> None:
+    def _count_sent_bytes(self, count: int) -> None:
         self.control_sent_bytes += count
 
     def _hash_source(self) -> None:
@@ -485,9 +499,9 @@ class Broadcast:
                     time.sleep(0.05)
                 self._roots.append(self.source.hash_next_segment())
                 self._stalled.hashed_at = time.monotonic()
-                self._wake()
+                self._wake_main_loop()
             self.check_source()
             self._is_source_hashed = True
-            self._wake()
+            self._wake_main_loop()
         except Exception as error:  # noqa: BLE001 - the main loop raises it
             self.source.error = error

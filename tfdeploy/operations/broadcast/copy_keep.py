@@ -17,7 +17,12 @@ from tfdeploy.model.answers.listing import FoundFile
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
-from tfdeploy.operations.broadcast.delivery import Delivery, NamedFile, listing_of, make_join
+from tfdeploy.operations.broadcast.delivery import (
+    FileBroadcast,
+    FileToSend,
+    make_file_listing,
+    make_shared_join_args,
+)
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import check_below_workdir, check_requested_paths
 from tfdeploy.operations.copy.pull import Source as FetchSource
@@ -34,12 +39,12 @@ _OF_A_WORKER = re.compile(r"(?:^|/)workertemp_\d+/")
 class KeepDifference:
     """The changes that make the keep folders of a host equal to those of the source.
 
-    `files` are the files to send. `aside` are the paths of checkpoint records (TensorFlow's files
-    named `checkpoint`) to set aside, because the source does not have them.
+    `files` are the files to send. `paths_to_set_aside` are the paths of checkpoint records
+    (TensorFlow's files named `checkpoint`) to set aside, because the source does not have them.
     """
 
     files: tuple[FoundFile, ...]
-    aside: tuple[str, ...]
+    paths_to_set_aside: tuple[str, ...]
 
     @property
     def total_bytes(self) -> int:
@@ -47,7 +52,7 @@ class KeepDifference:
 
 
 @dataclass(frozen=True)
-class KeepCopy:
+class KeepCopyRequest:
     """A request to copy the keep folders `keep` of a job from the host `source`.
 
     `run` is the run for which they are copied, if any.
@@ -59,7 +64,7 @@ class KeepCopy:
     run: str | None = None
 
 
-def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit) -> None:
+def copy_keep(fleet: Fleet, copy: KeepCopyRequest, hosts: tuple[Host, ...], emit: Emit) -> None:
     """Copy the job's keep folders from the source to each of `hosts`.
 
     Raises one error for the hosts that failed.
@@ -72,16 +77,19 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
         fleet.each((source, *others), lambda session: list_files(session, wanted).files),
     )
     files = listings[source.name]
-    differences = {host.name: keep_difference(files, listings[host.name]) for host in others}
+    differences = {host.name: find_keep_difference(files, listings[host.name]) for host in others}
     unchanged = KeepDifference((), ())
     needing = tuple(host for host in others if differences[host.name] != unchanged)
     if not needing:
         emit_note(emit, f"`keep` of {source.name} is on all hosts already", run=copy.run)
         return
     sessions = values_or_error(
-        "keep", fleet.each((source, *needing), lambda session: _begin(session, copy, differences))
+        "keep",
+        fleet.each(
+            (source, *needing), lambda session: _begin_keep_copy(session, copy, differences)
+        ),
     )
-    if failed := _broadcast(copy, sessions, differences, emit):
+    if failed := _broadcast_missing_files(copy, sessions, differences, emit):
         raise combine_errors("keep", failed, len(needing))
     values_or_error(
         "keep",
@@ -92,7 +100,7 @@ def copy_keep(fleet: Fleet, copy: KeepCopy, hosts: tuple[Host, ...], emit: Emit)
     )
 
 
-def keep_difference(
+def find_keep_difference(
     source: tuple[FoundFile, ...], existing: tuple[FoundFile, ...]
 ) -> KeepDifference:
     """Return what must change so that a host with the files `existing` has those of `source`.
@@ -100,7 +108,7 @@ def keep_difference(
     Files are compared by path, size and mtime in whole seconds. Links are not copied.
     """
     ours = [file for file in source if file.target is None and not _OF_A_WORKER.search(file.path)]
-    theirs = {file.path: _stamp(file) for file in existing if file.target is None}
+    theirs = {file.path: _size_and_mtime_s(file) for file in existing if file.target is None}
     paths = {file.path for file in ours}
     aside = tuple(
         file.path
@@ -108,15 +116,17 @@ def keep_difference(
         if file.is_record and file.target is None and file.path not in paths
     )
     return KeepDifference(
-        tuple(file for file in ours if theirs.get(file.path) != _stamp(file)), aside
+        tuple(file for file in ours if theirs.get(file.path) != _size_and_mtime_s(file)), aside
     )
 
 
-def _stamp(file: FoundFile) -> tuple[int, int]:
+def _size_and_mtime_s(file: FoundFile) -> tuple[int, int]:
     return file.size, file.mtime_ns // 10**9
 
 
-def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDifference]) -> Session:
+def _begin_keep_copy(
+    session: Session, copy: KeepCopyRequest, differences: Mapping[str, KeepDifference]
+) -> Session:
     """Let the host make a folder for the files that it lacks, and return the session."""
     difference = differences.get(session.host.name)
     if difference is not None:
@@ -125,20 +135,25 @@ def _begin(session: Session, copy: KeepCopy, differences: Mapping[str, KeepDiffe
     return session
 
 
-def _broadcast(
-    copy: KeepCopy,
+def _broadcast_missing_files(
+    copy: KeepCopyRequest,
     sessions: Mapping[str, Session],
     differences: Mapping[str, KeepDifference],
     emit: Emit,
 ) -> dict[str, TfdeployError]:
     """Send the missing files, and return the errors by host. Raises SourceChanged."""
     files = {file for difference in differences.values() for file in difference.files if file.size}
-    lacking = sorted(map(_named_file, files))
+    lacking = sorted(map(_to_file_to_send, files))
     if not lacking:
         return {}
-    join = make_join({"job": copy.job, "keep": list(copy.keep)}, lacking)
-    moved = Delivery(
-        listing_of(lacking), range(len(lacking)), "keep", emit, join, held_by=copy.source.name
+    join = make_shared_join_args({"job": copy.job, "keep": list(copy.keep)}, lacking)
+    moved = FileBroadcast(
+        make_file_listing(lacking),
+        range(len(lacking)),
+        "keep",
+        emit,
+        join,
+        source_host=copy.source.name,
     )
     lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
     members = {
@@ -148,15 +163,17 @@ def _broadcast(
     return split_outcomes(moved.send(members))[1]
 
 
-def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, emit: Emit) -> None:
+def _place_keep(
+    session: Session, difference: KeepDifference, copy: KeepCopyRequest, emit: Emit
+) -> None:
     """Let the host put the received files in place, and emit a note."""
     agent, host = session.agent(), session.host.name
-    files = [list(_named_file(file)) for file in difference.files]
+    files = [list(_to_file_to_send(file)) for file in difference.files]
     args = {
         "job": copy.job,
         "keep": list(copy.keep),
         "files": files,
-        "aside": list(difference.aside),
+        "aside": list(difference.paths_to_set_aside),
     }
     missing = agent.call(KEEP_PLACE, args, timeout_s=600).missing
     if missing := check_requested_paths({file.path for file in difference.files}, missing, host):
@@ -168,10 +185,10 @@ def _place_keep(session: Session, difference: KeepDifference, copy: KeepCopy, em
     text = f"`keep` of {copy.source.name} was copied to {host}: {count(len(files), 'file')}"
     text += "".join(
         f"; {path} was set aside, because {copy.source.name} does not have this file"
-        for path in difference.aside
+        for path in difference.paths_to_set_aside
     )
     emit_note(emit, text, run=copy.run, host=host)
 
 
-def _named_file(file: FoundFile) -> NamedFile:
+def _to_file_to_send(file: FoundFile) -> FileToSend:
     return file.path, file.size, file.mtime_ns

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
+from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.origin import has_changed_there, list_origin_data
 from tfdeploy.operations.broadcast.split import Split
-from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
+from tfdeploy.operations.broadcast.wanted import WantedFiles, all_wanted_files
 from tfdeploy.planning.broadcast.streams import Stream, streams
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
@@ -36,9 +36,9 @@ class DataSet:
     origin: Host | None = None
     split: Split | None = None
 
-    def wanted(self, host: str) -> Wanted | None:
+    def wanted_on(self, host: str) -> WantedFiles | None:
         """Return what a host should have; None if it should have nothing of the data set."""
-        return wanted_whole(self.listing) if self.split is None else self.split.wanted.get(host)
+        return all_wanted_files(self.listing) if self.split is None else self.split.wanted.get(host)
 
     def list_again(self, fleet: Fleet) -> DataListing:
         """Return a new listing of the data."""
@@ -56,39 +56,43 @@ class DataSet:
             else has_changed_there(fleet, self.origin, self.listing)
         )
 
-    def streams(
+    def plan_streams(
         self,
-        lacks: Mapping[str, NamedRows],
-        wanting: Mapping[str, Sequence[int]],
-        complete: Iterable[Host],
+        lacking_by_host: Mapping[str, RowSelection],
+        wanted_by_host: Mapping[str, Sequence[int]],
+        complete_hosts: Iterable[Host],
     ) -> list[Stream]:
         """Return the streams (broadcasts of some of the files) that bring every host what it lacks.
 
-        `lacks`: for each host, the rows that it lacks, as rows of the whole data set. `wanting`:
-        for each of these hosts, all rows that it should have. `complete`: the hosts that lack
+        `lacking_by_host`: for each host, the rows that it lacks, as rows of the whole data set.
+        `wanted_by_host`:
+        for each of these hosts, all rows that it should have. `complete_hosts`: the hosts that lack
         nothing.
         """
         sizes, origin = self.listing.rows.sizes, self.origin.name if self.origin else None
-        lacking = {name: each.rows for name, each in lacks.items() if each.rows}
+        lacking = {name: each.rows for name, each in lacking_by_host.items() if each.rows}
         if self.split is not None:
             # Only the origin's files are certainly correct, so no other host sends its own files.
             held = {} if origin is not None else self.split.held
-            return streams({name: wanting[name] for name in lacking}, lacking, sizes, held, origin)
+            return streams(
+                {name: wanted_by_host[name] for name in lacking}, lacking, sizes, held, origin
+            )
         # Most hosts lack the same rows, so this set is small.
-        different = set(lacks.values())
+        different = set(lacking_by_host.values())
         moved = array(
             "I", RowSet((row for each in different for row in each.rows if sizes[row]), len(sizes))
         )
         lender = (
-            next((host.name for host in complete), None)
+            next((host.name for host in complete_hosts), None)
             if sum(sizes[row] for row in moved) >= LENT_BYTES
             else None
         )
         return [Stream(tuple(lacking), origin or lender, moved)] if moved else []
 
 
-def has_data_set(session: Session, where: Args, wanted: Wanted) -> bool:
-    """Return whether the host has the data set as wanted. `where`: names of job and data set."""
-    answer = session.agent().call(DATA_STATE, where, timeout_s=LISTING_TIMEOUT_S)
+def has_data_set(session: Session, data_args: Args, wanted: WantedFiles) -> bool:
+    """Return whether the host has the data set as wanted. `data_args`: names of job and data
+    set."""
+    answer = session.agent().call(DATA_STATE, data_args, timeout_s=LISTING_TIMEOUT_S)
     expected = wanted.digest, wanted.attributes_digest, wanted.parts_name
     return answer is not None and (answer.digest, answer.attributes, answer.parts) == expected

@@ -20,12 +20,17 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, hosts_except
 from tfdeploy.operations.broadcast import bitmaps
-from tfdeploy.operations.broadcast.bitmaps import NamedRows, RowSet
+from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
 from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
-from tfdeploy.operations.broadcast.delivery import DataSent, Delivery, Outcome, add_outcomes
+from tfdeploy.operations.broadcast.delivery import (
+    FileBroadcast,
+    Outcome,
+    ReceivedData,
+    merge_outcomes,
+)
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
-from tfdeploy.operations.broadcast.wanted import Wanted, wanted_whole
+from tfdeploy.operations.broadcast.wanted import WantedFiles, all_wanted_files
 from tfdeploy.operations.emit import emit_note, emit_transfer, emit_warning
 from tfdeploy.operations.lock import JobLock
 from tfdeploy.operations.outcomes import session_of
@@ -46,8 +51,8 @@ class _MissingRows:
     """
 
     session: Session
-    wanted: Wanted
-    lacking: NamedRows
+    wanted: WantedFiles
+    lacking: RowSelection
     lacking_bytes: int
     folder_id: str
 
@@ -65,29 +70,32 @@ def send_data_sets(
     A host that fails does not stop the others. The job's lock (`lock`) is released on a host as
     soon as the host has all of its data sets.
     """
-    outcomes: dict[str, Outcome] = {host.name: DataSent() for host in hosts}
+    outcomes: dict[str, Outcome] = {host.name: ReceivedData() for host in hosts}
     last = {
         host.name: name
         for name, each in data.items()
         for host in hosts
-        if each.wanted(host.name) is not None
+        if each.wanted_on(host.name) is not None
     }
     for name, each in data.items():
         live = tuple(
             host
             for host in hosts
-            if isinstance(outcomes[host.name], DataSent) and each.wanted(host.name) is not None
+            if isinstance(outcomes[host.name], ReceivedData)
+            and each.wanted_on(host.name) is not None
         )
         if live:
-            done = frozenset(host for host in last if last[host] == name)
-            add_outcomes(
+            finishing_hosts = frozenset(host for host in last if last[host] == name)
+            merge_outcomes(
                 outcomes,
-                _send_changing(fleet, live, job, name, each, emit, lock or JobLock(), done),
+                _send_with_retries(
+                    fleet, live, job, name, each, emit, lock or JobLock(), finishing_hosts
+                ),
             )
     return outcomes
 
 
-def _send_changing(
+def _send_with_retries(
     fleet: Fleet,
     hosts: tuple[Host, ...],
     job: str,
@@ -95,22 +103,23 @@ def _send_changing(
     data: DataSet,
     emit: Emit,
     lock: JobLock,
-    done: frozenset[str],
+    finishing_hosts: frozenset[str],
 ) -> dict[str, Outcome]:
     """Send one data set, and send it again if its source changed meanwhile.
 
     A split data set is not sent again, because it is already decided which host gets which of its
-    files. `done` are the hosts that get no further data set, so their locks are released.
+    files. `finishing_hosts` are the hosts that get no further data set, so their locks are
+    released.
     """
     lost: dict[str, Outcome] = {}
 
     def release(session: Session) -> None:
-        if session.host.name in done:
+        if session.host.name in finishing_hosts:
             lock.release_host(session)
 
     for _ in range(1 if data.split else TRIES):
         try:
-            return {**_Sending(fleet, job, name, data, emit, release).send_to(hosts), **lost}
+            return {**_SendAttempt(fleet, job, name, data, emit, release).send_to(hosts), **lost}
         except SourceChanged as error:
             changed = error
         lost.update(lock.reacquire())
@@ -126,7 +135,7 @@ def _send_changing(
     return {**{host.name: changing for host in hosts}, **lost}
 
 
-class _Sending:
+class _SendAttempt:
     """Makes one attempt to send a data set to hosts. It fails if the source has changed."""
 
     def __init__(
@@ -143,63 +152,69 @@ class _Sending:
         self._name, self._emit, self._release = name, emit, release
         self._where = {"job": job, "name": name}
         self._what = f"data {name}"
-        self._whole = wanted_whole(data.listing)
+        self._whole = all_wanted_files(data.listing)
         self._complete: list[Host] = []  # hosts that had the data set before it was sent
         self._placed: set[str] = set()
         # {host: {number of the broadcast: how many of the bytes that the host lacked have arrived}}
         self._arrived: dict[str, dict[int, int]] = {}
         # Unpacked bitmaps of missing rows, because many hosts send the same bitmap. The key has the
         # digest of the rows that a host wants, a blank, and the packed bitmap.
-        self._rows: dict[str, NamedRows] = {}
+        self._rows: dict[str, RowSelection] = {}
         self._lock = Lock()
 
     def send_to(self, hosts: tuple[Host, ...]) -> dict[str, Outcome]:
         """Send to all hosts, and return every host's outcome. Raises SourceChanged."""
         outcomes: dict[str, Outcome] = dict(
-            _split_answers(self._fleet.each(hosts, self._check_present))[1]
+            _split_answers(self._fleet.each(hosts, self._release_if_complete))[1]
         )
-        self._complete = [host for host in hosts if isinstance(outcomes.get(host.name), DataSent)]
+        self._complete = [
+            host for host in hosts if isinstance(outcomes.get(host.name), ReceivedData)
+        ]
         waiting = hosts_except(hosts, outcomes)
         # Hosts that seemed to share the folder of another host, but do not.
-        separate: set[str] = set()
+        unshared_hosts: set[str] = set()
         while waiting:
-            lacks, failed = _split_answers(self._fleet.each(waiting, self._ask_missing_rows))
+            missing_by_host, failed = _split_answers(
+                self._fleet.each(waiting, self._ask_missing_rows)
+            )
             outcomes.update(failed)
-            groups = _group_by_folder(lacks, separate)
-            outcomes.update(self._send_and_place({group[0]: lacks[group[0]] for group in groups}))
+            groups = _group_by_folder(missing_by_host, unshared_hosts)
+            outcomes.update(
+                self._send_and_place({group[0]: missing_by_host[group[0]] for group in groups})
+            )
             others = [name for group in groups for name in group[1:]]
-            separate.update(others)
+            unshared_hosts.update(others)
             waiting = tuple(
                 host
                 for host in hosts
-                if host.name in others and not self._needs_no_more(host, outcomes)
+                if host.name in others and not self._add_outcome_if_finished(host, outcomes)
             )
         return {host.name: outcomes[host.name] for host in hosts}
 
     # --- Ask hosts what they have.
 
-    def _wanted(self, host: str) -> Wanted:
+    def _wanted(self, host: str) -> WantedFiles:
         return self._whole if self._data.split is None else self._data.split.wanted[host]
 
-    def _check_present(self, session: Session) -> DataSent | None:
+    def _release_if_complete(self, session: Session) -> ReceivedData | None:
         """Return None if the host lacks data.
 
-        If the host lacks nothing, release its lock, and return DataSent.
+        If the host lacks nothing, release its lock, and return ReceivedData.
         """
         if not has_data_set(session, self._where, self._wanted(session.host.name)):
             return None
         self._release(session)
-        return DataSent()
+        return ReceivedData()
 
-    def _needs_no_more(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
+    def _add_outcome_if_finished(self, host: Host, outcomes: dict[str, Outcome]) -> bool:
         """Return whether the host needs nothing more. If so, add its outcome to `outcomes`.
 
         The host may have the data set by now, because it shares a folder with another host. A host
         that fails needs nothing more either.
         """
-        state = self._fleet.each((host,), self._check_present)[host.name]
-        if isinstance(state, DataSent):
-            outcomes[host.name] = DataSent(sets=[self._what])
+        state = self._fleet.each((host,), self._release_if_complete)[host.name]
+        if isinstance(state, ReceivedData):
+            outcomes[host.name] = ReceivedData(sent_names=[self._what])
         elif isinstance(state, TfdeployError):
             outcomes[host.name] = state
         return state is not None
@@ -214,8 +229,8 @@ class _Sending:
         name = f"{wanted.digest} {answer.lacking}"
         with self._lock:
             if name not in self._rows:
-                own_rows = bitmaps.rows_of(answer.lacking, wanted.rows, session.host.name)
-                self._rows[name] = NamedRows(
+                own_rows = bitmaps.rows_from_bitmap(answer.lacking, wanted.rows, session.host.name)
+                self._rows[name] = RowSelection(
                     name, array("I", (wanted.whole_rows[row] for row in own_rows))
                 )
         return _MissingRows(
@@ -224,37 +239,39 @@ class _Sending:
 
     # --- Sending.
 
-    def _send_and_place(self, lacks: dict[str, _MissingRows]) -> dict[str, Outcome]:
+    def _send_and_place(self, missing_by_host: dict[str, _MissingRows]) -> dict[str, Outcome]:
         """Send these hosts what they lack, and put the data in place. Raises SourceChanged."""
-        outcomes: dict[str, Outcome] = {**self._copy_at_origin(lacks)}
-        streams = self._data.streams(
-            {name: lack.lacking for name, lack in lacks.items() if name not in outcomes},
-            {name: lack.wanted.whole_rows for name, lack in lacks.items()},
+        outcomes: dict[str, Outcome] = {**self._copy_on_origin_host(missing_by_host)}
+        streams = self._data.plan_streams(
+            {name: lack.lacking for name, lack in missing_by_host.items() if name not in outcomes},
+            {name: lack.wanted.whole_rows for name, lack in missing_by_host.items()},
             self._complete,
         )
-        for name, lack in lacks.items():
+        for name, lack in missing_by_host.items():
             if lack.lacking_bytes:
                 emit_transfer(self._emit, name, self._what, "begin", 0, lack.lacking_bytes)
         try:
-            self._send_all(streams, lacks, outcomes)
+            self._run_broadcasts(streams, missing_by_host, outcomes)
         finally:
-            for name, lack in lacks.items():
+            for name, lack in missing_by_host.items():
                 self._emit_end(name, lack.lacking_bytes, outcomes.get(name))
         waiting = tuple(
             lack.session.host
-            for name, lack in lacks.items()
+            for name, lack in missing_by_host.items()
             if not isinstance(outcomes.get(name), TfdeployError) and name not in self._placed
         )
-        for name, error in self._fleet.each(waiting, self._commit).items():
-            add_outcomes(outcomes, {name: error or DataSent(sets=[self._what])})
+        for name, error in self._fleet.each(waiting, self._commit_and_release).items():
+            merge_outcomes(outcomes, {name: error or ReceivedData(sent_names=[self._what])})
         return outcomes
 
-    def _copy_at_origin(self, lacks: Mapping[str, _MissingRows]) -> dict[str, TfdeployError]:
+    def _copy_on_origin_host(
+        self, missing_by_host: Mapping[str, _MissingRows]
+    ) -> dict[str, TfdeployError]:
         """If the data comes from one of these hosts, let it copy the data on its own disk.
 
         Afterwards that host lacks nothing. Returns {host: error} if the copy fails, else {}.
         """
-        lack = lacks.get(self._data.origin.name) if self._data.origin else None
+        lack = missing_by_host.get(self._data.origin.name) if self._data.origin else None
         if lack is None or not lack.lacking.rows:
             return {}
         try:
@@ -263,11 +280,14 @@ class _Sending:
             )
         except TfdeployError as error:
             return {lack.session.host.name: error}
-        lack.lacking = NamedRows("", ())
+        lack.lacking = RowSelection("", ())
         return {}
 
-    def _send_all(
-        self, streams: list[Stream], lacks: Mapping[str, _MissingRows], results: dict[str, Outcome]
+    def _run_broadcasts(
+        self,
+        streams: list[Stream],
+        missing_by_host: Mapping[str, _MissingRows],
+        results: dict[str, Outcome],
     ) -> None:
         """Run the broadcasts of a data set, up to STREAMS_AT_ONCE at once.
 
@@ -275,7 +295,7 @@ class _Sending:
         """
         with ThreadPoolExecutor(STREAMS_AT_ONCE) as pool:
             sendings = [
-                pool.submit(self._send, number, stream, lacks, len(streams) == 1)
+                pool.submit(self._run_broadcast, number, stream, missing_by_host, len(streams) == 1)
                 for number, stream in enumerate(streams)
             ]
         for stream, sending in zip(streams, sendings, strict=True):
@@ -284,10 +304,10 @@ class _Sending:
             except SourceChanged:
                 raise
             except TfdeployError as error:
-                outcomes = {name: self._without_origin(error, name) for name in stream.receivers}
-            add_outcomes(results, {name: outcomes[name] for name in stream.receivers})
+                outcomes = {name: self._make_origin_error(error, name) for name in stream.receivers}
+            merge_outcomes(results, {name: outcomes[name] for name in stream.receivers})
 
-    def _without_origin(self, error: TfdeployError, host: str) -> TfdeployError:
+    def _make_origin_error(self, error: TfdeployError, host: str) -> TfdeployError:
         """Return the error for `host`, which got no data because the data's source host failed."""
         if self._data.origin is None:
             raise error
@@ -298,16 +318,20 @@ class _Sending:
             next=error.next,
         )
 
-    def _send(
-        self, number: int, stream: Stream, lacks: Mapping[str, _MissingRows], is_only: bool
+    def _run_broadcast(
+        self,
+        number: int,
+        stream: Stream,
+        missing_by_host: Mapping[str, _MissingRows],
+        is_only_broadcast: bool,
     ) -> dict[str, Outcome]:
         """Run one broadcast of some files, and return the outcomes of its hosts.
 
-        `is_only`: the data set needs no other broadcast, so each host puts the data in place as
-        soon as it has received everything. Raises SourceChanged.
+        `is_only_broadcast`: the data set needs no other broadcast, so each host puts the data in
+        place as soon as it has received everything. Raises SourceChanged.
         """
         rows = RowSet(stream.rows, len(self._data.listing.rows))
-        receivers = {name: lacks[name] for name in stream.receivers}
+        receivers = {name: missing_by_host[name] for name in stream.receivers}
         # Bitmaps are packed once for all hosts that should have the same rows.
         wanted = {lack.wanted.digest: lack.wanted for lack in receivers.values()}
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
@@ -318,17 +342,17 @@ class _Sending:
             return {**self._where, "moved": moved[receivers[member.name].wanted.digest]}
 
         def put_in_place(member: MemberSession) -> None:
-            if is_only and not member.lends:
-                self._commit(member.session)
+            if is_only_broadcast and not member.lends:
+                self._commit_and_release(member.session)
 
-        delivery = Delivery(
+        delivery = FileBroadcast(
             self._data.listing.rows,
             stream.rows,
             self._what,
             self._emit,
             join,
             root=self._data.listing.root,
-            held_by=self._data.origin.name if self._data.origin else None,
+            source_host=self._data.origin.name if self._data.origin else None,
             put_in_place=put_in_place,
             check_source=self._check_unchanged,
             reconnect=self._reconnect,
@@ -336,14 +360,18 @@ class _Sending:
         members = self._make_members(stream, receivers, rows, delivery)
         broadcast, outcomes = delivery.broadcast(
             members,
-            lambda host, arrived, _: self._emit_progress(number, host, arrived, lacks),
-            shown=self._what if is_only else "",
+            lambda host, arrived, _: self._emit_progress(number, host, arrived, missing_by_host),
+            event_name=self._what if is_only_broadcast else "",
         )
         broadcast.report.emit_end(broadcast.control_sent_bytes)
         return outcomes
 
     def _make_members(
-        self, stream: Stream, lacks: Mapping[str, _MissingRows], rows: RowSet, delivery: Delivery
+        self,
+        stream: Stream,
+        missing_by_host: Mapping[str, _MissingRows],
+        rows: RowSet,
+        delivery: FileBroadcast,
     ) -> dict[str, MemberSession]:
         """Return the members of the broadcast by host name.
 
@@ -364,9 +392,9 @@ class _Sending:
         # Sizes are added up once for all hosts that lack the same rows.
         lacking_bytes = {
             each: sum(sizes[row] for row in each.rows if row in rows)
-            for each in {lack.lacking for lack in lacks.values()}
+            for each in {lack.lacking for lack in missing_by_host.values()}
         }
-        for name, lack in lacks.items():
+        for name, lack in missing_by_host.items():
             members[name] = MemberSession(lack.session, lacking_bytes[lack.lacking], total)
         return members
 
@@ -396,7 +424,7 @@ class _Sending:
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LISTING_TIMEOUT_S)
         return MemberSession(session, 0, total, lends=True)
 
-    def _commit(self, session: Session) -> None:
+    def _commit_and_release(self, session: Session) -> None:
         """Let the host put the received data in place, and release the lock there."""
         wanted = self._wanted(session.host.name)
         args = {**self._where, "staged": True, "parts": wanted.parts}
@@ -413,34 +441,38 @@ class _Sending:
     # --- Progress events.
 
     def _emit_progress(
-        self, number: int, host: str, arrived: int, lacks: Mapping[str, _MissingRows]
+        self, number: int, host: str, arrived: int, missing_by_host: Mapping[str, _MissingRows]
     ) -> None:
-        if host in lacks:
+        if host in missing_by_host:
             with self._lock:
                 self._arrived.setdefault(host, {})[number] = arrived
                 total = sum(self._arrived[host].values())
-            lacking = lacks[host].lacking_bytes
+            lacking = missing_by_host[host].lacking_bytes
             emit_transfer(self._emit, host, self._what, "moving", min(total, lacking), lacking)
 
-    def _emit_end(self, host: str, lacking: int, outcome: Outcome | None) -> None:
-        if not lacking:
+    def _emit_end(self, host: str, lacking_bytes: int, outcome: Outcome | None) -> None:
+        if not lacking_bytes:
             return
         if isinstance(outcome, TfdeployError):
-            emit_transfer(self._emit, host, self._what, "failed", 0, lacking)
+            emit_transfer(self._emit, host, self._what, "failed", 0, lacking_bytes)
         elif self._data.origin is not None and host == self._data.origin.name:
             how = "copied there"
-            emit_transfer(self._emit, host, self._what, "done", lacking, lacking, end_word=how)
+            emit_transfer(
+                self._emit, host, self._what, "done", lacking_bytes, lacking_bytes, end_word=how
+            )
         else:
             # Holes of sparse files, and files that the host had already, do not count as received.
             received = outcome.received_bytes if outcome else 0
             emit_transfer(self._emit, host, self._what, "done", received, received)
 
 
-def _group_by_folder(lacks: Mapping[str, _MissingRows], separate: set[str]) -> list[list[str]]:
+def _group_by_folder(
+    missing_by_host: Mapping[str, _MissingRows], unshared_hosts: set[str]
+) -> list[list[str]]:
     """Return the hosts in groups that share a folder. Only the first host of a group gets data."""
     groups: dict[str, list[str]] = {}
-    for name, lack in lacks.items():
-        shared = lack.folder_id if name not in separate else ""
+    for name, lack in missing_by_host.items():
+        shared = lack.folder_id if name not in unshared_hosts else ""
         groups.setdefault(shared or f"only {name}", []).append(name)
     return list(groups.values())
 
@@ -448,7 +480,11 @@ def _group_by_folder(lacks: Mapping[str, _MissingRows], separate: set[str]) -> l
 def _split_answers(
     answers: Mapping[str, object],
 ) -> tuple[dict[str, _MissingRows], dict[str, Outcome]]:
-    lacks = {name: each for name, each in answers.items() if isinstance(each, _MissingRows)}
-    return lacks, {
-        name: each for name, each in answers.items() if isinstance(each, DataSent | TfdeployError)
+    missing_by_host = {
+        name: each for name, each in answers.items() if isinstance(each, _MissingRows)
+    }
+    return missing_by_host, {
+        name: each
+        for name, each in answers.items()
+        if isinstance(each, ReceivedData | TfdeployError)
     }

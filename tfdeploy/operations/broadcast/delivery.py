@@ -17,61 +17,64 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.broadcast import Broadcast, Progress
-from tfdeploy.operations.broadcast.held_source import HeldSource
+from tfdeploy.operations.broadcast.held_source import HostBroadcastSource
 from tfdeploy.operations.broadcast.member_session import MemberSession
-from tfdeploy.operations.broadcast.source import Source
+from tfdeploy.operations.broadcast.source import BroadcastSource
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import Session
 
-NamedFile = tuple[str, int, int]  # path, bytes, mtime_ns
+FileToSend = tuple[str, int, int]  # path, bytes, mtime_ns
 
 
 @dataclass
-class DataSent:
+class ReceivedData:
     """The data that one host has received.
 
-    `sets` are the names of what was sent. `source` is the host that sent the last bytes ("": this
-    machine; None: nothing was sent).
+    `sent_names` are the names of what was sent. `source` is the host that sent the last bytes ("":
+    this machine; None: nothing was sent).
     """
 
     received_bytes: int = 0
-    sets: list[str] = field(default_factory=list)
+    sent_names: list[str] = field(default_factory=list)
     source: str | None = None
 
 
-Outcome = DataSent | TfdeployError
+Outcome = ReceivedData | TfdeployError
 
 
-def add_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
+def merge_outcomes(results: dict[str, Outcome], outcomes: Mapping[str, Outcome]) -> None:
     """Merge `outcomes` into `results`, by host. The first error of a host is kept."""
     for host, outcome in outcomes.items():
-        before = results.get(host, DataSent())
-        if isinstance(before, DataSent):
-            results[host] = _add(before, outcome) if isinstance(outcome, DataSent) else outcome
+        before = results.get(host, ReceivedData())
+        if isinstance(before, ReceivedData):
+            results[host] = (
+                _combine_received(before, outcome) if isinstance(outcome, ReceivedData) else outcome
+            )
 
 
-def _add(earlier: DataSent, later: DataSent) -> DataSent:
-    sets = list(dict.fromkeys([*earlier.sets, *later.sets]))
+def _combine_received(earlier: ReceivedData, later: ReceivedData) -> ReceivedData:
+    sets = list(dict.fromkeys([*earlier.sent_names, *later.sent_names]))
     source = earlier.source if later.source is None else later.source
-    return DataSent(earlier.received_bytes + later.received_bytes, sets, source)
+    return ReceivedData(earlier.received_bytes + later.received_bytes, sets, source)
 
 
 @dataclass(frozen=True)
-class Delivery:
+class FileBroadcast:
     """A broadcast of some files of `listing`: those with the row numbers `rows`.
 
-    The files are below `root` on this machine, or on the host `held_by`. `what` names the broadcast
-    in events. `join` returns a host's arguments of the verb broadcast.join. `put_in_place` lets a
-    host put its files in place. `check_source` and `reconnect` are those of Broadcast.
+    The files are below `root` on this machine, or on the host `source_host`. `event_name` names the
+    broadcast in events. `join` returns a host's arguments of the verb broadcast.join.
+    `put_in_place` lets a host put its files in place. `check_source` and `reconnect` are those of
+    Broadcast.
     """
 
     listing: Listing
     rows: Sequence[int]
-    what: str
+    event_name: str
     emit: Emit
     join: Callable[[MemberSession], Args]
     root: str = ""
-    held_by: str | None = None
+    source_host: str | None = None
     put_in_place: Callable[[MemberSession], None] = lambda member: None
     check_source: Callable[[], None] = lambda: None
     reconnect: Callable[[MemberSession], Session] | None = None
@@ -82,22 +85,25 @@ class Delivery:
         return sum(self.listing.size(row) for row in self.rows)
 
     def broadcast(
-        self, members: Mapping[str, MemberSession], progress: Progress, *, shown: str
+        self, members: Mapping[str, MemberSession], progress: Progress, *, event_name: str
     ) -> tuple[Broadcast, dict[str, Outcome]]:
         """Run the broadcast, and return every host's outcome.
 
-        `shown` is the name of the broadcast in events, or "" for no events. Raises SourceChanged.
+        `event_name` is the name of the broadcast in events, or "" for no events. Raises
+        SourceChanged.
         """
-        if self.held_by is None:
-            source = Source(self.root, self.listing, self.rows)
+        if self.source_host is None:
+            source = BroadcastSource(self.root, self.listing, self.rows)
         else:
-            source = HeldSource(members[self.held_by].session, self.id, self.listing, self.rows)
+            source = HostBroadcastSource(
+                members[self.source_host].session, self.id, self.listing, self.rows
+            )
         broadcast = Broadcast(
             source,
             members,
             self.emit,
             progress,
-            shown,
+            event_name,
             self.check_source,
             self.put_in_place,
             self.reconnect,
@@ -106,7 +112,9 @@ class Delivery:
         failed = broadcast.run(lambda member: {**self.join(member), **member.own_args})
         outcomes: dict[str, Outcome] = {
             name: failed.get(name)
-            or DataSent(member.received_bytes, [self.what], broadcast.fed_by(name))
+            or ReceivedData(
+                member.received_bytes, [self.event_name], broadcast.last_sender_to(name)
+            )
             for name, member in members.items()
         }
         return broadcast, outcomes
@@ -115,7 +123,7 @@ class Delivery:
         """Run `broadcast`, emit its progress as events, and return every host's outcome."""
         self._emit_transfers(members.values(), "begin")
         try:
-            _, outcomes = self.broadcast(members, self._emit_moving, shown=self.what)
+            _, outcomes = self.broadcast(members, self._emit_progress, event_name=self.event_name)
         finally:
             self._emit_transfers(
                 (member for member in members.values() if not member.complete), "failed"
@@ -123,24 +131,34 @@ class Delivery:
         self._emit_transfers((member for member in members.values() if member.complete), "done")
         return outcomes
 
-    def _emit_moving(self, host: str, received: int, lacking: int) -> None:
-        if lacking:
-            emit_transfer(self.emit, host, self.what, "moving", min(received, lacking), lacking)
+    def _emit_progress(self, host: str, received: int, lacking_bytes: int) -> None:
+        if lacking_bytes:
+            emit_transfer(
+                self.emit,
+                host,
+                self.event_name,
+                "moving",
+                min(received, lacking_bytes),
+                lacking_bytes,
+            )
 
     def _emit_transfers(self, members: Iterable[MemberSession], state: str) -> None:
         for member in members:
             if lacking := member.lacking_bytes:
                 arrived = lacking if state == "done" else 0
-                emit_transfer(self.emit, member.name, self.what, state, arrived, lacking)
+                emit_transfer(self.emit, member.name, self.event_name, state, arrived, lacking)
 
 
-def make_join(args: Args, files: Iterable[NamedFile]) -> Callable[[MemberSession], Args]:
-    """Return a `join` function for Delivery that gives all hosts the same `args` and `files`."""
+def make_shared_join_args(
+    args: Args, files: Iterable[FileToSend]
+) -> Callable[[MemberSession], Args]:
+    """Return a `join` function for FileBroadcast that gives all hosts the same `args` and
+    `files`."""
     join_args = {**args, "files": [list(each) for each in files]}
     return lambda member: join_args
 
 
-def listing_of(files: Iterable[NamedFile]) -> Listing:
+def make_file_listing(files: Iterable[FileToSend]) -> Listing:
     """Return a listing with one row for each file, in the same order."""
     listing = Listing()
     for path, size, mtime_ns in files:

@@ -13,7 +13,7 @@ from tfdeploy.agent import pieces
 from tfdeploy.agent.pieces import Piece
 from tfdeploy.model.answers.broadcast import BROADCAST_LEAVES, BROADCAST_PUT
 from tfdeploy.operations.broadcast.bitmaps import unpack_bitmap
-from tfdeploy.operations.broadcast.source import Source
+from tfdeploy.operations.broadcast.source import BroadcastSource
 from tfdeploy.transport.protocols import AgentChannel
 
 AT_ONCE = 8  # pieces that are on their way at the same time: 2 MiB in all
@@ -21,7 +21,7 @@ PUT_S = 120.0  # timeout of one call
 _CHECK_INTERVAL_S = 0.2  # longest wait, in seconds, before `_closed` is checked again
 
 
-class Feeder:
+class PieceFeeder:
     """Sends pieces to one host, on threads of its own that start immediately.
 
     `sent(bytes)` is called for each piece that has arrived. `failed(error)` is called at most once.
@@ -32,7 +32,7 @@ class Feeder:
         id_: str,
         host: str,
         agent: AgentChannel,
-        source: Source,
+        source: BroadcastSource,
         sent: Callable[[int], None],
         failed: Callable[[Exception], None],
     ) -> None:
@@ -43,7 +43,7 @@ class Feeder:
         self._closed = False
         for work in (self._ask_wanted_pieces, *[self._send_pieces] * AT_ONCE):
             threading.Thread(
-                target=self._run_guarded, args=(work,), name="feed", daemon=True
+                target=self._run_and_report_error, args=(work,), name="feed", daemon=True
             ).start()
 
     def close(self) -> None:
@@ -52,7 +52,7 @@ class Feeder:
             self._closed = True
             self._lock.notify_all()
 
-    def _run_guarded(self, work: Callable[[], None]) -> None:
+    def _run_and_report_error(self, work: Callable[[], None]) -> None:
         try:
             work()
         except Exception as error:  # noqa: BLE001 - `failed` reports it
@@ -94,7 +94,7 @@ class Feeder:
                 segment, index, piece = self._ready.popleft()
                 if len(self._ready) == pieces.SEGMENT:
                     self._lock.notify_all()
-            content = self._source.piece(segment, index, piece)
+            content = self._source.read_checked_piece(segment, index, piece)
             args = {"id": self._id, "segment": segment, "index": index}
             self._agent.call(BROADCAST_PUT, args, blob=content, timeout_s=PUT_S)
             self._sent(len(content))

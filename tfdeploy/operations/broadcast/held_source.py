@@ -14,7 +14,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import Piece
 from tfdeploy.errors import AgentError, BadAnswer
 from tfdeploy.model.answers.broadcast import BROADCAST_READ, BROADCAST_SUMS
-from tfdeploy.operations.broadcast.source import Source, SourceChanged
+from tfdeploy.operations.broadcast.source import BroadcastSource, SourceChanged
 from tfdeploy.transport.protocols import Session
 
 BEGIN_S = 30.0  # time for the host to join the broadcast
@@ -22,7 +22,7 @@ SUM_S = 600.0  # timeout for the checksums of one segment, or for one piece
 _AGAIN_S = 0.02  # pause before the host is asked again whether it has joined
 
 
-class HeldSource(Source):
+class HostBroadcastSource(BroadcastSource):
     """A source of a broadcast whose files are on a host.
 
     The host must be a member of the broadcast with the id `id_`. `rows` are the rows of `listing`
@@ -31,7 +31,7 @@ class HeldSource(Source):
 
     def __init__(self, session: Session, id_: str, listing: Listing, rows: Sequence[int]) -> None:
         super().__init__("", listing, rows)
-        self.held_by = session.host.name
+        self.source_host = session.host.name
         self._session, self._id = session, id_
         self._begin_by = time.monotonic() + BEGIN_S
 
@@ -50,7 +50,8 @@ class HeldSource(Source):
         leaves = bytes.fromhex(answer.leaves)
         if len(leaves) != self.cut.count_pieces(segment) * pieces.LEAF_BYTES:
             raise BadAnswer(
-                f"its checksums of segment {segment} do not cover all pieces", where=self.held_by
+                f"its checksums of segment {segment} do not cover all pieces",
+                where=self.source_host,
             )
         return leaves
 
@@ -64,12 +65,12 @@ class HeldSource(Source):
             raise self._source_changed_error(error.what) from error
         finally:
             stream.close()
-        raise BadAnswer("it sent no piece", where=self.held_by)
+        raise BadAnswer("it sent no piece", where=self.source_host)
 
-    def _piece_changed(self, piece: Piece) -> SourceChanged:
-        return self._source_changed_error(f"{self._path(piece)} changed while it was sent")
+    def _piece_changed_error(self, piece: Piece) -> SourceChanged:
+        return self._source_changed_error(f"{self._path_of_piece(piece)} changed while it was sent")
 
     def _source_changed_error(self, what: str) -> SourceChanged:
         return SourceChanged(
-            what, where=self.held_by, next="wait until no program writes to the files"
+            what, where=self.source_host, next="wait until no program writes to the files"
         )

@@ -22,7 +22,7 @@ from tfdeploy.model.answers.broadcast import (
 )
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.broadcast.feeder import Feeder
+from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.intake_log import IntakeLog
 from tfdeploy.planning.broadcast.feeds import Feed, Intake, Member
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
@@ -61,7 +61,7 @@ class MemberSession:
     # All hosts that were ever told to send to this member. If the member complains about any other
     # host, that is ignored.
     parents: set[str] = field(default_factory=set)
-    feeder: Feeder | None = None
+    feeder: PieceFeeder | None = None
     stripes_from_control: frozenset[int] = (
         frozenset()
     )  # stripes that this machine sends to the member

@@ -8,7 +8,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from tfdeploy.model.events import Emit
-from tfdeploy.operations.broadcast.delivery import Delivery, Outcome, listing_of, make_join
+from tfdeploy.operations.broadcast.delivery import (
+    FileBroadcast,
+    Outcome,
+    make_file_listing,
+    make_shared_join_args,
+)
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import (
@@ -44,12 +49,12 @@ def send_release_files(
     for wanted, group in groups.items():
         if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BROADCAST_BYTES:
             files = tuple((path, code.size_bytes([path]), code.mtime_ns(path)) for path in wanted)
-            moved = Delivery(
-                listing_of(files),
+            moved = FileBroadcast(
+                make_file_listing(files),
                 range(len(files)),
                 "code",
                 emit,
-                make_join({"job": job, "release": release}, files),
+                make_shared_join_args({"job": job, "release": release}, files),
                 root=code.root,
                 put_in_place=lambda member: put_in_place(member.session),
             )
@@ -57,7 +62,7 @@ def send_release_files(
     return outcomes
 
 
-def _send(moved: Delivery, group: Mapping[str, Begun], root: str) -> dict[str, Outcome]:
+def _send(moved: FileBroadcast, group: Mapping[str, Begun], root: str) -> dict[str, Outcome]:
     total = moved.total_bytes
     members = {
         name: MemberSession(each.session, total, total, join_args={"staging": each.staging})

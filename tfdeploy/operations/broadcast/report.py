@@ -21,9 +21,9 @@ Fed = dict[str, dict[int, str]]  # {child: {stripe: parent}}
 
 @dataclass
 class Report:
-    """Emits the progress of one broadcast. `what` is its name in events; "" for no events."""
+    """Emits the progress of one broadcast. `event_name` is its name in events; "" for no events."""
 
-    what: str
+    event_name: str
     members: Mapping[str, MemberSession]
     emit: Emit
     fed: Fed = field(default_factory=dict)  # who sent last to each host; kept after the end
@@ -39,7 +39,7 @@ class Report:
 
     def emit_changes(self) -> None:
         """Emit who sends to whom and which hosts are stuck, if that has changed."""
-        if not self.what or self._plan is None:
+        if not self.event_name or self._plan is None:
             return
         members = self.members.items()
         stuck = [name for name, member in members if member.error is None and member.is_stuck]
@@ -63,7 +63,7 @@ class Report:
             for member in complete.values()
             if member.received_bytes
         ]
-        if not self.what or not received:
+        if not self.event_name or not received:
             return
         fields = self._event_fields("done", [])
         fields["hosts"], fields["total_bytes"] = len(received), max(received)
@@ -80,7 +80,7 @@ class Report:
         ]
         stripes, slow = (plan.stripes, sorted(plan.slow_hosts)) if plan else (1, [])
         return {
-            "what": self.what,
+            "what": self.event_name,
             "state": state,
             "stripes": stripes,
             "feeds": feeds,

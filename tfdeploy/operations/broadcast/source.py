@@ -21,13 +21,13 @@ class SourceChanged(Refused):
     """A file of the source has changed since it was listed."""
 
 
-class Source:
+class BroadcastSource:
     """The files of a broadcast, which are below the folder `root`.
 
     `rows`: the numbers of the rows of `listing` that describe these files.
     """
 
-    held_by: str | None = None  # the host that has the files; None: this machine
+    source_host: str | None = None  # the host that has the files; None: this machine
 
     def __init__(self, root: str, listing: Listing, rows: Sequence[int]) -> None:
         self._root, self._listing, self._rows = os.fsencode(root), listing, rows
@@ -54,35 +54,38 @@ class Source:
                 self._hashed.wait(within_s)
             return self.leaves[segment] if len(self.leaves) > segment else None
 
-    def piece(self, segment: int, index: int, piece: Piece) -> bytes:
+    def read_checked_piece(self, segment: int, index: int, piece: Piece) -> bytes:
         """Return the content of a piece. Raise SourceChanged if its checksum differs."""
         content = self._read_piece(segment, index, piece)
         if pieces.hash_piece(content) != pieces.leaf_at(self.leaves[segment], index):
-            raise self._piece_changed(piece)
+            raise self._piece_changed_error(piece)
         return content
 
     def _read_checksums(self, segment: int) -> bytes:
         return b"".join(
-            [pieces.hash_piece(self._read(piece)) for piece in self.cut.segment(segment)]
+            [
+                pieces.hash_piece(self._read_local_piece(piece))
+                for piece in self.cut.segment(segment)
+            ]
         )
 
     def _read_piece(self, segment: int, index: int, piece: Piece) -> bytes:
-        return self._read(piece)
+        return self._read_local_piece(piece)
 
-    def _read(self, piece: Piece) -> bytes:
+    def _read_local_piece(self, piece: Piece) -> bytes:
         try:
-            return pieces.read_piece(piece, self._absolute_path)
+            return pieces.read_piece(piece, self._path_of_file)
         except OSError as error:
-            raise self._piece_changed(piece) from error
+            raise self._piece_changed_error(piece) from error
 
-    def _absolute_path(self, file: int) -> bytes:
+    def _path_of_file(self, file: int) -> bytes:
         return os.path.join(self._root, self._listing.path(self._rows[file]))
 
-    def _piece_changed(self, piece: Piece) -> SourceChanged:
-        what = f"{self._path(piece)} changed while it was sent"
+    def _piece_changed_error(self, piece: Piece) -> SourceChanged:
+        what = f"{self._path_of_piece(piece)} changed while it was sent"
         return SourceChanged(
             what, where=os.fsdecode(self._root), next="wait until no program writes to the files"
         )
 
-    def _path(self, piece: Piece) -> str:
+    def _path_of_piece(self, piece: Piece) -> str:
         return os.fsdecode(self._listing.path(self._rows[piece[0][0]]))

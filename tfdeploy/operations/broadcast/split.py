@@ -16,7 +16,12 @@ from tfdeploy.model.answers.broadcast import DATA_HELD
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.units import count
 from tfdeploy.operations.broadcast import bitmaps
-from tfdeploy.operations.broadcast.wanted import NO_PART, Wanted, row_owners, wanted_part
+from tfdeploy.operations.broadcast.wanted import (
+    NO_PART,
+    WantedFiles,
+    row_owners,
+    wanted_files_of_part,
+)
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.planning.parts import NOBODY, Held, assign_files
 from tfdeploy.transport.protocols import Fleet, Session
@@ -34,7 +39,7 @@ class Split:
     bytes) of each worker's part.
     """
 
-    wanted: Mapping[str, Wanted] = field(default_factory=dict)
+    wanted: Mapping[str, WantedFiles] = field(default_factory=dict)
     held: Mapping[str, Sequence[int]] = field(default_factory=dict)
     lenders: tuple[Host, ...] = ()
     parts: tuple[tuple[int, int], ...] = ()
@@ -125,7 +130,9 @@ def _ask_held_rows(
         DATA_HELD, {"job": request.job, "name": request.name}, blob=packed, timeout_s=HELD_S
     )
     parts = {
-        row: part for part, packed in answer.held for row in bitmaps.rows_of(packed, rows, host)
+        row: part
+        for part, packed in answer.held
+        for row in bitmaps.rows_from_bitmap(packed, rows, host)
     }
     host_rows = sorted(parts)
     numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in host_rows]
@@ -138,7 +145,7 @@ def _wanted_by_host(
     folders: Mapping[str, str],
     owners: Sequence[int],
     files: Sequence[int],
-) -> dict[str, Wanted]:
+) -> dict[str, WantedFiles]:
     """Return what each host should have.
 
     Each of the hosts that share a folder gets the files of all these hosts.
@@ -148,13 +155,13 @@ def _wanted_by_host(
     for worker, host in enumerate(request.workers):
         workers_of.setdefault(folders[host], set()).add(worker)
     whole_folders = {folders[host] for host in request.whole}
-    wanted_by_host: dict[str, Wanted] = {}
+    wanted_by_host: dict[str, WantedFiles] = {}
     for folder in {**workers_of, **dict.fromkeys(whole_folders)}:
         folder_parts: Collection[int] = (
             range(len(request.workers)) if folder in whole_folders else workers_of[folder]
         )
         rows = (row for row, part in zip(files, owners, strict=True) if part in folder_parts)
-        wanted_by_host[folder] = wanted_part(
+        wanted_by_host[folder] = wanted_files_of_part(
             listing, parts, len(request.workers), make_bitmap(rows, len(listing.rows))
         )
     return {

@@ -21,7 +21,7 @@ NO_PART = 0xFFFF  # "part number" of folders and symbolic links, which belong to
 
 
 @dataclass(frozen=True)
-class Wanted:
+class WantedFiles:
     """The files of a data set that one host should have, as the listing `rows`.
 
     `digest` is the hash of their content, and `attributes_digest` the hash of their attributes.
@@ -75,14 +75,16 @@ class Wanted:
         return bytes(make_bitmap(rows if is_whole else own_rows, len(self.rows)))
 
 
-def wanted_whole(listing: DataListing) -> Wanted:
+def all_wanted_files(listing: DataListing) -> WantedFiles:
     """Return the files that a host should have if it gets the whole data set."""
-    return Wanted(listing.rows, listing.digest, listing.attributes_digest, range(len(listing.rows)))
+    return WantedFiles(
+        listing.rows, listing.digest, listing.attributes_digest, range(len(listing.rows))
+    )
 
 
-def wanted_part(
+def wanted_files_of_part(
     listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
-) -> Wanted:
+) -> WantedFiles:
     """Return the files that a host should have if it gets only a part of the data set.
 
     `files`: a bitmap of all files, in which a bit is set for each file of the part.
@@ -90,7 +92,7 @@ def wanted_part(
     or a symbolic link.
     """
     rows, whole_rows = listing.rows.select_files(files)
-    return Wanted(
+    return WantedFiles(
         rows,
         rows.digest(),
         rows.attributes_digest(),

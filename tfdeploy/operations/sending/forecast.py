@@ -16,7 +16,7 @@ from tfdeploy.model.inventory import Hosts, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.model.output.rows import ExpectedRow
 from tfdeploy.operations.broadcast import bitmaps
-from tfdeploy.operations.broadcast.bitmaps import NamedRows
+from tfdeploy.operations.broadcast.bitmaps import RowSelection
 from tfdeploy.operations.broadcast.data_set import LISTING_TIMEOUT_S, DataSet, has_data_set
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import check_requested_paths
@@ -89,7 +89,7 @@ class _MissingRows:
     by NFS.
     """
 
-    rows: NamedRows
+    rows: RowSelection
     wanted_rows: Sequence[int]
     folder: str
 
@@ -125,7 +125,7 @@ class _Forecast:
         """
         subject, sizes = f"data {name}", data.listing.rows.sizes
         hosts = tuple(
-            self._sessions[host].host for host in self.expected if data.wanted(host) is not None
+            self._sessions[host].host for host in self.expected if data.wanted_on(host) is not None
         )
         outcomes, failed = split_outcomes(
             self._fleet.each(
@@ -148,7 +148,7 @@ class _Forecast:
         if by_rsync:
             return
         complete = [host for host in hosts if host.name in outcomes and outcomes[host.name] is None]
-        for stream in data.streams(
+        for stream in data.plan_streams(
             rows, {host: missing.wanted_rows for host, missing in missing_by_host.items()}, complete
         ):
             stream_rows = set(stream.rows)
@@ -205,7 +205,7 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
 def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> _MissingRows | None:
     """Return the files of the data set that the host lacks; None if it has all files."""
     host, data_args = session.host.name, {"job": job, "name": name}
-    wanted_data = data.wanted(host)
+    wanted_data = data.wanted_on(host)
     assert wanted_data is not None
     if has_data_set(session, data_args, wanted_data):
         return None
@@ -213,12 +213,14 @@ def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> 
         DATA_HELD, data_args, blob=wanted_data.packed, timeout_s=LISTING_TIMEOUT_S
     )
     held_rows = {
-        row for _, packed in answer.held for row in bitmaps.rows_of(packed, wanted_data.rows, host)
+        row
+        for _, packed in answer.held
+        for row in bitmaps.rows_from_bitmap(packed, wanted_data.rows, host)
     }
     lacking = [
         row
         for row in range(len(wanted_data.rows))
         if wanted_data.rows.is_content(row) and row not in held_rows
     ]
-    rows = NamedRows(host, [wanted_data.whole_rows[row] for row in lacking])
+    rows = RowSelection(host, [wanted_data.whole_rows[row] for row in lacking])
     return _MissingRows(rows, wanted_data.whole_rows, answer.folder_id or f"only {host}")

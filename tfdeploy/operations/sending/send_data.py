@@ -63,7 +63,7 @@ def send_data(
             results[name] = outcome
         else:
             done[name].bytes_sent += outcome.received_bytes
-            done[name].sent += outcome.sets
+            done[name].sent += outcome.sent_names
             done[name].source = outcome.source
             done[name].seconds += time.monotonic() - began
 

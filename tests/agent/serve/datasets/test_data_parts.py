@@ -19,7 +19,7 @@ from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.model.advice import next_of
-from tfdeploy.operations.broadcast.wanted import row_owners, wanted_part, wanted_whole
+from tfdeploy.operations.broadcast.wanted import all_wanted_files, row_owners, wanted_files_of_part
 from tfdeploy.tree import list_data_set
 
 NAMES = ["a/0", "a/1", "b/2", "b/3"]
@@ -65,7 +65,7 @@ def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
     for index, part in enumerate(parts):
         if part in mine:
             files[index >> 3] |= 1 << (index & 7)
-    wanted = wanted_part(listed, parts, max(owners) + 1, files)
+    wanted = wanted_files_of_part(listed, parts, max(owners) + 1, files)
     host.call("data.lack", wanted.packed)
     host.call("data.copy", root=str(source))
     assert host.call("data.commit", wanted.parts_packed, staged=True, parts=wanted.parts)["ok"]
@@ -118,7 +118,7 @@ def test_parts_that_are_not_there_are_refused(
 
 
 def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> None:
-    host.call("data.lack", wanted_whole(list_data_set(source)).packed)
+    host.call("data.lack", all_wanted_files(list_data_set(source)).packed)
     host.call("data.copy", root=str(source))
     assert host.call("data.commit", staged=True)["ok"]
     assert host.call("data.state")["parts"] == ""

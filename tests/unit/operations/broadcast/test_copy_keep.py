@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.answers.listing import FoundFile
-from tfdeploy.operations.broadcast.copy_keep import KeepDifference, keep_difference
+from tfdeploy.operations.broadcast.copy_keep import KeepDifference, find_keep_difference
 
 S = 10**9
 CKPT = FoundFile("ck/model.ckpt-7.index", 10, 5 * S)
@@ -43,4 +43,4 @@ def test_missing_keep_files(
     files: tuple[FoundFile, ...],
     aside: tuple[str, ...],
 ) -> None:
-    assert keep_difference(source, existing) == KeepDifference(files, aside)
+    assert find_keep_difference(source, existing) == KeepDifference(files, aside)
