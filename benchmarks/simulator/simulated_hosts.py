@@ -16,7 +16,12 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from tfdeploy.operations.broadcast.intake_log import BREAK_S  # noqa: E402
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, Intake, Member  # noqa: E402
+from tfdeploy.planning.broadcast.feeds import (  # noqa: E402
+    CONTROL_MACHINE,
+    FeedPlan,
+    Member,
+    StripeProgress,
+)
 from tfdeploy.planning.broadcast.first_plan import first_plan  # noqa: E402
 from tfdeploy.planning.broadcast.next_plan import next_plan  # noqa: E402
 
@@ -211,7 +216,7 @@ class Control:
             (second, sum(alive) / (self._scenario.total_bytes * max(1, len(alive))))
         )
 
-    def _intakes(self, host: int, second: float) -> tuple[Intake, ...]:
+    def _intakes(self, host: int, second: float) -> tuple[StripeProgress, ...]:
         first, last, seconds = (
             self._history[0][host],
             self._history[-1][host],
@@ -219,7 +224,7 @@ class Control:
         )
         wanted = self._scenario.total_bytes // self._plan.stripes
         return tuple(
-            Intake(
+            StripeProgress(
                 have_bytes=wanted if have >= wanted - 1 else int(have),
                 wanted_bytes=wanted,
                 rate=(have - before) / seconds if seconds else None,
@@ -231,7 +236,7 @@ class Control:
             )
         )
 
-    def _member(self, host: int, intakes: tuple[Intake, ...]) -> Member:
+    def _member(self, host: int, intakes: tuple[StripeProgress, ...]) -> Member:
         rates = [intake.rate for intake in intakes if intake.rate is not None]
         return Member(
             name=self._names[host],

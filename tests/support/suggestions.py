@@ -159,7 +159,7 @@ def _sample(node: ast.expr) -> str:
         name = _last_name(node.func)
         if name in _SAME and node.args:
             return _sample(node.args[0])
-        if name == "command":  # Case.command
+        if name == "command":  # HostCase.command
             return SAMPLES["on_host"]
         return SAMPLES.get(name, "n3")
     if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):

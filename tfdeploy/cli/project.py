@@ -58,7 +58,7 @@ def load_job_if_any(flags: CommonFlags) -> Job | None:
     """Return the job of the job file, or None if there is no job file."""
     if flags.job is not None:
         return load_job(flags)
-    job_file = config.find_own_job(Path.cwd())
+    job_file = config.find_job_at_or_above(Path.cwd())
     return _load_found_job(flags, job_file) if job_file else None
 
 

@@ -7,7 +7,7 @@ from dataclasses import fields
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.flags import CommonFlags
-from tfdeploy.config.reference import plain_rows, reference_sections
+from tfdeploy.config.reference import name_and_text_rows, reference_sections
 from tfdeploy.errors import EXIT_CODES
 from tfdeploy.model.modes import RULES, Rules
 
@@ -108,7 +108,7 @@ def topic_sections(topic: str) -> list[TopicSection]:
 
 
 def _section(title: str, texts: dict[str, str]) -> TopicSection:
-    return {"title": title, "rows": plain_rows(texts)}
+    return {"title": title, "rows": name_and_text_rows(texts)}
 
 
 def _mode_sections() -> list[TopicSection]:

@@ -10,13 +10,13 @@ from tfdeploy.config.inventory import (
     load_inventory_file,
 )
 from tfdeploy.config.job import (
-    check_command,
-    check_sources,
+    check_command_words,
+    check_source_hosts,
     find_job,
     find_job_above,
-    find_own_job,
+    find_job_at_or_above,
     load_job,
-    with_via,
+    with_data_via,
 )
 from tfdeploy.config.search import FoundFile
 from tfdeploy.config.secret_values import read_secrets, refuse_shown_secrets
@@ -24,16 +24,16 @@ from tfdeploy.config.secret_values import read_secrets, refuse_shown_secrets
 __all__ = [
     "FoundFile",
     "InventoryFile",
-    "check_command",
-    "check_sources",
+    "check_command_words",
+    "check_source_hosts",
     "find_inventory",
     "find_job",
     "find_job_above",
-    "find_own_job",
+    "find_job_at_or_above",
     "load_inventory",
     "load_inventory_file",
     "load_job",
     "read_secrets",
     "refuse_shown_secrets",
-    "with_via",
+    "with_data_via",
 ]

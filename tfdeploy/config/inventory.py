@@ -12,9 +12,9 @@ from tfdeploy.config import reference, values
 from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.foreign.recognise import read_inventory_tree
 from tfdeploy.config.jobvalues import check_role
-from tfdeploy.config.node import Node, nearest
-from tfdeploy.config.schema import Given, read_keys
-from tfdeploy.config.search import FoundFile, Search
+from tfdeploy.config.node import Node, nearest_hint
+from tfdeploy.config.schema import LocatedValue, read_keys
+from tfdeploy.config.search import FolderSearch, FoundFile
 from tfdeploy.config.yamlfile import shown_path
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.inventory import Host, Inventory
@@ -25,7 +25,7 @@ FOLDER = "inventories"
 _LOCAL_PATHS = ("identity_file", "known_hosts")
 # Two kinds of settings of `defaults:`. The first dict has those that are equal for all hosts. The
 # second has those that contain {name}, which is replaced by each host's name.
-_Defaults = tuple[dict[str, Given], dict[str, Node]]
+_Defaults = tuple[dict[str, LocatedValue], dict[str, Node]]
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class InventoryFile:
     """
 
     inventory: Inventory
-    given: dict[str, dict[str, Given]]
+    given: dict[str, dict[str, LocatedValue]]
 
 
 def load_inventory(path: Path) -> Inventory:
@@ -60,7 +60,7 @@ def load_inventory_file(path: Path, *, by_ansible: bool = False) -> InventoryFil
         raise root.error("the inventory has no hosts", "write hosts: {n1: {address: 192.0.2.10}}")
     defaults = _read_defaults(top["defaults"].node) if "defaults" in top else ({}, {})
     folder = path.parent.resolve()
-    given: dict[str, dict[str, Given]] = {}
+    given: dict[str, dict[str, LocatedValue]] = {}
     hosts: dict[str, Host] = {}
     for pattern, node in top["hosts"].value.items():
         for name in values.unfold_names(pattern, node):
@@ -90,7 +90,7 @@ def _read_defaults(node: Node) -> _Defaults:
     return read_keys(_fill_in_name(fixed, "", node), reference.HOST), varying
 
 
-def _host_settings(name: str, defaults: _Defaults, own: Node) -> dict[str, Given]:
+def _host_settings(name: str, defaults: _Defaults, own: Node) -> dict[str, LocatedValue]:
     """Return the host's settings: its own ones, and the defaults for all others.
 
     In each setting, {name} is replaced by the host's name.
@@ -121,7 +121,7 @@ def _has_braces(node: Node) -> bool:
     return "{" in node.text or "}" in node.text
 
 
-def _make_host(name: str, given: dict[str, Given], folder: Path, place: str) -> Host:
+def _make_host(name: str, given: dict[str, LocatedValue], folder: Path, place: str) -> Host:
     fields = {"address": name, **{field: each.value for field, each in given.items()}}
     for field in _LOCAL_PATHS:
         if field in fields and not fields[field].startswith(("/", "~", "%")):
@@ -155,11 +155,11 @@ def _read_roles(given: dict[str, Node], hosts: dict[str, Host]) -> dict[str, tup
     for role, node in given.items():
         check_role(role, node)
         seen: dict[str, Node] = {}
-        for name, item in [] if node.kind == "nothing" else values.names_in_ranges(node):
+        for name, item in [] if node.kind == "nothing" else values.unfold_name_list(node):
             if name not in hosts:
                 raise item.error(
                     f"role {role} names {name}, which is no host of this inventory",
-                    nearest(name, hosts, "the hosts are"),
+                    nearest_hint(name, hosts, "the hosts are"),
                 )
             if name in seen:
                 raise item.error(
@@ -229,7 +229,7 @@ def _folders_to_search(cwd: Path, job_file: FoundFile | None) -> tuple[Path, ...
     """Return the folders that may hold inventories/, in order of precedence."""
     if job_file is not None and job_file.named:
         return tuple(dict.fromkeys((Path(os.path.abspath(job_file.path.parent)), cwd)))
-    above = Search.upwards(cwd).folders
+    above = FolderSearch.upwards(cwd).folders
     if job_file is None or job_file.path.parent not in above:
         return above
     return above[: above.index(job_file.path.parent) + 1]

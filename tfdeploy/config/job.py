@@ -11,9 +11,9 @@ from typing import Any
 from tfdeploy.config import reference
 from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.jobvalues import do_overlap
-from tfdeploy.config.node import Node, nearest
-from tfdeploy.config.schema import Given, read_keys
-from tfdeploy.config.search import FoundFile, Search
+from tfdeploy.config.node import Node, nearest_hint
+from tfdeploy.config.schema import LocatedValue, read_keys
+from tfdeploy.config.search import FolderSearch, FoundFile
 from tfdeploy.config.yamlfile import read_yaml, shown_path
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.machine.folders import home_folder
@@ -25,7 +25,7 @@ FILE = "tfdeploy.yaml"
 
 
 def find_job(flag: str | None, cwd: Path) -> FoundFile:
-    """Return the job file that the flag -j names, else the result of `find_own_job`.
+    """Return the job file that the flag -j names, else the result of `find_job_at_or_above`.
 
     -j may also name a folder that contains tfdeploy.yaml. Raises ConfigError if there is no job
     file.
@@ -36,23 +36,23 @@ def find_job(flag: str | None, cwd: Path) -> FoundFile:
         path = path / FILE
     if named and os.path.exists(path):
         return FoundFile(path, named=True)
-    if not named and (job_file := find_own_job(cwd)):
+    if not named and (job_file := find_job_at_or_above(cwd)):
         return job_file
     near = path.with_suffix(".yml")
     hint = "name the job file with -j FILE, or write a new one with `tfdeploy init`"
     raise ConfigError(
         "no job file",
-        where=shown_path(path) if named else f"{FILE} in {Search.upwards(cwd)}",
+        where=shown_path(path) if named else f"{FILE} in {FolderSearch.upwards(cwd)}",
         next=f"-j {shown_path(near)}" if os.path.exists(near) else hint,
     )
 
 
-def find_own_job(cwd: Path) -> FoundFile | None:
-    """Return the tfdeploy.yaml in `cwd`, else in the nearest folder above it (`Search.upwards`).
+def find_job_at_or_above(cwd: Path) -> FoundFile | None:
+    """Return the tfdeploy.yaml in `cwd`, else in the nearest folder above it.
 
     Return None if there is no such file.
     """
-    job_file = _first_job_file(Search.upwards(cwd).folders)
+    job_file = _first_job_file(FolderSearch.upwards(cwd).folders)
     return FoundFile(job_file, named=False) if job_file else None
 
 
@@ -62,7 +62,7 @@ def find_job_above(folder: Path) -> Path | None:
     Verbs that run in `folder` use this job file if `folder` itself contains none. Return None if
     there is no such file.
     """
-    return _first_job_file(Search.upwards(folder).folders[1:])
+    return _first_job_file(FolderSearch.upwards(folder).folders[1:])
 
 
 def _first_job_file(folders: Iterable[Path]) -> Path | None:
@@ -114,7 +114,7 @@ def load_job(path: Path, *, environ: Mapping[str, str]) -> Job:
     return job
 
 
-def check_sources(job: Job, inventory: Inventory) -> None:
+def check_source_hosts(job: Job, inventory: Inventory) -> None:
     """Raise ConfigError if a data set comes from a host that is not in the inventory."""
     known = [host.name for host in inventory.hosts]
     for name, source in job.data.items():
@@ -122,11 +122,11 @@ def check_sources(job: Job, inventory: Inventory) -> None:
             raise ConfigError(
                 f"data set {name} comes from {source.from_host}, which is no host of the inventory",
                 where=job.places.get(f"data.{name}", f"data.{name}"),
-                next=nearest(source.from_host, known, "its hosts are"),
+                next=nearest_hint(source.from_host, known, "its hosts are"),
             )
 
 
-def with_via(job: Job, via: Via | None) -> Job:
+def with_data_via(job: Job, via: Via | None) -> Job:
     """Return the job with this `via` (the value of --via) for all its data sets.
 
     If `via` is None, each data set keeps the `via` of the job file. Raises UsageError if a data set
@@ -147,7 +147,7 @@ def with_via(job: Job, via: Via | None) -> Job:
     return replace(job, data={name: replace(source, via=via) for name, source in job.data.items()})
 
 
-def check_command(words: tuple[str, ...], job: Job) -> None:
+def check_command_words(words: tuple[str, ...], job: Job) -> None:
     """Raise UsageError if the words after `--` are not a valid `command` of a job file."""
     if not words or not words[0] or words[0].startswith("-"):
         raise UsageError(
@@ -178,7 +178,7 @@ def _absolute_path(given: str, folder: Path, home: str) -> str:
     return os.path.realpath(path) if ".." in path.parts else str(path)
 
 
-def _key_locations(given: dict[str, Given]) -> dict[str, str]:
+def _key_locations(given: dict[str, LocatedValue]) -> dict[str, str]:
     """Return {key of the job file: its location, "file:line:key"}.
 
     The keys are `command`, `cwd`, `keep`, and `env.NAME`, `data.NAME`, `metrics.NAME` and
@@ -195,7 +195,7 @@ def _key_locations(given: dict[str, Given]) -> dict[str, str]:
     }
 
 
-def _refuse_overlapping_folders(job: Job, given: dict[str, Given]) -> None:
+def _refuse_overlapping_folders(job: Job, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError if a data set is the code folder itself, or overlaps a `keep` folder."""
     code = os.path.realpath(job.code)
     for name, source in job.data.items():
@@ -215,7 +215,7 @@ def _refuse_overlapping_folders(job: Job, given: dict[str, Given]) -> None:
                 )
 
 
-def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
+def _check_setup(job: Job, root: Node, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError if `setup` names no requirements, or an unusable folder of wheels.
 
     The folder of wheels must not be the code folder. No data set may have the name that is reserved
@@ -241,7 +241,7 @@ def _check_setup(job: Job, root: Node, given: dict[str, Given]) -> None:
         )
 
 
-def _check_placeholders_and_secrets(job: Job, given: dict[str, Given]) -> None:
+def _check_placeholders_and_secrets(job: Job, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError for an unknown placeholder, or a variable in both `env` and `secrets`."""
     known = known_names(job.data, job.keep)
     roles = given["roles"].node.keys.values() if "roles" in given else ()
@@ -257,7 +257,7 @@ def _check_placeholders_and_secrets(job: Job, given: dict[str, Given]) -> None:
         )
 
 
-def _check_ready_timeout(job: Job, given: dict[str, Given]) -> None:
+def _check_ready_timeout(job: Job, given: dict[str, LocatedValue]) -> None:
     """Raise ConfigError unless ready.timeout is longer than ready.after.
 
     A program without a port counts as up only after ready.after. With a shorter ready.timeout, it

@@ -11,14 +11,14 @@ import shlex
 
 from tfdeploy.agent.wire import TASK_MARKERS
 from tfdeploy.config import values
-from tfdeploy.config.node import SCALARS, Node, nearest
+from tfdeploy.config.node import SCALARS, Node, nearest_hint
 from tfdeploy.config.schema import (
     Key,
     Schema,
     accepts,
     mapping_schema,
     matching,
-    or_nothing,
+    or_empty,
     read_values,
     schema_of,
 )
@@ -259,7 +259,7 @@ _RULE = (
 )
 
 
-@accepts(**mapping_by_name(or_nothing(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$"))
+@accepts(**mapping_by_name(or_empty(mapping_schema(_RULE)), f"^({'|'.join((_CHIEF, *ROLES))})$"))
 def roles(node: Node) -> dict[str, RoleRule]:
     """Return {role: its number of tasks, GPUs, name and command}, from the key `roles`."""
     given = node.mapping("a mapping of role: rule")
@@ -299,7 +299,7 @@ def _role_rule_error(role: str, node: Node) -> ConfigError:
 def check_role(role: str, node: Node) -> None:
     """Raise ConfigError if `role` is not a known role."""
     if role not in ROLES:
-        raise node.error(f"unknown role {role[:60]!r}", nearest(role, ROLES, "the roles are"))
+        raise node.error(f"unknown role {role[:60]!r}", nearest_hint(role, ROLES, "the roles are"))
 
 
 @accepts(**mapping_by_name({"type": ["string", "number"]}, VARIABLE_NAMES))

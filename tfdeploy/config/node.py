@@ -121,7 +121,7 @@ def shortened(text: str) -> str:
     return repr(text) if len(text) <= 80 else f"{text[:60]!r}... ({len(text)} characters)"
 
 
-def nearest(word: str, known: Iterable[str], heading: str) -> str:
+def nearest_hint(word: str, known: Iterable[str], heading: str) -> str:
     """Return a hint that names the known word nearest to `word`, or else all known words."""
     existing = list(known)
     return did_you_mean(word, existing, f"{heading}: {listed(existing, 40)}")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.jobvalues import mapping_by_name
-from tfdeploy.config.schema import Key, Schema, mapping_schema, or_nothing
+from tfdeploy.config.schema import Key, Schema, mapping_schema, or_empty
 from tfdeploy.model.job import MODES, STALL_ACTIONS
 from tfdeploy.model.modes import rules
 from tfdeploy.model.protect import ASKED_LEVELS
@@ -136,7 +136,7 @@ INVENTORY = (
         'hosts:\n  n1: {address: 192.0.2.10}\n  gpu[03-10]: {address: "{name}.example.org"}',
         values.mapping_of(
             "a mapping of `name: keys`",
-            mapping_by_name(or_nothing(_HOST_SCHEMA), _NAMES_AND_RANGES),
+            mapping_by_name(or_empty(_HOST_SCHEMA), _NAMES_AND_RANGES),
         ),
     ),
     Key(
@@ -471,12 +471,12 @@ def reference_sections() -> dict[str, list[TopicSection]]:
                 "title": "JOB  tfdeploy.yaml; paths are relative to the file",
                 "rows": rows["job"],
             },
-            {"title": placeholders, "rows": plain_rows(PLACEHOLDERS)},
+            {"title": placeholders, "rows": name_and_text_rows(PLACEHOLDERS)},
         ],
     }
 
 
-def plain_rows(texts: Mapping[str, str]) -> list[ReferenceRow]:
+def name_and_text_rows(texts: Mapping[str, str]) -> list[ReferenceRow]:
     """Return rows that have only a name and a text."""
     return [
         {"key": name, "text": text, "default": "", "example": ""} for name, text in texts.items()

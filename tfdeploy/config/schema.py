@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from tfdeploy.config.node import ANY_KEY, Node, nearest
+from tfdeploy.config.node import ANY_KEY, Node, nearest_hint
 from tfdeploy.errors import ConfigError
 from tfdeploy.model.cluster import ROLES
 
@@ -66,24 +66,24 @@ class Key:
 
 
 @dataclass(frozen=True)
-class Given:
+class LocatedValue:
     """A value from the file, with the node it was read from."""
 
     value: Any
     node: Node
 
 
-def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
+def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, LocatedValue]:
     """Return {field name: value and location} for the keys of this mapping that have a value.
 
     Raises ConfigError for an unknown key or a wrong value.
     """
     known = {key.name: key for key in keys}
-    given: dict[str, Given] = {}
+    given: dict[str, LocatedValue] = {}
     for name, value in node.mapping().items():
         if name not in known:
             shown = name if len(name) <= 60 else f"{name[:60]}..."
-            hint = nearest(name, known, "the keys here are")
+            hint = nearest_hint(name, known, "the keys here are")
             if name in ROLES and "roles" in known:
                 hint = "indent it below `roles:`"
             raise value.error(f"unknown key {shown!r}", hint)
@@ -92,11 +92,11 @@ def read_keys(node: Node, keys: tuple[Key, ...]) -> dict[str, Given]:
     return given
 
 
-def _read_key(node: Node, key: Key) -> dict[str, Given]:
+def _read_key(node: Node, key: Key) -> dict[str, LocatedValue]:
     try:
         if key.read is None:
             return read_keys(node, key.keys)
-        return {key.field or key.name: Given(key.read(node), node)}
+        return {key.field or key.name: LocatedValue(key.read(node), node)}
     except ConfigError as error:
         if error.next == ANY_KEY:
             first, *more = key.example.splitlines()
@@ -117,12 +117,12 @@ def mapping_schema(keys: tuple[Key, ...]) -> Schema:
     """Return the JSON Schema of a mapping with these keys, each of which may be left empty."""
     return {
         "type": ["object"],
-        "properties": {key.name: or_nothing(_key_schema(key)) for key in keys},
+        "properties": {key.name: or_empty(_key_schema(key)) for key in keys},
         "additionalProperties": False,
     }
 
 
-def or_nothing(schema: Schema) -> Schema:
+def or_empty(schema: Schema) -> Schema:
     """Return the schema of a value that may also be left empty."""
     empty: Schema = {"enum": [*schema["enum"], None]} if "enum" in schema else {}
     return {**schema, "type": [*schema["type"], "null"], **empty}

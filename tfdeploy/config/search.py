@@ -23,7 +23,7 @@ class FoundFile(NamedTuple):
     unused: Path | None = None
 
 
-class Search(NamedTuple):
+class FolderSearch(NamedTuple):
     """The folders to search for a file: the current folder, then the folders above it.
 
     `border`: the reason why the search does not continue above the last folder.
@@ -33,7 +33,7 @@ class Search(NamedTuple):
     border: str
 
     @staticmethod
-    def upwards(cwd: Path) -> Search:
+    def upwards(cwd: Path) -> FolderSearch:
         """Return the folders from `cwd` upwards.
 
         The last folder is the top of a git checkout, the home folder, the top of a file system, or
@@ -43,7 +43,7 @@ class Search(NamedTuple):
         folders = [cwd]
         while not (border := _why_search_ends(folders[-1], home)):
             folders.append(folders[-1].parent)
-        return Search(tuple(folders), border)
+        return FolderSearch(tuple(folders), border)
 
     def __str__(self) -> str:
         here = str(self.folders[0])

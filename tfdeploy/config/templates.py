@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 
 from tfdeploy.config import reference
-from tfdeploy.config.schema import Given, Key
+from tfdeploy.config.schema import Key, LocatedValue
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.ranges import split_list
@@ -43,7 +43,7 @@ def job_text(
     return head + "".join(_commented_key(key, stated) for key in reference.JOB)
 
 
-def stated_settings(host: Host, given: Mapping[str, Given]) -> dict[str, str]:
+def stated_settings(host: Host, given: Mapping[str, LocatedValue]) -> dict[str, str]:
     """Return the settings that an inventory states for a host, as YAML. An address that equals the
     host's name is left out."""
     settings = {}

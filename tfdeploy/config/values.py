@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from typing import Literal
 
-from tfdeploy.config.node import Node, nearest, shortened
+from tfdeploy.config.node import Node, nearest_hint, shortened
 from tfdeploy.config.schema import Schema, accepts, matching, schema_of
 from tfdeploy.model.allowed import (
     HOSTNAME,
@@ -99,7 +99,7 @@ def one_of(*words: str) -> Callable[[Node], str]:
     def read(node: Node) -> str:
         given = node.scalar(wanted)
         if given not in words:
-            raise node.wrong(wanted, nearest(given, words, "one of"))
+            raise node.wrong(wanted, nearest_hint(given, words, "one of"))
         return given
 
     return read
@@ -284,7 +284,7 @@ def _number_with_unit(
     return float(match[1]) * units[match[2]]
 
 
-def names_in_ranges(node: Node) -> list[tuple[str, Node]]:
+def unfold_name_list(node: Node) -> list[tuple[str, Node]]:
     """Return (host name, location) for a list of names and ranges, or for a single one of them."""
     words = split_list(node.text.replace(" ", ","))
     if len(words) > 1:

@@ -23,7 +23,12 @@ from tfdeploy.operations.probe import ProbeQuestions
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment
 from tfdeploy.operations.setup import read_environment_recipe
 from tfdeploy.planning.preflight.case import Needs
-from tfdeploy.planning.preflight.judge import Probed, Seen, judge, not_probed
+from tfdeploy.planning.preflight.judge import (
+    ProbedHost,
+    ProbeResults,
+    judge,
+    unreachable_host_checks,
+)
 from tfdeploy.planning.preflight.links import listening_ports
 from tfdeploy.planning.program import mode_signs
 from tfdeploy.planning.seats import hosts_to_probe
@@ -45,7 +50,7 @@ def check(
     with step(emit, "probe"):
         probed, errors_of_probe = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
     needs = _make_needs(launch, shipment, probed, refused)
-    checks = judge(Probed(probed, needs, refused[0] if refused else None))
+    checks = judge(ProbeResults(probed, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in probed.items()}
     answering = {host.name: host for host in hosts if host.name in probed}
     with step(emit, "links"):
@@ -96,7 +101,7 @@ def _prepare_questions(
 def _make_needs(
     launch: Launch | None,
     shipment: Shipment | None,
-    probed: Mapping[str, Seen],
+    probed: Mapping[str, ProbedHost],
     refused: list[Refused],
 ) -> Needs:
     """Return what the job needs of each host, with the plan of a launch if one can be made."""
@@ -126,10 +131,12 @@ def _all_checks(
             f"port {port} was taken while it was checked: {why}" for port, why in taken.items()
         )
         checks = (*checks, Check("ports", False, "warning", problem, "`tfdeploy check`"))
-    return (*(not_probed(error) if error else (Check("ssh"), Check("agent"))), *checks)
+    return (*(unreachable_host_checks(error) if error else (Check("ssh"), Check("agent"))), *checks)
 
 
-def _facts_for_plan(launch: Launch, probed: Mapping[str, Seen]) -> dict[str, HostFacts] | None:
+def _facts_for_plan(
+    launch: Launch, probed: Mapping[str, ProbedHost]
+) -> dict[str, HostFacts] | None:
     """Return the facts for a plan; None if no plan can be made.
 
     A plan needs a mode, a command and the facts of every host. Live runs of the job are left out of

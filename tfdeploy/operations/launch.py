@@ -49,7 +49,7 @@ from tfdeploy.operations.sending.shipment import Shipment, read_shipment, refuse
 from tfdeploy.operations.setup import read_environment_recipe
 from tfdeploy.operations.sync import sync
 from tfdeploy.planning.checks import program_needed_on_path
-from tfdeploy.planning.datasets import data_links, with_sizes
+from tfdeploy.planning.datasets import data_links, with_part_sizes
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 from tfdeploy.planning.preflight.case import Needs
@@ -261,7 +261,7 @@ class Steps:
             return plan, shipment
         tasks = {task.task: task.host for task in plan.tasks}
         shipment = with_parts(shipment, self.fleet, request.job, self.hosts, tasks)
-        return with_sizes(
+        return with_part_sizes(
             plan, {name: split.parts for name, split in shipment.splits.items()}
         ), shipment
 

@@ -50,12 +50,12 @@ def data_links(job: Job) -> dict[str, str]:
     }
 
 
-def split_names(job: Job) -> tuple[str, ...]:
+def split_data_names(job: Job) -> tuple[str, ...]:
     """Return the names of the data sets that are split among the workers."""
     return tuple(name for name, source in job.data.items() if source.split == "worker")
 
 
-def check_splits(job: Job) -> None:
+def refuse_split_without_workers(job: Job) -> None:
     """Raise UsageError if the job splits a data set among workers, but its mode has no workers."""
     what, hint = "", ""
     if job.mode is None:
@@ -63,7 +63,7 @@ def check_splits(job: Job) -> None:
     elif rules(job.mode).single:
         what = f"mode {job.mode} has no workers that could get parts of it"
         hint = "remove `split: worker`, or take another mode"
-    for name in split_names(job) if what else ():
+    for name in split_data_names(job) if what else ():
         raise UsageError(
             f"data set {name} goes to the workers in parts: {what}",
             where=job.places.get(f"data.{name}"),
@@ -71,7 +71,7 @@ def check_splits(job: Job) -> None:
         )
 
 
-def part_values(
+def part_placeholders(
     job: Job, data: Mapping[str, str], seat: Seat, run: str, workdir: str
 ) -> dict[str, str]:
     """Return the values of the placeholders {data.NAME} of split data sets for one task.
@@ -80,7 +80,7 @@ def part_values(
     is an empty folder.
     """
     values = {}
-    for name in split_names(job):
+    for name in split_data_names(job):
         if seat.role != "worker" and job.data[name].others == "all":
             continue
         part = str(seat.index) if seat.role == "worker" else layout.NO_PART
@@ -98,7 +98,7 @@ def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     of these variables.
     """
     texts: dict[str, str] = {}
-    for name in split_names(job) if seat.role == "worker" else ():
+    for name in split_data_names(job) if seat.role == "worker" else ():
         texts[part_variable(name)] = str(seat.index)
         texts[parts_variable(name)] = str(workers)
     return texts
@@ -110,10 +110,10 @@ def part_plans(job: Job, seats: Iterable[Seat]) -> dict[str, tuple[PartPlan, ...
     The files of the parts are not known yet.
     """
     parts = tuple(PartPlan(seat.task, seat.host) for seat in seats if seat.role == "worker")
-    return dict.fromkeys(split_names(job), parts)
+    return dict.fromkeys(split_data_names(job), parts)
 
 
-def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
+def with_part_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Plan:
     """Return the plan with the size of each part of the split data sets.
 
     `sizes`: data set -> (number of files, bytes) of each part.
@@ -128,7 +128,7 @@ def with_sizes(plan: Plan, sizes: Mapping[str, Sequence[tuple[int, int]]]) -> Pl
     return replace(plan, parts=parts)
 
 
-def folder_values(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
+def folder_placeholders(job: Job, data: dict[str, str], workdir: str) -> dict[str, str]:
     """Return the values of the placeholders {data.NAME} and {keep.NAME} on a host.
 
     The values are paths below the host's workdir.

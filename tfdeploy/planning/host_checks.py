@@ -61,7 +61,7 @@ def check_host(
 ) -> None:
     """Raise Refused if a host lacks what its tasks need: Python, rsync, disk space, TensorFlow.
 
-    `usual`: the result of `usual_python`.
+    `usual`: the result of `most_used_python`.
     """
     name, free, needed = entry.name, facts.free_disk_bytes, options.needed_bytes + RESERVE_BYTES
     if facts.python is None:
@@ -88,7 +88,7 @@ def check_host(
     raise Refused(what, where=f"host {name}", next=cure)
 
 
-def usual_python(used: Iterable[HostFacts], program: Program) -> str | None:
+def most_used_python(used: Iterable[HostFacts], program: Program) -> str | None:
     """Return the interpreter that most hosts use, or None if there is none.
 
     If the program imports TensorFlow, only interpreters that have TensorFlow count.

@@ -58,7 +58,7 @@ class ResumePoint:
     notes: Notes = ()
 
 
-def filled_keeps(job: Job, facts: HostFacts) -> list[KeepFact]:
+def keeps_with_content(job: Job, facts: HostFacts) -> list[KeepFact]:
     """Return the job's `keep` folders on one host that have content."""
     return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
 
@@ -76,7 +76,7 @@ def newest_keep(
     kept_everywhere = [
         HostKeep(name, fact, fact.time - facts[name].clock_skew_s)
         for name in sorted(facts)
-        for fact in filled_keeps(job, facts[name])
+        for fact in keeps_with_content(job, facts[name])
     ]
     checkpoints = [kept for kept in kept_everywhere if kept.fact.checkpoint]
     at_home = [kept for kept in kept_everywhere if kept.host in role_hosts]
@@ -159,7 +159,7 @@ def resume_text(job: Job, facts: HostFacts) -> str | None:
     Returns None if training starts from zero. `facts`: the facts of one host, namely the host of
     the task that writes checkpoints.
     """
-    kept = [HostKeep(facts.host, fact, fact.newest) for fact in filled_keeps(job, facts)]
+    kept = [HostKeep(facts.host, fact, fact.newest) for fact in keeps_with_content(job, facts)]
     return f"{', '.join(each.description for each in kept)} on {facts.host}" if kept else None
 
 

@@ -14,7 +14,7 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.model.text.nexts import on_host
 from tfdeploy.model.text.units import count, in_bytes
-from tfdeploy.planning.keep import filled_keeps
+from tfdeploy.planning.keep import keeps_with_content
 
 
 def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
@@ -23,7 +23,7 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
         return ("--fresh has no effect: the job has no `keep`, so every launch starts from zero",)
     hosts_by_content: defaultdict[tuple[str, str], list[str]] = defaultdict(list)
     for name, host in facts.items():
-        for fact in filled_keeps(job, host):
+        for fact in keeps_with_content(job, host):
             hosts_by_content[fact.path, _content_text(fact)].append(name)
     if not hosts_by_content:
         return ("--fresh has no effect: no host has files in `keep`",)

@@ -19,7 +19,7 @@ TOLERANCE = 1.05
 
 
 @dataclass(frozen=True)
-class Held:
+class HeldFiles:
     """The files that a folder already has, and the worker that had each file before, or NOBODY."""
 
     files: Sequence[int]
@@ -27,7 +27,7 @@ class Held:
 
 
 def assign_files(
-    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]
+    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, HeldFiles]
 ) -> array[int]:
     """Return for each file the number of the worker that gets it.
 
@@ -63,7 +63,7 @@ def assign_files(
 
 
 def _workers_with_file(
-    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, Held]
+    sizes: Sequence[int], folders: Sequence[str], held: Mapping[str, HeldFiles]
 ) -> array[int]:
     """Return for each file a worker that can have it without moving data, or NOBODY.
 

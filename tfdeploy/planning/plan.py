@@ -28,7 +28,7 @@ from tfdeploy.planning import (
     protection,
 )
 from tfdeploy.planning.cluster import addresses, ports, restarts
-from tfdeploy.planning.cluster.addresses import Advertised
+from tfdeploy.planning.cluster.addresses import AdvertisedAddress
 from tfdeploy.planning.cluster.layout import Layout, lay_out, ports_needed
 from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import RoleRequests
@@ -50,7 +50,7 @@ from tfdeploy.planning.program.flagged_program import FlaggedProgram
 from tfdeploy.planning.seats import probed_hosts, requested_roles
 from tfdeploy.planning.source import source, syntax
 from tfdeploy.planning.source.source import Program
-from tfdeploy.planning.task_plans import Shared, host_plan, task_plan
+from tfdeploy.planning.task_plans import SharedByTasks, host_plan, task_plan
 from tfdeploy.planning.versions import legacy_keras, numpy_changes
 from tfdeploy.planning.versions.legacy_keras import KerasChoice
 
@@ -104,7 +104,7 @@ class _LaidOutCluster:
     """The cluster, and the addresses of its hosts. `exposed`: notes on these addresses."""
 
     layout: Layout
-    advertised: dict[str, Advertised]
+    advertised: dict[str, AdvertisedAddress]
     exposed: tuple[str, ...]
 
 
@@ -113,7 +113,7 @@ class _Commands:
     """The command and environment of each task."""
 
     tasks: tuple[TaskPlan, ...]
-    shared: Shared
+    shared: SharedByTasks
     keras: KerasChoice
 
     @property
@@ -155,14 +155,14 @@ def make_plan(
         operator,
     )
     checks.require_command(job)
-    datasets.check_splits(job)
+    datasets.refuse_split_without_workers(job)
     placed = _place_tasks(inputs)
     read = _read_program(inputs, placed)
     laid = _lay_out(inputs, placed, read.program)
     commands = _make_commands(inputs, placed, read, laid)
     plan = _assemble(inputs, placed, read, laid, commands)
     if not options.allow_open:
-        protection.refuse_open(plan, placed.used)
+        protection.refuse_open_hosts(plan, placed.used)
     return plan
 
 
@@ -191,7 +191,7 @@ def _read_program(inputs: _Inputs, placed: _PlacedTasks) -> _CheckedProgram:
     for command, each in zip(role_programs.distinct_commands(job), programs, strict=True):
         checks.refuse_missing_file(replace(job, command=command), each, inputs.options.files, links)
     interpreters.check(job, used, program)
-    usual = host_checks.usual_python(used.values(), program)
+    usual = host_checks.most_used_python(used.values(), program)
     for name in used:
         host_checks.check_host(placed.hosts[name], used[name], program, inputs.options, usual)
     checks.refuse_missing_module(job, used, inputs.options.files)
@@ -225,7 +225,7 @@ def _make_commands(
     job, program, cluster = inputs.job, read.program, laid.layout.cluster
     served = servers.decide(job, program, cluster)
     roles = tuple(dict.fromkeys(seat.role for seat in placed.seats))
-    own = command_line.own_values(laid.layout, job_names.role_names(job, program))
+    own = command_line.renamed_role_values(laid.layout, job_names.role_names(job, program))
     running = [role for role in roles if role not in served.roles]
     role_sources = role_programs.group_by_program(job, program, running, inputs.sources)
     flagged = (
@@ -235,16 +235,16 @@ def _make_commands(
     programs = {role: each for each in flagged for role in each.of.roles}
     keras = legacy_keras.decide(job, program, placed.used, version1=read.compat.choice == "v1")
     by_flag = any(
-        flag.name == "task_index" for each in programs.values() for flag in each.of_cluster
+        flag.name == "task_index" for each in programs.values() for flag in each.cluster_flags
     )
-    shared = Shared(
+    shared = SharedByTasks(
         job,
         inputs.run,
         datasets.data_paths(job, inputs.options.file_data),
         programs,
         served,
         chosen={"TFDEPLOY_TASK_COMPAT": read.compat.choice, **keras.variables},
-        own_addresses=compat.keeps_addresses(job, read.compat),
+        own_addresses=compat.keeps_written_addresses(job, read.compat),
         identity=task_identity.decide(job, program, cluster, by_flag=by_flag),
         own=own,
     )
@@ -268,7 +268,7 @@ def _protect_hosts(
     )
     protect = protection.decide(inputs.job, placed.used, hosts)
     if not (rules(inputs.mode).single or inputs.options.allow_public):
-        protection.refuse_public(placed.used, protect)
+        protection.refuse_public_hosts(placed.used, protect)
     return hosts, protect
 
 

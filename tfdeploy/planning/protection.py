@@ -91,7 +91,7 @@ def open_hosts(plan: Plan) -> tuple[str, ...]:
     )
 
 
-def refuse_open(plan: Plan, facts: FactsByHost) -> None:
+def refuse_open_hosts(plan: Plan, facts: FactsByHost) -> None:
     """Raise Refused if `auto` would leave the ports of a host open to everybody."""
     names = open_hosts(plan)
     folded = fold_names(names)
@@ -127,7 +127,7 @@ def remedy(host: str, facts: HostFacts, level: Level) -> str:
     return "launch on fewer hosts, or give the hosts consecutive addresses"
 
 
-def refuse_public(facts: FactsByHost, protection: Protection) -> None:
+def refuse_public_hosts(facts: FactsByHost, protection: Protection) -> None:
     """Raise Refused if an unprotected host has a public address on some interface."""
     for name, host_facts in facts.items():
         for address in host_facts.addresses if protection.level_of(name) == "none" else ():

@@ -37,7 +37,7 @@ def trial_seats(inventory: Inventory, job: Job, facts: FactsByHost) -> Seats:
     The launch is assumed to have no options. Raises the same errors as a launch that cannot place
     its tasks.
     """
-    datasets.check_splits(job)
+    datasets.refuse_split_without_workers(job)
     requested = requested_roles(inventory, job, Options())
     idle = {
         name: replace(each, gpus=tuple(replace(gpu, used_mib=0) for gpu in each.gpus))

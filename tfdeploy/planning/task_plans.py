@@ -24,7 +24,7 @@ from tfdeploy.planning.program.task_identity import TaskIdentity
 
 
 @dataclass(frozen=True)
-class Shared:
+class SharedByTasks:
     """Values that all tasks of the run have in common.
 
     `programs`: role -> its program; roles whose tasks run only a server are left out. `chosen`:
@@ -44,13 +44,13 @@ class Shared:
     own: OwnValues
 
 
-def task_plan(shared: Shared, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
+def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Return the plan of one task. Raises UsageError for an unknown placeholder."""
     job, mode, role = shared.job, rules(shared.job.mode), seat.role
     values = {
         **command_line.placeholder_values(layout, seat, job, shared.run),
-        **datasets.folder_values(job, shared.data, facts.workdir),
-        **datasets.part_values(job, shared.data, seat, shared.run, facts.workdir),
+        **datasets.folder_placeholders(job, shared.data, facts.workdir),
+        **datasets.part_placeholders(job, shared.data, seat, shared.run, facts.workdir),
     }
     chosen = {
         **shared.chosen,

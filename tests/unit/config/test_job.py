@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tfdeploy.config import check_command, check_sources, find_job, load_job
+from tfdeploy.config import check_command_words, check_source_hosts, find_job, load_job
 from tfdeploy.errors import ConfigError, UsageError
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import DEFAULT_METRICS, DataSource, Job, RoleRule
@@ -444,9 +444,9 @@ def test_data_set_as_mapping(load, tmp_path):
 
 def test_data_set_from_unknown_host_is_refused(load):
     job = load("data:\n  a: ./x\n  b: {from: gpu1:/srv/b, split: worker}\n")
-    check_sources(job, Inventory((Host(name="gpu1", address="192.0.2.1"),)))
+    check_source_hosts(job, Inventory((Host(name="gpu1", address="192.0.2.1"),)))
     with pytest.raises(ConfigError, match="data set b comes from gpu1") as caught:
-        check_sources(
+        check_source_hosts(
             job,
             Inventory(
                 (Host(name="gpu01", address="192.0.2.1"), Host(name="n2", address="192.0.2.2"))
@@ -485,10 +485,10 @@ def test_search_for_job_file(tmp_path, monkeypatch):
 
 def test_words_after_dashes(load):
     job = load("data: {d: x}\nkeep: [k]\n")
-    check_command(("python", "train.py", "{data.d}", "{keep.k}", "{task_index}"), job)
+    check_command_words(("python", "train.py", "{data.d}", "{keep.k}", "{task_index}"), job)
     for words in ((), ("",), ("-c",), ("python", "{x}"), ("python", "{")):
         with pytest.raises(UsageError):
-            check_command(words, job)
+            check_command_words(words, job)
 
 
 def test_digits_example_is_read(tmp_path):

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.planning.parts import NOBODY, Held, assign_files
+from tfdeploy.planning.parts import NOBODY, HeldFiles, assign_files
 
 SIZES = st.lists(st.integers(0, 1000), min_size=1, max_size=200)
 
@@ -32,7 +32,7 @@ def is_balanced(sizes: Sequence[int], owners: Sequence[int], count: int) -> bool
     return max(bytes_by_part_of(sizes, owners, count)) <= 1.1 * sum(sizes) / count + max(sizes)
 
 
-def files_after(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held]:
+def files_after(owners: Sequence[int], folders: Sequence[str]) -> dict[str, HeldFiles]:
     """Return the files and the parts that each folder contains after the transfer. `owners` has the
     number of the part for each file, and `folders` the folder for each part.
     """
@@ -42,14 +42,14 @@ def files_after(owners: Sequence[int], folders: Sequence[str]) -> dict[str, Held
     for file, part in enumerate(owners):
         held_by_folder[folders[part]][0].append(file)
         held_by_folder[folders[part]][1].append(part)
-    return {folder: Held(*folder_content) for folder, folder_content in held_by_folder.items()}
+    return {folder: HeldFiles(*folder_content) for folder, folder_content in held_by_folder.items()}
 
 
 def count_moved_bytes(
     sizes: Sequence[int],
     owners: Sequence[int],
     folders: Sequence[str],
-    held_by_folder: dict[str, Held],
+    held_by_folder: dict[str, HeldFiles],
 ) -> int:
     """Return how many bytes all hosts together have to receive."""
     files_by_folder = {
@@ -79,7 +79,9 @@ def test_parts_are_balanced_and_not_empty_whatever_hosts_have(
     held_by_folder = {}
     for folder in {*folders, "gone"}:
         files = sorted(data.draw(st.sets(st.integers(0, len(sizes) - 1))))
-        held_by_folder[folder] = Held(files, [data.draw(st.integers(NOBODY, count)) for _ in files])
+        held_by_folder[folder] = HeldFiles(
+            files, [data.draw(st.integers(NOBODY, count)) for _ in files]
+        )
     owners = assign_files(sizes, folders, held_by_folder)
     assert set(owners) == set(range(count))
     assert is_balanced(sizes, owners, count)
@@ -117,7 +119,7 @@ def test_removed_host_moves_only_its_own_files() -> None:
 
 def test_hosts_with_whole_data_set_move_nothing() -> None:
     sizes, folders = [10 + number for number in range(600)], hosts(5)
-    everything = Held(range(600), [NOBODY] * 600)
+    everything = HeldFiles(range(600), [NOBODY] * 600)
     held_by_folder = dict.fromkeys(folders, everything)
     owners = assign_files(sizes, folders, held_by_folder)
     assert count_moved_bytes(sizes, owners, folders, held_by_folder) == 0

@@ -20,7 +20,7 @@ from tfdeploy.model.job import MODES, Job, Mode, RoleRule
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Plan, TaskPlan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
-from tfdeploy.planning.cluster.ports import port_space
+from tfdeploy.planning.cluster.ports import shared_port_key
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
@@ -121,9 +121,11 @@ def tasks_of(plan: Plan, host: str) -> tuple[TaskPlan, ...]:
 def test_ports_behind_one_address_are_unique(facts_of: Any, case: PlanCase) -> None:
     plan = plan_or_skip(case, facts_of)
     ports = [
-        (port_space(plan.host(task.host).address), task.port) for task in plan.tasks if task.port
+        (shared_port_key(plan.host(task.host).address), task.port)
+        for task in plan.tasks
+        if task.port
     ]
-    ports += [(port_space(host.address), host.mesh_port) for host in plan.hosts]
+    ports += [(shared_port_key(host.address), host.mesh_port) for host in plan.hosts]
     assert len(set(ports)) == len(ports)
     for host in plan.hosts:
         low, high = case.inventory.host(host.host).ports

@@ -113,7 +113,7 @@ def make_launch_request(
     secrets = {} if flags.dry_run else config.read_secrets(job, os.environ)
     config.refuse_shown_secrets(job, secrets, {"--name": flags.name or "", "name": job.name})
     whole_inventory = whole_inventory or load_whole_inventory(flags, job)
-    config.check_sources(job, whole_inventory)
+    config.check_source_hosts(job, whole_inventory)
     inventory = select(whole_inventory, flags.limit, flags.exclude)
     if job.keep:
         unasked_hosts = (host.name for host in whole_inventory.hosts if host not in inventory.hosts)
@@ -147,9 +147,9 @@ def make_launch_request(
 
 def _apply_flags(flags: Flags, job: Job) -> Job:
     """Return the job with the settings that the flags override."""
-    job = config.with_via(job, flags.via)
+    job = config.with_data_via(job, flags.via)
     if flags.after_dashes is not None:
-        config.check_command(flags.after_dashes, job)
+        config.check_command_words(flags.after_dashes, job)
         places = {**job.places, "command": "the command line, behind --"}
         job = replace(job, command=flags.after_dashes, places=places)
     job = replace(job, mode=flags.mode or job.mode)

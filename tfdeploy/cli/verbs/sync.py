@@ -19,7 +19,7 @@ from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import SyncRow
 from tfdeploy.operations.connecting import begin_connecting
 from tfdeploy.operations.outcomes import split_outcomes
-from tfdeploy.planning.datasets import split_names
+from tfdeploy.planning.datasets import split_data_names
 from tfdeploy.ui.reports import show_forecast, show_sync
 
 if TYPE_CHECKING:
@@ -33,12 +33,12 @@ if TYPE_CHECKING:
 
 
 def run(flags: Flags) -> int:
-    job = config.with_via(load_job(flags), flags.via)
+    job = config.with_data_via(load_job(flags), flags.via)
     whole, inventory = load_inventories(flags, job)
-    config.check_sources(job, whole)
+    config.check_source_hosts(job, whole)
     hosts = inventory.hosts
-    if split_names(job) and hosts != whole.hosts:
-        what = f"data set {split_names(job)[0]} goes to all workers in parts, and some hosts are left out"
+    if split_data_names(job) and hosts != whole.hosts:
+        what = f"data set {split_data_names(job)[0]} goes to all workers in parts, and some hosts are left out"
         raise UsageError(what, where="--limit, --exclude", next="`tfdeploy sync`, without them")
     begin_dialling(hosts)
     if flags.dry_run:

@@ -110,7 +110,7 @@ def expand_pattern(pattern: str, node: Node) -> tuple[str, ...]:
     return tuple(names)
 
 
-def add_variable_folders(groups: Groups, folder: Path) -> None:
+def add_folder_variables(groups: Groups, folder: Path) -> None:
     """Add the variables in group_vars/ and host_vars/ of this folder. Raises ConfigError."""
     for name, group in groups.groups.items():
         group.variables |= _read_variables(folder / "group_vars", name)

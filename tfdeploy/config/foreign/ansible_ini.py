@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tfdeploy.config.foreign.ansible import (
     Groups,
-    add_variable_folders,
+    add_folder_variables,
     expand_pattern,
     make_inventory,
     split_words,
@@ -50,7 +50,7 @@ def read_ini(lines: Sequence[tuple[int, str]], file: str, folder: Path) -> Node:
             groups.add_children(group, [line])
         else:
             _add_hosts(groups, group, node)
-    add_variable_folders(groups, folder)
+    add_folder_variables(groups, folder)
     return make_inventory(groups)
 
 

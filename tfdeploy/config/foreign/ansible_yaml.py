@@ -7,7 +7,7 @@ from pathlib import Path
 from tfdeploy.config.foreign.ansible import (
     ASK_ANSIBLE,
     Groups,
-    add_variable_folders,
+    add_folder_variables,
     expand_pattern,
     make_inventory,
 )
@@ -31,7 +31,7 @@ def read_groups(root: Node, path: Path) -> Node:
     groups = Groups(root)
     for name, node in root.keys.items():
         _add_group(groups, name, node)
-    add_variable_folders(groups, path.parent)
+    add_folder_variables(groups, path.parent)
     return make_inventory(groups)
 
 

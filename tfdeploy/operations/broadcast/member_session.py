@@ -24,7 +24,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.intake_log import IntakeLog
-from tfdeploy.planning.broadcast.feeds import Feed, Intake, Member
+from tfdeploy.planning.broadcast.feeds import Feed, Member, StripeProgress
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
 CALL_S = 60.0  # timeout of one call
@@ -259,7 +259,7 @@ class MemberSession:
             starved_s=0.0 if waits else self._received.silent_s,
             flowing_s=self._received.flowing_s,
             intakes=tuple(
-                Intake(
+                StripeProgress(
                     wanted if self.complete else log.have_bytes,
                     wanted,
                     log.rate,

@@ -23,7 +23,7 @@ from tfdeploy.operations.broadcast.wanted import (
     wanted_files_of_part,
 )
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
-from tfdeploy.planning.parts import NOBODY, Held, assign_files
+from tfdeploy.planning.parts import NOBODY, HeldFiles, assign_files
 from tfdeploy.transport.protocols import Fleet, Session
 from tfdeploy.tree import DataListing
 
@@ -95,7 +95,7 @@ def decide_split(
     folders = {host: each.folder for host, each in host_rows.items()}
     number, sizes = {row: file for file, row in enumerate(files)}, [rows.size(row) for row in files]
     held = {
-        each.folder: Held([number[row] for row in each.rows], each.parts)
+        each.folder: HeldFiles([number[row] for row in each.rows], each.parts)
         for each in host_rows.values()
     }
     owners = assign_files(sizes, [folders[host] for host in request.workers], held)

@@ -16,7 +16,13 @@ from tfdeploy.model.text.nexts import with_names, without_name
 from tfdeploy.operations.emit import emit_warning
 from tfdeploy.operations.outcomes import combine_errors
 from tfdeploy.planning.preflight.case import Needs
-from tfdeploy.planning.preflight.judge import BEYOND_PLAN, Probed, Seen, errors_only, judge
+from tfdeploy.planning.preflight.judge import (
+    BEYOND_PLAN,
+    ProbedHost,
+    ProbeResults,
+    errors_only,
+    judge,
+)
 
 # The notes of the plan already contain the warnings of these checks. So only errors of these checks
 # are reported here.
@@ -33,8 +39,10 @@ def preflight(
     """
     plan = needs.plan
     assert plan is not None
-    probed = {host.host: Seen(inventory.host(host.host), facts[host.host]) for host in plan.hosts}
-    checks = judge(Probed(probed, needs), BEYOND_PLAN)
+    probed = {
+        host.host: ProbedHost(inventory.host(host.host), facts[host.host]) for host in plan.hosts
+    }
+    checks = judge(ProbeResults(probed, needs), BEYOND_PLAN)
     errors = {} if force else errors_only(checks)
     if errors:
         raise combine_errors(

@@ -9,7 +9,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.operations.launching.clocks import read_clock
 from tfdeploy.operations.probe import ProbeQuestions, probe_host
-from tfdeploy.planning.preflight.judge import Seen
+from tfdeploy.planning.preflight.judge import ProbedHost
 from tfdeploy.transport.protocols import Fleet, Outcomes, Session
 
 # If the first reading of a clock has a larger error or offset than this, the clock is read again.
@@ -18,12 +18,12 @@ EXACT_S = 1.0
 
 def probe_hosts(
     fleet: Fleet, hosts: Hosts, questions: ProbeQuestions, emit: Emit
-) -> Outcomes[Seen]:
+) -> Outcomes[ProbedHost]:
     """Return each host's facts and clock, or its error."""
 
-    def read_facts(session: Session) -> Seen:
+    def read_facts(session: Session) -> ProbedHost:
         facts = probe_host(session, questions, emit)
-        return Seen(session.host, facts, _read_skew_s(session), session.agent().noise)
+        return ProbedHost(session.host, facts, _read_skew_s(session), session.agent().noise)
 
     return fleet.each(hosts, read_facts)
 

@@ -11,7 +11,7 @@ from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.broadcast.split import SplitRequest, decide_split
 from tfdeploy.operations.probe import ProbeQuestions, probe
 from tfdeploy.operations.sending.shipment import Shipment
-from tfdeploy.planning.datasets import check_splits, split_names
+from tfdeploy.planning.datasets import refuse_split_without_workers, split_data_names
 from tfdeploy.planning.seats import hosts_to_probe, trial_seats
 from tfdeploy.transport.protocols import Fleet
 
@@ -23,9 +23,9 @@ def with_host_data(shipment: Shipment, fleet: Fleet, job: Job, inventory: Invent
     sets. `inventory` is the whole inventory. Raises the errors of the called functions.
     """
     shipment = with_origins(shipment, fleet, job, inventory.hosts)
-    if not split_names(job):
+    if not split_data_names(job):
         return shipment
-    check_splits(job)
+    refuse_split_without_workers(job)
     names = hosts_to_probe(inventory, job.mode)
     asked = hosts_named(inventory.hosts, names)
     facts = probe(
@@ -68,7 +68,7 @@ def with_parts(
     Raises UsageError if there are fewer files than workers.
     """
     split_data = {}
-    for name in split_names(job):
+    for name in split_data_names(job):
         workers = [(task, host) for task, host in tasks.items() if task.startswith("worker:")]
         workers.sort(key=lambda pair: int(pair[0].partition(":")[2]))
         others = job.data[name].others == "all"

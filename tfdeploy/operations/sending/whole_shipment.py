@@ -7,7 +7,7 @@ from pathlib import Path
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.operations.sending.shipment import Shipment, read_shipment
-from tfdeploy.planning.datasets import split_names
+from tfdeploy.planning.datasets import split_data_names
 from tfdeploy.transport.protocols import Fleet
 
 
@@ -25,7 +25,7 @@ def whole_shipment(
     """
     shipment = read_shipment(job, cache, inventory.hosts, allow_secrets=allow_secrets)
     from_hosts = any(source.from_host is not None for source in job.data.values())
-    if not (from_hosts or split_names(job)):
+    if not (from_hosts or split_data_names(job)):
         return shipment
     # Imported only here, because most jobs have no such data and the import takes 40 ms.
     from tfdeploy.operations.sending.host_data import with_host_data

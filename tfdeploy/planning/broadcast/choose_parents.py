@@ -34,7 +34,7 @@ def choose_parents(forest: Forest, verdict: Verdict, without_parent: list[tuple[
     chooser = _ParentChooser(forest, verdict)
     for stripe in range(forest.stripes):
         chooser.attach_all([child for child, each in without_parent if each == stripe], stripe)
-        chooser.relieve(stripe)
+        chooser.relieve_crowded_parents(stripe)
 
 
 class _ParentChooser:
@@ -76,7 +76,7 @@ class _ParentChooser:
             self._attach(child, self._best_parent(child, stripe, rooted), stripe)
             rooted.update(self._forest.count_descendants([child], stripe))
 
-    def relieve(self, stripe: int) -> None:
+    def relieve_crowded_parents(self, stripe: int) -> None:
         """Move children from overloaded parents to hosts of the same site that have free capacity.
 
         A moved child may have to wait until its new parent has the data, but the whole broadcast
@@ -85,7 +85,7 @@ class _ParentChooser:
         crowded = [
             child
             for child, parent in self._forest.parents[stripe].items()
-            if self._is_crowded(parent) and not self._forest.reaches_nobody(child)
+            if self._is_crowded(parent) and not self._forest.is_isolated(child)
         ]
         rooted = self._forest.count_descendants(self._sources, stripe) if crowded else {}
         room = [
@@ -142,7 +142,7 @@ class _ParentChooser:
         self._forest.parents[stripe][child] = parent
 
     def _best_parent(self, child: str, stripe: int, rooted: dict[str, int]) -> str:
-        if self._forest.reaches_nobody(child):
+        if self._forest.is_isolated(child):
             return CONTROL_MACHINE
         able = [name for name in rooted if self._may_send(name, child, stripe)]
         ancestor_ranks = {

@@ -13,7 +13,7 @@ CONTROL_MACHINE = ""  # the name of the control machine, in place of a host's na
 
 
 @dataclass(frozen=True)
-class Intake:
+class StripeProgress:
     """A member's progress in one stripe (a share of the pieces that is distributed separately).
 
     `rate`: bytes a second. `starved_s`: seconds since the member last received data. `flowing_s`:
@@ -39,17 +39,21 @@ class Member:
     rate: float | None = None  # bytes a second received lately; None: not known
     starved_s: float = 0.0  # seconds since an incomplete member last received data
     flowing_s: float = math.inf  # seconds during which data has arrived without a break until now
-    intakes: tuple[Intake, ...] = ()  # progress by stripe; empty: not known, or only one stripe
+    intakes: tuple[
+        StripeProgress, ...
+    ] = ()  # progress by stripe; empty: not known, or only one stripe
 
     @property
     def is_complete(self) -> bool:
         return self.have_bytes >= self.wanted_bytes
 
-    def intake(self, stripe: int) -> Intake:
+    def intake(self, stripe: int) -> StripeProgress:
         """Return the member's progress in this stripe, or in total if only the total is known."""
         if self.intakes:
             return self.intakes[stripe]
-        return Intake(self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s)
+        return StripeProgress(
+            self.have_bytes, self.wanted_bytes, self.rate, self.starved_s, self.flowing_s
+        )
 
 
 @dataclass(frozen=True)
@@ -65,7 +69,7 @@ class Feed:
 
 
 @dataclass(frozen=True)
-class Doubt:
+class SuspectFeed:
     """A connection that delivered nothing or far too little: either of its hosts may be slow."""
 
     child: str
@@ -100,7 +104,7 @@ class FeedPlan:
     # Sites with a slow network link. They send to no other site.
     slow_sites: frozenset[str] = frozenset()
     # The slow connections that are the evidence for `slow_hosts` and `slow_sites`.
-    doubts: tuple[Doubt, ...] = ()
+    doubts: tuple[SuspectFeed, ...] = ()
     moves: tuple[Move, ...] = ()
 
     @cached_property
@@ -128,7 +132,7 @@ def move(child: Member, stripe: int, parent: Member | None) -> Move:
     )
 
 
-def sites_of(members: Iterable[Member]) -> dict[str, list[Member]]:
+def group_by_site(members: Iterable[Member]) -> dict[str, list[Member]]:
     """Return site -> its members. Sites with a complete member come first.
 
     Otherwise the sites have the order in which their first members appear in `members`."""

@@ -16,8 +16,8 @@ from tfdeploy.planning.broadcast.feeds import (
     Feed,
     FeedPlan,
     Member,
+    group_by_site,
     move,
-    sites_of,
 )
 
 # Trees gain nothing for up to FEW hosts. A chain of more than MANY hosts is too long, because each
@@ -37,7 +37,7 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     `total_bytes`: how many bytes a host without any of the data receives.
     """
     members = tuple(members)
-    stripes = stripes_for(sum(not member.is_complete for member in members), total_bytes)
+    stripes = choose_stripe_count(sum(not member.is_complete for member in members), total_bytes)
     feeds = [feed for stripe in range(stripes) for feed in _stripe_feeds(members, stripe, stripes)]
     members_by_name = {member.name: member for member in members}
     # The receiving hosts (children) of these feeds had already waited before the broadcast began. A
@@ -50,7 +50,7 @@ def first_plan(members: Iterable[Member], total_bytes: int) -> FeedPlan:
     return FeedPlan(stripes=stripes, feeds=tuple(feeds), moves=moves)
 
 
-def stripes_for(hosts: int, total_bytes: int) -> int:
+def choose_stripe_count(hosts: int, total_bytes: int) -> int:
     """Return the number of stripes: 1 for a chain, TREES for trees."""
     is_quick = hosts * HOP_PIECES * PIECE_BYTES <= CHAIN_SHARE * total_bytes
     return 1 if hosts <= FEW or (hosts <= MANY and is_quick) else TREES
@@ -65,7 +65,7 @@ def _stripe_feeds(members: Sequence[Member], stripe: int, stripes: int) -> list[
     feeds: list[Feed] = []
     # The relays of earlier sites that may send to the next site. The best one comes last.
     earlier_relays: list[str] = []
-    for site in sites_of(members).values():
+    for site in group_by_site(members).values():
         sources = [each.name for each in site if each.is_complete and each.serves]
         relays, leaves = _split_off_senders(
             [each for each in site if not each.is_complete], stripe, stripes

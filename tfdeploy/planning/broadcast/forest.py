@@ -40,7 +40,7 @@ class Forest:
         """Return whether the parent can send and the child is able to connect to it."""
         return parent in self._serving and (child, parent) not in self._shut and parent != child
 
-    def reaches_nobody(self, child: str) -> bool:
+    def is_isolated(self, child: str) -> bool:
         """Return whether the child failed to reach so many hosts that it counts as isolated.
 
         Only the control machine can then send to it."""

@@ -12,7 +12,7 @@ from statistics import median
 
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.planning.broadcast.blame import Blame, blame
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, FeedPlan, Intake
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, StripeProgress, SuspectFeed
 from tfdeploy.planning.broadcast.forest import Forest
 
 # A child is slow if its rate is below this share of the rate at which its parent could send.
@@ -48,7 +48,7 @@ TRIED_FOR_S = 30.0
 class Verdict:
     """The connections that deliver too little, and the hosts and sites that are at fault."""
 
-    doubts: tuple[Doubt, ...]
+    doubts: tuple[SuspectFeed, ...]
     blame: Blame
     starved: frozenset[tuple[str, int]]  # (child, stripe) without data
     needs_new_parent: frozenset[tuple[str, int]]  # those of `starved` that get another parent
@@ -67,10 +67,12 @@ def judge(plan: FeedPlan, forest: Forest) -> Verdict:
     for stripe in range(plan.stripes):
         for child, parent in evaluator.starved_feeds(stripe):
             starved.add((child, stripe))
-            if Doubt(child, parent) in doubts or evaluator.feeds_nobody(child):
+            if SuspectFeed(child, parent) in doubts or evaluator.feeds_nobody(child):
                 needs_new_parent.add((child, stripe))
-            doubts[Doubt(child, parent)] = None
-        doubts |= {Doubt(child, parent): None for child, parent in evaluator.slow_feeds(stripe)}
+            doubts[SuspectFeed(child, parent)] = None
+        doubts |= {
+            SuspectFeed(child, parent): None for child, parent in evaluator.slow_feeds(stripe)
+        }
     if plan.stripes == 1:
         doubts |= dict.fromkeys(evaluator.doubt_first_host(list(doubts)))
     return Verdict(
@@ -115,7 +117,9 @@ class _FeedEvaluator:
             ):
                 yield child, parent
 
-    def _withholds(self, parent: str, intake: Intake, stripe: int, patience_s: float) -> bool:
+    def _withholds(
+        self, parent: str, intake: StripeProgress, stripe: int, patience_s: float
+    ) -> bool:
         """Return whether the parent receives data but does not send it on to this child.
 
         This is assumed only if the parent has received data without a break for `patience_s`
@@ -144,13 +148,13 @@ class _FeedEvaluator:
             ):
                 yield child, parent
 
-    def doubt_first_host(self, doubts: list[Doubt]) -> Iterator[Doubt]:
-        """Yield a Doubt about the first host of a chain, so that this host is moved to the end.
+    def doubt_first_host(self, doubts: list[SuspectFeed]) -> Iterator[SuspectFeed]:
+        """Yield the feed of a chain's first host as suspect, so that this host is moved to the end.
 
         This is done only once. All other hosts receive at the rate of the first host, so only
         another position shows whether the first host is slow. If the moved host is not slow there,
-        the new first host gets a Doubt too. Doubts about two hosts at the first position show that
-        this position is slow, so neither host counts as slow.
+        the new first host's feed is suspect too. Two suspect feeds at the first position show that this
+        position is slow, so neither host counts as slow.
         """
         heads = [
             child for child, parent in self._forest.parents[0].items() if parent == CONTROL_MACHINE
@@ -172,7 +176,7 @@ class _FeedEvaluator:
                 ) >= SLOWER * parent_rate > 0 and self._is_connected_long_enough(
                     first, parent, 0, parent_rate
                 ):
-                    yield Doubt(heads[0], CONTROL_MACHINE)
+                    yield SuspectFeed(heads[0], CONTROL_MACHINE)
             return
         intake, rate = self._intake(heads[0], 0), self._rate(heads[0], 0)
         if (
@@ -181,7 +185,7 @@ class _FeedEvaluator:
             and intake.have_bytes >= TRIED_AFTER_S * rate
             and self._can_replace_head(heads[0])
         ):
-            yield Doubt(heads[0], CONTROL_MACHINE)
+            yield SuspectFeed(heads[0], CONTROL_MACHINE)
 
     def _can_replace_head(self, head: str) -> bool:
         """Return whether `head`, the first host of a chain, can be moved to the end.
@@ -234,7 +238,7 @@ class _FeedEvaluator:
             and site in self._before.slow_sites
         )
 
-    def _intake(self, name: str, stripe: int) -> Intake:
+    def _intake(self, name: str, stripe: int) -> StripeProgress:
         return self._members[name].intake(stripe)
 
     def _rate(self, name: str, stripe: int) -> float:

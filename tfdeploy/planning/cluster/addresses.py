@@ -25,22 +25,22 @@ MOST_ADDRESSES = 64
 _Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-class Advertised(NamedTuple):
+class AdvertisedAddress(NamedTuple):
     """An address without a port (IPv6 without brackets), and the source of the address as text."""
 
     address: str
     why: str
 
 
-def advertised_address(host: Host, facts: HostFacts) -> Advertised:
+def advertised_address(host: Host, facts: HostFacts) -> AdvertisedAddress:
     """Return the address by which the others reach this host. Raises Refused if it is unknown."""
     if host.advertise:
-        return Advertised(host.advertise.strip("[]"), "`advertise` in the inventory")
+        return AdvertisedAddress(host.advertise.strip("[]"), "`advertise` in the inventory")
     literal = host.address.strip("[]")
     if _parse_ip(literal):
-        return Advertised(literal, "the inventory's address")
+        return AdvertisedAddress(literal, "the inventory's address")
     if facts.ssh_server_address:
-        return Advertised(facts.ssh_server_address, "the address of its sshd")
+        return AdvertisedAddress(facts.ssh_server_address, "the address of its sshd")
     raise Refused(
         f"nothing says which address the other hosts reach {host.name} at: {host.address} is a "
         "name, and the host's sshd did not report the IP address of the connection",
@@ -50,7 +50,7 @@ def advertised_address(host: Host, facts: HostFacts) -> Advertised:
 
 
 def check_addresses(
-    advertised_by_host: Mapping[str, Advertised],
+    advertised_by_host: Mapping[str, AdvertisedAddress],
     facts: FactsByHost,
     *,
     allow_public: bool,
@@ -144,7 +144,7 @@ def is_loopback(address: str) -> bool:
     return parsed.is_loopback if parsed else address == "localhost"
 
 
-def notes(advertised_by_host: Mapping[str, Advertised]) -> Notes:
+def notes(advertised_by_host: Mapping[str, AdvertisedAddress]) -> Notes:
     """Return notes that say where the addresses of the hosts come from, one for each source."""
     by_why = fold_equal({name: each.why for name, each in advertised_by_host.items()})
     return tuple(f"addresses of {listed(names, 6)}: {why}" for names, why in by_why)

@@ -108,7 +108,8 @@ class _RolePlacement:
         self.order = sorted(self.request.hosts, key=lambda name: name != self.first)
         left = {name: len(self.free.get(name, ())) for name in self.order}
         self.each = {
-            name: self.request.gpus_each(self.had.get(name, 0), left[name]) for name in self.order
+            name: self.request.gpus_per_task(self.had.get(name, 0), left[name])
+            for name in self.order
         }
 
     def seats(self) -> Seats:

@@ -32,7 +32,7 @@ def assign_ports(
     given: dict[str, tuple[int, ...]] = {}
     spent: dict[str, dict[int, str]] = {}
     for name in sorted(needed, key=lambda name: (hosts[name].ports[1], hosts[name].ports[0])):
-        by_others = spent.setdefault(port_space(addresses[name]), {})
+        by_others = spent.setdefault(shared_port_key(addresses[name]), {})
         low, high = hosts[name].ports
         free = [
             port
@@ -46,7 +46,7 @@ def assign_ports(
     return {name: given[name] for name in needed}
 
 
-def port_space(address: str) -> str:
+def shared_port_key(address: str) -> str:
     """Return a key that is equal for addresses at which no two tasks can use the same port.
 
     All loopback addresses have the same key, because TensorFlow listens on all interfaces.
@@ -54,7 +54,7 @@ def port_space(address: str) -> str:
     return "loopback" if is_loopback(address) else address
 
 
-def skipped_note(host: Host, facts: HostFacts, highest: int) -> str | None:
+def skipped_ports_note(host: Host, facts: HostFacts, highest: int) -> str | None:
     """Return a note on the ports up to `highest` that are skipped because they are taken.
 
     Returns None if there are no such ports.

@@ -12,7 +12,7 @@ from tfdeploy.planning.cluster.placement import Seat
 VARIABLES = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")
 
 
-def rank_values(layout: Layout, seat: Seat) -> dict[str, str]:
+def rank_placeholders(layout: Layout, seat: Seat) -> dict[str, str]:
     """Return placeholder -> value for one task.
 
     `chief_host` is the address by which the other hosts reach the first worker; an IPv6 address
@@ -36,7 +36,7 @@ def rank_variables(layout: Layout, seat: Seat, run: str) -> dict[str, str]:
     """
     hosts = list(dict.fromkeys(each.host for each in layout.seats))
     node = str(hosts.index(seat.host))
-    rank, world_size, local_rank, chief_host, chief_port = rank_values(layout, seat).values()
+    rank, world_size, local_rank, chief_host, chief_port = rank_placeholders(layout, seat).values()
     local_size = str(len(layout.on(seat.host)))
     in_order = (rank, world_size, local_rank, local_size, chief_host, chief_port)
     return {

@@ -46,7 +46,7 @@ class RoleRequest:
         """Return the larger one of `total` and `per_host`, or 0 if neither is requested."""
         return max(self.total or 0, self.per_host or 0)
 
-    def gpus_each(self, had: int, left: int) -> int:
+    def gpus_per_task(self, had: int, left: int) -> int:
         """Return the number of GPUs for one task of the role on a host.
 
         The job sets this number, or else the mode. `had`: number of usable GPUs of the host.

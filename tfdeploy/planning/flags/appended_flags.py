@@ -12,7 +12,7 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.flags.flags import ClusterFlags
-from tfdeploy.planning.source.entry_point import Command, flags_end, program_index
+from tfdeploy.planning.source.entry_point import Command, flags_end_index, program_index
 from tfdeploy.planning.source.source import Program
 
 _OF_CLUSTER = (*flags.CLASSIC, "chief_hosts", "cluster")
@@ -20,7 +20,7 @@ NAME_THEM = "write what it needs into the command, as in `python train.py {job_n
 
 
 @dataclass(frozen=True)
-class Appended:
+class AppendedFlags:
     """The flags that are appended to every task's command, and a note with the reason.
 
     `own`: flags about the cluster that the command already contains. `known`: all flags that can
@@ -33,7 +33,9 @@ class Appended:
     known: Flags = ()
 
 
-def choose_flags(job: Job, program: Program, roles: Collection[str] = ("ps", "worker")) -> Appended:
+def choose_flags(
+    job: Job, program: Program, roles: Collection[str] = ("ps", "worker")
+) -> AppendedFlags:
     """Choose the flags to append, as the job's key `flags` says.
 
     The key asks for no flags, for those of the TensorFlow tutorials, or for those that the program
@@ -50,28 +52,28 @@ def choose_flags(job: Job, program: Program, roles: Collection[str] = ("ps", "wo
 
 def _choose_from_offered(
     job: Job, program: Program, roles: Collection[str], offered: ClusterFlags
-) -> Appended:
+) -> AppendedFlags:
     named = [
         name for word in job.command for name in placeholders.names(word) if name in _OF_CLUSTER
     ]
     if named:
-        return Appended((), f"no flags appended: the command names {{{named[0]}}} itself")
+        return AppendedFlags((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
-        return Appended((), "no flags appended, because the setting is `flags: none`")
+        return AppendedFlags((), "no flags appended, because the setting is `flags: none`")
     mode_rules = rules(job.mode)
     if mode_rules.ranks:
         return _local_rank_flags(job, program)
     if job.flags is None and mode_rules.single:
-        return Appended((), f"no flags appended: mode {job.mode} has no cluster")
+        return AppendedFlags((), f"no flags appended: mode {job.mode} has no cluster")
     if job.flags is None and not mode_rules.takes_flags:
         offered = _certain_flags(offered, mode_rules, roles)
         if not offered.flags:
-            return Appended(
+            return AppendedFlags(
                 (),
                 f"no flags appended: mode {job.mode} describes the cluster in TF_CONFIG; for "
                 "flags too, write `flags: auto`",
             )
-    command = job.command[: flags_end(job.command)]
+    command = job.command[: flags_end_index(job.command)]
     chosen = [flag for flag in offered.flags if _fits_roles(flag, roles)]
     own = tuple(flag for flag in chosen if _in_command(flag, command, program))
     added = tuple(flag for flag in chosen if flag not in own)
@@ -79,7 +81,7 @@ def _choose_from_offered(
     if offered.unknown:
         names = ", ".join(offered.unknown)
         note += f"; it also needs {names}, which is not known: {NAME_THEM}"
-    return Appended(added, note, own)
+    return AppendedFlags(added, note, own)
 
 
 def _fits_roles(flag: Flag, roles: Collection[str]) -> bool:
@@ -173,7 +175,7 @@ def _flag_text(flag: Flag) -> str:
     return f"{spelled} as {flag.template or f'{{{flag.name}}}'}{because}"
 
 
-def _local_rank_flags(job: Job, program: Program) -> Appended:
+def _local_rank_flags(job: Job, program: Program) -> AppendedFlags:
     """Return the flag --local_rank if the program defines it. Older PyTorch launchers pass it.
 
     No other flag is needed, because tasks in a mode with ranks get environment variables.
@@ -186,4 +188,4 @@ def _local_rank_flags(job: Job, program: Program) -> Appended:
     for flag in local:
         why = f"{flag.spelling} appended because {flag.where} defines it;"
     note = f"{why} mode {job.mode} sets {', '.join(ranks.VARIABLES)}"
-    return Appended(local, f"{note}; {spawning}" if spawning else note)
+    return AppendedFlags(local, f"{note}; {spawning}" if spawning else note)

@@ -171,11 +171,11 @@ def flags_in_command(command: Command) -> dict[str, str]:
 @lru_cache(maxsize=1)
 def defined_flags(program: Program) -> Flags:
     """Return the flags that the program and its modules define, sorted by file and line."""
-    flags = ((path, call, read_definition(call)) for path, call in running_calls(program))
+    flags = ((path, call, read_definition(call)) for path, call in executed_calls(program))
     return tuple(replace(flag, where=f"{path}:{call.lineno}") for path, call, flag in flags if flag)
 
 
-def running_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
+def executed_calls(program: Program) -> Iterator[tuple[str, ast.Call]]:
     """Yield (file, call) for every call in the program.
 
     Leaves out calls below `if __name__ == "__main__":` in imported modules, because these calls do

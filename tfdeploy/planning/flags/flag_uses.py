@@ -73,7 +73,7 @@ def trains_synchronously(program: Program) -> bool:
     return program.uses(*_SYNCHRONOUS)
 
 
-def find_uses(program: Program, origins: Origins) -> list[Use]:
+def find_flag_uses(program: Program, origins: Origins) -> list[Use]:
     """Return the places where the program uses flags as values of the cluster, such as addresses.
 
     Uses in calls, dictionaries and assignments come first. Comparisons of a flag with "ps" or

@@ -103,7 +103,7 @@ def abbreviated_flags(program: Program, name: str) -> Iterable[tuple[str, str]]:
 
     argparse and optparse accept a prefix of a flag in place of the flag.
     """
-    calls = list(flag_definitions.running_calls(program))
+    calls = list(flag_definitions.executed_calls(program))
     if any(argument(call, "allow_abbrev") for _, call in calls):
         return
     for path, call in calls:
@@ -119,7 +119,7 @@ def _flags_by_use(program: Program, definitions: Iterable[Flag]) -> dict[str, li
     Of the flags for one value, the most certain comes first.
     """
     by_dest = {flag.dest: flag for flag in reversed([*definitions]) if flag.dest}
-    uses = flag_uses.find_uses(program, Origins(program, by_dest))
+    uses = flag_uses.find_flag_uses(program, Origins(program, by_dest))
     by_name: dict[str, list[Flag]] = {}
     for use in uses:
         dest, position, _ = use.origin

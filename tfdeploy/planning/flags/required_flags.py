@@ -21,7 +21,7 @@ from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
 from tfdeploy.planning.source import reached
-from tfdeploy.planning.source.entry_point import flags_end, program_index
+from tfdeploy.planning.source.entry_point import flags_end_index, program_index
 from tfdeploy.planning.source.expressions import (
     EXITS,
     argument,
@@ -47,21 +47,21 @@ _PARSERS = ("configargparse", "jsonargparse", "docopt", "fire")
 
 
 @dataclass(frozen=True)
-class Supplied:
+class SuppliedFlags:
     """The required flags that tfdeploy adds to the command, with values, and a note on each."""
 
     flags: Flags = ()
     notes: Notes = ()
 
 
-def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supplied:
+def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> SuppliedFlags:
     """Return those required flags, with values, that the program's tasks would not get otherwise.
 
     Raises Refused if the value of such a flag is not known. `known`: the flags that describe the
     cluster. `given`: the flags that the tasks already get.
     """
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
-        return Supplied()
+        return SuppliedFlags()
     settled = {flag.dest for flag in given}
     lacking = {
         flag: where
@@ -69,7 +69,7 @@ def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supp
         if flag.dest not in settled and not _is_given(flag, job)
     }
     if not lacking or reads_flags_elsewhere(job, program):
-        return Supplied()
+        return SuppliedFlags()
     flags, notes = [], []
     for each, where in lacking.items():
         flag = _with_value_template(each, job, known, lacking)
@@ -82,7 +82,7 @@ def supply_flags(job: Job, program: Program, known: Flags, given: Flags) -> Supp
             )
         flags.append(flag)
         notes.append(f"{flag.spelling}={flag.template}: the program requires this flag ({where})")
-    return Supplied(tuple(flags), tuple(notes))
+    return SuppliedFlags(tuple(flags), tuple(notes))
 
 
 def _with_value_template(flag: Flag, job: Job, known: Flags, lacking: Collection[Flag]) -> Flag:
@@ -134,7 +134,9 @@ def _is_given(flag: Flag, job: Job) -> bool:
     The flag may be written in full, abbreviated, or as `-x` directly followed by a value.
     """
     options = [
-        word.split("=")[0] for word in job.command[: flags_end(job.command)] if word.startswith("-")
+        word.split("=")[0]
+        for word in job.command[: flags_end_index(job.command)]
+        if word.startswith("-")
     ]
     return any(
         (len(option) > 2 and spelling.lstrip("-").startswith(option.lstrip("-")))

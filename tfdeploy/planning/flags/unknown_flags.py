@@ -14,7 +14,7 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.text.nexts import similar
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.required_flags import reads_flags_elsewhere
-from tfdeploy.planning.source.entry_point import flags_end, program_index
+from tfdeploy.planning.source.entry_point import flags_end_index, program_index
 from tfdeploy.planning.source.expressions import argument, last_name
 from tfdeploy.planning.source.source import Program
 
@@ -24,11 +24,11 @@ _OTHER_WAYS = ("parse_known_args", "parse_known_intermixed_args", "argv", "REMAI
 _FLAG = re.compile(r"(--[\w-]+)(=.*)?", re.DOTALL)
 
 
-def check_flags(job: Job, program: Program) -> None:
+def refuse_undefined_flags(job: Job, program: Program) -> None:
     """Raise Refused if the command contains a flag that the program does not define."""
     if job.flags not in (None, "auto") or program.unread or len(program.roots) > 1:
         return
-    words = job.command[(program_index(job.command) or 0) + 1 : flags_end(job.command)]
+    words = job.command[(program_index(job.command) or 0) + 1 : flags_end_index(job.command)]
     given = [match[1] for word in words if (match := _FLAG.fullmatch(word))]
     known = _accepted_flags(program) if given else None
     if known is None or reads_flags_elsewhere(job, program):
@@ -46,7 +46,7 @@ def check_flags(job: Job, program: Program) -> None:
 
 def _accepted_flags(program: Program) -> list[str] | None:
     """Return all flags that the program accepts, or None if they are not known for certain."""
-    calls = [call for _, call in flag_definitions.running_calls(program)]
+    calls = [call for _, call in flag_definitions.executed_calls(program)]
     made = [call for call in calls if last_name(call.func) in _PARSERS]
     if (
         len(made) != 1

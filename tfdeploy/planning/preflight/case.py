@@ -86,7 +86,7 @@ class Needs:
 
 
 @dataclass(frozen=True)
-class Case:
+class HostCase:
     """One host as the rules of the preflight see it, and how it compares with the other hosts.
 
     `hosts`: number of all hosts. `usual`: field of HostFacts that holds a version -> the most
@@ -118,7 +118,7 @@ class Case:
         return self.command(self.facts.python or "python3", "-m", "pip", "install", *packages)
 
 
-Rule = Callable[[Case], Iterator[Problem]]
+Rule = Callable[[HostCase], Iterator[Problem]]
 
 
 def most_frequent(versions: list[str | None]) -> str | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tfdeploy.errors import Refused
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.cluster import gpus as placed
-from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.preflight.case import HostCase, Problem
 
 # (the first TensorFlow version built for some CUDA version, the oldest NVIDIA driver for this CUDA
 # version). The source is NVIDIA's table of CUDA minor version compatibility.
@@ -20,7 +20,7 @@ DRIVERS = (
 )
 
 
-def gpus(case: Case) -> Iterator[Problem]:
+def gpus(case: HostCase) -> Iterator[Problem]:
     """Yield problems of the GPUs: they are missing or in use, or nvidia-smi reports an error."""
     if case.host.gpus == "none":
         return
@@ -41,7 +41,7 @@ def gpus(case: Case) -> Iterator[Problem]:
         yield Problem(f"in use, so left out: {busy}", smi)
 
 
-def driver(case: Case) -> Iterator[Problem]:
+def driver(case: HostCase) -> Iterator[Problem]:
     """Yield problems of TensorFlow or the driver that prevent TensorFlow from using the GPUs."""
     version = case.facts.tensorflow
     if case.host.gpus == "none" or not case.facts.gpus or not version:

@@ -10,7 +10,7 @@ from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Check
 from tfdeploy.planning.preflight import gpus, login, machine, network, packages, software, together
-from tfdeploy.planning.preflight.case import Case, Needs, Problem, Rule, most_frequent
+from tfdeploy.planning.preflight.case import HostCase, Needs, Problem, Rule, most_frequent
 
 RULES: dict[str, Rule] = {
     "shell": login.shell,
@@ -53,7 +53,7 @@ BEYOND_PLAN = (
 
 
 @dataclass(frozen=True)
-class Seen:
+class ProbedHost:
     """One host with the facts that the probe for the preflight found.
 
     `skew_s`: seconds by which the host's clock is ahead of this machine's clock. `noise`: what the
@@ -67,18 +67,18 @@ class Seen:
 
 
 @dataclass(frozen=True)
-class Probed:
+class ProbeResults:
     """All hosts that were probed, and what is to be launched.
 
     `refused`: the error that prevents a plan; None if a plan can be made.
     """
 
-    seen: Mapping[str, Seen]
+    seen: Mapping[str, ProbedHost]
     needs: Needs = field(default_factory=Needs)
     refused: Refused | None = None
 
 
-def judge(probed: Probed, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
+def judge(probed: ProbeResults, only: Iterable[str] = RULES) -> dict[str, tuple[Check, ...]]:
     """Return host -> its passed and failed checks. `only`: the names of the rules to apply."""
     names = [*only]
     checks_by_host = {
@@ -99,7 +99,7 @@ def errors_only(checks: Mapping[str, tuple[Check, ...]]) -> dict[str, tuple[Chec
     }
 
 
-def not_probed(error: TfdeployError) -> tuple[Check, ...]:
+def unreachable_host_checks(error: TfdeployError) -> tuple[Check, ...]:
     """Return the checks of a host that could not be probed.
 
     The cause is that ssh failed, or tfdeploy's agent on the host.
@@ -109,7 +109,7 @@ def not_probed(error: TfdeployError) -> tuple[Check, ...]:
     return (*passed, Check(name, ok=False, detail=error.what, fix=error.next))
 
 
-def _cases(probed: Probed) -> dict[str, Case]:
+def _cases(probed: ProbeResults) -> dict[str, HostCase]:
     every = [each.facts for each in probed.seen.values()]
     usual = {
         name: most_frequent([getattr(facts, name) for facts in every]) for name in software.COMPARED
@@ -130,7 +130,7 @@ def _cases(probed: Probed) -> dict[str, Case]:
     }
     hindered, usual_protect = together.compare_protection(used)
     return {
-        host: Case(
+        host: HostCase(
             each.host,
             each.facts,
             preflight,
@@ -154,7 +154,7 @@ def _checks(name: str, problems: Iterable[Problem]) -> list[Check]:
     return checks or [Check(name)]
 
 
-def _add_comparisons(probed: Probed, checks_by_host: dict[str, list[Check]]) -> None:
+def _add_comparisons(probed: ProbeResults, checks_by_host: dict[str, list[Check]]) -> None:
     """Add the problems that only a comparison of several hosts shows.
 
     Problems with the address of a host become checks named "address". They replace the host's
@@ -169,7 +169,7 @@ def _add_comparisons(probed: Probed, checks_by_host: dict[str, list[Check]]) -> 
         ] + _checks("address", problems)
     if probed.refused is None or not checks_by_host:
         return
-    named = together.named_host(probed.refused, checks_by_host)
+    named = together.host_in_error(probed.refused, checks_by_host)
     if named is None or not any(each.is_error for each in checks_by_host[named]):
         checks_by_host[named or next(iter(checks_by_host))].append(
             Check("plan", False, "error", probed.refused.what, probed.refused.next)

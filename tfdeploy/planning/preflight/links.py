@@ -15,7 +15,7 @@ from tfdeploy.model.output.check import Link
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.nexts import as_root, on_host
 from tfdeploy.planning.cluster.addresses import advertised_address
-from tfdeploy.planning.cluster.ports import port_space
+from tfdeploy.planning.cluster.ports import shared_port_key
 
 MOST_LINKS = 20_000  # limits the number of connections that one preflight tests
 MOST_PORTS = 8  # limits the number of ports that are tested on one host
@@ -47,7 +47,7 @@ def listening_ports(
             address = advertised_address(hosts[name], seen).address
         except Refused:
             continue
-        taken = spent.setdefault(port_space(address), set())
+        taken = spent.setdefault(shared_port_key(address), set())
         free = [port for port in sorted(seen.free_ports) if port not in taken]
         # The lowest and the highest free port: a firewall may block only a part of the range.
         chosen = planned.get(name) or tuple(dict.fromkeys((*free[:1], *free[-1:])))

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from tfdeploy.model.text.units import count, in_binary_bytes
 from tfdeploy.planning.host_checks import RESERVE_BYTES
-from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.preflight.case import HostCase, Problem
 
 # If a host has less than one of these amounts, the preflight reports it.
 FEW_BYTES = 1 << 30  # free bytes on the workdir's disk
@@ -26,7 +26,7 @@ _ODD = "vfat exfat msdos ntfs ntfs3 fuseblk vboxsf 9p cifs smb3 smbfs davfs"
 _IN_MEMORY = ("tmpfs", "ramfs")
 
 
-def disk(case: Case) -> Iterator[Problem]:
+def disk(case: HostCase) -> Iterator[Problem]:
     free, needed = case.facts.free_disk_bytes, case.needs.bytes + RESERVE_BYTES
     detail = f"{in_binary_bytes(free)} free in {case.facts.workdir}"
     if free < needed:
@@ -40,7 +40,7 @@ def disk(case: Case) -> Iterator[Problem]:
         yield Problem(detail, f"{case.command('df', '-h')}; then free some")
 
 
-def inodes(case: Case) -> Iterator[Problem]:
+def inodes(case: HostCase) -> Iterator[Problem]:
     free = case.facts.free_inodes
     if free < max(FEW_INODES, case.needs.files):
         yield Problem(
@@ -50,7 +50,7 @@ def inodes(case: Case) -> Iterator[Problem]:
         )
 
 
-def quota(case: Case) -> Iterator[Problem]:
+def quota(case: HostCase) -> Iterator[Problem]:
     quota_state = case.preflight.quota
     if quota_state is None:
         return
@@ -67,7 +67,7 @@ def quota(case: Case) -> Iterator[Problem]:
         yield Problem(f"{user} is over a soft quota: its grace time will end", fix)
 
 
-def memory(case: Case) -> Iterator[Problem]:
+def memory(case: HostCase) -> Iterator[Problem]:
     left, tasks = case.preflight.available_bytes, case.needs.tasks_on(case.host.name)
     if left is not None and left < tasks * TASK_BYTES:
         yield Problem(
@@ -77,7 +77,7 @@ def memory(case: Case) -> Iterator[Problem]:
         )
 
 
-def limits(case: Case) -> Iterator[Problem]:
+def limits(case: HostCase) -> Iterator[Problem]:
     files = OPEN_FILES + OPEN_FILES_A_HOST * case.hosts
     counted = "at most {has} {name} (ulimit), {least} are wanted"
     sized = "{name} is limited to {size} (ulimit)"
@@ -102,7 +102,7 @@ def limits(case: Case) -> Iterator[Problem]:
             )
 
 
-def shared_memory(case: Case) -> Iterator[Problem]:
+def shared_memory(case: HostCase) -> Iterator[Problem]:
     space = case.preflight.shared_memory
     if space is None:
         yield Problem(
@@ -122,7 +122,7 @@ def shared_memory(case: Case) -> Iterator[Problem]:
         )
 
 
-def temporary(case: Case) -> Iterator[Problem]:
+def temporary(case: HostCase) -> Iterator[Problem]:
     space = case.preflight.temporary
     if space is None or not space.writable:
         path = space.path if space else "/tmp"
@@ -133,7 +133,7 @@ def temporary(case: Case) -> Iterator[Problem]:
         yield Problem(f"{space.path} has {in_binary_bytes(space.free_bytes)} free", fix)
 
 
-def workdir(case: Case) -> Iterator[Problem]:
+def workdir(case: HostCase) -> Iterator[Problem]:
     mode = case.preflight.workdir_mode
     if mode is not None and mode & _OTHERS:
         yield Problem(
@@ -143,7 +143,7 @@ def workdir(case: Case) -> Iterator[Problem]:
         )
 
 
-def filesystem(case: Case) -> Iterator[Problem]:
+def filesystem(case: HostCase) -> Iterator[Problem]:
     mount = case.preflight.mount
     if mount is None:
         return

@@ -9,12 +9,12 @@ from tfdeploy.model.protect import LEVELS, Level
 from tfdeploy.model.text.units import count
 from tfdeploy.planning import protection
 from tfdeploy.planning.cluster import addresses
-from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.preflight.case import HostCase, Problem
 
 LEAST_PORTS = 2  # a port for one task, and a port on which the host's agent talks to other hosts
 
 
-def address(case: Case) -> Iterator[Problem]:
+def address(case: HostCase) -> Iterator[Problem]:
     """Yield a problem if the address by which other hosts reach this host is not known.
 
     The module `together` checks whether the addresses of all hosts fit together.
@@ -25,7 +25,7 @@ def address(case: Case) -> Iterator[Problem]:
         yield Problem(error.what, error.next or "", "error")
 
 
-def ports(case: Case) -> Iterator[Problem]:
+def ports(case: HostCase) -> Iterator[Problem]:
     low, high = case.host.ports
     free, needed = len(case.facts.free_ports), case.needs.tasks_on(case.host.name) + 1
     if free < max(LEAST_PORTS, needed):
@@ -47,7 +47,7 @@ def ports(case: Case) -> Iterator[Problem]:
         )
 
 
-def protect(case: Case) -> Iterator[Problem]:
+def protect(case: HostCase) -> Iterator[Problem]:
     """Yield a problem if the host cannot provide the level of `protect` that the job asks for.
 
     The job may also ask for `auto`. Then it is an error if tasks would listen on unprotected ports
@@ -82,7 +82,7 @@ def protect(case: Case) -> Iterator[Problem]:
         )
 
 
-def variables(case: Case) -> Iterator[Problem]:
+def variables(case: HostCase) -> Iterator[Problem]:
     """Yield warnings about variables that the host's login environment sets.
 
     They are variables for proxies, and variables that the plan sets too.

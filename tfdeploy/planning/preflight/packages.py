@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tfdeploy.model.output.check import Level
 from tfdeploy.model.text.nexts import similar
 from tfdeploy.model.text.units import listed
-from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.preflight.case import HostCase, Problem
 from tfdeploy.planning.source import packages as package_names
 from tfdeploy.planning.source import python2
 from tfdeploy.planning.source.imports import Import
@@ -19,7 +19,7 @@ _LISTED = 12  # limits the number of requirement lines that one fix lists
 _LEVELS: dict[bool, Level] = {True: "error", False: "warning"}
 
 
-def packages(case: Case) -> Iterator[Problem]:
+def packages(case: HostCase) -> Iterator[Problem]:
     """Yield a problem for imported modules that the host lacks.
 
     It is an error if every run of the program reaches the import, and a warning otherwise.
@@ -41,7 +41,7 @@ def packages(case: Case) -> Iterator[Problem]:
                 )
 
 
-def _missing_module_fix(case: Case, missing: Import) -> str:
+def _missing_module_fix(case: HostCase, missing: Import) -> str:
     """Return the fix for a missing module; "" if the fix is to install a package."""
     module = missing.module
     if module in case.needs.left_out:
@@ -62,7 +62,7 @@ def _missing_module_fix(case: Case, missing: Import) -> str:
     )
 
 
-def _install_advice(case: Case, missing: list[Import]) -> str:
+def _install_advice(case: HostCase, missing: list[Import]) -> str:
     """Return how to install the packages that provide these modules."""
     packages = [package_names.package(each.module) for each in missing]
     wanted = [*dict.fromkeys(filter(None, packages))]
@@ -88,7 +88,7 @@ def _install_advice(case: Case, missing: list[Import]) -> str:
     )
 
 
-def _present_requirements(case: Case) -> Iterator[str]:
+def _present_requirements(case: HostCase) -> Iterator[str]:
     """Yield requirement lines for those imported modules that the host's Python already has.
 
     An environment that `tfdeploy setup` makes is empty at first, so its requirements must name

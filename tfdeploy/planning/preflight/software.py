@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tfdeploy.model.text.nexts import install_on
 from tfdeploy.model.text.units import version_numbers
 from tfdeploy.planning.host_checks import no_python_remedy
-from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.preflight.case import HostCase, Problem
 
 OLD_RSYNC = (3, 1)
 # Field of HostFacts that holds a package's version -> the package's name in messages.
@@ -16,7 +16,7 @@ PACKAGES = {"tensorflow": "TensorFlow", "tf_keras": "tf_keras", "keras": "Keras"
 COMPARED = ("python_version", *PACKAGES)
 
 
-def python(case: Case) -> Iterator[Problem]:
+def python(case: HostCase) -> Iterator[Problem]:
     if case.facts.python is None:
         reasons = (each for each in case.facts.problems if case.host.python in each)
         why = next(reasons, f"there is no {case.host.python}")
@@ -36,7 +36,7 @@ def python(case: Case) -> Iterator[Problem]:
         )
 
 
-def tensorflow(case: Case) -> Iterator[Problem]:
+def tensorflow(case: HostCase) -> Iterator[Problem]:
     """Yield a problem if TensorFlow or Keras is missing or has another version than on most hosts.
 
     There is a single problem for all these packages, because a host on which several of them differ
@@ -69,7 +69,7 @@ def tensorflow(case: Case) -> Iterator[Problem]:
     yield Problem("; ".join(details), fix, "error" if lacks_tensorflow else "warning")
 
 
-def rsync(case: Case) -> Iterator[Problem]:
+def rsync(case: HostCase) -> Iterator[Problem]:
     version = case.facts.rsync
     fix = install_on(case.host.name, "rsync", case.facts.user)
     if version is None:

@@ -19,13 +19,13 @@ from tfdeploy.model.protect import LEVELS
 from tfdeploy.model.protect import Level as Protect
 from tfdeploy.planning import host_checks, protection
 from tfdeploy.planning.cluster import addresses
-from tfdeploy.planning.cluster.addresses import Advertised
-from tfdeploy.planning.preflight.case import Case, Problem
+from tfdeploy.planning.cluster.addresses import AdvertisedAddress
+from tfdeploy.planning.preflight.case import HostCase, Problem
 
 _NAMED = re.compile(r"hosts? ([A-Za-z0-9_][A-Za-z0-9_.-]*)")
 
 
-def clock(case: Case) -> Iterator[Problem]:
+def clock(case: HostCase) -> Iterator[Problem]:
     if skew := host_checks.skew_text(case.ahead_s):
         yield Problem(
             f"its clock is {skew}: logs and checkpoints are compared by it",
@@ -85,7 +85,7 @@ def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[
     A problem is that addresses do not fit together, or that two names lead to one machine.
     """
     problems: dict[str, list[Problem]] = {}
-    called: dict[str, Advertised] = {}
+    called: dict[str, AdvertisedAddress] = {}
     for name, seen in facts.items():
         try:
             called[name] = addresses.advertised_address(hosts[name], seen)
@@ -103,13 +103,13 @@ def compare_addresses(hosts: HostsByName, facts: FactsByHost) -> dict[str, list[
                 )
                 problems.setdefault(other, []).append(problem)
     for level, error in _address_refusals(called, facts) if len(facts) > 1 else ():
-        name = named_host(error, facts) or next(iter(facts))
+        name = host_in_error(error, facts) or next(iter(facts))
         problems.setdefault(name, []).append(Problem(error.what, error.next or "", level))
     return problems
 
 
 def _address_refusals(
-    called: Mapping[str, Advertised], facts: FactsByHost
+    called: Mapping[str, AdvertisedAddress], facts: FactsByHost
 ) -> Iterator[tuple[Level, Refused]]:
     """Yield (level, error) for the errors that a plan with these addresses would raise.
 
@@ -131,7 +131,7 @@ def _address_refusals(
                 yield level, error
 
 
-def named_host(error: Refused, known: Mapping[str, object]) -> str | None:
+def host_in_error(error: Refused, known: Mapping[str, object]) -> str | None:
     """Return the host that an error is about; None if it names no host or an unknown host."""
     match = _NAMED.match(error.where or "")
     return match[1] if match and match[1] in known else None

@@ -18,7 +18,7 @@ from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.cluster.placement import Seat
 from tfdeploy.planning.flags.flag_definitions import Flags
-from tfdeploy.planning.source.entry_point import PYTHON, Command, flags_end
+from tfdeploy.planning.source.entry_point import PYTHON, Command, flags_end_index
 
 
 def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[str, str]:
@@ -31,7 +31,11 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
     called = job.roles.get(seat.role, RoleRule()).called
     of_task = {"job_name": called or seat.role, "task_index": str(seat.index), "run_id": run}
     if mode.ranks:
-        return {**of_task, "num_workers": str(len(layout.seats)), **ranks.rank_values(layout, seat)}
+        return {
+            **of_task,
+            "num_workers": str(len(layout.seats)),
+            **ranks.rank_placeholders(layout, seat),
+        }
     return {
         **of_task,
         **{f"{role}_hosts": layout.joined.get(role, "") for role in ("ps", "worker", "chief")},
@@ -42,7 +46,7 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
     }
 
 
-def own_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
+def renamed_role_values(layout: Layout, names: Mapping[str, str]) -> dict[str, dict[str, str]]:
     """Return role -> the values of those placeholders that contain names of roles.
 
     The values contain the program's own names for the roles. Only flags that the program defines
@@ -75,6 +79,6 @@ def task_command(
         first = posixpath.join(facts.home, first[2:])
     command = (first, *others)
     # A program reads everything after a `--` as positional arguments, so flags go before it.
-    end = flags_end(job.command)
+    end = flags_end_index(job.command)
     flags = (word for flag in added for word in flag.arguments({**given, **own}))
     return (*command[:end], *flags, *command[end:])

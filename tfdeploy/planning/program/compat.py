@@ -76,7 +76,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     # compat.v1.
     has_fallback = any(use.guarded or use.name.startswith("compat.") for use in all_uses)
     missing = absent_names.group_refusals(
-        absent_names.find_missing(sure, job, hosts), has_fallback=has_fallback
+        absent_names.find_missing_names(sure, job, hosts), has_fallback=has_fallback
     )
     return Compat(
         choice,
@@ -84,7 +84,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
         (
             *python2_notes,
             *(absent_names.supplied_notes(uses, hosts) if version1 else ()),
-            *absent_names.notes(absent_names.find_missing(unsure, job, hosts)),
+            *absent_names.notes(absent_names.find_missing_names(unsure, job, hosts)),
         ),
         (*python2_refusals, *missing, *_missing_keras2_refusals(sure, hosts)),
         hardcoded_cluster.literal_clusters(program),
@@ -121,12 +121,12 @@ def notes(job: Job, compat: Compat, cluster: Cluster) -> Notes:
     for each in compat.hardcoded if cluster else ():
         effect = "is used (`cluster: program`)"
         if job.cluster != "program":
-            effect = "; ".join(hardcoded_cluster.effects_of_plan(each, cluster))
+            effect = "; ".join(hardcoded_cluster.plan_effect_notes(each, cluster))
         texts.append(f"the cluster written at {each.where} {effect}")
     return (*texts, *compat.notes)
 
 
-def keeps_addresses(job: Job, compat: Compat) -> bool:
+def keeps_written_addresses(job: Job, compat: Compat) -> bool:
     """Return whether the tasks listen at addresses that are written into the program.
 
     Otherwise they listen on the ports of the plan.

@@ -14,7 +14,7 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions, flags
-from tfdeploy.planning.flags.appended_flags import Appended
+from tfdeploy.planning.flags.appended_flags import AppendedFlags
 from tfdeploy.planning.flags.flag_definitions import Flag
 from tfdeploy.planning.source.source import Program
 
@@ -22,7 +22,7 @@ from tfdeploy.planning.source.source import Program
 Values = Mapping[str, Mapping[str, str]]
 
 
-def check(job: Job, program: Program, added: Appended, values: Values) -> None:
+def check(job: Job, program: Program, added: AppendedFlags, values: Values) -> None:
     """Raise Refused if the program does not accept the value of a flag that its tasks get.
 
     `values`: task -> placeholder -> value, for the tasks that run the program.
@@ -38,7 +38,7 @@ def check(job: Job, program: Program, added: Appended, values: Values) -> None:
         _refuse_fixed_identity(flag, job, values)
 
 
-def notes(added: Appended) -> Notes:
+def notes(added: AppendedFlags) -> Notes:
     """Return a note if the program's default for --job_name is not a role.
 
     The program's flag may then have another meaning.

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.cluster.layout import Layout
 from tfdeploy.planning.flags import appended_flags, required_flags, unknown_flags
-from tfdeploy.planning.flags.appended_flags import Appended
+from tfdeploy.planning.flags.appended_flags import AppendedFlags
 from tfdeploy.planning.flags.flag_definitions import Flags
 from tfdeploy.planning.flags.role_programs import RoleProgram
 from tfdeploy.planning.program import command_line, flag_conflicts, task_identity
@@ -25,11 +25,11 @@ class FlaggedProgram:
 
     of: RoleProgram
     flags: Flags
-    added: Appended
+    added: AppendedFlags
     notes: Notes
 
     @property
-    def of_cluster(self) -> Flags:
+    def cluster_flags(self) -> Flags:
         """Return the flags about the cluster, both appended ones and those in the job's command."""
         return (*self.added.flags, *self.added.own)
 
@@ -51,7 +51,7 @@ def add_flags(
         }
         for seat in seats
     }
-    unknown_flags.check_flags(of.job, of.program)
+    unknown_flags.refuse_undefined_flags(of.job, of.program)
     flag_conflicts.check(of.job, of.program, added, given)
     required = required_flags.supply_flags(
         of.job, of.program, added.known, (*added.flags, *added.own)

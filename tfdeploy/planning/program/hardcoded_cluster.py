@@ -58,7 +58,7 @@ def literal_clusters(program: Program) -> tuple[HardcodedCluster, ...]:
     return tuple(literal)
 
 
-def written_jobs(program: Program) -> tuple[HardcodedCluster, ...]:
+def clusters_with_job_names(program: Program) -> tuple[HardcodedCluster, ...]:
     """Return the clusters whose job names are written into the program.
 
     If the addresses are not literal, as in `ClusterSpec({"ps": ps_hosts, "work": work_hosts})`, the
@@ -90,7 +90,7 @@ def finds_role_itself(program: Program) -> bool:
     return not names.isdisjoint(_SERVE) and (parses or not names.isdisjoint(_ASK_FOR_HOST.split()))
 
 
-def effects_of_plan(written: HardcodedCluster, plan: Cluster) -> Notes:
+def plan_effect_notes(written: HardcodedCluster, plan: Cluster) -> Notes:
     """Return texts: whether the plan's cluster replaces the program's one, and how they differ."""
     roles = map_jobs_to_roles(written.counts, plan)
     if not roles:

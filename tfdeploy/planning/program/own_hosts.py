@@ -27,7 +27,7 @@ _HOST = re.compile(r"(?:grpc://)?(?=[^:]*[A-Za-z.])([A-Za-z0-9_.-]+)(?::\d+)?")
 
 
 @dataclass(frozen=True)
-class OwnHosts:
+class HostAliases:
     """The host names that tasks see instead of the real ones.
 
     `hosts`: task -> its entry in the lists that are written into the program.
@@ -40,7 +40,7 @@ class OwnHosts:
         return {VARIABLE: self.hosts[task]} if task in self.hosts else {}
 
 
-def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> OwnHosts:
+def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) -> HostAliases:
     """Return the host names that tasks see, if the program finds its role by its host name.
 
     For any other program the result is empty. `knows_role`: the program learns its role from flags,
@@ -48,13 +48,13 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     """
     where = _where_asks_for_host(program)
     if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
-        return OwnHosts()
+        return HostAliases()
     lists = _hosts_by_role(program, planned)
     listed_hosts = {
         f"{role}:{index}": host for role, hosts in lists.items() for index, host in enumerate(hosts)
     }
     if lists.keys() != planned.keys() or len({*listed_hosts.values()}) < len(listed_hosts):
-        return OwnHosts()
+        return HostAliases()
     tasks = [
         f"{role}:{index}" for role, endpoints in planned.items() for index in range(len(endpoints))
     ]
@@ -68,7 +68,7 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
         note += (
             f"; these lists have no host for {lacking}: ask for fewer tasks with --workers or --ps"
         )
-    return OwnHosts(hosts, (note,))
+    return HostAliases(hosts, (note,))
 
 
 def _where_asks_for_host(program: Program) -> str:

@@ -12,11 +12,11 @@ from tfdeploy.model.job import Job
 from tfdeploy.model.modes import rules
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text import placeholders
-from tfdeploy.planning.flags.appended_flags import NAME_THEM, Appended
+from tfdeploy.planning.flags.appended_flags import NAME_THEM, AppendedFlags
 from tfdeploy.planning.program import env_variables, hardcoded_cluster, job_names, own_hosts
 from tfdeploy.planning.program.env_variables import ClusterVariables
 from tfdeploy.planning.program.job_names import JobNames
-from tfdeploy.planning.program.own_hosts import OwnHosts
+from tfdeploy.planning.program.own_hosts import HostAliases
 from tfdeploy.planning.source.source import Program
 
 _READERS = """
@@ -31,7 +31,7 @@ class TaskIdentity:
 
     job_names: JobNames
     cluster_variables: ClusterVariables
-    own_hosts: OwnHosts
+    own_hosts: HostAliases
 
     @property
     def notes(self) -> Notes:
@@ -56,7 +56,7 @@ def decide(job: Job, program: Program, planned: Cluster, *, by_flag: bool) -> Ta
     return TaskIdentity(job_names.decide(job, program, planned), variables, hosts)
 
 
-def isolation_note(job: Job, program: Program, added: Appended, workers: int) -> str | None:
+def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: int) -> str | None:
     """Return a note if the program has no way to learn about its cluster, else None.
 
     Each worker of such a program would train alone, and no error would show this.

@@ -63,7 +63,7 @@ def python_target(command: Command) -> tuple[str, bool]:
     return "", False
 
 
-def flags_end(command: Command) -> int:
+def flags_end_index(command: Command) -> int:
     """Return the position at which the program's flags end.
 
     They end at the first `--` after the program, or else at the end of the command.

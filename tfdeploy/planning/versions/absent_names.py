@@ -25,7 +25,7 @@ _SHOWN = 4  # limits the number of names that one message lists
 _COMPAT_NONE = "; or `compat: none`, if the program runs on TensorFlow 2 by itself"
 
 
-class Missing(NamedTuple):
+class MissingName(NamedTuple):
     """One use of a name that the hosts' TensorFlow lacks.
 
     `lacking`: the versions that lack the name, "TensorFlow 2" or "TensorFlow 2.16 and later".
@@ -38,7 +38,7 @@ class Missing(NamedTuple):
     by_package: bool = False
 
 
-def find_missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[Missing]:
+def find_missing_names(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[MissingName]:
     """Yield the uses of names that do not exist on every host.
 
     A name exists on a host if TensorFlow has it, or if tfdeploy or an installed package supplies
@@ -52,10 +52,10 @@ def find_missing(uses: Iterable[Use], job: Job, hosts: FactsByHost) -> Iterator[
         if instead is not None and not present and not (package and _all_have(package, hosts)):
             install = _install_advice(package, job, hosts) if package and hosts else ""
             lacking = "TensorFlow {}.{} and later".format(*since) if since else "TensorFlow 2"
-            yield Missing(use, lacking, install or f"in its place: {instead}", bool(install))
+            yield MissingName(use, lacking, install or f"in its place: {instead}", bool(install))
 
 
-def group_refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refusal, ...]:
+def group_refusals(sure: Iterable[MissingName], *, has_fallback: bool) -> tuple[Refusal, ...]:
     """Return one refusal for each remedy. It names all missing names that have this remedy.
 
     `has_fallback`: the program has code for other TensorFlow versions.
@@ -73,7 +73,7 @@ def group_refusals(sure: Iterable[Missing], *, has_fallback: bool) -> tuple[Refu
     )
 
 
-def notes(unsure: Iterable[Missing]) -> Iterator[str]:
+def notes(unsure: Iterable[MissingName]) -> Iterator[str]:
     """Yield notes on missing names that only some runs of the program reach.
 
     There is one note for each package to install, and one note for all other names.

@@ -7,7 +7,7 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.planning.broadcast.blame import Blame, blame
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Doubt, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Member, SuspectFeed
 
 SITES = {"a": "1", "b": "1", "c": "1", "d": "1", "x": "2", "y": "2", "z": "3"}
 CASES = {
@@ -38,7 +38,7 @@ CASES = {
 def test_blamed_hosts_and_lines(feeds: str) -> None:
     members = {name: Member(name=name, site=site) for name, site in SITES.items()}
     doubts = [
-        Doubt(child, parent or CONTROL_MACHINE)
+        SuspectFeed(child, parent or CONTROL_MACHINE)
         for parent, _, child in (feed.partition(">") for feed in feeds.split())
     ]
     hosts, sites = CASES[feeds]

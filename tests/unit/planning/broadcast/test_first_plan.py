@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Feed, FeedPlan, Member
-from tfdeploy.planning.broadcast.first_plan import first_plan, stripes_for
+from tfdeploy.planning.broadcast.first_plan import choose_stripe_count, first_plan
 
 TOTAL = 1 << 30
 
@@ -101,7 +101,7 @@ TREES = [(5, 1), (8, 32 << 20), (16, 64 << 20), (17, 1 << 40), (10_000, 10**10)]
 
 @pytest.mark.parametrize(("hosts", "total"), [*CHAINS, *TREES])
 def test_few_hosts_with_much_data_form_chain(hosts: int, total: int) -> None:
-    assert stripes_for(hosts, total) == (1 if (hosts, total) in CHAINS else 2)
+    assert choose_stripe_count(hosts, total) == (1 if (hosts, total) in CHAINS else 2)
 
 
 @pytest.mark.parametrize("hosts", [17, 40, 64, 1001])

@@ -10,7 +10,13 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, Feed, FeedPlan, Intake, Member
+from tfdeploy.planning.broadcast.feeds import (
+    CONTROL_MACHINE,
+    Feed,
+    FeedPlan,
+    Member,
+    StripeProgress,
+)
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 
@@ -270,7 +276,7 @@ def test_two_moved_leaves_do_not_feed_each_other() -> None:
 
 
 def plan_of_trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
-    intake = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
+    intake = StripeProgress(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
     members = {
         f"n{number}": Member(
             name=f"n{number}",
@@ -286,8 +292,8 @@ def plan_of_trees(hosts: int = 40) -> tuple[FeedPlan, dict[str, Member]]:
 
 def test_slow_stripe_is_detected_beside_fast_one() -> None:
     plan, members = plan_of_trees()
-    good = Intake(have_bytes=400 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
-    bad = Intake(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 20)
+    good = StripeProgress(have_bytes=400 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 2)
+    bad = StripeProgress(have_bytes=50 * MIB, wanted_bytes=TOTAL // 2, rate=FAST / 20)
     fed_by_n2 = [feed.child for feed in plan.feeds if feed.parent == "n2"]
     for name in members:
         members[name] = replace(members[name], intakes=(bad if name in fed_by_n2 else good, good))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, Intake, Member
+from tfdeploy.planning.broadcast.feeds import CONTROL_MACHINE, FeedPlan, Member, StripeProgress
 from tfdeploy.planning.broadcast.first_plan import first_plan
 from tfdeploy.planning.broadcast.next_plan import next_plan
 
@@ -18,7 +18,7 @@ starved = st.sampled_from([0.0, 0.5, 2.0, 3.5, 7.0, 20.0])
 def member(draw: st.DrawFn, name: str) -> Member:
     have = draw(st.sampled_from([0, 1 << 20, STRIPE // 2, STRIPE]))
     intakes = [
-        Intake(
+        StripeProgress(
             have_bytes=have if have == STRIPE else draw(st.integers(0, STRIPE - 1)),
             wanted_bytes=STRIPE,
             rate=draw(rates),

@@ -11,7 +11,7 @@ import pytest
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
 from tfdeploy.planning.cluster.addresses import (
-    Advertised,
+    AdvertisedAddress,
     advertised_address,
     check_addresses,
     resolved_addresses,
@@ -40,7 +40,7 @@ def check_facts(
     facts_of: Any, *addresses: str, allow_public: bool = False, **loopback: tuple[str, ...]
 ) -> tuple[str, ...]:
     advertised = {
-        f"n{number}": Advertised(address, "") for number, address in enumerate(addresses, 1)
+        f"n{number}": AdvertisedAddress(address, "") for number, address in enumerate(addresses, 1)
     }
     facts = {
         name: facts_of(Host(name=name, address=""), hosts_file_loopback=loopback.get(name, ()))
@@ -125,7 +125,7 @@ def facts_resolving(facts_of: Any, **seen: tuple[str, ...] | None) -> dict[str, 
     ],
 )
 def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[str, Any]) -> None:
-    by_name = {"n1": Advertised("pub.lan", ""), "n2": Advertised("10.0.0.2", "")}
+    by_name = {"n1": AdvertisedAddress("pub.lan", ""), "n2": AdvertisedAddress("10.0.0.2", "")}
     with pytest.raises(
         Refused,
         match=r"n1 would stand in the cluster at pub\.lan, which is the public address .* on n[12]",
@@ -138,9 +138,9 @@ def test_name_that_is_public_on_one_host_is_refused(facts_of: Any, seen: dict[st
 
 def test_name_that_hosts_resolve_differently_gives_note(facts_of: Any) -> None:
     by_name = {
-        "n1": Advertised("pub.lan", ""),
-        "n2": Advertised("10.0.0.2", ""),
-        "n3": Advertised("10.0.0.3", ""),
+        "n1": AdvertisedAddress("pub.lan", ""),
+        "n2": AdvertisedAddress("10.0.0.2", ""),
+        "n3": AdvertisedAddress("10.0.0.3", ""),
     }
     facts = facts_resolving(
         facts_of, n1=("10.0.0.1", "10.9.0.1"), n2=("10.9.0.1", "10.0.0.1"), n3=()

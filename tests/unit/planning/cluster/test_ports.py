@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.inventory import Host
-from tfdeploy.planning.cluster.ports import assign_ports, port_space
+from tfdeploy.planning.cluster.ports import assign_ports, shared_port_key
 
 
 def assigned_ports(
@@ -54,10 +54,10 @@ def test_all_loopback_addresses_share_ports(facts_of: Any) -> None:
     hosts = {"n1": ("127.0.0.1", 5, 9, 2), "n2": ("127.0.0.2", 5, 9, 2), "n3": ("::1", 9, 9, 1)}
     assert assigned_ports(hosts, facts_of) == {"n1": (5, 6), "n2": (7, 8), "n3": (9,)}
     assert (
-        port_space("localhost")
-        == port_space("127.3.2.1")
-        == port_space("::1")
-        != port_space("10.0.0.1")
+        shared_port_key("localhost")
+        == shared_port_key("127.3.2.1")
+        == shared_port_key("::1")
+        != shared_port_key("10.0.0.1")
     )
 
 

@@ -35,7 +35,7 @@ CLUSTER = (
 
 def choose_flags(
     job: Job, text: str, mode: Mode = "async", given_words: tuple[str, ...] = (), **others: str
-) -> appended_flags.Appended:
+) -> appended_flags.AppendedFlags:
     job = replace(job, mode=mode, command=("python", "train.py", *given_words))
     sources = {
         "train.py": HEAD + text,

@@ -25,7 +25,7 @@ KEEP: dict[str, Any] = {"keep": ("train",)}
 DATA: dict[str, Any] = {"data": {"images": DataSource(path="/data/images")}}
 
 
-def supply_flags(job: Job, text: str, *words: str, **fields: Any) -> required_flags.Supplied:
+def supply_flags(job: Job, text: str, *words: str, **fields: Any) -> required_flags.SuppliedFlags:
     job = replace(job, **{"command": ("python", "train.py", *words), **fields})
     program = source.read_program(job.command, {"train.py": text})
     assert not program.unread
@@ -90,8 +90,8 @@ def test_required_folder_flag(job: Job, text: str) -> None:
     )
     assert str(refused.value.where)
     for words in (("--train_dir=/x",), ("--train_dir", "/x"), ("--train=/x",)):
-        assert supply_flags(job, text, *words) == required_flags.Supplied()
-    assert supply_flags(job, text, flags="none") == required_flags.Supplied()
+        assert supply_flags(job, text, *words) == required_flags.SuppliedFlags()
+    assert supply_flags(job, text, flags="none") == required_flags.SuppliedFlags()
 
 
 @pytest.mark.parametrize(
@@ -180,7 +180,7 @@ NOT_SURE = {
 
 @pytest.mark.parametrize("text", NOT_SURE.values(), ids=NOT_SURE)
 def test_flag_that_may_be_optional_is_not_refused(job: Job, text: str) -> None:
-    assert supply_flags(job, text) == required_flags.Supplied()
+    assert supply_flags(job, text) == required_flags.SuppliedFlags()
 
 
 def test_required_index_flag_gets_value(job: Job) -> None:

@@ -365,5 +365,5 @@ def test_kept_cluster_gives_note_and_uses_no_planned_ports():
     job = replace(JOB, cluster="program")
     decision = decide(TF + "c = {'ps': ['a:1'], 'worker': ['b:1']}")
     assert "is used (`cluster: program`)" in compat.notes(job, decision, PLAN)[-1]
-    assert compat.keeps_addresses(job, decision)
-    assert not compat.keeps_addresses(JOB, decision)
+    assert compat.keeps_written_addresses(job, decision)
+    assert not compat.keeps_written_addresses(JOB, decision)

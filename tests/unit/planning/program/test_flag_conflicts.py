@@ -45,7 +45,7 @@ TASKS = {
 CHILD = "import argparse\np = argparse.ArgumentParser()\n{text}\np.parse_args()\n"
 
 
-def choose_flags(job: Job, text: str, *words: str, **fields: str) -> appended_flags.Appended:
+def choose_flags(job: Job, text: str, *words: str, **fields: str) -> appended_flags.AppendedFlags:
     """Return the flags that tfdeploy passes to a program with this text. Raises Refused if they
     conflict with the program's own flags.
     """
@@ -243,7 +243,7 @@ def test_other_flags_in_command_are_kept(job: Job) -> None:
     ],
 )
 def test_flags_are_inserted_before_double_dash_of_program(command: str, end: int) -> None:
-    assert entry_point.flags_end(tuple(command.split())) == end
+    assert entry_point.flags_end_index(tuple(command.split())) == end
 
 
 def test_words_after_double_dash_are_no_flags(job: Job) -> None:
