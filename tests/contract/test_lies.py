@@ -479,7 +479,7 @@ def test_setuid_bits_from_host_are_dropped() -> None:
     (host,) = (host for host in hosts_of(PLAN) if host.name == LIAR)
     listed = origin.list_origin_data(lying("data.look", answer), host, "/data")
     assert [row.mode for row in listed.rows] == [0o755, 0o755]
-    assert listed.attributes == listed.rows.attributes_digest() != rows.attributes_digest()
+    assert listed.attributes_digest == listed.rows.attributes_digest() != rows.attributes_digest()
 
 
 @pytest.mark.parametrize("seconds", [-6e10, 1e11])

@@ -165,7 +165,7 @@ def use_as_source(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
             session, "b1", make_file_listing([("a.txt", len(FILES["a.txt"]), 1)]), [0]
         )
         source.hash_next_segment()
-        return source.piece(0, 0, source.cut.segment(0)[0])
+        return source.read_checked_piece(0, 0, source.cut.segment(0)[0])
 
     return fleet.each(hosts_of(PLAN), ask)
 
