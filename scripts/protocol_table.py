@@ -25,7 +25,7 @@ import tfdeploy.agent.serve
 import tfdeploy.model.answers
 from tfdeploy.agent.serve import call
 from tfdeploy.model import facts
-from tfdeploy.model.answers.verb import Flow, Nothing, Verb
+from tfdeploy.model.answers.verb import EmptyAnswer, StreamingVerb, Verb
 
 PAGE = Path(__file__).parents[1] / "docs" / "agent-protocol.md"
 FIRST = "### `audit`"  # the heading at which the generated part begins
@@ -33,14 +33,14 @@ END = "\n## Who calls\n"  # the heading after the generated part
 _WIDTH = 100
 
 
-def verbs() -> dict[str, Verb[Any] | Flow[Any, Any]]:
+def verbs() -> dict[str, Verb[Any] | StreamingVerb[Any, Any]]:
     """Return {name: verb} of every verb that the control side calls."""
     collected = [
         each
         for module in (*_modules(tfdeploy.model.answers), facts)
         for each in vars(module).values()
     ]
-    return {each.name: each for each in collected if isinstance(each, (Verb, Flow))}
+    return {each.name: each for each in collected if isinstance(each, (Verb, StreamingVerb))}
 
 
 def agent_verbs() -> dict[str, call.Verb]:
@@ -58,17 +58,17 @@ def sections() -> str:
     """Return a section for each verb, then a list of the types in their answers."""
     answering, answers = agent_verbs(), verbs()
     kinds = sorted(
-        {kind for verb in answers.values() for kind in _kinds(verb)} - {Nothing},
+        {kind for verb in answers.values() for kind in _kinds(verb)} - {EmptyAnswer},
         key=lambda kind: kind.__name__,
     )
     parts = [_verb_section(name, answering[name], answers[name]) for name in sorted(answering)]
     return "\n".join(parts) + "\n## Answers\n\n" + "".join(map(_kind_item, kinds))
 
 
-def _verb_section(name: str, function: call.Verb, verb: Verb[Any] | Flow[Any, Any]) -> str:
+def _verb_section(name: str, function: call.Verb, verb: Verb[Any] | StreamingVerb[Any, Any]) -> str:
     does, args, errors = _split_docstring(inspect.getdoc(function) or "")
     marks = [mark for mark in ("fenced", "audited") if mark in vars(function)]
-    items = f"items `{_shown(verb.item)}`, then " if isinstance(verb, Flow) else ""
+    items = f"items `{_shown(verb.item)}`, then " if isinstance(verb, StreamingVerb) else ""
     rows = {
         "Arguments": args,
         "Answer": f"{items}`{_shown(verb.value)}`",
@@ -122,8 +122,8 @@ def _split_docstring(text: str) -> tuple[str, str, str]:
     return does, args, errors
 
 
-def _kinds(verb: Verb[Any] | Flow[Any, Any]) -> Iterator[type[msgspec.Struct]]:
-    for top in (verb.item, verb.value) if isinstance(verb, Flow) else (verb.value,):
+def _kinds(verb: Verb[Any] | StreamingVerb[Any, Any]) -> Iterator[type[msgspec.Struct]]:
+    for top in (verb.item, verb.value) if isinstance(verb, StreamingVerb) else (verb.value,):
         yield from _structs(top)
 
 
@@ -155,7 +155,7 @@ def _shown(hint: Any) -> str:
     return _NAMES.get(hint, hint.__name__)
 
 
-_NAMES = {str: "text", int: "number", float: "number", Nothing: "{}"}
+_NAMES = {str: "text", int: "number", float: "number", EmptyAnswer: "{}"}
 
 
 def with_sections(page: str) -> str:

@@ -38,7 +38,7 @@ from support.agent.second_account import (
 )
 from support.faults.lines import params
 from tfdeploy.agent import layout, ownership
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 SERVE = ("serve", "--workdir")
 pytestmark = pytest.mark.needs("other accounts")
@@ -89,7 +89,7 @@ def test_what_another_user_planted_is_refused(
     before = listing(workdir.parent)
     kind, said = arrive(workdir)
     assert (kind, said.get("code")) == ("fail", "foreign"), said
-    step = next_of("n1", said["advice"], said["details"])
+    step = format_advice("n1", said["advice"], said["details"])
     assert said["what"].startswith(str(workdir)) and step
     assert not trap.exists() and listing(workdir.parent) == before
     if not step.startswith("write "):
@@ -130,7 +130,7 @@ def test_a_folder_above_it_in_which_others_may_replace_it(
             kind == "fail"
             and words in said["what"]
             and str(workdir) in said["what"]
-            and next_of("n1", said["advice"], said["details"])
+            and format_advice("n1", said["advice"], said["details"])
         )
         assert not workdir.exists()
 
@@ -152,7 +152,7 @@ def test_a_link_of_the_users_own_is_answered_with_where_it_leads(tmp_path: Path)
     (tmp_path / "tfdeploy").symlink_to("disk")
     said = arrive(tmp_path / "tfdeploy")[1]
     assert (
-        next_of("n1", said["advice"], said["details"])
+        format_advice("n1", said["advice"], said["details"])
         == f"write `workdir: {tmp_path}/disk` in the inventory"
     )
 
@@ -166,7 +166,7 @@ def test_a_home_whose_owners_the_file_server_changes_is_said_to_be_one(tmp_path:
     os.chown(tmp_path, 0, 0)
     said = arrive(tmp_path / "tfdeploy", env={"HOME": str(tmp_path)})[1]
     assert "its file server changes owners" in said["what"] and "local disk" in str(
-        next_of("n1", said["advice"], said["details"])
+        format_advice("n1", said["advice"], said["details"])
     )
 
 
@@ -241,7 +241,7 @@ def test_a_foreign_part_of_a_job_is_refused_to_serve_and_minder(
     assert (
         error["code"] == "refused"
         and str(workdir / path) in error["what"]
-        and next_of("n1", error["advice"], error["details"])
+        and format_advice("n1", error["advice"], error["details"])
     )
     if path.startswith("job/runs") or path == "job":
         done = start(workdir, "minder", str(run))

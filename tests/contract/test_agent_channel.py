@@ -21,7 +21,7 @@ from tfdeploy.errors import AgentError, HostFailed, HostUnreachable, Refused
 from tfdeploy.model.answers.files import RELEASE_STATE
 from tfdeploy.model.answers.hosts import PING
 from tfdeploy.model.answers.runs import RUN_STATUS
-from tfdeploy.model.answers.verb import Nothing, Verb
+from tfdeploy.model.answers.verb import EmptyAnswer, Verb
 from tfdeploy.transport.agent import channel
 from tfdeploy.transport.agent.archive import agent_name
 from tfdeploy.transport.fleet import SshFleet
@@ -67,7 +67,7 @@ def test_refusal_by_agent_raises_agent_error_with_code(ssh_hosts: Any, fleet: Ss
     assert caught.value.code
     assert (caught.value.where or "").startswith("n1")
     with pytest.raises(AgentError):
-        agent.call(Verb("no.such.verb", Nothing))
+        agent.call(Verb("no.such.verb", EmptyAnswer))
 
 
 def test_each_thread_gets_answer_to_its_call(ssh_hosts: Any, fleet: SshFleet) -> None:

@@ -18,7 +18,7 @@ from support.faults.doings import ANSWERS, LIAR, OTHER, Operation, Wires, operat
 from support.faults.honest import WORKDIR, honest_answer
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.answers.reading import read
+from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.job import Job
 from tfdeploy.transport.agent import stream
 
@@ -60,7 +60,7 @@ def test_honest_answers_are_accepted(verb: str, wires: Wires, tmp_path: Path, jo
         LIAR,
         {"what": "files", "files": [["a.txt", 4]], "first": 0, "end": 9, "digest": "d" * 64},
     ).items:
-        read(answer[0], ANSWERS[verb].item)  # type: ignore[union-attr]
+        convert_untrusted(answer[0], ANSWERS[verb].item)  # type: ignore[union-attr]
 
 
 @pytest.mark.fault("59 a dozen lies to each verb, at the channel")

@@ -33,7 +33,7 @@ from tfdeploy.errors import BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
 from tfdeploy.model.answers.runs import RunEnded, Survivor
 from tfdeploy.model.events import Event
 from tfdeploy.model.inventory import Host
@@ -153,8 +153,8 @@ def test_hello_is_checked() -> None:
         "pid": "1",
         "home": "/home/\x1b[2J",
     }.items():
-        with pytest.raises(BadShape):
-            read({**hello, name: value}, Hello)
+        with pytest.raises(InvalidJsonValue):
+            convert_untrusted({**hello, name: value}, Hello)
 
 
 @pytest.mark.fault("59 installed versions that are lines for another host's pip")
@@ -484,7 +484,7 @@ def test_setuid_bits_from_host_are_dropped() -> None:
 
 @pytest.mark.parametrize("seconds", [-6e10, 1e11])
 def test_every_valid_time_from_host_can_be_shown(seconds: float) -> None:
-    assert read(seconds, Seconds) == seconds and iso_z(seconds)
+    assert convert_untrusted(seconds, Seconds) == seconds and iso_z(seconds)
 
 
 @pytest.mark.parametrize("details", DETAILS, ids=str)
@@ -501,7 +501,8 @@ def test_false_lock_holder_does_not_stop_other_hosts(
 
         def refuse(self, *_: Any, **kwargs: Any) -> Any:
             raise agent_error(
-                read({"code": "locked", "what": "no", "details": details}, Failure), LIAR
+                convert_untrusted({"code": "locked", "what": "no", "details": details}, Failure),
+                LIAR,
             )
 
     fleet = Locked(lambda *_: None)

@@ -16,7 +16,7 @@ import pytest
 
 from support.waiting import wait_for
 from tfdeploy.errors import AgentError, HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.advice import quoted
+from tfdeploy.model.advice import quote_host_text
 from tfdeploy.model.answers.files import DATA_BEGIN
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK
 from tfdeploy.model.answers.runs import RUN_ABORT
@@ -162,7 +162,7 @@ def test_operator_who_lost_lock_changes_nothing(fleets: Any) -> None:
             bert.session(host).agent().call(DATA_BEGIN, where)
         assert refused(new_agent, where).details == error.details
         assert (error.code, error.exit_code) == ("lock_lost", 3) and error.where == "n1"
-        assert error.what == quoted(
+        assert error.what == quote_host_text(
             "n1",
             "the lock of job job was lost here, and has since been taken for the sync of "
             "bert@berts-laptop (pid 7)",

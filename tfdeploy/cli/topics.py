@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from tfdeploy.cli.flags import CommonFlags
 from tfdeploy.config.reference import name_and_text_rows, reference_sections
 from tfdeploy.errors import EXIT_CODES
-from tfdeploy.model.modes import RULES, Rules
+from tfdeploy.model.modes import RULES, ModeRules
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import TopicSection
@@ -112,7 +112,7 @@ def _section(title: str, texts: dict[str, str]) -> TopicSection:
 
 
 def _mode_sections() -> list[TopicSection]:
-    texts: dict[str, Callable[[Rules], str]] = {
+    texts: dict[str, Callable[[ModeRules], str]] = {
         "MODES  set with `mode` in the job file, or with --mode": lambda rules: rules.program,
         "ROLES": lambda rules: f"{_listed(rules.takes)}; needed: {_listed(rules.needs)}",
         "RESTARTS": lambda rules: (

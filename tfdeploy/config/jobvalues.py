@@ -26,7 +26,7 @@ from tfdeploy.errors import ConfigError
 from tfdeploy.model.allowed import VARIABLE, is_host_path
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.job import OTHERS, SPLITS, VIAS, DataSource, RoleRule
-from tfdeploy.model.part_names import BEFORE, part_variable
+from tfdeploy.model.part_names import BEFORE, part_number_variable
 from tfdeploy.model.text.patterns import compiled
 
 MOST_KEPT = 1000  # limits the number of `keep` folders; a host never reports more than this
@@ -168,10 +168,10 @@ def data(node: Node) -> dict[str, DataSource]:
         _check_entry_name(name, child)
         sources[name] = source = _data_source(child)
         if source.split != "none":
-            other = names_by_variable.setdefault(part_variable(name), name)
+            other = names_by_variable.setdefault(part_number_variable(name), name)
             if other != name:
                 raise child.error(
-                    f"{name} and {other} would both set {part_variable(name)}",
+                    f"{name} and {other} would both set {part_number_variable(name)}",
                     "give one of them another name",
                 )
     return sources

@@ -12,14 +12,14 @@ from tfdeploy.config import jobvalues, secret_sources, values
 from tfdeploy.config.jobvalues import mapping_by_name
 from tfdeploy.config.schema import Key, Schema, mapping_schema, or_empty
 from tfdeploy.model.job import MODES, STALL_ACTIONS
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.protect import ASKED_LEVELS
 from tfdeploy.model.text.placeholders import NAMES
 
 if TYPE_CHECKING:
     from tfdeploy.model.output.printed import ReferenceAnswer, ReferenceRow, TopicSection
 
-_MODES_WITH_SLOTS = [mode for mode in MODES if rules(mode).takes_slots]
+_MODES_WITH_SLOTS = [mode for mode in MODES if rules_of(mode).takes_slots]
 HOST = (
     Key(
         "address",
@@ -211,7 +211,7 @@ JOB = (
         "cluster), classic (--ps_hosts --worker_hosts --job_name --task_index), none",
         "flags: auto",
         values.one_of("auto", "classic", "none"),
-        f"auto in {' and '.join(mode for mode in MODES if rules(mode).takes_flags)}, else none",
+        f"auto in {' and '.join(mode for mode in MODES if rules_of(mode).takes_flags)}, else none",
     ),
     Key(
         "cluster",

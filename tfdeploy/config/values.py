@@ -20,7 +20,7 @@ from tfdeploy.model.allowed import (
     is_host_path,
     is_hostname,
     is_ip,
-    is_text,
+    is_printable_text,
 )
 from tfdeploy.model.inventory import NAME
 from tfdeploy.model.text.ranges import MAX_NAMES, split_list, unfold
@@ -43,7 +43,7 @@ _HOST_PATH_PATTERN = "^~?/.*[^/.]"
 def text(node: Node) -> str:
     """Return a text that is not empty, has no control characters, and does not begin with `-`."""
     given = node.scalar()
-    if not is_text(given):
+    if not is_printable_text(given):
         raise node.wrong("a text that has no control characters and does not begin with -")
     return given
 

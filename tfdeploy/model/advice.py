@@ -11,7 +11,7 @@ import re
 import shlex
 from collections.abc import Callable, Mapping
 
-from tfdeploy.model.allowed import PROGRAM, is_host_path, is_run, is_text
+from tfdeploy.model.allowed import PROGRAM, is_host_path, is_printable_text, is_run_id
 
 _WORKDIR = (
     "write `workdir: ~/tfdeploy` in the inventory, or another folder that only you may replace"
@@ -69,18 +69,18 @@ _AGENT_FOLDER = re.compile(r".*/\.agent(/[\w.-]+)?\Z", re.ASCII)
 
 
 def _is_path(text: str) -> bool:
-    return text.startswith("/") and is_text(text)
+    return text.startswith("/") and is_printable_text(text)
 
 
 # the kind of a detail -> its check
 _CHECKS: dict[str, Callable[[str], object]] = {
     "host": bool,
-    "run": is_run,
+    "run": is_run_id,
     # Pid 1 is refused, because it is the init process.
     "pid": re.compile(r"(?!1\Z)[1-9][0-9]{0,9}\Z", re.ASCII).match,
     "path": _is_path,
     "path_aside": _is_path,
-    "file": is_text,
+    "file": is_printable_text,
     "program": PROGRAM.match,
     "workdir": is_host_path,
     "agent": lambda text: _is_path(text) and _AGENT_FOLDER.match(text),
@@ -88,7 +88,7 @@ _CHECKS: dict[str, Callable[[str], object]] = {
 _FIELD = re.compile(r"\{(\w+)\}")
 
 
-def next_of(host: str, advice: str | None, details: Mapping[str, object]) -> str | None:
+def format_advice(host: str, advice: str | None, details: Mapping[str, object]) -> str | None:
     """Return the line of advice that a host's error names. Return None if the error names no known
     line, or if a detail fails its check."""
     line = LINES.get(advice or "")
@@ -105,13 +105,13 @@ def next_of(host: str, advice: str | None, details: Mapping[str, object]) -> str
     return line
 
 
-def quoted(host: str, text: str) -> str:
+def quote_host_text(host: str, text: str) -> str:
     """Return a host's text with each line marked as the host's, so that no line looks like a
     message of tfdeploy."""
     lines = filter(str.strip, text.replace('"', "'").splitlines())
     return f'{host} says: "' + "\n> ".join(lines) + '"'
 
 
-def by_host(host: str, text: str) -> str:
+def prefix_with_host(host: str, text: str) -> str:
     """Return the text with the host's name before it, unless it begins with that name."""
     return text if text.startswith(f"{host} says: ") else f"{host}: {text}"

@@ -24,7 +24,7 @@ def is_name(text: str) -> bool:
     return bool(NAME.match(text))
 
 
-def is_run(text: str) -> bool:
+def is_run_id(text: str) -> bool:
     """True if the text can be a run's id: a job's name, a time and four letters. An id may be
     longer than other names."""
     return bool(_RUN.match(text))
@@ -70,6 +70,6 @@ def is_host_path(text: str) -> bool:
     return bool(_HOST_PATH.match(text)) and ".." not in inside and bool(inside)
 
 
-def is_text(text: str) -> bool:
+def is_printable_text(text: str) -> bool:
     """True for a printable text that is not empty, not too long and does not begin with `-`."""
     return bool(text) and not text.startswith("-") and len(text) <= 4096 and text.isprintable()

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tfdeploy.model.answers.audit import Entry
-from tfdeploy.model.answers.reading import BadShape, read_text
+from tfdeploy.model.answers.audit import AuditEntry
+from tfdeploy.model.answers.reading import InvalidJsonValue, decode_untrusted
 
 LOG, OLDER_LOG = "log.jsonl", "log.1.jsonl"
 MOST_LINES = 50_000  # the most lines that are read of each file
@@ -21,33 +21,33 @@ class AuditLog(NamedTuple):
     """The entries of a log. `faults`: pairs of a line such as "log.jsonl:17" and what is wrong with
     it."""
 
-    entries: tuple[Entry, ...]
+    entries: tuple[AuditEntry, ...]
     faults: tuple[tuple[str, str], ...]
 
 
-def read_log(older: bytes, newer: bytes) -> AuditLog:
+def parse_audit_log(older: bytes, newer: bytes) -> AuditLog:
     """Return the entries of both files of a log. `faults` of the result lists the lines that are
     not entries, and the lines that report that earlier entries could not be written."""
-    entries: list[Entry] = []
+    entries: list[AuditEntry] = []
     faults: list[tuple[str, str]] = []
     for name, content in ((OLDER_LOG, older), (LOG, newer)):
         for number, text in enumerate(content.split(b"\n", MOST_LINES), 1):
-            entry = _entry(text)
+            entry = _parse_entry(text)
             if entry is not None:
                 entries.append(entry)
-            if fault := _fault(text, entry):
+            if fault := _describe_fault(text, entry):
                 faults.append((f"{name}:{number}", fault))
     return AuditLog(tuple(entries), tuple(faults[:MOST_FAULTS]))
 
 
-def _entry(text: bytes) -> Entry | None:
+def _parse_entry(text: bytes) -> AuditEntry | None:
     try:
-        return read_text(text, Entry) if len(text) <= MOST_LINE_BYTES else None
-    except BadShape:
+        return decode_untrusted(text, AuditEntry) if len(text) <= MOST_LINE_BYTES else None
+    except InvalidJsonValue:
         return None
 
 
-def _fault(text: bytes, entry: Entry | None) -> str:
+def _describe_fault(text: bytes, entry: AuditEntry | None) -> str:
     """Return what is wrong with a line of the log; "" if nothing is wrong."""
     if entry is None:
         return "not an entry: cut off, for example by a power cut, or edited" if text else ""

@@ -12,7 +12,7 @@ RUN, HALF, SECRET_FILE = "run", "half", "secret file"
 
 
 @dataclass(frozen=True)
-class Rules:
+class CleanRules:
     """The rules of what is kept: the `newest` ended runs of each job, and the runs that ended less
     than `older_s` seconds ago. `named`: the data sets that are kept; if None, all are kept.
     `secret_paths`: job -> secret files that must not be kept, as `secret_paths` returns them."""
@@ -24,7 +24,7 @@ class Rules:
 
 
 def find_staying_runs(
-    items_by_host: Mapping[str, Iterable[CleanItem]], rules: Rules, now: float
+    items_by_host: Mapping[str, Iterable[CleanItem]], rules: CleanRules, now: float
 ) -> set[tuple[str, str]]:
     """Return (job, run) of the runs that no host may remove, because a host still runs them or the
     rules keep them. `items_by_host`: the items that each host listed."""
@@ -44,7 +44,7 @@ def find_staying_runs(
 
 
 def select_kept_runs(
-    ended: Mapping[tuple[str, str], float], rules: Rules, now: float
+    ended: Mapping[tuple[str, str], float], rules: CleanRules, now: float
 ) -> set[tuple[str, str]]:
     """Return (job, run) of the ended runs that the rules keep. `ended`: when each run ended on its
     last host, in UTC seconds."""

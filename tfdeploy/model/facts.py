@@ -47,7 +47,7 @@ class Gpu:
 
 
 @dataclass(frozen=True)
-class KeepFact:
+class KeepFolderFact:
     """The newest content of one of the folders that the job keeps (`keep:`). Times are UTC seconds
     by the host's clock."""
 
@@ -65,7 +65,7 @@ class KeepFact:
         the checkpoint's time, so that newer log files do not count."""
         return self.newest if self.recorded is None else self.recorded
 
-    def same_as(self, other: KeepFact) -> bool:
+    def same_as(self, other: KeepFolderFact) -> bool:
         """True if both facts may describe one folder, or copies of one folder."""
         return (self.path, self.time, self.checkpoint) == (other.path, other.time, other.checkpoint)
 
@@ -83,7 +83,7 @@ _UNSAID = "its agent is too old to report this"
 
 
 @dataclass(frozen=True)
-class Hindrances:
+class ProtectionHindrances:
     """For each level of `protect`: why the host cannot provide this level; "" if it can.
     `most_instructions`: the most instructions that the host's kernel allows in a socket's
     filter."""
@@ -125,7 +125,7 @@ class Quota:
 
 
 @dataclass(frozen=True)
-class Logout:
+class LogoutPolicy:
     """What logind does when the last session of the user ends."""
 
     kills: bool
@@ -133,7 +133,7 @@ class Logout:
 
 
 @dataclass(frozen=True)
-class Preflight:
+class PreflightFacts:
     """The facts that are collected only for a preflight."""
 
     # name of a limit -> its soft value, for limits that are set
@@ -146,7 +146,7 @@ class Preflight:
     quota: Quota | None
     driver: Version | None  # version of the NVIDIA driver
     nvidia_devices: Small  # NVIDIA GPUs on the PCI bus, with or without a driver
-    logout: Logout
+    logout: LogoutPolicy
     # ports of the inventory's range that the kernel may give to any outgoing connection
     ephemeral_ports: Small
 
@@ -196,19 +196,19 @@ class HostFacts:
     proxies: Variables = ()  # names of proxy variables that are set on the host
     # names of variables that are set on the host and that the plan also sets for each task
     preset: Variables = ()
-    keep: Annotated[tuple[KeepFact, ...], Meta(max_length=1000)] = ()
+    keep: Annotated[tuple[KeepFolderFact, ...], Meta(max_length=1000)] = ()
     live_runs: Annotated[tuple[LiveRun, ...], Meta(max_length=10_000)] = ()
     # True if lingering is enabled for the user in logind; None: the host has no logind
     linger: bool | None = None
     kill_user_processes: bool = False
     # IP addresses of all interfaces of the host, without loopback and link-local addresses
     addresses: Texts = ()
-    protect: Hindrances = field(default_factory=Hindrances)
+    protect: ProtectionHindrances = field(default_factory=ProtectionHindrances)
     # True if the host has no program for the first word of the command; False also if the probe did
     # not look for the program
     lacks_program: bool = False
     problems: Texts = ()  # what will not work on this host, as text
-    preflight: Preflight | None = None  # None: the probe was not for a preflight
+    preflight: PreflightFacts | None = None  # None: the probe was not for a preflight
     version: Line = ""  # the agent's version
 
     def refuse_nonsense(

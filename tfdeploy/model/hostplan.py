@@ -21,8 +21,8 @@ from msgspec.structs import asdict
 
 from tfdeploy.model.allowed import is_address, is_endpoint, is_ip
 from tfdeploy.model.answers.bounds import Name, Port, Variable
-from tfdeploy.model.answers.listing import is_inside
-from tfdeploy.model.answers.reading import read_text
+from tfdeploy.model.answers.listing import is_safe_relative_path
+from tfdeploy.model.answers.reading import decode_untrusted
 from tfdeploy.model.inventory import Host, settings_of
 from tfdeploy.model.job import StallAction
 from tfdeploy.model.plan import HostPlan, PartPlan, Plan, TaskPlan
@@ -69,18 +69,18 @@ _PLAN_FIELDS: dict[str, Any] = {
 }
 
 
-def with_connections(plan: Plan, hosts: Iterable[Host]) -> Plan:
+def with_ssh_settings(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """Return the plan with the SSH settings of `hosts`, the inventory's hosts. A host of the plan
     that is not in the inventory gets no address."""
     known = {host.name: host for host in hosts}
     settings = {
-        each.host: connection_settings(known.get(each.host) or Host(each.host, ""))
+        each.host: ssh_settings_of(known.get(each.host) or Host(each.host, ""))
         for each in plan.hosts
     }
     return replace(plan, hosts=tuple(replace(each, ssh=settings[each.host]) for each in plan.hosts))
 
 
-def connection_settings(host: Host) -> dict[str, Any]:
+def ssh_settings_of(host: Host) -> dict[str, Any]:
     """Return the settings of a host of the inventory as JSON values. They have lists instead of
     tuples, so that a round trip through JSON does not change a plan. The settings may contain paths
     on this machine that are not valid UTF-8."""
@@ -90,55 +90,62 @@ def connection_settings(host: Host) -> dict[str, Any]:
     }
 
 
-def read_shown(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
+def read_untrusted_plan(content: bytes, run: str, job: str, metrics: Mapping[str, str]) -> Plan:
     """Return the trusted fields of a host's plan.json, of any version, as the plan of `run`. Raises
     ValueError that says what is wrong with the file.
 
     The tasks' commands and environments are left out. `metrics`, from this machine, replace the
     plan's own, because matching a hostile regular expression could take forever.
     """
-    plan = _read(content)
+    plan = _decode_trusted_fields(content)
     if (plan.run, plan.job) != (run, job):
         raise ValueError(f"it is the plan of another run: {plan.run!r:.200} of {plan.job!r:.200}")
-    _check(plan)
+    _refuse_invalid_names(plan)
     return replace(
         plan,
-        tasks=tuple(replace(task, why=printable(task.why)) for task in plan.tasks),
+        tasks=tuple(replace(task, why=to_printable_line(task.why)) for task in plan.tasks),
         hosts=tuple(
             replace(
                 host,
-                versions={printable(key): printable(text) for key, text in host.versions.items()},
+                versions={
+                    to_printable_line(key): to_printable_line(text)
+                    for key, text in host.versions.items()
+                },
             )
             for host in plan.hosts
         ),
-        operator=printable(plan.operator),
-        resume=None if plan.resume is None else printable(plan.resume),
-        restart=printable(plan.restart),
-        notes=tuple(printable(note) for note in plan.notes[:MOST_NOTES]),
+        operator=to_printable_line(plan.operator),
+        resume=None if plan.resume is None else to_printable_line(plan.resume),
+        restart=to_printable_line(plan.restart),
+        notes=tuple(to_printable_line(note) for note in plan.notes[:MOST_NOTES]),
         metrics=dict(metrics),
-        protect=replace(plan.protect, why=printable(plan.protect.why)),
+        protect=replace(plan.protect, why=to_printable_line(plan.protect.why)),
     )
 
 
-def _read(content: bytes) -> Plan:
-    shown = read_text(content, _shown())
+def _decode_trusted_fields(content: bytes) -> Plan:
+    shown = decode_untrusted(content, _trusted_plan_type())
     tasks = tuple(TaskPlan(**asdict(task), argv=(), env={}) for task in shown.tasks)
     hosts = tuple(HostPlan(**asdict(host), workdir="", python="") for host in shown.hosts)
     return Plan(**{**asdict(shown), "tasks": tasks, "hosts": hosts, "command": (), "metrics": {}})
 
 
 @cache
-def _shown() -> type[Any]:
+def _trusted_plan_type() -> type[Any]:
     """Return a type that has only those fields of Plan that are taken from hosts. All other fields
     are then not decoded."""
-    task: Any = _shape(TaskPlan, ("argv", "env"), _TASK_FIELDS)
-    host: Any = _shape(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
+    task: Any = _narrowed_type(TaskPlan, ("argv", "env"), _TASK_FIELDS)
+    host: Any = _narrowed_type(HostPlan, ("ssh", "workdir", "python"), _HOST_FIELDS)
     tasks = Annotated[tuple[task, ...], Meta(max_length=MOST_TASKS)]
     hosts = Annotated[tuple[host, ...], Meta(min_length=1, max_length=MAX_NAMES)]
-    return _shape(Plan, ("command", "metrics"), {**_PLAN_FIELDS, "tasks": tasks, "hosts": hosts})
+    return _narrowed_type(
+        Plan, ("command", "metrics"), {**_PLAN_FIELDS, "tasks": tasks, "hosts": hosts}
+    )
 
 
-def _shape(cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]) -> type[Any]:
+def _narrowed_type(
+    cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]
+) -> type[Any]:
     hints = {**get_type_hints(cls), **narrower}
     made: list[Any] = []
     for field in fields(cls):
@@ -151,13 +158,13 @@ def _shape(cls: type[Any], without: tuple[str, ...], narrower: Mapping[str, Any]
     return msgspec.defstruct(cls.__name__, made)
 
 
-def printable(text: str) -> str:
+def to_printable_line(text: str) -> str:
     """Return the text as one printable line of bounded length. Use it for text that is only
     shown."""
     return "".join(char if char.isprintable() else "?" for char in text[:_SHOWN_CHARS])
 
 
-def _check(plan: Plan) -> None:
+def _refuse_invalid_names(plan: Plan) -> None:
     """Raise ValueError unless all names, addresses and paths of the plan are valid."""
     tasks, hosts = Counter(t.task for t in plan.tasks), Counter(h.host for h in plan.hosts)
     parts = [part for parts in plan.parts.values() for part in parts]
@@ -175,7 +182,9 @@ def _check(plan: Plan) -> None:
         "not an endpoint": (each for each in endpoints if not is_endpoint(each)),
         "not a task of the run": named_tasks - tasks.keys(),
         "not a host of the run": named_hosts - {*hosts, None},
-        "not a relative path inside a folder": (path for path in paths if not is_inside(path)),
+        "not a relative path inside a folder": (
+            path for path in paths if not is_safe_relative_path(path)
+        ),
     }
     for fault, values in faults.items():
         for value in values:

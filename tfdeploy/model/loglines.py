@@ -17,7 +17,7 @@ _LINKS = (b"During handling of the above exception", b"The above exception was t
 _BLANKS = (b" ", b"\t")
 
 
-def more_bytes(count: int) -> str:
+def format_more_bytes(count: int) -> str:
     """Return the text that replaces the end of a shortened line. It states how many bytes are left
     out."""
     return f"... ({count:,} more bytes)"
@@ -78,7 +78,7 @@ def with_time(batch: Batch, time: float) -> Batch:
     )
 
 
-class Traceback:
+class TracebackRecogniser:
     """Recognises, line by line, the lines of a traceback and of the tracebacks chained to it.
 
     `raised`: True once the line that names the exception has arrived.

@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 
 @dataclass(frozen=True)
-class Entry:
+class ManifestEntry:
     """One file or link. `path`: relative, separated by "/"; bytes that are not UTF-8 are surrogate
     escapes."""
 
@@ -36,7 +36,7 @@ class Manifest:
 
     root: str  # absolute, on the control machine
     release: str
-    entries: tuple[Entry, ...]
+    entries: tuple[ManifestEntry, ...]
     # texts about links that lead out of the tree, withheld files that are left out, and so on
     warnings: tuple[str, ...] = ()
     # (path, line) where a private key begins in a file

@@ -34,7 +34,7 @@ PRINTED_RATE = "global_step/sec"  # the rate that is used if a program prints no
 Patterns = Mapping[str, "re.Pattern[str]"]
 
 
-def patterns_of(plan: Plan) -> Patterns:
+def metric_patterns_of(plan: Plan) -> Patterns:
     """Return the patterns with which this machine matches a run's lines; {} if the run's hosts send
     their metrics."""
     if plan.hosts_tell_metrics:
@@ -42,16 +42,16 @@ def patterns_of(plan: Plan) -> Patterns:
     return compile_patterns({**OTHER_STEPS, **DEFAULT_METRICS, **plan.metrics})
 
 
-NOT_OWN = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
+STANDARD_METRICS = frozenset((*SHOWN_APART, *OTHER_STEPS, EPOCH, EPOCHS, BATCH, BATCHES))
 
 
-def own_metrics(metrics: Iterable[str]) -> list[str]:
+def extra_metrics(metrics: Iterable[str]) -> list[str]:
     """Return the metrics that are shown as `name value`. Three kinds are left out: the steps, the
     metrics with a column of their own, and Keras's position in its epochs."""
-    return [name for name in metrics if name not in NOT_OWN]
+    return [name for name in metrics if name not in STANDARD_METRICS]
 
 
-class Measures:
+class TaskMetrics:
     """The metrics of one task, computed from its samples, and also from its lines if `patterns` are
     given."""
 
@@ -93,14 +93,16 @@ class Measures:
                 if sample.step_times[name] > self._counted.get(name, 0.0):
                     self._count(name, sample.step_times[name], metrics[name])
         else:
-            shown = (name for name in metrics if name not in NOT_OWN or name in SHOWN_APART)
+            shown = (
+                name for name in metrics if name not in STANDARD_METRICS or name in SHOWN_APART
+            )
             metrics = {name: metrics[name] for name in shown}
         self._written = metrics
         written, samples = sample.step_time, self._samples["step"]
         if written is None or "step" in self._counted or "step" not in metrics:
             return
         if not samples or written > samples[-1][0]:
-            _sample(samples, written, metrics["step"])
+            _append_in_window(samples, written, metrics["step"])
 
     @property
     def stopped(self) -> list[str]:
@@ -158,7 +160,7 @@ class Measures:
 
     def _count(self, name: str, time: float, step: float) -> None:
         self._counted[name] = time
-        _sample(self._samples[name], time, step)
+        _append_in_window(self._samples[name], time, step)
 
     def _is_possible(self, name: str, step: float) -> bool:
         if name not in STEP_COUNTERS:
@@ -177,7 +179,7 @@ class Measures:
         return self._matched or {}
 
 
-def _sample(samples: deque[tuple[float, float]], time: float, step: float) -> None:
+def _append_in_window(samples: deque[tuple[float, float]], time: float, step: float) -> None:
     if samples and (step < samples[-1][1] or time < samples[-1][0]):
         samples.clear()
     samples.append((time, step))

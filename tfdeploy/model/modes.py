@@ -14,7 +14,7 @@ from tfdeploy.model.job import Mode
 
 # How the tasks of a role get GPUs. one: each task gets one. all: the tasks of the role on a host
 # share all GPUs of that host. none: no GPU. spare: one GPU that no other task uses.
-Share = Literal["one", "all", "none", "spare"]
+GpuShare = Literal["one", "all", "none", "spare"]
 # A trait of a mode tells tfdeploy's runtime what to change inside the program. `runtime/task.py`
 # uses the same names of traits.
 Trait = Literal[
@@ -27,7 +27,7 @@ Trait = Literal[
 
 
 @dataclass(frozen=True)
-class Rules:
+class ModeRules:
     """The rules of one mode. `program`: the kind of program for which the mode is meant, as text.
     `takes`: the roles that the mode can use; other roles of the inventory stay idle. `needs`: the
     roles that the mode requires. `on_death`: what happens after the death of a task, as text.
@@ -43,7 +43,7 @@ class Rules:
     # a role with one task; if the inventory has no host for it, the first worker host runs it
     lead: str | None = None
     # role -> how its tasks get GPUs, if this differs from the defaults in `share`
-    shares: tuple[tuple[str, Share], ...] = ()
+    shares: tuple[tuple[str, GpuShare], ...] = ()
     # True if the chief and every worker are deciding tasks, whose success ends the run
     all_decide: bool = False
     same_gpus: bool = False  # all tasks that train must have the same number of GPUs
@@ -70,13 +70,13 @@ class Rules:
     # names of the strategies of TensorFlow with which `fit` of Keras 3 does not work
     needs_keras_2: tuple[str, ...] = ()
 
-    def share(self, role: str) -> Share:
-        shares: dict[str, Share] = {"ps": "none", "evaluator": "spare", **dict(self.shares)}
+    def share(self, role: str) -> GpuShare:
+        shares: dict[str, GpuShare] = {"ps": "none", "evaluator": "spare", **dict(self.shares)}
         return shares.get(role, "one")
 
 
-RULES: dict[Mode, Rules] = {
-    "async": Rules(
+RULES: dict[Mode, ModeRules] = {
+    "async": ModeRules(
         program="tf.train.Server and replica_device_setter",
         takes=ROLES,
         needs=("worker", "ps"),
@@ -88,7 +88,7 @@ RULES: dict[Mode, Rules] = {
         on_death="if a worker dies, the others could go on; if a ps dies, all tasks wait; if the "
         "chief dies, the others go on, but nothing is saved",
     ),
-    "sync": Rules(
+    "sync": ModeRules(
         program="the same with SyncReplicasOptimizer",
         takes=ROLES,
         needs=("worker", "ps"),
@@ -102,7 +102,7 @@ RULES: dict[Mode, Rules] = {
         on_death="if a worker dies, the others may freeze; if the chief dies, the others wait; if "
         "a ps dies, all tasks end with an error",
     ),
-    "mirrored": Rules(
+    "mirrored": ModeRules(
         program="MultiWorkerMirroredStrategy",
         takes=("chief", "worker", "evaluator"),
         needs=("worker",),
@@ -117,7 +117,7 @@ RULES: dict[Mode, Rules] = {
         needs_keras_2=("MultiWorkerMirroredStrategy", "CollectiveAllReduceStrategy"),
         on_death="if a worker dies, the others end with an error within seconds",
     ),
-    "coordinator": Rules(
+    "coordinator": ModeRules(
         program="ParameterServerStrategy with ClusterCoordinator",
         takes=ROLES,
         needs=("worker", "ps"),
@@ -135,7 +135,7 @@ RULES: dict[Mode, Rules] = {
         on_death="if a worker dies, the chief could go on; if a ps dies, the chief ends with an "
         "error; if the chief dies, the servers wait",
     ),
-    "ingraph": Rules(
+    "ingraph": ModeRules(
         program="one client with a copy of the model for each worker",
         takes=("ps", "chief", "worker"),
         needs=("worker",),
@@ -149,7 +149,7 @@ RULES: dict[Mode, Rules] = {
         on_death="if a server dies, the client ends with an error or waits; if the client dies, "
         "the servers wait",
     ),
-    "local": Rules(
+    "local": ModeRules(
         program="one process with all GPUs of a host",
         takes=("worker",),
         needs=("worker",),
@@ -158,7 +158,7 @@ RULES: dict[Mode, Rules] = {
         silent=("worker",),
         on_death="there is one process",
     ),
-    "plain": Rules(
+    "plain": ModeRules(
         program="PyTorch, JAX, or equal workers of another kind",
         takes=("worker",),
         needs=("worker",),
@@ -176,7 +176,7 @@ RULES: dict[Mode, Rules] = {
 }
 
 
-def rules(mode: Mode | None) -> Rules:
+def rules_of(mode: Mode | None) -> ModeRules:
     """Return the rules of the mode. If `mode` is None, return the rules of async; a job without a
     mode is refused elsewhere."""
     return RULES[mode or "async"]

@@ -8,6 +8,6 @@ TABLE = '"time","seconds","task","host","attempt",'
 _BEGINNINGS = (PAGE.encode("ascii"), TABLE.encode("ascii"))
 
 
-def is_own(content: bytes) -> bool:
+def is_written_by_tfdeploy(content: bytes) -> bool:
     """True if tfdeploy wrote the file. `content`: at least the first 64 bytes of the file."""
     return content.startswith(_BEGINNINGS)

@@ -5,7 +5,7 @@ from __future__ import annotations
 BEFORE = "TFDEPLOY_DATA_"
 
 
-def part_variable(name: str) -> str:
+def part_number_variable(name: str) -> str:
     """Return TFDEPLOY_DATA_<NAME>_PART, the name of the variable that holds the number of the
     task's part, counted from 0.
 
@@ -16,7 +16,7 @@ def part_variable(name: str) -> str:
     return f"{BEFORE}{capitals}_PART"
 
 
-def parts_variable(name: str) -> str:
+def part_count_variable(name: str) -> str:
     """Return TFDEPLOY_DATA_<NAME>_PARTS, the name of the variable that holds the number of
     parts."""
-    return f"{part_variable(name)}S"
+    return f"{part_number_variable(name)}S"

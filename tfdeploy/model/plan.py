@@ -138,7 +138,7 @@ class Plan:
     def digest(self) -> str:
         """Return 16 hex digits of a hash over the content of this plan that hosts receive. Two
         launches with the same run and digest are the same launch."""
-        return hashlib.sha256(_encoded(for_hosts(self))).hexdigest()[:16]
+        return hashlib.sha256(_to_sorted_json(without_ssh_settings(self))).hexdigest()[:16]
 
     @property
     def run_args(self) -> dict[str, str]:
@@ -160,12 +160,12 @@ class Plan:
         return {host.host: host for host in self.hosts}[name]
 
 
-def for_hosts(plan: Plan) -> Plan:
+def without_ssh_settings(plan: Plan) -> Plan:
     """Return the plan without the SSH settings, which only this machine needs."""
     return replace(plan, hosts=tuple(replace(host, ssh={}) for host in plan.hosts))
 
 
-def _encoded(plan: Plan) -> bytes:
+def _to_sorted_json(plan: Plan) -> bytes:
     try:
         return msgspec.json.encode(plan, order="deterministic")
     except UnicodeEncodeError:

@@ -23,7 +23,7 @@ VERSION = 2
 _LEAST_CHARS = 64  # a shorter text is not replaced by a reference
 
 
-def texts_of(plan: Plan) -> tuple[str, ...]:
+def shared_texts_of(plan: Plan) -> tuple[str, ...]:
     """Return the long texts that may be in the command or environment of every task: the cluster as
     JSON, the addresses of each role, and the addresses of all hosts. The longest text is first."""
     alone = cluster_json(plan.cluster)
@@ -38,7 +38,7 @@ def pack_value(word: str, texts: Iterable[str]) -> str | list[str | int]:
     wire.resolve_word reverses this."""
     if len(word) < _LEAST_CHARS:
         return word
-    parts = _split(word, list(enumerate(texts)))
+    parts = _split_at_texts(word, list(enumerate(texts)))
     return word if parts == [word] else parts
 
 
@@ -48,7 +48,7 @@ def pack_values(words: Mapping[str, str], texts: Iterable[str]) -> dict[str, Any
 
 def plan_to_file(plan: Plan) -> dict[str, Any]:
     """Return the plan as the JSON object of plan.json."""
-    texts = texts_of(plan)
+    texts = shared_texts_of(plan)
     fields = plan_to_json(plan)
     for task in fields["tasks"]:
         task["argv"] = [pack_value(word, texts) for word in task["argv"]]
@@ -69,14 +69,14 @@ def plan_from_file(content: bytes) -> Plan:
     return plan_from_json({**fields, "version": PLAN_VERSION})
 
 
-def _split(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
+def _split_at_texts(word: str, texts: list[tuple[int, str]]) -> list[str | int]:
     for position, (number, text) in enumerate(texts):
         before, pieces, after = word.partition(text)
         if pieces:
             remaining_texts = texts[position:]
             return [
-                *(_split(before, remaining_texts) if before else ()),
+                *(_split_at_texts(before, remaining_texts) if before else ()),
                 number,
-                *(_split(after, remaining_texts) if after else ()),
+                *(_split_at_texts(after, remaining_texts) if after else ()),
             ]
     return [word]

@@ -16,8 +16,8 @@ from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.errors import BadAnswer, TfdeployError
 from tfdeploy.model.allowed import is_ip, is_name
-from tfdeploy.model.answers.audit import AUDIT, AuditReport, Entry
-from tfdeploy.model.audit_log import AuditLog, read_log
+from tfdeploy.model.answers.audit import AUDIT, AuditEntry, AuditReport
+from tfdeploy.model.audit_log import AuditLog, parse_audit_log
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.printed import AuditAnswer
@@ -50,7 +50,7 @@ class Subject:
     plan: Plan | None = None
     secret_paths: Mapping[str, Mapping[str, list[str]]] = field(default_factory=dict)
 
-    def includes(self, entry: Entry) -> bool:
+    def includes(self, entry: AuditEntry) -> bool:
         """Return whether the audit covers this log entry."""
         return self.run is None or (entry.run == self.run and self.job in (None, entry.job))
 
@@ -118,7 +118,7 @@ def _audit_host(session: Session, subject: Subject) -> HostAudit:
         "python": agent.hello.python_version,
         "tensorflow": stream.value.tensorflow,
     }
-    return HostAudit(read_log(*contents), stream.value, versions)
+    return HostAudit(parse_audit_log(*contents), stream.value, versions)
 
 
 def _unpack_log(blob: bytes, host: str) -> bytes:

@@ -13,7 +13,7 @@ from tfdeploy.errors import HostUnreachable, Refused, TfdeployError
 from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Hosts
-from tfdeploy.model.output.check import Check, Checked
+from tfdeploy.model.output.check import Check, PreflightResult
 from tfdeploy.operations.emit import step
 from tfdeploy.operations.launch import Launch, launch_needs, plan_launch, probe_questions
 from tfdeploy.operations.outcomes import split_outcomes
@@ -39,7 +39,7 @@ V = TypeVar("V")
 
 def check(
     hosts: Hosts, launch: Launch | None, fleet: Fleet, emit: Emit, *, deep: bool = False
-) -> Checked:
+) -> PreflightResult:
     """Return the checks of every host and the links between hosts.
 
     `launch` is the launch to check, if there is a job file. Raises ConfigError for a job file that
@@ -70,7 +70,7 @@ def check(
         )
         for host in hosts
     }
-    return Checked(checks_by_host, reached.links, unreached)
+    return PreflightResult(checks_by_host, reached.links, unreached)
 
 
 def _collect_refusal(read: Callable[[], V], refused: list[Refused]) -> V | None:

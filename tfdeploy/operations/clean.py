@@ -21,8 +21,8 @@ from tfdeploy.model.answers.clean import (
     CleanItem,
 )
 from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.answers.verb import Args, Flow, Nothing
-from tfdeploy.model.clean import Rules, find_staying_runs, must_be_removed, select_kept_runs
+from tfdeploy.model.answers.verb import Args, EmptyAnswer, StreamingVerb
+from tfdeploy.model.clean import CleanRules, find_staying_runs, must_be_removed, select_kept_runs
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import Plan
@@ -71,7 +71,7 @@ class Removed:
 
 
 def find_candidates(
-    fleet: Fleet, hosts: Hosts, jobs: tuple[str, ...] | None, rules: Rules, now: float
+    fleet: Fleet, hosts: Hosts, jobs: tuple[str, ...] | None, rules: CleanRules, now: float
 ) -> Candidates:
     """Return the items of `jobs` (None: of all jobs) that no run needs.
 
@@ -140,7 +140,7 @@ def remove(
     candidates: Candidates,
     hosts: Hosts,
     jobs: tuple[str, ...] | None,
-    rules: Rules,
+    rules: CleanRules,
     holder: LockHolder,
     emit: Emit,
 ) -> Removed:
@@ -186,7 +186,7 @@ class _Removal:
     def remove_items(
         self,
         hosts: Hosts,
-        verb: Flow[CleanItem, Nothing],
+        verb: StreamingVerb[CleanItem, EmptyAnswer],
         args: Args,
         job: str | None = None,
     ) -> None:
@@ -247,7 +247,7 @@ def local_runs(
     candidates: Candidates,
     hosts: Hosts,
     jobs: tuple[str, ...] | None,
-    rules: Rules,
+    rules: CleanRules,
     now: float,
 ) -> LocalRuns:
     """Sort this machine's records of the runs of `jobs` by whether they may be removed.

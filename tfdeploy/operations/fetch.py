@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from tfdeploy.model.answers.listing import newest
+from tfdeploy.model.answers.listing import newest_mtimes_ns
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import hosts_named
 from tfdeploy.model.plan import Plan
@@ -148,7 +148,7 @@ def newest_host(listings: Mapping[str, HostListings], prefer: str | None) -> str
     chosen if it has kept files, else the host of the newest file.
     """
     newest_times = {
-        name: newest(listed.keep.files)
+        name: newest_mtimes_ns(listed.keep.files)
         for name, listed in listings.items()
         if listed.keep is not None and listed.keep.files
     }

@@ -22,7 +22,7 @@ from tfdeploy.model.events import Emit, Event
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Hosts, Inventory, hosts_except, hosts_named
 from tfdeploy.model.job import Job, Secret
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
@@ -371,7 +371,7 @@ def _required_protection(job: Job) -> AskedLevel:
 
     In a mode for one host, no task listens on a port, so no protection is needed.
     """
-    return "none" if job.mode and rules(job.mode).single else job.protect
+    return "none" if job.mode and rules_of(job.mode).single else job.protect
 
 
 def launch_needs(request: Launch, shipment: Shipment, plan: Plan | None = None) -> Needs:

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tfdeploy.errors import AgentError, Refused, TfdeployError, has_code
 from tfdeploy.model.answers.bounds import Seconds
 from tfdeploy.model.answers.hosts import LOCK, UNLOCK, LockHolder
-from tfdeploy.model.answers.reading import BadShape, read
+from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
 from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, hosts_except
 from tfdeploy.operations.emit import emit_note
@@ -207,9 +207,9 @@ def _describe_holder(holder: Mapping[str, object]) -> str:
     """Describe the holder of a lock in a text. Any field of `holder` may be missing or invalid."""
     try:
         since = time.strftime(
-            " since %Y-%m-%d %H:%M:%SZ", time.gmtime(read(holder.get("time"), Seconds))
+            " since %Y-%m-%d %H:%M:%SZ", time.gmtime(convert_untrusted(holder.get("time"), Seconds))
         )
-    except BadShape:
+    except InvalidJsonValue:
         since = ""
     user, machine, pid, operation = (
         _safe_word(holder.get(key)) for key in ("user", "machine", "pid", "operation")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError, worst
-from tfdeploy.model.advice import by_host
+from tfdeploy.model.advice import prefix_with_host
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.text.folding import fold_errors, fold_names
 from tfdeploy.model.text.nexts import fold_nexts
@@ -46,7 +46,7 @@ def combine_errors(action: str, errors: Mapping[str, TfdeployError], total: int)
         host: error.what + ("" if error.where in (None, host) else f" ({error.where})")
         for host, error in errors.items()
     }
-    lines += [f"  {by_host(names, text)}" for names, text in fold_errors(texts).items()]
+    lines += [f"  {prefix_with_host(names, text)}" for names, text in fold_errors(texts).items()]
     nexts = fold_nexts({host: error.next for host, error in errors.items()})
     return kind("\n".join(lines), where=fold_names(errors), next="\n".join(nexts) or None)
 

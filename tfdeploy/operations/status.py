@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures, patterns_of
+from tfdeploy.model.measures import TaskMetrics, metric_patterns_of
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.status.run_status import RunView
 from tfdeploy.model.status.uninformed import uninformed
@@ -102,13 +102,13 @@ def _uninformed(watch: Watch) -> tuple[str, tuple[str, ...]] | None:
     )
 
 
-def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measures]:
+def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, TaskMetrics]:
     """Return {task: all metrics of the task that its host knows}.
 
     For a run that tfdeploy 0.1.0 launched, the last lines of the logs are searched too.
     """
-    patterns = patterns_of(plan)
-    measures = {task.task: Measures(patterns) for task in plan.tasks}
+    patterns = metric_patterns_of(plan)
+    measures = {task.task: TaskMetrics(patterns) for task in plan.tasks}
     for task, sample in watch.samples.items():
         measures[task].take_sample(sample)
     if patterns:
@@ -127,7 +127,7 @@ def collect_measures(fleet: Fleet, plan: Plan, watch: Watch) -> dict[str, Measur
     return measures
 
 
-def _sorted_values(measures: Measures, first: Iterable[str]) -> dict[str, float]:
+def _sorted_values(measures: TaskMetrics, first: Iterable[str]) -> dict[str, float]:
     """Return {metric: value}, beginning with the metrics in `first`.
 
     Counters that serve only to compute rates are left out.

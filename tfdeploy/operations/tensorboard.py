@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 
 from tfdeploy.errors import AgentError, HostFailed, Refused, UsageError
-from tfdeploy.model.answers.programs import TENSORBOARD, BoardEnd, BoardUp
+from tfdeploy.model.answers.programs import TENSORBOARD, TensorBoardEnded, TensorBoardStarted
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.fetch import deciding_host
@@ -31,7 +31,7 @@ class TensorBoard:
 
     host: str
     url: str
-    stream: Stream[BoardUp, BoardEnd]
+    stream: Stream[TensorBoardStarted, TensorBoardEnded]
 
     def wait(self) -> None:
         """Wait until TensorBoard ends by itself.
@@ -91,7 +91,9 @@ def _choose_host(plan: Plan, requested: str | None) -> Host:
     return chosen
 
 
-def _wait_until_up(stream: Stream[BoardUp, BoardEnd], host: str) -> BoardUp:
+def _wait_until_up(
+    stream: Stream[TensorBoardStarted, TensorBoardEnded], host: str
+) -> TensorBoardStarted:
     """Wait until TensorBoard is up, and return its address on the host."""
     try:
         for item, _ in stream:

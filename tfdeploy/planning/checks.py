@@ -15,7 +15,7 @@ from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import TaskPlan
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import did_you_mean
@@ -54,7 +54,7 @@ def require_command(job: Job) -> None:
 
 def check_roles(inventory: Inventory, job: Job, options: Options, requested: RoleRequests) -> None:
     """Raise ConfigError unless inventory, job and options name only roles that the mode can use."""
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     for role in job.roles:
         if role not in mode.takes:
             raise _role_not_taken_error(
@@ -98,7 +98,7 @@ def check_roles(inventory: Inventory, job: Job, options: Options, requested: Rol
 def check_seats(job: Job, placed: Collection[Seat]) -> None:
     """Raise ConfigError unless there is at least one task of each role that the mode needs."""
     have = Counter(seat.role for seat in placed)
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     for name in mode.needs:
         # In a mode in which all training tasks must succeed, the chief trains as a worker does. So
         # the chief can replace the missing role.
@@ -114,7 +114,7 @@ def check_seats(job: Job, placed: Collection[Seat]) -> None:
 
 def refuse_unequal_gpus(job: Job, placed: Collection[Seat]) -> None:
     """Raise Refused if the mode needs equal numbers of GPUs, but its training tasks differ."""
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     training = [
         seat
         for seat in placed
@@ -244,7 +244,7 @@ def _started_file(job: Job, source: Program) -> str | None:
 
 
 def _role_not_taken_error(job: Job, role: str, where: str, next: str) -> ConfigError:
-    takes = ", ".join(each for each in ROLES if each in rules(job.mode).takes)
+    takes = ", ".join(each for each in ROLES if each in rules_of(job.mode).takes)
     what = f"mode {job.mode} has no {role}: it takes {takes}"
     return ConfigError(what, where=where, next=f"{next}, or choose another mode")
 
@@ -290,7 +290,7 @@ def _check_role_name(job: Job, role: str) -> None:
     The strategies of TensorFlow 2 know only TensorFlow's own role names. In mode ingraph, only the
     role worker can have another name.
     """
-    mode, called = rules(job.mode), job.roles[role].called
+    mode, called = rules_of(job.mode), job.roles[role].called
     if called and not mode.takes_flags and not (role == "worker" and "one_client" in mode.traits):
         raise ConfigError(
             f"mode {job.mode} has its own name for the role {role}, and the job calls it {called}",

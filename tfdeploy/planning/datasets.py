@@ -12,8 +12,8 @@ from dataclasses import replace
 from tfdeploy.agent import layout
 from tfdeploy.errors import UsageError
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
-from tfdeploy.model.part_names import part_variable, parts_variable
+from tfdeploy.model.modes import rules_of
+from tfdeploy.model.part_names import part_count_variable, part_number_variable
 from tfdeploy.model.plan import PartPlan, Plan
 
 TYPE_CHECKING = False
@@ -60,7 +60,7 @@ def refuse_split_without_workers(job: Job) -> None:
     what, hint = "", ""
     if job.mode is None:
         what, hint = "a job without a mode has no workers", "write `mode: async` in the job file"
-    elif rules(job.mode).single:
+    elif rules_of(job.mode).single:
         what = f"mode {job.mode} has no workers that could get parts of it"
         hint = "remove `split: worker`, or take another mode"
     for name in split_data_names(job) if what else ():
@@ -99,8 +99,8 @@ def part_variables(job: Job, seat: Seat, workers: int) -> dict[str, str]:
     """
     texts: dict[str, str] = {}
     for name in split_data_names(job) if seat.role == "worker" else ():
-        texts[part_variable(name)] = str(seat.index)
-        texts[parts_variable(name)] = str(workers)
+        texts[part_number_variable(name)] = str(seat.index)
+        texts[part_count_variable(name)] = str(workers)
     return texts
 
 

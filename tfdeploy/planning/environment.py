@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from tfdeploy.model.cluster import tf_config
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
@@ -39,7 +39,7 @@ def task_environment(
     a mode with a single process, no variable describes a cluster. `given`: placeholder -> value.
     `called`: the program's own names for the roles.
     """
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     of_cluster: dict[str, str] = {}
     if mode.tensorflow and not mode.single:
         task = called.task(seat.role, seat.index)

@@ -12,9 +12,9 @@ from typing import Any
 from tfdeploy.agent import wire
 from tfdeploy.agent.metric_patterns import OTHER_STEPS
 from tfdeploy.model.copy_fields import copy_fields
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Plan, TaskPlan
-from tfdeploy.model.planform import pack_value, pack_values, texts_of
+from tfdeploy.model.planform import pack_value, pack_values, shared_texts_of
 
 # Fields of wire.HostPart that have the same name and value in the plan.
 _SAME_IN_PLAN = """
@@ -29,7 +29,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
     Secrets, certificates and the result of `shared_part` are added later. `ahead_s`: host -> how
     many seconds its clock is ahead of the run's clock.
     """
-    digest, texts = plan.digest, texts_of(plan)
+    digest, texts = plan.digest, shared_texts_of(plan)
     tasks: dict[str, list[TaskPlan]] = {host.host: [] for host in plan.hosts}
     for task in plan.tasks:
         tasks[task.host].append(task)
@@ -43,7 +43,7 @@ def host_parts(plan: Plan, ahead_s: Mapping[str, float]) -> dict[str, wire.HostP
 
 def shared_part(plan: Plan) -> dict[str, Any]:
     """Return the fields of run.prepare that are equal for all hosts, as JSON values."""
-    has_own = rules(plan.mode).ranks
+    has_own = rules_of(plan.mode).ranks
     peers = [
         copy_fields(wire.Peer, task, own_port=has_own and task.port is not None)
         for task in plan.tasks
@@ -61,7 +61,7 @@ def shared_part(plan: Plan) -> dict[str, Any]:
     return {
         "peers": wire.to_wire(peers),
         "mesh": wire.to_wire(mesh),
-        "texts": list(texts_of(plan)),
+        "texts": list(shared_texts_of(plan)),
         "allowed": list(allowed) if guarded else [],
         "guarded": guarded,
     }
@@ -88,7 +88,7 @@ def _host_part(
         },
         restart_backoff_s=list(plan.restart_backoff_s),
         ahead_s=ahead_s,
-        lockstep=rules(plan.mode).lockstep,
+        lockstep=rules_of(plan.mode).lockstep,
         protect=plan.protect.level_of(host.host),
         # The job's metrics stand here twice: the first copy puts them first in the order, and the
         # second overrides the entries of OTHER_STEPS.
@@ -97,7 +97,7 @@ def _host_part(
 
 
 def _task_spec(plan: Plan, host: HostPlan, task: TaskPlan, texts: tuple[str, ...]) -> wire.TaskSpec:
-    mode_rules = rules(plan.mode)
+    mode_rules = rules_of(plan.mode)
     return copy_fields(
         wire.TaskSpec,
         task,

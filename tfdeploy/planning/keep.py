@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import FactsByHost, HostFacts, KeepFact
+from tfdeploy.model.facts import FactsByHost, HostFacts, KeepFolderFact
 from tfdeploy.model.inventory import HostsByName
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import checks
@@ -33,7 +33,7 @@ class HostKeep:
     """
 
     host: str
-    fact: KeepFact
+    fact: KeepFolderFact
     when: float
 
     @property
@@ -58,7 +58,7 @@ class ResumePoint:
     notes: Notes = ()
 
 
-def keeps_with_content(job: Job, facts: HostFacts) -> list[KeepFact]:
+def keeps_with_content(job: Job, facts: HostFacts) -> list[KeepFolderFact]:
     """Return the job's `keep` folders on one host that have content."""
     return [fact for fact in facts.keep if fact.path in job.keep and fact.newest > 0]
 
@@ -107,7 +107,7 @@ def seat_tasks(
     checks.check_seats(job, seats)
     default = deciding_seat(seats)
     role_hosts = requested[default.role].hosts
-    if rules(job.mode).all_decide:
+    if rules_of(job.mode).all_decide:
         return seats, _resume_from_copy(job, facts, seats, default, options)
     kept = newest_keep(job, facts, role_hosts, default.host)
     if kept is None or kept.host == default.host:
@@ -117,7 +117,7 @@ def seat_tasks(
     if kept.host in role_hosts:
         # In modes coordinator and ingraph, the server of worker 0 may have written the `keep`
         # folder. So worker 0 is placed on that host too.
-        with_it = ("worker",) if default.role == rules(job.mode).lead else ()
+        with_it = ("worker",) if default.role == rules_of(job.mode).lead else ()
         first = dict.fromkeys((default.role, *with_it), kept.host)
         seats = place_tasks(requested, hosts, facts, first)
     returned = deciding_seat(seats)

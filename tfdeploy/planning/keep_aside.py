@@ -8,7 +8,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 
-from tfdeploy.model.facts import FactsByHost, KeepFact
+from tfdeploy.model.facts import FactsByHost, KeepFolderFact
 from tfdeploy.model.job import Job
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_equal, fold_names
@@ -44,7 +44,7 @@ def notes(job: Job, facts: FactsByHost, run: str) -> Notes:
     )
 
 
-def _content_text(fact: KeepFact) -> str:
+def _content_text(fact: KeepFolderFact) -> str:
     checkpoint = fact.checkpoint if fact.step is None else f"step {fact.step}"
     known = (count(fact.files, "file"), in_bytes(fact.bytes), checkpoint)
     return ", ".join(filter(None, known))

@@ -7,7 +7,7 @@ from collections import Counter
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import HostsByName, Inventory
 from tfdeploy.model.job import Mode
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.planning import host_checks
@@ -24,7 +24,7 @@ _BY_DEFAULT = {
 
 def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats: Seats) -> Notes:
     """Return notes on each role: the number of its tasks and the reason, or that it is unused."""
-    count, used = Counter(seat.role for seat in seats), rules(mode)
+    count, used = Counter(seat.role for seat in seats), rules_of(mode)
     busy = {seat.host for seat in seats}
     texts = [
         f"{role}: {count[role]}{_task_count_reason(request, used)}"
@@ -43,7 +43,7 @@ def count_notes(inventory: Inventory, mode: Mode, requested: RoleRequests, seats
     return tuple(texts)
 
 
-def _task_count_reason(request: RoleRequest, mode: Rules) -> str:
+def _task_count_reason(request: RoleRequest, mode: ModeRules) -> str:
     """Return the last part of a note: the reason for the number of tasks."""
     if request.because:
         elsewhere = request.of != request.role

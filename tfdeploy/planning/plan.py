@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import Protection
 from tfdeploy.planning import (
@@ -267,7 +267,7 @@ def _protect_hosts(
         for name, facts in placed.used.items()
     )
     protect = protection.decide(inputs.job, placed.used, hosts)
-    if not (rules(inputs.mode).single or inputs.options.allow_public):
+    if not (rules_of(inputs.mode).single or inputs.options.allow_public):
         protection.refuse_public_hosts(placed.used, protect)
     return hosts, protect
 
@@ -335,7 +335,7 @@ def _notes(
     laid: _LaidOutCluster,
     commands: _Commands,
 ) -> Notes:
-    job, used, alone = inputs.job, placed.used, rules(inputs.mode).single
+    job, used, alone = inputs.job, placed.used, rules_of(inputs.mode).single
     lines = (
         *notes.count_notes(inputs.inventory, inputs.mode, placed.requested, placed.seats),
         *placed.resume_point.notes,

@@ -9,7 +9,7 @@ from tfdeploy.agent import peer_filter
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, Notes, Plan, TaskPlan
 from tfdeploy.model.protect import LEVELS, Level, Protection
 from tfdeploy.model.text.folding import fold_names
@@ -36,7 +36,7 @@ def decide(job: Job, facts: FactsByHost, hosts: Iterable[HostPlan]) -> Protectio
     def all_at(level: Level, why: str) -> Protection:
         return Protection(job.protect, level, why, {host.host: level for host in hosts})
 
-    if rules(job.mode).single:
+    if rules_of(job.mode).single:
         return all_at("none", f"no task of mode {job.mode} listens")
     hindrances = find_hindrances(facts, [address for host in hosts for address in host.addresses])
     if job.protect != "auto":
@@ -79,7 +79,7 @@ def open_hosts(plan: Plan) -> tuple[str, ...]:
 
     Hosts with a loopback address are left out.
     """
-    if plan.protect.asked != "auto" or rules(plan.mode).single or rules(plan.mode).ranks:
+    if plan.protect.asked != "auto" or rules_of(plan.mode).single or rules_of(plan.mode).ranks:
         return ()
     listening = {task.host for task in plan.tasks if task.port is not None}
     return tuple(
@@ -146,7 +146,7 @@ def notes(
     job: Job, protection: Protection, hosts: Sequence[HostPlan], tasks: Sequence[TaskPlan]
 ) -> Notes:
     """Return notes that say who can connect to which ports."""
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     if mode.single:
         return ()
     lines = [

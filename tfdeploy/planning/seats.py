@@ -8,7 +8,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job, Mode
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.planning import checks, datasets, keep
 from tfdeploy.planning.cluster.placement import Seats
 from tfdeploy.planning.cluster.role_requests import (
@@ -25,7 +25,7 @@ def requested_roles(inventory: Inventory, job: Job, options: Options) -> RoleReq
 
     Raises UsageError if the job has no mode, and ConfigError if the roles do not make a cluster.
     """
-    inventory = with_default_roles(inventory, rules(checks.require_mode(job)))
+    inventory = with_default_roles(inventory, rules_of(checks.require_mode(job)))
     requested = role_requests(inventory, job, options)
     checks.check_roles(inventory, job, options, requested)
     return requested
@@ -53,8 +53,8 @@ def hosts_to_probe(inventory: Inventory, mode: Mode | None) -> tuple[str, ...]:
 
     These are the hosts with a role that the mode uses.
     """
-    inventory = with_default_roles(inventory, rules(mode))
-    names = {name for role in rules(mode).takes for name in role_hosts(inventory, role)}
+    inventory = with_default_roles(inventory, rules_of(mode))
+    names = {name for role in rules_of(mode).takes for name in role_hosts(inventory, role)}
     return tuple(host.name for host in inventory.hosts if host.name in names)
 
 

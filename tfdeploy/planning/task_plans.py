@@ -8,10 +8,10 @@ from dataclasses import dataclass
 
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.hostplan import connection_settings
+from tfdeploy.model.hostplan import ssh_settings_of
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import HostPlan, TaskPlan
 from tfdeploy.planning import datasets, environment
 from tfdeploy.planning.cluster import addresses, restarts
@@ -46,7 +46,7 @@ class SharedByTasks:
 
 def task_plan(shared: SharedByTasks, layout: Layout, seat: Seat, facts: HostFacts) -> TaskPlan:
     """Return the plan of one task. Raises UsageError for an unknown placeholder."""
-    job, mode, role = shared.job, rules(shared.job.mode), seat.role
+    job, mode, role = shared.job, rules_of(shared.job.mode), seat.role
     values = {
         **command_line.placeholder_values(layout, seat, job, shared.run),
         **datasets.folder_placeholders(job, shared.data, facts.workdir),
@@ -93,7 +93,7 @@ def host_plan(
         python=str(facts.python),
         addresses=addresses.source_addresses(host, facts, resolved),
         versions=_versions(facts),
-        ssh=connection_settings(host),
+        ssh=ssh_settings_of(host),
     )
 
 

@@ -13,7 +13,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Literal
 
-from tfdeploy.model.allowed import is_text
+from tfdeploy.model.allowed import is_printable_text
 
 Kind = Literal["hosts", "roles", "tasks", "runs"]
 FOLDER = "completion"
@@ -48,7 +48,7 @@ def store_completion_names(
 
 
 def _is_safe_name(name: str) -> bool:
-    return len(name) <= MAX_NAME_LENGTH and is_text(name)
+    return len(name) <= MAX_NAME_LENGTH and is_printable_text(name)
 
 
 def _remove_oldest_files(folder: Path) -> None:

@@ -16,7 +16,7 @@ from typing import BinaryIO
 
 import msgspec
 
-from tfdeploy.model.allowed import is_run
+from tfdeploy.model.allowed import is_run_id
 from tfdeploy.model.events import Event, event_from_json, event_to_json
 from tfdeploy.model.manifest import CodeFile, Manifest
 from tfdeploy.model.plan import Plan
@@ -150,7 +150,7 @@ class RunStore:
         cannot be removed.
         """
         folder = self.root / run
-        if not is_run(run) or folder.is_symlink():
+        if not is_run_id(run) or folder.is_symlink():
             return False
         try:
             for path in sorted(folder.iterdir(), key=lambda path: path.name != "plan.json"):
@@ -166,7 +166,7 @@ class RunStore:
 
     def _run_folder(self, run: str) -> Path:
         """Return the folder of the run. Raises FileNotFoundError for an invalid run id."""
-        if not is_run(run):
+        if not is_run_id(run):
             raise FileNotFoundError(run)
         return self.root / run
 

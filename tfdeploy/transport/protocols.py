@@ -14,7 +14,7 @@ from tfdeploy.errors import TfdeployError
 
 if TYPE_CHECKING:
     from tfdeploy.model.answers.hosts import Hello
-    from tfdeploy.model.answers.verb import Args, Flow, Verb
+    from tfdeploy.model.answers.verb import Args, StreamingVerb, Verb
     from tfdeploy.model.inventory import Host, Hosts
 
 V = TypeVar("V")
@@ -77,7 +77,11 @@ class AgentChannel(Protocol):
         """
 
     def stream(
-        self, flow: Flow[Item, Asked], args: Args | None = None, *, silence_s: float | None = None
+        self,
+        flow: StreamingVerb[Item, Asked],
+        args: Args | None = None,
+        *,
+        silence_s: float | None = None,
     ) -> Stream[Item, Asked]:
         """Call a verb whose answer is a stream of items.
 

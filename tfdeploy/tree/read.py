@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from tfdeploy.errors import ConfigError, Refused
-from tfdeploy.model.manifest import Entry, Manifest
-from tfdeploy.model.own_files import is_own
+from tfdeploy.model.manifest import Manifest, ManifestEntry
+from tfdeploy.model.own_files import is_written_by_tfdeploy
 from tfdeploy.tree.hash_cache import HashCache, make_stamp
 from tfdeploy.tree.key_blocks import SEARCHED_BYTES, private_key_line
 from tfdeploy.tree.links import link_leads_outside
@@ -31,7 +31,7 @@ _BLOCK_BYTES = 1 << 20
 _BATCH = 64  # number of files that a thread hashes at a time
 FileWithStat = tuple[str, os.stat_result]  # (path, its lstat)
 # (entry, private_key_line of its content, see `tree/key_blocks.py`)
-HashedEntry = tuple[Entry, int]
+HashedEntry = tuple[ManifestEntry, int]
 # This prefix before a sha256 marks a report or table that tfdeploy itself wrote. The hash cache
 # stores the sha256 with the prefix.
 _OWN = "own:"
@@ -79,7 +79,7 @@ def read_tree(
     return Manifest(top, release_hash(entries), tuple(entries), tuple(warnings), tuple(keys))
 
 
-def release_hash(entries: Iterable[Entry]) -> str:
+def release_hash(entries: Iterable[ManifestEntry]) -> str:
     """Return the hash that names a release (one version of the code).
 
     It is a hash of paths, contents, executable bits and link targets: 32 hex digits, the first half
@@ -93,13 +93,13 @@ def release_hash(entries: Iterable[Entry]) -> str:
 
 def _classify_paths(
     top: str, paths: list[str], warnings: list[str], withhold: WithheldFiles
-) -> tuple[list[Entry], list[FileWithStat], dict[str, WithheldFile]]:
+) -> tuple[list[ManifestEntry], list[FileWithStat], dict[str, WithheldFile]]:
     """Return (links that stay inside the tree, files to send, files that must not be sent).
 
     Paths that are missing, below a link, or neither a file nor a link are left out. Adds texts to
     `warnings`.
     """
-    links: list[Entry] = []
+    links: list[ManifestEntry] = []
     files: list[FileWithStat] = []
     withheld: dict[str, WithheldFile] = {}
     find_withheld = withhold.finder(top)
@@ -116,7 +116,7 @@ def _classify_paths(
             if link_leads_outside(top, path, target):
                 warnings.append(f"{path} is a link out of the tree (to {target}): left out")
             else:
-                links.append(Entry(path, "link", target=target))
+                links.append(ManifestEntry(path, "link", target=target))
         elif stat.S_ISREG(file_stat.st_mode):
             if (file := find_withheld(path, file_stat)) is not None:
                 withheld[path] = file
@@ -222,8 +222,8 @@ def _hash_batch(top: str, paths: list[str], hashes: HashCache) -> list[HashedEnt
     return hashed
 
 
-def _make_entry(path: str, file_stat: os.stat_result, sha256: str) -> Entry:
-    return Entry(
+def _make_entry(path: str, file_stat: os.stat_result, sha256: str) -> ManifestEntry:
+    return ManifestEntry(
         path,
         "exec" if file_stat.st_mode & 0o100 else "file",
         file_stat.st_size,
@@ -260,7 +260,7 @@ def _hash_descriptor(descriptor: int) -> tuple[str, int, int]:
     """Return (sha256, number of bytes, private_key_line) of an open file."""
     total, size, searched, prefix = hashlib.sha256(), 0, b"", ""
     while block := os.read(descriptor, _BLOCK_BYTES):
-        if not size and is_own(block):
+        if not size and is_written_by_tfdeploy(block):
             prefix = _OWN
         total.update(block)
         size += len(block)

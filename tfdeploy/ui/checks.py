@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
-from tfdeploy.model.output.link_groups import LinkGroup, group
+from tfdeploy.model.output.link_groups import LinkGroup, group_links
 from tfdeploy.model.output.rows import CheckedHostRow, CheckRow, LinkRow
 from tfdeploy.model.text.folding import fold_names, without_host
 from tfdeploy.model.text.nexts import fold_nexts
@@ -50,7 +50,7 @@ def show_checks(
         detail = problem.detail.replace(_HOST, names) if others else first["detail"]
         is_error = problem.level == "error"
         _show(terminal, f"{names} {problem.check}", is_error, detail, _fixes(checks_by_host))
-    groups = group(links)
+    groups = group_links(links)
     for each in groups[:MOST_GROUPS]:
         _show(terminal, each.subject, not each.ok, f"{each.why} ({_ports(each)})", [each.fix])
     if (unshown := len(groups) - MOST_GROUPS) > 0:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from tfdeploy.model.advice import by_host
+from tfdeploy.model.advice import prefix_with_host
 from tfdeploy.model.output.rows import SetupRow
 from tfdeploy.model.text.folding import fold_equal, fold_names
 from tfdeploy.ui.amounts import count, in_bytes, in_seconds
@@ -44,7 +44,7 @@ def show_setup(terminal: Terminal, hosts: Sequence[SetupRow], differences: Itera
     errors = {host["host"]: str(host["error"]) for host in hosts if not host["ok"]}
     for names, error in fold_equal(errors):
         first, *more = error.splitlines() or ["failed"]
-        terminal.write_line(clean(by_host(fold_names(names), first)), "red")
+        terminal.write_line(clean(prefix_with_host(fold_names(names), first)), "red")
         for line in more:
             terminal.write_line(clean(line))
     for text in differences:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 import unicodedata
 
-from tfdeploy.model.loglines import more_bytes
+from tfdeploy.model.loglines import format_more_bytes
 from tfdeploy.model.measures import last_bar_state
 
 # The maximum number of characters of a line that are shown.
@@ -72,7 +72,7 @@ def clean_line(line: str | bytes, limit: int = LIMIT) -> str:
     return (
         text
         if len(text) <= limit
-        else text[:limit] + more_bytes(len(text[limit:].encode("utf-8", "replace")))
+        else text[:limit] + format_more_bytes(len(text[limit:].encode("utf-8", "replace")))
     )
 
 

@@ -11,7 +11,7 @@ import pytest
 from tfdeploy.agent.health.activity import Sign
 from tfdeploy.agent.health.diagnose import Facts, Finding, diagnose, find_late_tasks
 from tfdeploy.agent.wire import Peer
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 
 PEERS = {
     peer.task: peer
@@ -43,7 +43,7 @@ def facts(mode: str = "async", host: str = "n2", **given: Any) -> Facts:
         **given.pop("signs", {}),
     }
     signs = {task: sign for task, sign in signs.items() if sign is not None}
-    given = {"host": host, "lockstep": rules(mode).lockstep, **given}  # type: ignore[arg-type]
+    given = {"host": host, "lockstep": rules_of(mode).lockstep, **given}  # type: ignore[arg-type]
     return Facts(after_s=300.0, peers=PEERS, signs=signs, **given)
 
 

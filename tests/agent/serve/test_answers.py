@@ -32,7 +32,7 @@ from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.model.answers import shapes
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.verb import Flow
+from tfdeploy.model.answers.verb import StreamingVerb
 
 VERBS = verbs()
 FILES = {"train.py": b"print(1)\n"}
@@ -87,7 +87,10 @@ def asked(
     kind, listener = VERBS[verb], listener or Listener()
 
     def item(fields: dict[str, Any], content: bytes) -> None:
-        assert isinstance(kind, Flow) and unknown(json.loads(json.dumps(fields)), kind.item) == []
+        assert (
+            isinstance(kind, StreamingVerb)
+            and unknown(json.loads(json.dumps(fields)), kind.item) == []
+        )
         listener.items.append(fields)
         if len(listener.items) == enough:
             listener.cancelled.set()

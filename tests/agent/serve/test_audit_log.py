@@ -23,7 +23,7 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import audit_log
 from tfdeploy.agent.serve.call import Call, Context
-from tfdeploy.model.audit_log import AuditLog, read_log
+from tfdeploy.model.audit_log import AuditLog, parse_audit_log
 
 BY = {"operator": "me@desk", "key": "SHA256:said", "command": "c0ffee00"}
 
@@ -56,7 +56,7 @@ def log(context: Context) -> Path:
 
 
 def shown(context: Context) -> AuditLog:
-    return read_log(*audit_log.read_logs(context.workdir))
+    return parse_audit_log(*audit_log.read_logs(context.workdir))
 
 
 def runs(context: Context) -> list[str | None]:
@@ -264,10 +264,12 @@ def test_a_held_lock_is_not_waited_for_without_end(
 
 def test_a_hostile_log_is_bounded() -> None:
     deep = b'{"n":' + b"[" * 5000 + b"\n"
-    assert len(read_log(b"", deep + b"x" * (1 << 20) + b"\n" + b"{}\n" * 200_000).faults) <= 100
+    assert (
+        len(parse_audit_log(b"", deep + b"x" * (1 << 20) + b"\n" + b"{}\n" * 200_000).faults) <= 100
+    )
     lines = b'{"time":1e999,"host":"a","user":"","verb":"","outcome":""}\n'
-    assert read_log(b"", lines).entries == ()
-    assert len(read_log(b"", lines.replace(b"1e999", b"1e9")).entries) == 1
+    assert parse_audit_log(b"", lines).entries == ()
+    assert len(parse_audit_log(b"", lines.replace(b"1e999", b"1e9")).entries) == 1
 
 
 def test_the_verb_that_fails_has_an_entry_too(context: Context) -> None:

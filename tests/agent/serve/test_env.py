@@ -26,7 +26,7 @@ from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.env import install as env_install
 from tfdeploy.agent.serve.env import usage as env_usage
 from tfdeploy.agent.serve.env import verbs as env
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 FILES = {"requirements.txt": "-r more/base.txt\n", "more/base.txt": "alpha==1.0\n"}
 
@@ -171,7 +171,7 @@ def test_without_a_package_index_it_says_how_to_bring_wheels(
     with pytest.raises(VerbError) as caught:
         host.call("env.make", wheels=None, files={"requirements.txt": "gamma\n"})
     assert caught.value.advice == "download_wheels", caught.value.what
-    assert "pip download -d wheels" in str(next_of("n1", caught.value.advice, {}))
+    assert "pip download -d wheels" in str(format_advice("n1", caught.value.advice, {}))
 
 
 @pytest.mark.parametrize(
@@ -214,7 +214,9 @@ def test_an_interpreter_that_will_not_do(
     python = script(tmp_path / "bin" / "python", text.replace("PYTHON", sys.executable))
     with pytest.raises(VerbError, match=words) as caught:
         host.call("env.make", python=str(python))
-    assert caught.value.code == code and next_of("n1", caught.value.advice, caught.value.details)
+    assert caught.value.code == code and format_advice(
+        "n1", caught.value.advice, caught.value.details
+    )
     assert not [
         path for path in (host.root.iterdir() if host.root.exists() else ()) if path.is_dir()
     ]

@@ -28,7 +28,7 @@ from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.agent.serve.lock import fences as lock_fences
 from tfdeploy.agent.serve.lock import verbs as serve_lock
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 WITHIN_S = 60.0
 HOLDER = {"user": "ann", "machine": "desk", "pid": 7, "time": 1.0}
@@ -340,6 +340,6 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     assert (
         answer["code"] == "refused"
         and str(tmp_path) in answer["where"]
-        and "`workdir:`" in str(next_of("n1", answer["advice"], answer["details"]))
+        and "`workdir:`" in str(format_advice("n1", answer["advice"], answer["details"]))
     )
     assert not is_locked(str(tmp_path))

@@ -17,7 +17,7 @@ from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import StartedProgram, read_driver
 from tfdeploy.agent.serve import preflight, probe
 from tfdeploy.agent.serve.call import Call, Context
-from tfdeploy.model.answers.reading import read
+from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.facts import HostFacts
 
 
@@ -47,7 +47,7 @@ def test_this_machine(tmp_path: Path) -> None:
         probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"] is None
     )
     whole = probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0], "preflight": True}))
-    assert read(dict(whole), HostFacts).preflight is not None
+    assert convert_untrusted(dict(whole), HostFacts).preflight is not None
 
 
 def test_limits_of_this_session(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import error_codes, probe
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import read
+from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.facts import HostFacts
 
 
@@ -363,7 +363,7 @@ def test_a_checkpoint_may_be_named_by_the_time(name: str, step: int | None, tmp_
     (folder / "checkpoint").write_text(f'model_checkpoint_path: "{name}"')
     keep_rows = facts(tmp_path, job="job", keep=["out"])
     assert (keep_rows["keep"][0]["checkpoint"], keep_rows["keep"][0]["step"]) == (name, step)
-    assert read({**keep_rows, "free_ports": []}, HostFacts).keep[0].step == step
+    assert convert_untrusted({**keep_rows, "free_ports": []}, HostFacts).keep[0].step == step
 
 
 @pytest.mark.parametrize("free", [(1 << 63) - (1 << 20), 1 << 63, (1 << 64) - 1])
@@ -374,8 +374,10 @@ def test_a_disk_may_be_very_large(
     disk_stat = SimpleNamespace(f_bavail=free, f_frsize=1, f_favail=free, f_files=free)
     with monkeypatch.context() as patched:
         patched.setattr(os, "statvfs", lambda path: disk_stat)
-        host_facts = read(facts(tmp_path), HostFacts)
-        no = read(error_codes.failure_answer(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure)
+        host_facts = convert_untrusted(facts(tmp_path), HostFacts)
+        no = convert_untrusted(
+            error_codes.failure_answer(OSError(errno.ENOSPC, "x", str(tmp_path))), Failure
+        )
     assert (
         host_facts.free_disk_bytes
         == host_facts.free_inodes

@@ -16,7 +16,7 @@ from tfdeploy import __version__
 from tfdeploy.agent import frames
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import find
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 WITHIN_S = 20.0
 
@@ -80,7 +80,7 @@ def test_what_the_disk_refuses_has_words_of_its_own(
     assert (
         error["code"] == code
         and error["where"] == str(tmp_path / "some" / "file")
-        and next_of("n1", error["advice"], error["details"])
+        and format_advice("n1", error["advice"], error["details"])
     )
     assert ("free_bytes" in error["details"]) == (code == "disk")
 

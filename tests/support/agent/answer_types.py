@@ -9,16 +9,16 @@ from typing import Any
 import msgspec
 
 from tfdeploy.agent import wire
-from tfdeploy.model.answers.reading import read
+from tfdeploy.model.answers.reading import convert_untrusted
 
 
 def unknown(answer: Any, cls: type[Any]) -> list[str]:
     """Return the dotted names of the answer's fields, such as "tasks.0.pid", that the type `cls`
     does not have.
 
-    Raises BadShape if the answer does not fit the type.
+    Raises InvalidJsonValue if the answer does not fit the type.
     """
-    return list(_dropped(answer, _plain(read(answer, cls)), ""))
+    return list(_dropped(answer, _plain(convert_untrusted(answer, cls)), ""))
 
 
 def _plain(value: Any) -> Any:

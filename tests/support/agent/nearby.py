@@ -28,9 +28,9 @@ from tfdeploy.agent.run import find, folder, task_processes
 from tfdeploy.agent.serve import dispatch, server
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.verb import Flow, Verb
+from tfdeploy.model.answers.verb import StreamingVerb, Verb
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.transport.agent.stream import convert_value
 
@@ -91,7 +91,7 @@ class NearChannel:
                 code=error.code,
                 details=error.details,
                 where=self._host.name,
-                next=next_of(self._host.name, error.advice, error.details),
+                next=format_advice(self._host.name, error.advice, error.details),
             )
         if isinstance(done[0], TfdeployError):
             raise done[0]
@@ -99,7 +99,7 @@ class NearChannel:
 
     def stream(
         self,
-        flow: Flow[Any, Any],
+        flow: StreamingVerb[Any, Any],
         args: dict[str, Any] | None = None,
         *,
         silence_s: float | None = None,
@@ -111,7 +111,7 @@ class NearStream:
     """A stream whose items are all available at once, for verbs that end by themselves."""
 
     def __init__(
-        self, host: str, context: Context, flow: Flow[Any, Any], args: dict[str, Any]
+        self, host: str, context: Context, flow: StreamingVerb[Any, Any], args: dict[str, Any]
     ) -> None:
         self.value: Any = None
         self._host, self._flow = host, flow

@@ -18,8 +18,8 @@ from typing import Any
 from support.faults.honest import ANSWERS, FILES, HOSTS, JOB, LOG, RUN, make_plan
 from support.faults.hostile import LyingFleet
 from tfdeploy.errors import BadAnswer, HostFailed, TfdeployError
-from tfdeploy.model.answers.verb import Flow
-from tfdeploy.model.clean import Rules
+from tfdeploy.model.answers.verb import StreamingVerb
+from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.events import Event
 from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.output.check import host_rows, link_rows
@@ -287,12 +287,12 @@ def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 
 
 def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    candidates = find_candidates(fleet, hosts_of(PLAN), (JOB,), Rules(), 100.0)
+    candidates = find_candidates(fleet, hosts_of(PLAN), (JOB,), CleanRules(), 100.0)
     # The run on OTHER must be removed, unless LIAR reports that the run is alive.
     going = [item.name for item in candidates.going[OTHER]]
     assert going == [RUN] or LIAR in candidates.staying
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
-    removed = remove(fleet, candidates, hosts_of(PLAN), (JOB,), Rules(), holder, ignore_event)  # type: ignore[arg-type]
+    removed = remove(fleet, candidates, hosts_of(PLAN), (JOB,), CleanRules(), holder, ignore_event)  # type: ignore[arg-type]
     assert [item.name for item in removed.gone.get(OTHER, ())] == going
     return {**dict.fromkeys(HOSTS), **candidates.errors, **removed.errors}
 
@@ -377,7 +377,7 @@ def operations_of_verb(verb: str) -> tuple[Operation, ...]:
     If no operation uses the verb, the only entry calls the verb on both hosts directly.
     """
     return DOINGS.get(verb) or (
-        drain_stream(verb) if isinstance(ANSWERS[verb], Flow) else ask_verb(verb),
+        drain_stream(verb) if isinstance(ANSWERS[verb], StreamingVerb) else ask_verb(verb),
     )
 
 

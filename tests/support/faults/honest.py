@@ -22,9 +22,9 @@ from tfdeploy.agent import frames, wire
 from tfdeploy.agent.listing import Listing, Row
 from tfdeploy.agent.pieces import hash_piece
 from tfdeploy.model.answers.hosts import Hello
-from tfdeploy.model.answers.reading import BadShape, read
-from tfdeploy.model.facts import Preflight
-from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, for_hosts
+from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
+from tfdeploy.model.facts import PreflightFacts
+from tfdeploy.model.plan import HostPlan, Plan, TaskPlan, without_ssh_settings
 from tfdeploy.model.planform import plan_to_file
 
 RUN, JOB, WORKDIR = "r1", "j", "/home/ml/tfdeploy"
@@ -150,8 +150,8 @@ def _required_fields(hint: Any) -> dict[str, Any] | None:
 
 
 def _is_of_type(value: Any, hint: Any) -> bool:
-    with suppress(BadShape):
-        read(value, hint)
+    with suppress(InvalidJsonValue):
+        convert_untrusted(value, hint)
         return True
     return False
 
@@ -267,7 +267,7 @@ def _audit(host: str, _: Any) -> HonestAnswer:
 
 
 def _plan(host: str, args: dict[str, Any]) -> HonestAnswer:
-    text = json.dumps(plan_to_file(for_hosts(make_plan()))).encode()
+    text = json.dumps(plan_to_file(without_ssh_settings(make_plan()))).encode()
     known = args.get("unless") == hashlib.sha256(text).hexdigest()
     return HonestAnswer([] if known else [({}, frames.compress(text))], {})
 
@@ -413,7 +413,7 @@ def _facts(host: str, _: Any) -> dict[str, Any]:
         "tf_keras": None,
         "keras": "3.15.0",
         "cpu_only": False,
-        "preflight": completed(Preflight, _preflight()),
+        "preflight": completed(PreflightFacts, _preflight()),
         "rsync": "3.2.7",
         "environment": None,
         "proxies": ["http_proxy"],

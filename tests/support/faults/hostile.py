@@ -20,7 +20,7 @@ from typing import Any
 from support.faults.honest import HonestAnswer, honest_answer
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostUnreachable
-from tfdeploy.model.answers.verb import Args, Flow, Verb
+from tfdeploy.model.answers.verb import Args, StreamingVerb, Verb
 from tfdeploy.model.inventory import Host
 from tfdeploy.transport.agent.channel import FramedChannel, I, V
 from tfdeploy.transport.agent.frames import Frames
@@ -316,7 +316,7 @@ class LyingChannel(FramedChannel):
         )
 
     def stream(
-        self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None
+        self, flow: StreamingVerb[I, V], args: Args | None = None, *, silence_s: float | None = None
     ) -> Stream[I, V]:
         limit_s = (
             silence_s
@@ -350,9 +350,9 @@ class LyingChannel(FramedChannel):
 
 def encode_honest_hello(host: str) -> Any:
     from tfdeploy.model.answers.hosts import Hello
-    from tfdeploy.model.answers.reading import read
+    from tfdeploy.model.answers.reading import convert_untrusted
 
-    return read(honest_answer("hello", host, {}).value, Hello)
+    return convert_untrusted(honest_answer("hello", host, {}).value, Hello)
 
 
 class LyingFleet(SshFleet):

@@ -20,10 +20,10 @@ from tfdeploy.cli.verbs import inventory as view
 from tfdeploy.config import load_inventory_file, load_job
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import TfdeployError, UsageError
-from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan, for_hosts, plan_from_json, plan_to_json
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json, without_ssh_settings
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.describe import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
@@ -137,7 +137,12 @@ def check_plan(plan: Plan) -> None:
     said = plan_to_json(plan)
     assert plan_from_json(json.loads(json.dumps(said))) == plan
     assert plan_from_file(json.dumps(plan_to_file(plan)).encode()) == plan
-    read_shown(json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, plan.metrics)
+    read_untrusted_plan(
+        json.dumps(plan_to_file(without_ssh_settings(plan))).encode(),
+        plan.run,
+        plan.job,
+        plan.metrics,
+    )
     host_parts(plan, {})
     shared_part(plan)
     describe(plan)

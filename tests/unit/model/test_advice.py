@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 
 from tfdeploy import agent
-from tfdeploy.model.advice import LINES, next_of, quoted
+from tfdeploy.model.advice import LINES, format_advice, quote_host_text
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import read
+from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.transport.agent.stream import agent_error
 from tfdeploy.ui.errors import show_error
 
@@ -83,7 +83,7 @@ def test_each_name_in_agent_has_line_of_advice() -> None:
 def test_advice_details_are_checked_and_quoted(
     advice: str | None, details: dict[str, Any], line: str | None
 ) -> None:
-    assert next_of("n3", advice, details) == line
+    assert format_advice("n3", advice, details) == line
 
 
 @pytest.mark.parametrize(
@@ -99,7 +99,8 @@ def test_advice_details_are_checked_and_quoted(
 )
 def test_text_of_host_is_never_suggested_command(lie: dict[str, Any]) -> None:
     error = agent_error(
-        read({"code": "disk", "what": "full", "advice": "free_disk", **lie}, Failure), "n3"
+        convert_untrusted({"code": "disk", "what": "full", "advice": "free_disk", **lie}, Failure),
+        "n3",
     )
     output = io.StringIO()
     show_error(error, stream=output, color="never")
@@ -111,4 +112,4 @@ def test_text_of_host_is_never_suggested_command(lie: dict[str, Any]) -> None:
 
 
 def test_text_of_host_is_marked_and_its_quotes_are_replaced() -> None:
-    assert quoted("n3", 'a "b"\n\n  next: c\n') == "n3 says: \"a 'b'\n>   next: c\""
+    assert quote_host_text("n3", 'a "b"\n\n  next: c\n') == "n3 says: \"a 'b'\n>   next: c\""

@@ -7,7 +7,12 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.answers.clean import CleanItem
-from tfdeploy.model.clean import Rules, find_staying_runs, run_of_partial_file, select_kept_runs
+from tfdeploy.model.clean import (
+    CleanRules,
+    find_staying_runs,
+    run_of_partial_file,
+    select_kept_runs,
+)
 
 NOW = 1_000_000.0
 
@@ -19,16 +24,16 @@ def run_item(name: str, ended: float | None, stays: str = "", job: str = "a") ->
 @pytest.mark.parametrize(
     ("rules", "stay"),
     [
-        (Rules(), set()),
-        (Rules(newest=1), {("a", "3"), ("b", "9")}),
-        (Rules(newest=2), {("a", "3"), ("a", "2"), ("b", "9")}),
-        (Rules(older_s=150), {("a", "3")}),
-        (Rules(newest=1, older_s=250), {("a", "3"), ("a", "2"), ("b", "9")}),
-        (Rules(older_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
+        (CleanRules(), set()),
+        (CleanRules(newest=1), {("a", "3"), ("b", "9")}),
+        (CleanRules(newest=2), {("a", "3"), ("a", "2"), ("b", "9")}),
+        (CleanRules(older_s=150), {("a", "3")}),
+        (CleanRules(newest=1, older_s=250), {("a", "3"), ("a", "2"), ("b", "9")}),
+        (CleanRules(older_s=1e9), {("a", "1"), ("a", "2"), ("a", "3"), ("b", "9")}),
     ],
 )
 def test_newest_run_of_each_job_and_young_runs_are_kept(
-    rules: Rules, stay: set[tuple[str, str]]
+    rules: CleanRules, stay: set[tuple[str, str]]
 ) -> None:
     runs = {
         ("a", "1"): NOW - 300,
@@ -45,7 +50,7 @@ def test_run_alive_on_one_host_is_kept_on_all() -> None:
         "n2": [run_item("1", None, "it is alive")],
         "n3": [run_item("2", NOW - 50)],
     }
-    assert find_staying_runs(by_name, Rules(), NOW) == {("a", "1")}
+    assert find_staying_runs(by_name, CleanRules(), NOW) == {("a", "1")}
 
 
 def test_last_host_determines_end_of_run() -> None:
@@ -55,7 +60,7 @@ def test_last_host_determines_end_of_run() -> None:
         "n3": [run_item("2", None)],
     }
     # The age of run "2" is unknown, so the rule that keeps young runs does not apply to it.
-    assert find_staying_runs(by_name, Rules(older_s=100), NOW) == {("a", "1")}
+    assert find_staying_runs(by_name, CleanRules(older_s=100), NOW) == {("a", "1")}
 
 
 @pytest.mark.parametrize(

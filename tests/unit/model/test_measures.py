@@ -12,7 +12,7 @@ from tfdeploy.agent.metric_lines import strip_cpp_message
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures
+from tfdeploy.model.measures import TaskMetrics
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 ABORTED = (
@@ -54,8 +54,8 @@ PROGRAMS = [
 ]
 
 
-def measure_lines(*lines: str) -> Measures:
-    measures = Measures(PATTERNS)
+def measure_lines(*lines: str) -> TaskMetrics:
+    measures = TaskMetrics(PATTERNS)
     for second, line in enumerate(lines):
         measures.line(100.0 + second, line)
     return measures
@@ -88,7 +88,7 @@ def test_impossible_step_is_ignored(line: str) -> None:
 
 
 def test_impossible_step_does_not_hide_step_of_same_time() -> None:
-    measures = Measures(PATTERNS)
+    measures = TaskMetrics(PATTERNS)
     for line in ("step 41", "step 42", "Step 65783289095256262 cancelled"):
         measures.line(100.0, line)
     assert measures.step == 42
@@ -183,7 +183,7 @@ def test_final_step_is_ignored(line: str, step: int | None, loss: float | None) 
 
 
 def test_lines_are_not_matched_if_host_sends_metrics() -> None:
-    measures = Measures({})
+    measures = TaskMetrics({})
     for second in range(3):
         measures.line(100.0 + second, f"step {second} loss 0.5")
     assert measures.values() == {} and measures.step is None
@@ -194,7 +194,7 @@ def test_lines_are_not_matched_if_host_sends_metrics() -> None:
 
 
 def test_rate_of_host_metrics_uses_times_of_lines() -> None:
-    measures = Measures({})
+    measures = TaskMetrics({})
     for time, step in ((100.0, 10), (110.0, 110), (110.0, 110), (112.0, 110)):
         measures.take_sample(
             make_sample(

@@ -16,9 +16,9 @@ from support.dashboard_scenes import PLAN
 from tfdeploy.errors import HostUnreachable
 from tfdeploy.model.answers.clean import CleanItem
 from tfdeploy.model.answers.hosts import LockHolder
-from tfdeploy.model.clean import Rules
+from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.events import Event, Kind
-from tfdeploy.model.hostplan import connection_settings
+from tfdeploy.model.hostplan import ssh_settings_of
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.clean import Candidates, LocalRuns, local_runs, remove_everything
 from tfdeploy.store.runs import RunStore
@@ -37,7 +37,7 @@ def store_with(
     store = RunStore(folder)
     for number, run in enumerate(runs):
         named = tuple(
-            replace(plan_host, ssh=connection_settings(host))
+            replace(plan_host, ssh=ssh_settings_of(host))
             for plan_host, host in zip(PLAN.hosts, hosts, strict=True)
         )
         store.save(replace(PLAN, run=run, job="a", created=NOW - 1000 + number, hosts=named))
@@ -66,13 +66,13 @@ def test_records_of_removed_and_missing_runs_are_removed(tmp_path: Path) -> None
         staying={"n3": (run_item("alive", "it is alive"),)},
     )
 
-    def going(jobs: tuple[str, ...] | None, rules: Rules) -> set[str]:
+    def going(jobs: tuple[str, ...] | None, rules: CleanRules) -> set[str]:
         return set(local_runs(store, candidates, HOSTS, jobs, rules, NOW).going)
 
-    assert going(None, Rules()) == {"goes", "kept", "nowhere"}
-    assert going(("b",), Rules()) == set()
+    assert going(None, CleanRules()) == {"goes", "kept", "nowhere"}
+    assert going(("b",), CleanRules()) == set()
     # The rule "keep the newest run" also keeps the record of a run that no host has any longer.
-    assert going(None, Rules(newest=1)) == {"goes", "kept"}
+    assert going(None, CleanRules(newest=1)) == {"goes", "kept"}
 
 
 def test_run_kept_on_hosts_is_not_listed_as_missing(
@@ -80,19 +80,19 @@ def test_run_kept_on_hosts_is_not_listed_as_missing(
 ) -> None:
     store = store_with(tmp_path, "kept", ended=False)
     candidates = Candidates(going={"n1": ()}, kept=frozenset({("a", "kept")}))
-    assert local_runs(store, candidates, HOSTS, None, Rules(newest=1), NOW) == LocalRuns()
+    assert local_runs(store, candidates, HOSTS, None, CleanRules(newest=1), NOW) == LocalRuns()
 
 
 def test_record_stays_if_host_was_not_asked_or_is_down(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
     candidates = Candidates(going={"n1": (run_item("goes"),)})
-    assert local_runs(store, candidates, HOSTS[:3], None, Rules(), NOW) == LocalRuns(
+    assert local_runs(store, candidates, HOSTS[:3], None, CleanRules(), NOW) == LocalRuns(
         elsewhere=("goes",)
     )
     down = Candidates(
         going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")}
     )
-    assert local_runs(store, down, HOSTS, None, Rules(), NOW) == LocalRuns(elsewhere=("goes",))
+    assert local_runs(store, down, HOSTS, None, CleanRules(), NOW) == LocalRuns(elsewhere=("goes",))
 
 
 @pytest.mark.parametrize(
@@ -104,11 +104,11 @@ def test_host_with_same_name_and_other_address_was_not_asked(
 ) -> None:
     others = (replace(HOSTS[0], **change), *HOSTS[1:])
     store = store_with(tmp_path, "far", hosts=others)
-    assert local_runs(store, Candidates(going={}), HOSTS, None, Rules(), NOW) == LocalRuns(
+    assert local_runs(store, Candidates(going={}), HOSTS, None, CleanRules(), NOW) == LocalRuns(
         elsewhere=("far",)
     )
     renamed = tuple(replace(host, name="x" + host.name, source="y:1") for host in others)
-    assert set(local_runs(store, Candidates(going={}), renamed, None, Rules(), NOW).going) == {
+    assert set(local_runs(store, Candidates(going={}), renamed, None, CleanRules(), NOW).going) == {
         "far"
     }
 
@@ -119,7 +119,7 @@ def test_run_of_other_job_with_same_name_is_ignored(tmp_path: Path) -> None:
         kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False
     )
     assert local_runs(
-        store, Candidates(going={"n1": (other,)}), HOSTS, None, Rules(), NOW
+        store, Candidates(going={"n1": (other,)}), HOSTS, None, CleanRules(), NOW
     ).unended == ("same",)
 
 
@@ -141,7 +141,7 @@ def test_record_of_run_without_known_end_stays(
 ) -> None:
     store = store_with(tmp_path, "r", ended=False)
     record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
-    runs = local_runs(store, Candidates(going={}), HOSTS, None, Rules(), NOW)
+    runs = local_runs(store, Candidates(going={}), HOSTS, None, CleanRules(), NOW)
     assert (set(runs.going), runs.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
 
 
@@ -158,7 +158,7 @@ def test_record_stays_if_one_host_did_not_remove_run(tmp_path: Path) -> None:
         ),
     }
     removed = remove_everything(AnsweringFleet(items_by_host), candidates, HOSTS[:2], HOLDER)
-    local = local_runs(store, candidates, HOSTS, None, Rules(), NOW)
+    local = local_runs(store, candidates, HOSTS, None, CleanRules(), NOW)
     assert set(local.going) == {"goes", "half", "again"}
     assert set(local.sizes(removed.runs_left)) == {"goes", "again"}
 

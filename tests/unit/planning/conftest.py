@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tfdeploy.model.facts import Gpu, Hindrances, HostFacts
+from tfdeploy.model.facts import Gpu, HostFacts, ProtectionHindrances
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 
@@ -30,7 +30,7 @@ FACTS = HostFacts(
     clock=0.0,
     tensorflow="2.21.0",
     rsync="3.2.7",
-    protect=Hindrances(peers="", firewall="nft is not installed", most_instructions=1250),
+    protect=ProtectionHindrances(peers="", firewall="nft is not installed", most_instructions=1250),
 )
 
 

@@ -25,7 +25,7 @@ from support.fuzz.mutate import mutate
 from support.fuzz.seeds import CORPUS, Kind, list_seeds, read_corpus
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.model.facts import Gpu, HostFacts, KeepFact, LiveRun
+from tfdeploy.model.facts import Gpu, HostFacts, KeepFolderFact, LiveRun
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
 from tfdeploy.planning.options import Options
@@ -170,7 +170,7 @@ def _made_up(facts_of: FactsOf, host: Host, job: Job, chance: random.Random) -> 
     if chance.random() < 0.3:
         kept = chance.choice(job.keep) if job.keep else "ckpt"
         facts["keep"] = (
-            KeepFact(
+            KeepFolderFact(
                 path=kept,
                 newest=chance.choice((0.0, 1.8e9)),
                 checkpoint=chance.choice((None, "model.ckpt-7")),

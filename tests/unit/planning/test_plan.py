@@ -20,11 +20,11 @@ import pytest
 import tfdeploy.planning
 from tfdeploy.agent import wire
 from tfdeploy.errors import Refused, UsageError
-from tfdeploy.model.facts import HostFacts, KeepFact
-from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.facts import HostFacts, KeepFolderFact
+from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import DataSource, Job, RoleRule
-from tfdeploy.model.plan import Plan, for_hosts, plan_from_json, plan_to_json
+from tfdeploy.model.plan import Plan, plan_from_json, plan_to_json, without_ssh_settings
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning import describe
 from tfdeploy.planning.host_parts import host_parts, shared_part
@@ -178,7 +178,7 @@ def test_unknown_placeholder_in_env_is_refused(make: Callable[..., Plan]) -> Non
 
 
 def facts_of_kept_files(when: float, checkpoint: str | None = "model.ckpt-7") -> dict[str, Any]:
-    return {"keep": (KeepFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
+    return {"keep": (KeepFolderFact(path="checkpoints", newest=when, checkpoint=checkpoint),)}
 
 
 def test_ages_of_checkpoints_are_corrected_for_clock_skew(make: Callable[..., Plan]) -> None:
@@ -223,8 +223,8 @@ def test_plan_may_take_keep_from_host_without_task(
     )
     assert (plan.keep_from, [host.host for host in plan.hosts]) == ("n3", ["n1", "n2"])
     assert (
-        read_shown(
-            json.dumps(plan_to_file(for_hosts(plan))).encode(), plan.run, plan.job, {}
+        read_untrusted_plan(
+            json.dumps(plan_to_file(without_ssh_settings(plan))).encode(), plan.run, plan.job, {}
         ).keep_from
         == "n3"
     )

@@ -17,7 +17,7 @@ from tfdeploy.model.cluster import endpoint
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import MODES, Job, Mode, RoleRule
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Plan, TaskPlan, plan_from_json, plan_to_json
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.cluster.ports import shared_port_key
@@ -140,7 +140,7 @@ def test_gpus_are_unique_and_exist(facts_of: Any, case: PlanCase) -> None:
     assert all(count == 1 for count in given.values())
     assert all(gpu < case.gpus[host] for host, gpu in given)
     for task in plan.tasks:
-        shared = tasks_of(plan, task.host) if rules(plan.mode).ranks else (task,)
+        shared = tasks_of(plan, task.host) if rules_of(plan.mode).ranks else (task,)
         assert task.env["CUDA_VISIBLE_DEVICES"] == ",".join(
             str(gpu) for gpus_of_task in shared for gpu in gpus_of_task.gpus
         )
@@ -159,7 +159,9 @@ def test_every_task_is_on_host_of_its_role(facts_of: Any, case: PlanCase) -> Non
     assert {task.host for task in plan.tasks} == {host.host for host in plan.hosts}
     assert plan.deciding == tuple(task.task for task in plan.tasks if task.deciding)
     trains = [task.task for task in plan.tasks if task.role in ("chief", "worker")]
-    assert plan.deciding == (tuple(trains) if rules(case.mode).all_decide else (sorted(trains)[0],))
+    assert plan.deciding == (
+        tuple(trains) if rules_of(case.mode).all_decide else (sorted(trains)[0],)
+    )
 
 
 @given(plan_cases())
@@ -185,7 +187,7 @@ def test_cluster_has_exactly_tasks_with_ports_and_deciding_tasks_do_not_serve(
             role: list(addresses) for role, addresses in plan.cluster.items()
         }
         assert tf_config == {} or tf_config["task"] == {"type": task.role, "index": task.index}
-        meets = task.task == "worker:0" and rules(plan.mode).ranks
+        meets = task.task == "worker:0" and rules_of(plan.mode).ranks
         assert (task.role in plan.cluster or meets) == (task.port is not None)
 
 

@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.facts import Hindrances, HostFacts
-from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.facts import HostFacts, ProtectionHindrances
+from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan, for_hosts
+from tfdeploy.model.plan import Plan, without_ssh_settings
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.planning.cluster.addresses import MOST_ADDRESSES
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
 from tfdeploy.planning.plan import make_plan
 
-ALL = Hindrances(peers="", firewall="", most_instructions=1250)
+ALL = ProtectionHindrances(peers="", firewall="", most_instructions=1250)
 PEERS = replace(ALL, firewall="nft is not installed")
 NOTHING = replace(PEERS, peers="its kernel takes no filter")
 
@@ -38,7 +38,7 @@ def planned(
 
     def plan(
         asked: str,
-        can: tuple[Hindrances, ...],
+        can: tuple[ProtectionHindrances, ...],
         mode: str = "async",
         public: bool = False,
         is_open: bool = False,
@@ -105,8 +105,8 @@ def planned(
 def test_auto_uses_strongest_protection_of_each_host(
     planned: Callable[..., Plan],
     asked: str,
-    first: Hindrances,
-    second: Hindrances,
+    first: ProtectionHindrances,
+    second: ProtectionHindrances,
     used: tuple[str, str],
 ) -> None:
     plan = planned(asked, (first, second), is_open=True)
@@ -160,8 +160,8 @@ def test_plan_from_host_has_levels_of_hosts_unless_older(
     planned: Callable[..., Plan],
 ) -> None:
     plan = planned("auto", (ALL, PEERS))
-    sent = plan_to_file(for_hosts(plan))
-    assert read_shown(json.dumps(sent).encode(), plan.run, plan.job, {}).protect.hosts == {
+    sent = plan_to_file(without_ssh_settings(plan))
+    assert read_untrusted_plan(json.dumps(sent).encode(), plan.run, plan.job, {}).protect.hosts == {
         "n1": "firewall",
         "n2": "peers",
     }
@@ -169,11 +169,11 @@ def test_plan_from_host_has_levels_of_hosts_unless_older(
         **sent,
         "protect": {key: value for key, value in sent["protect"].items() if key != "hosts"},
     }
-    read = read_shown(json.dumps(old).encode(), plan.run, plan.job, {}).protect
+    read = read_untrusted_plan(json.dumps(old).encode(), plan.run, plan.job, {}).protect
     assert (read.hosts, read.level_of("n1"), read.level_of("n2")) == ({}, "peers", "peers")
     for hosts in ({"n9": "peers"}, {"n1": "all"}, [], {"n1": None}):
         with pytest.raises(ValueError, match=r"protect|host of the run"):
-            read_shown(
+            read_untrusted_plan(
                 json.dumps({**sent, "protect": {**sent["protect"], "hosts": hosts}}).encode(),
                 plan.run,
                 plan.job,

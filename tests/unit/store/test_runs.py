@@ -14,7 +14,7 @@ import pytest
 
 from tfdeploy.cli.run_names import make_run_id
 from tfdeploy.model.events import Event
-from tfdeploy.model.manifest import Entry, Manifest
+from tfdeploy.model.manifest import Manifest, ManifestEntry
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.store.places import state_root
 from tfdeploy.store.runs import RunStore
@@ -145,8 +145,8 @@ def test_state_folder() -> None:
 
 def test_hashes_of_code_are_stored_only_for_release_of_run(tmp_path: Path) -> None:
     store, saved_plan = RunStore(tmp_path), plan("digits-1")
-    file = Entry(path="t.py", kind="file", size=3, sha256="a" * 64)
-    link = Entry(path="l", kind="link", target="t.py")
+    file = ManifestEntry(path="t.py", kind="file", size=3, sha256="a" * 64)
+    link = ManifestEntry(path="l", kind="link", target="t.py")
     assert store.save(
         saved_plan, Manifest(root="/c", release=saved_plan.release, entries=(file, link))
     )

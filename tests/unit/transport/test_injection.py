@@ -25,7 +25,7 @@ from tfdeploy.config.foreign.host_list import is_host_list
 from tfdeploy.config.inventory import InventoryFile
 from tfdeploy.errors import Refused, UsageError
 from tfdeploy.lab.folder import lab_folder
-from tfdeploy.model.allowed import is_run
+from tfdeploy.model.allowed import is_run_id
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.job import Job
 from tfdeploy.store.runs import RunStore
@@ -354,6 +354,6 @@ def test_hostile_names_of_runs_and_labs_are_refused(
         assert store.plan(value) is None
         for check in (check_run_name, lambda name: lab_folder(name).name):
             try:
-                assert is_run(check(value)) and check(value) == value, value
+                assert is_run_id(check(value)) and check(value) == value, value
             except UsageError as error:
                 assert error.next

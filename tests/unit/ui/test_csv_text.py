@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tfdeploy.model.own_files import is_own
+from tfdeploy.model.own_files import is_written_by_tfdeploy
 from tfdeploy.model.report.sample_table import BEFORE
 from tfdeploy.ui.csv_text import csv_text
 from tfdeploy.ui.report.page import document
@@ -82,5 +82,9 @@ def test_any_text_of_host_is_cells_without_formulas(
 
 
 def test_csv_and_html_files_of_tfdeploy_are_recognised() -> None:
-    assert is_own(csv_text(BEFORE, []).encode()) and is_own(document("a", "b").encode())
-    assert not is_own(csv_text(BEFORE[1:], []).encode()) and not is_own(b"")
+    assert is_written_by_tfdeploy(csv_text(BEFORE, []).encode()) and is_written_by_tfdeploy(
+        document("a", "b").encode()
+    )
+    assert not is_written_by_tfdeploy(
+        csv_text(BEFORE[1:], []).encode()
+    ) and not is_written_by_tfdeploy(b"")

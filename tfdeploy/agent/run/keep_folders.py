@@ -39,7 +39,7 @@ _MOST_STEPS = 1 << 53  # largest number that counts as a step
 def keep_facts(
     workdir: str, job: str, paths: List[str], renamed: Optional[Mapping[str, str]] = None
 ) -> List[Answer]:
-    """Return one model.facts.KeepFact for each path that holds at least one file. `renamed`: {path:
+    """Return one model.facts.KeepFolderFact for each path that holds at least one file. `renamed`: {path:
     current name} of folders that a launch has renamed. Raises VerbError bad_name."""
     facts: List[Answer] = []
     for path in check_keep_paths(paths):

@@ -30,7 +30,7 @@ def start_programs(gpus: bool) -> Dict[str, Optional[StartedProgram]]:
 def gather_facts(
     workdir: str, user: str, ports: Tuple[int, int], programs: Dict[str, Optional[StartedProgram]]
 ) -> Answer:
-    """Return the fields of model.facts.Preflight. `programs`: what `start_programs`
+    """Return the fields of model.facts.PreflightFacts. `programs`: what `start_programs`
     returned."""
     mount = mounts.find_mount(workdir)
     return {

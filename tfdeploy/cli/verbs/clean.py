@@ -16,7 +16,7 @@ from tfdeploy.cli.project import load_job_if_any, load_project_inventory, projec
 from tfdeploy.cli.state import open_run_store
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.errors import UsageError, worst
-from tfdeploy.model.clean import Rules
+from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CleanRow
 from tfdeploy.operations.clean import (
@@ -50,7 +50,7 @@ def run(flags: Flags) -> int:
     jobs = None if job is None or flags.all or flags.everything else (job.name,)
     named_data = tuple(job.data if job else ()) if flags.data else None
     secret_paths = {} if flags.everything else project_secret_paths(flags)
-    rules = Rules(flags.newest or 0, flags.older or 0.0, named_data, secret_paths)
+    rules = CleanRules(flags.newest or 0, flags.older or 0.0, named_data, secret_paths)
     store = open_run_store()
     with open_fleet(flags) as fleet:
         hosts = load_project_inventory(flags).hosts

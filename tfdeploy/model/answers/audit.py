@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import Count, Line, Name, Seconds, Text
-from tfdeploy.model.answers.verb import Answer, Flow, Nothing
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb
 
 LeftoverKind = Literal[
     "secret", "secret file", "half a run", "a launch that did not end", "half", "foreign", "process"
@@ -19,7 +19,7 @@ class Leftover(Answer):
     path: Text
 
 
-class HeldSecrets(Answer):
+class RunWithSecrets(Answer):
     job: Name
     run: Name
     host: Name
@@ -36,12 +36,12 @@ class AuditReport(Answer):
     that the requested run has admitted since its launch."""
 
     left: Annotated[list[Leftover], Meta(max_length=1000)]
-    held: Annotated[list[HeldSecrets], Meta(max_length=10_000)]
+    held: Annotated[list[RunWithSecrets], Meta(max_length=10_000)]
     tensorflow: Line | None
     admitted: Annotated[list[AdmittedAddress], Meta(max_length=1000)] = []
 
 
-class Entry(Answer, rename={"client": "from"}):
+class AuditEntry(Answer, rename={"client": "from"}):
     """A line of the log, as agent/shapes.py has it. `client`: its "from". Any text in it may be
     hostile.
 
@@ -66,4 +66,6 @@ class Entry(Answer, rename={"client": "from"}):
     missed: Count = 0
 
 
-AUDIT = Flow("audit", Nothing, AuditReport)  # the blob of each item is a packed file of the log
+AUDIT = StreamingVerb(
+    "audit", EmptyAnswer, AuditReport
+)  # the blob of each item is a packed file of the log

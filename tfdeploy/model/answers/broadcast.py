@@ -7,14 +7,14 @@ from typing import Annotated
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import Count, Port, ShortText
-from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb
 
 Base64 = Annotated[str, Meta(max_length=32 << 20)]
 Bitmap = Annotated[str, Meta(max_length=128)]  # a bitmap of the pieces of one segment, as text
 Words = Annotated[str, Meta(max_length=1000)]
 
 
-class DataLack(Answer):
+class MissingDataFiles(Answer):
     """`lacking`: a bitmap of the listing's rows whose files the host lacks, as base64 of zlib.
     `folder_id`: an id that is equal on all hosts that share the folder."""
 
@@ -23,9 +23,9 @@ class DataLack(Answer):
     folder_id: ShortText = ""
 
 
-class DataHeld(Answer):
+class PresentDataFiles(Answer):
     """`held`: [number of a part, bitmap of the part's files that the host has, packed as in
-    DataLack], ...; the number 65535 stands for files of no part."""
+    MissingDataFiles], ...; the number 65535 stands for files of no part."""
 
     held: Annotated[
         list[tuple[Annotated[int, Meta(ge=0, le=65535)], Base64]], Meta(max_length=65536)
@@ -40,7 +40,7 @@ class ListingPart(Answer):
     bytes: Count
 
 
-class SourceState(Answer):
+class DataSourceState(Answer):
     """`folder`: whether the path is a folder. `stamp`: a text that any write to the data
     changes."""
 
@@ -48,7 +48,7 @@ class SourceState(Answer):
     stamp: ShortText
 
 
-class MemberReport(Answer):
+class BroadcastMemberReport(Answer):
     """One report of a member. `port`: the port at which it listens (only in the first report).
     `have`: bytes that it has. `received`: bytes that it has received. `stripes`: the bytes of
     `have` in each stripe. `failed`: (parent, kind of failure, reason); the kinds are unreached,
@@ -70,7 +70,7 @@ class ReceivedBytes(Answer):
 
 class WantedPieces(Answer):
     """`wanted`: a bitmap of the segment's pieces that the control machine has to send, packed as in
-    DataLack."""
+    MissingDataFiles."""
 
     wanted: Bitmap
 
@@ -81,23 +81,23 @@ class SegmentHashes(Answer):
     leaves: Annotated[str, Meta(pattern=r"^([0-9a-f]{64}){1,256}$")]
 
 
-class Piece(Answer):
+class BroadcastPiece(Answer):
     """One piece of the files of a broadcast, as an item of an answer. The item's blob has the bytes
     of the piece."""
 
     index: Count
 
 
-DATA_LACK = Verb("data.lack", DataLack)
-DATA_HELD = Verb("data.held", DataHeld)
-DATA_LOOK = Flow("data.look", ListingPart, SourceState)
-DATA_COPY = Verb("data.copy", Nothing)
-BROADCAST_OFFER = Verb("broadcast.offer", Nothing)
-BROADCAST_LEND = Flow("broadcast.lend", MemberReport, ReceivedBytes)
-BROADCAST_JOIN = Flow("broadcast.join", MemberReport, ReceivedBytes)
-BROADCAST_FEEDS = Verb("broadcast.feeds", Nothing)
-BROADCAST_ROOTS = Verb("broadcast.roots", Nothing)
+DATA_LACK = Verb("data.lack", MissingDataFiles)
+DATA_HELD = Verb("data.held", PresentDataFiles)
+DATA_LOOK = StreamingVerb("data.look", ListingPart, DataSourceState)
+DATA_COPY = Verb("data.copy", EmptyAnswer)
+BROADCAST_OFFER = Verb("broadcast.offer", EmptyAnswer)
+BROADCAST_LEND = StreamingVerb("broadcast.lend", BroadcastMemberReport, ReceivedBytes)
+BROADCAST_JOIN = StreamingVerb("broadcast.join", BroadcastMemberReport, ReceivedBytes)
+BROADCAST_FEEDS = Verb("broadcast.feeds", EmptyAnswer)
+BROADCAST_ROOTS = Verb("broadcast.roots", EmptyAnswer)
 BROADCAST_LEAVES = Verb("broadcast.leaves", WantedPieces)
-BROADCAST_PUT = Verb("broadcast.put", Nothing)
+BROADCAST_PUT = Verb("broadcast.put", EmptyAnswer)
 BROADCAST_SUMS = Verb("broadcast.sums", SegmentHashes)
-BROADCAST_READ = Flow("broadcast.read", Piece, Nothing)
+BROADCAST_READ = StreamingVerb("broadcast.read", BroadcastPiece, EmptyAnswer)

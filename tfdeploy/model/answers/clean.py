@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import Literal
 
 from tfdeploy.model.answers.bounds import Count, Line, NameOrNone, Names, Seconds, ShortText
-from tfdeploy.model.answers.verb import Answer, Flow, Nothing
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb
 
 # Only `clean --everything` lists the last six kinds.
 Kind = Literal[
@@ -46,7 +46,7 @@ class CleanList(Answer):
     jobs: Names
 
 
-CLEAN_LIST = Flow("clean.list", CleanItem, CleanList)
-CLEAN_REMOVE = Flow("clean.remove", CleanItem, Nothing)
-CLEAN_WORKDIR = Flow("clean.workdir", CleanItem, Nothing)
-CLEAN_EVERYTHING = Flow("clean.everything", CleanItem, Nothing)
+CLEAN_LIST = StreamingVerb("clean.list", CleanItem, CleanList)
+CLEAN_REMOVE = StreamingVerb("clean.remove", CleanItem, EmptyAnswer)
+CLEAN_WORKDIR = StreamingVerb("clean.workdir", CleanItem, EmptyAnswer)
+CLEAN_EVERYTHING = StreamingVerb("clean.everything", CleanItem, EmptyAnswer)

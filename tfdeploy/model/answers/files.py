@@ -16,10 +16,10 @@ from tfdeploy.model.answers.bounds import (
     ShortText,
 )
 from tfdeploy.model.answers.listing import FoundFile
-from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb, optional
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb, nullable_type
 
 
-class Present(Answer):
+class ReleasePresent(Answer):
     present: bool
 
 
@@ -33,7 +33,7 @@ class ReleaseBegun(Answer):
     rsync: bool
 
 
-class Changed(Answer):
+class IncompleteFiles(Answer):
     """`changed`: the files that did not arrive with the size that the manifest states. If there are
     none, the release is complete."""
 
@@ -50,13 +50,13 @@ class DataState(Answer):
     parts: ShortText = ""
 
 
-class Folder(Answer):
+class UploadFolder(Answer):
     """`folder`: the folder for the files that are sent."""
 
     folder: AbsolutePath
 
 
-class DataFolder(Folder):
+class DataUploadFolder(UploadFolder):
     """`files`: how many files are present. `losing`: how many of these files the sync would delete.
     Both numbers are 0 if the caller did not request them."""
 
@@ -64,7 +64,7 @@ class DataFolder(Folder):
     losing: Count = 0
 
 
-class DataCommitted(Answer):
+class DataCommitResult(Answer):
     """`digest`: Listing.digest of the present files, or "" if not all files have arrived. `ok`:
     whether the data set is complete."""
 
@@ -72,13 +72,13 @@ class DataCommitted(Answer):
     ok: bool
 
 
-class Missing(Answer):
+class MissingFiles(Answer):
     """`missing`: the files that the host lacks, or that have not arrived completely."""
 
     missing: RelativePaths
 
 
-class Rows(Answer):
+class FoundFiles(Answer):
     rows: Annotated[list[FoundFile], Meta(min_length=1, max_length=10_000)]
 
 
@@ -89,29 +89,29 @@ class ListedFolder(Answer):
     sharing: Names
 
 
-class FileSum(Answer):
+class FilePrefixHash(Answer):
     """`sum`: a list [path, hash]. The hash is the sha256 of as many first bytes of the file as the
     caller requested. It is null if the file is missing, shorter, or cannot be read."""
 
     sum: tuple[RelativePath, Digest | None]
 
 
-class LogSum(Answer):
+class LogRangeHash(Answer):
     first: Count
     end: Count
     sha256: Digest
 
 
-RELEASE_STATE = Verb("release.state", Present)
-RELEASE_MISSING = Verb("release.missing", Missing)
+RELEASE_STATE = Verb("release.state", ReleasePresent)
+RELEASE_MISSING = Verb("release.missing", MissingFiles)
 RELEASE_BEGIN = Verb("release.begin", ReleaseBegun)
-RELEASE_COMMIT = Verb("release.commit", Changed)
-DATA_STATE = Verb("data.state", optional(DataState))
-DATA_BEGIN = Verb("data.begin", DataFolder)
-DATA_COMMIT = Verb("data.commit", DataCommitted)
-KEEP_BEGIN = Verb("keep.begin", Folder)
-KEEP_ASIDE = Verb("keep.aside", Nothing)
-KEEP_PLACE = Verb("keep.place", Missing)
-FETCH_LIST = Flow("fetch.list", Rows, ListedFolder)
-FETCH_SUMS = Flow("fetch.sums", FileSum, Nothing)
-FETCH_LOG_SUM = Verb("fetch.log_sum", LogSum)
+RELEASE_COMMIT = Verb("release.commit", IncompleteFiles)
+DATA_STATE = Verb("data.state", nullable_type(DataState))
+DATA_BEGIN = Verb("data.begin", DataUploadFolder)
+DATA_COMMIT = Verb("data.commit", DataCommitResult)
+KEEP_BEGIN = Verb("keep.begin", UploadFolder)
+KEEP_ASIDE = Verb("keep.aside", EmptyAnswer)
+KEEP_PLACE = Verb("keep.place", MissingFiles)
+FETCH_LIST = StreamingVerb("fetch.list", FoundFiles, ListedFolder)
+FETCH_SUMS = StreamingVerb("fetch.sums", FilePrefixHash, EmptyAnswer)
+FETCH_LOG_SUM = Verb("fetch.log_sum", LogRangeHash)

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TypedDict
 
 from tfdeploy.model.answers.bounds import AbsolutePath, Count, Line, Seconds
-from tfdeploy.model.answers.verb import Answer, Nothing, Verb
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, Verb
 
 
 class Hello(Answer):
@@ -50,4 +50,4 @@ class LockAcquired(Answer):
 
 PING = Verb("ping", Clock)
 LOCK = Verb("lock", LockAcquired)
-UNLOCK = Verb("unlock", Nothing)
+UNLOCK = Verb("unlock", EmptyAnswer)

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import Count, Line, Port, Text
-from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb
 
 Why = Literal[
     "refused",
@@ -25,7 +25,7 @@ Why = Literal[
 Amount = Annotated[float, Meta(ge=0, le=1e9)]
 
 
-class Listening(Answer):
+class ListeningPorts(Answer):
     """`ports`: the ports on which the host listens. `taken`: port -> why it does not listen
     there."""
 
@@ -53,6 +53,6 @@ class LinkMeasurement(Answer):
     why: Text
 
 
-CHECK_LISTEN = Flow("check.listen", Listening, Nothing)
+CHECK_LISTEN = StreamingVerb("check.listen", ListeningPorts, EmptyAnswer)
 CHECK_KNOCK = Verb("check.knock", TriedLinks)
 CHECK_MEASURE = Verb("check.measure", LinkMeasurement)

@@ -21,7 +21,7 @@ class FoundFile(NamedTuple):
     """One file, or one link (`target`), as the host sends it: [path, size, mtime_ns, target or
     null].
 
-    `path` has the same form as in manifest.Entry. `mtime_ns` is a time of the host's clock.
+    `path` has the same form as in manifest.ManifestEntry. `mtime_ns` is a time of the host's clock.
     """
 
     path: Text
@@ -34,12 +34,12 @@ class FoundFile(NamedTuple):
         return self.path.rpartition("/")[2] == CHECKPOINT_RECORD
 
 
-def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
+def validate_listing(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
     """Return the files sorted by path. Raises ValueError if the files cannot exist together in one
     folder."""
     files_by_path: dict[str, FoundFile] = {}
     for file in files:
-        if not is_inside(file.path):
+        if not is_safe_relative_path(file.path):
             raise ValueError(f"the path {file.path!r:.200} leads out of the folder")
         if file.path in files_by_path:
             raise ValueError(f"{file.path!r} occurs twice")
@@ -54,7 +54,7 @@ def checked(files: Iterable[FoundFile]) -> tuple[FoundFile, ...]:
     return tuple(files_by_path[path] for path in sorted(files_by_path))
 
 
-def is_inside(path: str) -> bool:
+def is_safe_relative_path(path: str) -> bool:
     """True if the path is relative, has no empty, `.` or `..` parts, and can exist in a file
     system."""
     if (
@@ -69,16 +69,16 @@ def is_inside(path: str) -> bool:
         return False
 
 
-def stays_inside(link: FoundFile) -> bool:
+def link_stays_inside(link: FoundFile) -> bool:
     """True if the link's target is in the same tree. Only the target's text is checked. `..` may
     occur only at the beginning of the target, and at most once for each folder above the link."""
     remainder, ups = link.target or "", 0
     while remainder.startswith("../"):
         remainder, ups = remainder[3:], ups + 1
-    return ups <= link.path.count("/") and is_inside(remainder)
+    return ups <= link.path.count("/") and is_safe_relative_path(remainder)
 
 
-def newest(listed_files: Iterable[FoundFile]) -> tuple[int, int]:
+def newest_mtimes_ns(listed_files: Iterable[FoundFile]) -> tuple[int, int]:
     """Return (mtime_ns of the newest `checkpoint` record, mtime_ns of the newest file), each 0 if
     there is no such file. Of two folders, the one with the greater pair is newer."""
     files = [file for file in listed_files if file.target is None]

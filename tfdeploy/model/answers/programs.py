@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from tfdeploy.model.answers.bounds import AbsolutePath, Name, Number, Port, Text, Version
-from tfdeploy.model.answers.verb import Answer, Flow, Verb
+from tfdeploy.model.answers.verb import Answer, StreamingVerb, Verb
 
 # Package names (PEP 503) and versions are written into files that pip or uv reads on other hosts,
 # so their characters are limited.
@@ -41,14 +41,14 @@ class EnvProgress(Answer):
     waiting: Text | None = None
 
 
-class BoardUp(Answer):
+class TensorBoardStarted(Answer):
     """`path`: TensorBoard answers only below this path, which becomes part of a URL."""
 
     port: Port
     path: Annotated[str, Meta(pattern=r"\A/[0-9a-f]{32}\Z")]
 
 
-class BoardEnd(Answer):
+class TensorBoardEnded(Answer):
     """`code`: the exit code, or null. `said`: the end of TensorBoard's output."""
 
     code: Number | None
@@ -56,5 +56,5 @@ class BoardEnd(Answer):
 
 
 ENV_STATE = Verb("env.state", EnvState)
-ENV_MAKE = Flow("env.make", EnvProgress, EnvState)
-TENSORBOARD = Flow("tensorboard", BoardUp, BoardEnd)
+ENV_MAKE = StreamingVerb("env.make", EnvProgress, EnvState)
+TENSORBOARD = StreamingVerb("tensorboard", TensorBoardStarted, TensorBoardEnded)

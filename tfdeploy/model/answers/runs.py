@@ -19,12 +19,12 @@ from tfdeploy.model.answers.bounds import (
     Text,
 )
 from tfdeploy.model.answers.samples import Attempts, NewestSamples
-from tfdeploy.model.answers.verb import Answer, Flow, Nothing, Verb
+from tfdeploy.model.answers.verb import Answer, EmptyAnswer, StreamingVerb, Verb
 
 Tasks = Annotated[list[TaskStatus], Meta(max_length=10_000)]
 
 
-class Prepared(Answer):
+class RunPrepared(Answer):
     prepared: bool
 
 
@@ -37,7 +37,7 @@ class Survivor(Answer):
 Survivors = Annotated[list[Survivor], Meta(max_length=10_000)]
 
 
-class Aborted(Answer):
+class RunAborted(Answer):
     """`survivors` is empty if the host does not know the run."""
 
     survivors: Survivors = []
@@ -53,21 +53,21 @@ class RunEnded(Answer):
     had_ended: bool = False
 
 
-class Resumed(Answer):
+class RunResumed(Answer):
     """`resumed`: true if the call has started a new minder (the process that supervises the run's
     tasks on the host); false if the run has a living minder already."""
 
     resumed: bool
 
 
-class KnownEnd(Answer):
+class KnownRunEnd(Answer):
     """`known`: why the run is over, as JSON that another host can read. null: this host does not
     know that the run is over."""
 
     known: Annotated[str, Meta(max_length=MAX_KNOWN_BYTES)] | None
 
 
-class ShutPort(Answer):
+class UnreachablePort(Answer):
     """A port of another host that this host cannot reach. `task`: "" for the port of the mesh."""
 
     host: Name
@@ -76,11 +76,11 @@ class ShutPort(Answer):
     why: Line
 
 
-class Links(Answer):
+class UnreachablePorts(Answer):
     """`asked`: the hosts whose ports were tried."""
 
     asked: Names
-    shut: Annotated[list[ShutPort], Meta(max_length=MOST_ROWS)]
+    shut: Annotated[list[UnreachablePort], Meta(max_length=MOST_ROWS)]
 
 
 class RunOnHost(Answer, kw_only=True):
@@ -144,19 +144,19 @@ class LogEnd(Answer):
     ends: Offsets = {}
 
 
-RUN_PREPARE = Verb("run.prepare", Prepared)
-RUN_LINKS = Verb("run.links", Links)
-RUN_RENEW = Verb("run.renew", Nothing)
-RUN_START = Verb("run.start", Nothing)
-RUN_COMMIT = Verb("run.commit", Nothing)
-RUN_ABORT = Verb("run.abort", Aborted)
+RUN_PREPARE = Verb("run.prepare", RunPrepared)
+RUN_LINKS = Verb("run.links", UnreachablePorts)
+RUN_RENEW = Verb("run.renew", EmptyAnswer)
+RUN_START = Verb("run.start", EmptyAnswer)
+RUN_COMMIT = Verb("run.commit", EmptyAnswer)
+RUN_ABORT = Verb("run.abort", RunAborted)
 RUN_STOP = Verb("run.stop", RunEnded)
-RUN_RESUME = Verb("run.resume", Resumed)
+RUN_RESUME = Verb("run.resume", RunResumed)
 RUN_STATUS = Verb("run.status", RunOnHost)
-RUN_KNOWN = Verb("run.known", KnownEnd)
-RUN_TELL = Verb("run.tell", Nothing)
+RUN_KNOWN = Verb("run.known", KnownRunEnd)
+RUN_TELL = Verb("run.tell", EmptyAnswer)
 # operations/run_lookup/host_plans.py reads the plan from the item's blob.
-RUN_PLAN = Flow("run.plan", Nothing, Nothing)
+RUN_PLAN = StreamingVerb("run.plan", EmptyAnswer, EmptyAnswer)
 RUNS = Verb("runs", list[ListedRun])
-RUN_WATCH = Flow("run.watch", RunChange, Nothing)
-LOGS = Flow("logs", LogPiece, LogEnd)
+RUN_WATCH = StreamingVerb("run.watch", RunChange, EmptyAnswer)
+LOGS = StreamingVerb("logs", LogPiece, LogEnd)

@@ -9,7 +9,7 @@ from msgspec import Meta, Struct
 
 from tfdeploy.model.answers.bounds import Count, Number, Seconds, TaskName, TaskNameOrNone, Text
 from tfdeploy.model.answers.shapes import Outcome
-from tfdeploy.model.answers.verb import Answer, Flow
+from tfdeploy.model.answers.verb import Answer, StreamingVerb
 
 Cores = Annotated[float, Meta(ge=0, le=1e6)]
 Percent = Annotated[float, Meta(ge=0, le=100)]
@@ -96,4 +96,4 @@ class SampledHost(Answer):
     attempts: Annotated[dict[TaskName, Attempts], Meta(max_length=10_000)] = {}
 
 
-SAMPLES = Flow("samples", SampledTask, SampledHost)
+SAMPLES = StreamingVerb("samples", SampledTask, SampledHost)

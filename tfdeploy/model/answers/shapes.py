@@ -35,7 +35,7 @@ Phase = Literal["prepared", "started", "committed", "ending", "ended"]
 TaskState = Literal["pending", "starting", "running", "ended", "lost"]
 
 
-class Ending(msgspec.Struct):
+class TaskEnding(msgspec.Struct):
     """How one attempt of a task ended, as minders send it to each other:
     shared_state.make_ending."""
 
@@ -54,7 +54,7 @@ class Ending(msgspec.Struct):
     reason: Text | None = None
 
 
-class Health(msgspec.Struct):
+class TaskHealth(msgspec.Struct):
     word: Text
     attempt: Count
     reason: Text
@@ -97,9 +97,9 @@ _NARROWER: dict[type[Any], dict[str, Any]] = {  # record -> field -> its allowed
         **_SHOWN,
         "job": Name,
         "phase": Phase,
-        "first_death": Ending | None,
-        "ended_tasks": ByTask[Ending],
-        "health": ByTask[Health],
+        "first_death": TaskEnding | None,
+        "ended_tasks": ByTask[TaskEnding],
+        "health": ByTask[TaskHealth],
         "restarts": ByTask[RestartCount],
         "round": GangRound | None,
         "admitted": _Lines,
@@ -117,23 +117,23 @@ _NAMES = {name: getattr(typing, name) for name in typing.__all__ if name in vars
 
 
 @cache
-def shape_of(record: type[Any]) -> type[msgspec.Struct]:
+def checked_type_of(record: type[Any]) -> type[msgspec.Struct]:
     """Return a type with which msgspec checks a record. Every field is required, because agents
     send records whole. Raises KeyError for a class that is not a record of agent/wire.py."""
     narrower = _NARROWER[record]
     fields = [
-        (name, narrower.get(name) or _bounded(hint))
+        (name, narrower.get(name) or _bounded_type(hint))
         for name, hint in get_type_hints(record, localns=_NAMES).items()
     ]
     return msgspec.defstruct(record.__name__, fields)
 
 
-def _bounded(hint: Any) -> Any:
+def _bounded_type(hint: Any) -> Any:
     inner = get_args(hint)
     if get_origin(hint) is list:
-        return Annotated[list[_bounded(inner[0])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
+        return Annotated[list[_bounded_type(inner[0])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
     if get_origin(hint) is dict:
-        return Annotated[dict[Text, _bounded(inner[1])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
+        return Annotated[dict[Text, _bounded_type(inner[1])], Meta(max_length=MOST_ROWS)]  # type: ignore[misc]
     if inner:  # a union, such as an Optional
-        return reduce(or_, map(_bounded, inner))
+        return reduce(or_, map(_bounded_type, inner))
     return _BOUNDED[hint]

@@ -1,6 +1,6 @@
 """Define what a verb of the agent is: a name on the wire, and the types of its answer.
 
-A caller names a verb by a Verb or Flow object, so the caller knows the type of the answer.
+A caller names a verb by a Verb or StreamingVerb object, so the caller knows the type of the answer.
 `transport` checks every answer against that type.
 """
 
@@ -26,7 +26,7 @@ class Answer(msgspec.Struct, kw_only=True):
     """The answer of a host. Unknown fields are ignored, because a newer agent may send more."""
 
 
-class Nothing(Answer):
+class EmptyAnswer(Answer):
     """The answer of verbs that only have an effect."""
 
 
@@ -39,7 +39,7 @@ class Verb(Generic[V_co]):
 
 
 @dataclass(frozen=True)
-class Flow(Generic[I_co, V_co]):
+class StreamingVerb(Generic[I_co, V_co]):
     """A verb that is answered by items, each with or without a blob, and then by a value."""
 
     name: str
@@ -47,7 +47,7 @@ class Flow(Generic[I_co, V_co]):
     value: type[V_co]
 
 
-def optional(cls: type[V]) -> type[V | None]:
+def nullable_type(cls: type[V]) -> type[V | None]:
     """Return the type of an answer that may be null."""
     either: Any = cls | None
     nullable: type[V | None] = either

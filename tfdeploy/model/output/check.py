@@ -28,7 +28,7 @@ class Check(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Link:
+class LinkResult:
     """A link from a host to a port of another host. If `ok` is true and there is a `why`, the link
     works but is slow."""
 
@@ -42,11 +42,11 @@ class Link:
     mbit_s: float | None = None
 
 
-class Checked(NamedTuple):
+class PreflightResult(NamedTuple):
     """All results of a preflight. `unreached`: hosts without a session."""
 
     hosts: Mapping[str, tuple[Check, ...]]
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkResult, ...] = ()
     unreached: frozenset[str] = frozenset()
 
     @property
@@ -61,7 +61,7 @@ class Checked(NamedTuple):
         return 4 if self.unreached else 0 if self.ok else 1
 
 
-def host_rows(checked: Checked) -> list[CheckedHostRow]:
+def host_rows(checked: PreflightResult) -> list[CheckedHostRow]:
     """Return the rows of `check --json`. A host is `ok` even if it has warnings."""
     return [
         {
@@ -73,7 +73,7 @@ def host_rows(checked: Checked) -> list[CheckedHostRow]:
     ]
 
 
-def link_rows(checked: Checked) -> list[LinkRow]:
+def link_rows(checked: PreflightResult) -> list[LinkRow]:
     return [
         copy_fields(LinkRow, link, **{"from": link.from_host, "to": link.to_host})
         for link in checked.links

@@ -29,7 +29,7 @@ _Trouble = tuple[str, str, bool]  # why, fix, ok
 _Pair = tuple[str, str]  # source, target
 
 
-def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
+def group_links(links: Sequence[LinkRow]) -> list[LinkGroup]:
     """Return groups of the links that have a `why`. These are all links that failed or are slow."""
     tested = {(each["from"], each["to"]) for each in links}
     ports: dict[_Trouble, dict[_Pair, set[int]]] = {}
@@ -43,22 +43,24 @@ def group(links: Sequence[LinkRow]) -> list[LinkGroup]:
     return [
         group
         for trouble, ports_by_pair in ports.items()
-        for group in _groups_of_cause(trouble, ports_by_pair, tested)
+        for group in _groups_of_trouble(trouble, ports_by_pair, tested)
     ]
 
 
-def _groups_of_cause(
+def _groups_of_trouble(
     trouble: _Trouble, ports: Mapping[_Pair, set[int]], tested: set[_Pair]
 ) -> Iterator[LinkGroup]:
     """Yield the groups of links with this trouble. `ports`: (source, target) -> the ports of the
     links. `tested`: all pairs of hosts."""
     why, fix, ok = trouble
     reaches = "reaches well" if ok else "reaches"
-    unreached = _always_failing(ports, tested, 1)
-    groups = {f"no other host {reaches} {fold_names(unreached)}": _with(ports, 1, unreached)}
+    unreached = _hosts_always_failing(ports, tested, 1)
+    groups = {
+        f"no other host {reaches} {fold_names(unreached)}": _pairs_with_host(ports, 1, unreached)
+    }
     pairs = [pair for pair in ports if pair[1] not in unreached]
-    mute = _always_failing(pairs, {pair for pair in tested if pair[1] not in unreached}, 0)
-    groups[f"{fold_names(mute)} {reaches} no other host"] = _with(pairs, 0, mute)
+    mute = _hosts_always_failing(pairs, {pair for pair in tested if pair[1] not in unreached}, 0)
+    groups[f"{fold_names(mute)} {reaches} no other host"] = _pairs_with_host(pairs, 0, mute)
     targets_by_source: dict[str, tuple[str, ...]] = {}
     for source, target in pairs:
         if source not in mute:
@@ -66,7 +68,7 @@ def _groups_of_cause(
     for sources, targets in fold_equal(targets_by_source):
         verb = f"do{'es' if len(sources) == 1 else ''} not reach{' well:' if ok else ''}"
         subject = f"{fold_names(sources)} {verb} {fold_names(targets)}"
-        groups[subject] = _with(pairs, 0, sources)
+        groups[subject] = _pairs_with_host(pairs, 0, sources)
     for subject, chosen in groups.items():
         if chosen:
             named_fix = with_names(fix, (source for source, _ in chosen), _FROM)
@@ -75,7 +77,7 @@ def _groups_of_cause(
             yield LinkGroup(subject, why, named_fix, tuple(sorted(all_ports)), ok)
 
 
-def _always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side: int) -> list[str]:
+def _hosts_always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side: int) -> list[str]:
     """Return each host that was tested in at least two pairs, all of which failed. `side`: 0 to
     count the pairs whose source is the host, 1 to count the pairs whose target is the host."""
     counts = Counter(pair[side] for pair in failed)
@@ -83,5 +85,5 @@ def _always_failing(failed: Iterable[_Pair], tested: Iterable[_Pair], side: int)
     return [name for name, count in counts.items() if 1 < count == all_counts[name]]
 
 
-def _with(pairs: Iterable[_Pair], side: int, names: Collection[str]) -> list[_Pair]:
+def _pairs_with_host(pairs: Iterable[_Pair], side: int, names: Collection[str]) -> list[_Pair]:
     return [pair for pair in pairs if pair[side] in names]

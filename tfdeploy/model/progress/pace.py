@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from statistics import median
 from typing import NamedTuple
 
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.progress.run_progress import TRAINERS, RunProgress
 from tfdeploy.model.progress.task_progress import TaskProgress
 from tfdeploy.model.progress.trends import LINES, Trends
@@ -46,7 +46,7 @@ def slow_tasks(progress: RunProgress, trends: Trends) -> dict[str, Slow]:
     ]
     if len(trainers) < FEWEST:
         return {}
-    if progress.plan is not None and rules(progress.plan.mode).lockstep:
+    if progress.plan is not None and rules_of(progress.plan.mode).lockstep:
         return _busy(trainers, trends)
     rates = {task.task: rate for task in trainers if (rate := progress.own_rate(task)) is not None}
     if len(rates) >= FEWEST:

@@ -18,8 +18,14 @@ import msgspec
 from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import NewestSamples
 from tfdeploy.model.events import BroadcastFields, Event, TaskFields, TransferFields
-from tfdeploy.model.measures import KEPT_CHARS, Patterns, last_bar_state, own_metrics, patterns_of
-from tfdeploy.model.modes import rules
+from tfdeploy.model.measures import (
+    KEPT_CHARS,
+    Patterns,
+    extra_metrics,
+    last_bar_state,
+    metric_patterns_of,
+)
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.progress.goal import goal_of
 from tfdeploy.model.progress.samples import gpu_use
 from tfdeploy.model.progress.task_progress import TaskProgress
@@ -95,11 +101,11 @@ class RunProgress:
 
     def take_plan(self, plan: Plan) -> None:
         self.plan, self.run = plan, plan.run
-        self._patterns = patterns_of(plan)
+        self._patterns = metric_patterns_of(plan)
         # If only some hosts are shown, the plan has fewer tasks than the cluster.
         shown = sum(task.role in TRAINERS for task in plan.tasks)
         trainers = max(shown, sum(len(plan.cluster.get(role, ())) for role in TRAINERS))
-        self.shares_step = rules(plan.mode).shares_step and trainers > 1
+        self.shares_step = rules_of(plan.mode).shares_step and trainers > 1
         known, self.tasks = self.tasks, {}
         for planned in plan.tasks:
             name = planned.task
@@ -170,7 +176,7 @@ class RunProgress:
         """Return names of metrics: first those that the job file defines, then those that only the
         tasks print or write. The second group is sorted by importance."""
         names = (name for task in self.tasks.values() for name in task.measures.names())
-        shown = own_metrics(dict.fromkeys((*self.job_metrics, *names)))
+        shown = extra_metrics(dict.fromkeys((*self.job_metrics, *names)))
         return sort_metrics(shown, self.job_metrics)
 
     @property

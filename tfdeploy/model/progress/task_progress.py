@@ -7,7 +7,7 @@ from dataclasses import InitVar, dataclass
 
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.events import TaskFields
-from tfdeploy.model.measures import Measures, Patterns, last_bar_state
+from tfdeploy.model.measures import Patterns, TaskMetrics, last_bar_state
 from tfdeploy.model.status.deaths import DEATHS
 
 _FIELDS = frozenset(TaskFields.__annotations__) - {"task", "host", "attempt", "state"}
@@ -45,7 +45,7 @@ class TaskProgress:
     memory: int | None = None  # bytes in use; None: not measured
 
     def __post_init__(self, patterns: Patterns) -> None:
-        self.measures = Measures(patterns)
+        self.measures = TaskMetrics(patterns)
 
     @property
     def restarts(self) -> int:
@@ -79,7 +79,7 @@ class TaskProgress:
         return self.outcome in DEATHS
 
     def take_sample(self, sample: TaskSample) -> None:
-        """Record the metrics that the task's host read: see Measures. A new step in an event file
+        """Record the metrics that the task's host read: see TaskMetrics. A new step in an event file
         shows that the task is alive, as a line does."""
         before = self.step
         self.measures.take_sample(sample)

@@ -12,7 +12,7 @@ from bisect import bisect_left
 from collections.abc import Iterable
 
 from tfdeploy.model.answers.samples import HostSample, TaskSample
-from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.measures import STANDARD_METRICS
 from tfdeploy.model.progress.headway import headway
 from tfdeploy.model.progress.run_progress import RunProgress
 from tfdeploy.model.progress.samples import Samples, gpu_use
@@ -132,7 +132,7 @@ class Trends:
 
     def _add_task(self, name: str, task: TaskProgress, progress: RunProgress, now: float) -> None:
         for metric, value in task.measures.values().items():
-            if metric in (STEP, LOSS) or metric not in NOT_OWN:
+            if metric in (STEP, LOSS) or metric not in STANDARD_METRICS:
                 _trend(self.printed, name, metric).add(now, value)
         busy, memory = progress.gpu_use(task)
         figures = (task.lines, progress.own_rate(task), task.cpu, task.memory, busy, memory)

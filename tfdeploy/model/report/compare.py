@@ -12,7 +12,7 @@ from typing import Literal, TypedDict
 from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import TaskSample
 from tfdeploy.model.manifest import CodeFile
-from tfdeploy.model.measures import NOT_OWN, SHOWN_APART
+from tfdeploy.model.measures import SHOWN_APART, STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.report.code_lines import LinesOfFile, lines_of_files
 from tfdeploy.model.report.run_report import Curves, Line, Pieces, pieces_of
@@ -120,7 +120,7 @@ def finals(runs: Sequence[ComparedRun]) -> list[Final]:
 def _compared_metrics(names: Iterable[str], run: ComparedRun) -> list[str]:
     """Return the metrics that are compared, the most important first."""
     return sort_metrics(
-        (name for name in names if name in SHOWN_APART or name not in NOT_OWN),
+        (name for name in names if name in SHOWN_APART or name not in STANDARD_METRICS),
         (*SHOWN_APART, *run.plan.metrics),
     )
 

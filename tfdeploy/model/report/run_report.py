@@ -12,7 +12,7 @@ from tfdeploy.agent.metric_names import sort_metrics
 from tfdeploy.model.answers.samples import GpuSample, TaskSample
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.events import Event
-from tfdeploy.model.measures import NOT_OWN
+from tfdeploy.model.measures import STANDARD_METRICS
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.progress.samples import Samples
 from tfdeploy.model.status.attempts import Attempt as Attempt
@@ -81,7 +81,7 @@ def curves(report: RunReport) -> list[Curves]:
         return used(lambda row: row.printed.get(name))
 
     names = {name for rows in report.tasks.values() for row in rows for name in row.printed}
-    other_metrics = sort_metrics(sorted(names - NOT_OWN), report.view.job_metrics)
+    other_metrics = sort_metrics(sorted(names - STANDARD_METRICS), report.view.job_metrics)
     all_curves = [
         Curves("steps/s", "/s", _per_task(report, lambda rows: _rates(rows, began))),
         *(Curves(name, "", printed(name)) for name in ("loss", *other_metrics)),

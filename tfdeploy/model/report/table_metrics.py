@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 from tfdeploy.agent.metric_names import RATE
 from tfdeploy.agent.metric_names import sort_metrics as sort_metrics
-from tfdeploy.model.measures import own_metrics
+from tfdeploy.model.measures import extra_metrics
 
 _PER_STEP = "ms/step"  # a metric that Keras prints
 
@@ -25,7 +25,7 @@ def table_names(names: Iterable[str], job_metrics: Collection[str] = ()) -> list
         for name in names
         if name in job_metrics or "/" not in name or is_rate(name) or name == _PER_STEP
     )
-    return sort_metrics(own_metrics(shown_names), job_metrics)
+    return sort_metrics(extra_metrics(shown_names), job_metrics)
 
 
 def is_rate(name: str) -> bool:

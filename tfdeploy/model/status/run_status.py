@@ -12,7 +12,7 @@ from typing import NamedTuple, TypedDict
 from tfdeploy.agent.wire import HostRunState, TaskStatus
 from tfdeploy.model.allowed import is_ip, is_name
 from tfdeploy.model.copy_fields import copy_fields
-from tfdeploy.model.hostplan import printable
+from tfdeploy.model.hostplan import to_printable_line
 from tfdeploy.model.json_words import IsoTime, RunState
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.protect import AskedLevel, Level, Protection
@@ -118,7 +118,7 @@ def run_view(
         for name, address in islice(s.not_admitted.items(), _MOST_CALLERS)
     )
     open_ports = tuple(
-        f"{task}: {printable(how)[:300]}"
+        f"{task}: {to_printable_line(how)[:300]}"
         for s in states
         for task, how in sorted(s.open_ports.items())
     )

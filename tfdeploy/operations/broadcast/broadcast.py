@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.agent.pieces import PIECE_BYTES, SEGMENT
 from tfdeploy.errors import HostFailed, HostUnreachable, TfdeployError
-from tfdeploy.model.answers.broadcast import MemberReport
+from tfdeploy.model.answers.broadcast import BroadcastMemberReport
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
@@ -70,9 +70,9 @@ class Broadcast:
     reconnect: Callable[[MemberSession], Session] | None
     id: str
     control_sent_bytes: int = 0  # bytes that this machine itself has sent
-    _reports: queue.SimpleQueue[tuple[MemberSession | None, int, MemberReport | Exception]] = field(
-        default_factory=queue.SimpleQueue
-    )
+    _reports: queue.SimpleQueue[
+        tuple[MemberSession | None, int, BroadcastMemberReport | Exception]
+    ] = field(default_factory=queue.SimpleQueue)
     _join_args: dict[str, Args] = field(default_factory=dict)
     _roots: list[bytes] = field(default_factory=list)
     _unreachable_pairs: set[tuple[str, str]] = field(default_factory=set)
@@ -190,7 +190,9 @@ class Broadcast:
                 due |= isinstance(message, Exception) or message.have is None
                 due |= member.complete != was_complete
 
-    def _handle_report(self, member: MemberSession, message: MemberReport | Exception) -> None:
+    def _handle_report(
+        self, member: MemberSession, message: BroadcastMemberReport | Exception
+    ) -> None:
         if isinstance(message, Exception):
             if not isinstance(message, TfdeployError):
                 raise message
@@ -286,7 +288,7 @@ class Broadcast:
 
     def _make_report_callback(
         self, member: MemberSession
-    ) -> Callable[[MemberReport | Exception], None]:
+    ) -> Callable[[BroadcastMemberReport | Exception], None]:
         """Return a callback that queues the member's reports until the member reconnects."""
         reconnects = member.reconnects
         return lambda message: self._reports.put((member, reconnects, message))
@@ -311,7 +313,7 @@ class Broadcast:
         return failed
 
     def _wake_main_loop(self) -> None:
-        self._reports.put((None, 0, MemberReport()))
+        self._reports.put((None, 0, BroadcastMemberReport()))
 
     def _fail_member(self, member: MemberSession, error: TfdeployError) -> None:
         self._not_joined.pop(member.name, None)

@@ -17,7 +17,7 @@ from tfdeploy.model.answers.broadcast import (
     BROADCAST_JOIN,
     BROADCAST_LEND,
     BROADCAST_ROOTS,
-    MemberReport,
+    BroadcastMemberReport,
     ReceivedBytes,
 )
 from tfdeploy.model.answers.verb import Args
@@ -75,7 +75,7 @@ class MemberSession:
     _wanted: list[int] = field(default_factory=list)
     _stripes: list[IntakeLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
-    _stream: Stream[MemberReport, ReceivedBytes] | None = None
+    _stream: Stream[BroadcastMemberReport, ReceivedBytes] | None = None
     busy: bool = False  # True while a call to the member is in progress
     # True once the source was found unchanged after the member was complete.
     source_seen: bool = False
@@ -165,7 +165,9 @@ class MemberSession:
         """Return whether all files of the member were compared with the hashes."""
         return self.have_bytes >= self.total_bytes
 
-    def join(self, args: Args, report: Callable[[MemberReport | TfdeployError], None]) -> None:
+    def join(
+        self, args: Args, report: Callable[[BroadcastMemberReport | TfdeployError], None]
+    ) -> None:
         """Let the member join the broadcast until `leave` is called.
 
         A thread passes to `report` the member's reports, and the error that ends the connection.
@@ -222,7 +224,7 @@ class MemberSession:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().shorten_timeouts()
 
-    def record(self, report: MemberReport) -> None:
+    def record(self, report: BroadcastMemberReport) -> None:
         """Record a report of the member.
 
         Progress counts only in whole pieces. Otherwise a host that claims one more byte in each

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.listing import CHECKPOINT_RECORD, FoundFile, stays_inside
+from tfdeploy.model.answers.listing import CHECKPOINT_RECORD, FoundFile, link_stays_inside
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 _BLOCK_BYTES = 1 << 20
@@ -71,7 +71,7 @@ def put_in_place(
 
 def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
     """Make a link, unless it leads out of the folder or a file is in its place."""
-    if not stays_inside(link):
+    if not link_stays_inside(link):
         placed.left_there.append(link.path)
         return
     _refuse_folder(destination, link.path)

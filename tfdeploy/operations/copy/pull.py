@@ -21,8 +21,8 @@ from itertools import islice
 from pathlib import Path
 
 from tfdeploy.errors import BadAnswer, HostFailed
-from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, ListedFolder, Rows
-from tfdeploy.model.answers.listing import FoundFile, checked
+from tfdeploy.model.answers.files import FETCH_LIST, FETCH_SUMS, FoundFiles, ListedFolder
+from tfdeploy.model.answers.listing import FoundFile, validate_listing
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
@@ -98,7 +98,7 @@ def list_files(session: Session, source: Source) -> Listing:
     """
     stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
     try:
-        files = checked(_receive_rows(stream))
+        files = validate_listing(_receive_rows(stream))
         value = stream.value
         return Listing(value.root, files, tuple(value.sharing)) if value else Listing("", ())
     except ValueError as error:
@@ -109,7 +109,7 @@ def list_files(session: Session, source: Source) -> Listing:
         stream.close()
 
 
-def _receive_rows(stream: Stream[Rows, ListedFolder]) -> Iterator[FoundFile]:
+def _receive_rows(stream: Stream[FoundFiles, ListedFolder]) -> Iterator[FoundFile]:
     """Yield the rows as they come. Raise ValueError after LIST_S seconds."""
     give_up = time.monotonic() + LIST_S
     for item, _ in stream:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tfdeploy.errors import AgentError, Refused
-from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataFolder
+from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataUploadFolder
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.confine import check_below_workdir
 from tfdeploy.operations.copy.rsync_notes import warn_of_flaws
@@ -83,7 +83,7 @@ def begin_data(
     host: str,
     blob: bytes = b"",
     **more: Any,
-) -> DataFolder:
+) -> DataUploadFolder:
     """Ask the host for the folder to fill. Raise InUse if a live run reads the data."""
     args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
     try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from tfdeploy.agent.host import file_sum
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.listing import is_inside
+from tfdeploy.model.answers.listing import is_safe_relative_path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
 _FILE = os.O_NOFOLLOW | os.O_NONBLOCK  # NONBLOCK: opening a FIFO must not block
@@ -142,7 +142,7 @@ def refuse_unwritable(path: Path) -> Iterator[None]:
 
 
 def _check_path(path: str) -> str:
-    if not is_inside(path):
+    if not is_safe_relative_path(path):
         raise Refused(f"{path!r} leads out of its folder")
     return path
 

@@ -13,7 +13,7 @@ from typing import Any
 from tfdeploy.agent import frames, wire
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Secret
-from tfdeploy.model.plan import Plan, for_hosts
+from tfdeploy.model.plan import Plan, without_ssh_settings
 from tfdeploy.model.planform import plan_to_file
 from tfdeploy.operations.launching.certificates import make_certificates
 from tfdeploy.planning.host_parts import host_parts, shared_part
@@ -30,7 +30,7 @@ def prepare_blobs(
     parts = host_parts(plan, ahead_s)
     certs = make_certificates(plan.run, parts)
     revealed = {name: secret.reveal() for name, secret in secrets.items()}
-    shared = _to_json({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)})
+    shared = _to_json({"plan": plan_to_file(without_ssh_settings(plan)), "part": shared_part(plan)})
     packed = frames.compress(shared)
 
     def blob(host: str) -> bytes:

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.runs import RUN_LINKS, ShutPort
+from tfdeploy.model.answers.runs import RUN_LINKS, UnreachablePort
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.folding import fold_names, group
@@ -92,7 +92,9 @@ def _local_address(host: HostPlan) -> str | None:
 
 
 def unreachable_error(
-    closed_ports: Mapping[str, Sequence[ShutPort]], hosts: Sequence[Host], tries: Mapping[str, int]
+    closed_ports: Mapping[str, Sequence[UnreachablePort]],
+    hosts: Sequence[Host],
+    tries: Mapping[str, int],
 ) -> Refused:
     """Return the error for hosts that do not reach each other.
 
@@ -144,7 +146,7 @@ def unreachable_error(
     )
 
 
-def _describe_ports(ports: Sequence[ShutPort]) -> str:
+def _describe_ports(ports: Sequence[UnreachablePort]) -> str:
     """Describe ports, such as "no answer at 10.0.0.3:2222, 10.0.0.3:2223 (worker:1)"."""
     by_reason: dict[str, list[str]] = {}
     for each in ports:

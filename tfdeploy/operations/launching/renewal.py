@@ -14,7 +14,7 @@ from typing import Any
 from tfdeploy.errors import HostFailed, TfdeployError, has_code
 from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.runs import RUN_RENEW
-from tfdeploy.model.answers.verb import Nothing
+from tfdeploy.model.answers.verb import EmptyAnswer
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
@@ -43,7 +43,7 @@ def renewed(fleet: Fleet, plan: Plan) -> Iterator[None]:
 
 def renew(
     fleet: Fleet, plan: Plan, *, timeout_s: float = 60.0, retry: bool = True
-) -> Outcomes[Nothing]:
+) -> Outcomes[EmptyAnswer]:
     """Renew the run once on all hosts. Return {host: Nothing, or the host's error}."""
     return call_all(
         fleet, plan, RUN_RENEW, {"plan_digest": plan.digest}, retry=retry, timeout_s=timeout_s

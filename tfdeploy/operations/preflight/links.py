@@ -14,7 +14,7 @@ from typing import Any
 from tfdeploy.errors import BadAnswer
 from tfdeploy.model.answers.links import CHECK_KNOCK, CHECK_LISTEN, CHECK_MEASURE, LinkMeasurement
 from tfdeploy.model.inventory import Hosts, HostsByName, hosts_named
-from tfdeploy.model.output.check import Link
+from tfdeploy.model.output.check import LinkResult
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.planning.preflight.links import HostPorts, explain_failure, mark_slow, pair_rounds
 from tfdeploy.transport.protocols import Errors, Fleet, Session
@@ -34,7 +34,7 @@ class Reached:
     host could not listen: the reason}}.
     """
 
-    links: tuple[Link, ...] = ()
+    links: tuple[LinkResult, ...] = ()
     errors: Errors = field(default_factory=dict)
     taken: dict[str, dict[int, str]] = field(default_factory=dict)
 
@@ -109,7 +109,7 @@ class _Trial:
     listening: Mapping[str, _Listener]
     key: str
 
-    def connect_to_all(self, session: Session) -> list[Link]:
+    def connect_to_all(self, session: Session) -> list[LinkResult]:
         """Connect from one host to all listening hosts, and return the links with their results."""
         own_name, names = session.host.name, list(self.listening)
         own_index = names.index(own_name) if own_name in names else 0
@@ -118,7 +118,9 @@ class _Trial:
             name for name in (*names[own_index + 1 :], *names[:own_index]) if name != own_name
         ]
         links = [
-            Link(own_name, name, port) for name in others for port in self.listening[name].ports
+            LinkResult(own_name, name, port)
+            for name in others
+            for port in self.listening[name].ports
         ]
         targets = [self._target(link.to_host, link.port) for link in links]
         reply = session.agent().call(CHECK_KNOCK, {"links": targets}, timeout_s=KNOCK_S)
@@ -137,7 +139,7 @@ class _Trial:
         """Return the address, port and token of a listening host."""
         return self.listening[host].address, port, self.listening[host].token
 
-    def measure_links(self, links: tuple[Link, ...]) -> tuple[Link, ...]:
+    def measure_links(self, links: tuple[LinkResult, ...]) -> tuple[LinkResult, ...]:
         """Return the links with their latency and bandwidth.
 
         Pairs are measured in rounds. A host is in at most one pair of a round, so the measurements

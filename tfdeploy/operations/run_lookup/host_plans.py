@@ -15,7 +15,12 @@ from dataclasses import dataclass, field, replace
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed
 from tfdeploy.model.answers.runs import RUN_PLAN
-from tfdeploy.model.hostplan import connection_settings, printable, read_shown, with_connections
+from tfdeploy.model.hostplan import (
+    read_untrusted_plan,
+    ssh_settings_of,
+    to_printable_line,
+    with_ssh_settings,
+)
 from tfdeploy.model.inventory import Host, Hosts
 from tfdeploy.model.plan import HostPlan, Plan
 from tfdeploy.model.text.folding import fold_names
@@ -67,7 +72,7 @@ def fetch_plan(fleet: Fleet, request: PlanRequest) -> tuple[Plan, Errors]:
         raise combine_errors(f"reading the plan of {request.run}", errors, len(request.holders))
     if len(groups := _group_equal(held_plans)) > 1:
         raise _different_plans(request.run, [hosts for _, hosts in groups])
-    return with_connections(groups[0][0], request.hosts), errors
+    return with_ssh_settings(groups[0][0], request.hosts), errors
 
 
 def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts) -> Plan:
@@ -80,7 +85,7 @@ def plan_to_stop(fleet: Fleet, request: PlanRequest, silent: Hosts) -> Plan:
     groups = _group_equal(_read_plans(fleet, request)[0])
     named = {each.host: each for plan, _ in groups for each in plan.hosts}
     plan, holders = groups[0] if len(groups) == 1 else (_empty_plan(request), [])
-    plan = with_connections(replace(plan, hosts=tuple(named.values())), request.hosts)
+    plan = with_ssh_settings(replace(plan, hosts=tuple(named.values())), request.hosts)
     return with_hosts(plan, request.holders if len(holders) > 1 else (*request.holders, *silent))
 
 
@@ -88,7 +93,7 @@ def with_hosts(plan: Plan, hosts: Iterable[Host]) -> Plan:
     """Return the plan, extended by those of `hosts` that it does not name yet."""
     named = {*plan.host_names}
     added = (
-        HostPlan(host.name, "", 0, "", "", ssh=connection_settings(host))
+        HostPlan(host.name, "", 0, "", "", ssh=ssh_settings_of(host))
         for host in hosts
         if host.name not in named
     )
@@ -135,10 +140,10 @@ def _read_plan(session: Session, request: PlanRequest, first_plan: HeldPlan | No
     try:
         with _one_at_a_time:
             content = frames.decompress(packed or b"", MOST_BYTES)
-            plan = read_shown(content, request.run, request.job, request.metrics)
+            plan = read_untrusted_plan(content, request.run, request.job, request.metrics)
     except (frames.WireError, ValueError) as error:
         raise HostFailed(
-            f"the plan of {request.run} that it holds is refused: {printable(str(error))[:300]}",
+            f"the plan of {request.run} that it holds is refused: {to_printable_line(str(error))[:300]}",
             where=host,
             next=f"--exclude {host} leaves it out",
         ) from error

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from tfdeploy.errors import TfdeployError
-from tfdeploy.model.loglines import more_bytes
+from tfdeploy.model.loglines import format_more_bytes
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.tasklogs.fetched_logs import FetchedLogs
 from tfdeploy.operations.tasklogs.stored_lines import stored_lines
@@ -37,4 +37,4 @@ def last_lines(
 
 def _shorten(line: str) -> str:
     omitted = line[LINE_CHARS:].encode("utf-8", "replace")
-    return line[:LINE_CHARS] + more_bytes(len(omitted)) if omitted else line
+    return line[:LINE_CHARS] + format_more_bytes(len(omitted)) if omitted else line

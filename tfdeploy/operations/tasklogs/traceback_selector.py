@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 
-from tfdeploy.model.loglines import HEAD, MOST_LINES, LogLine, Traceback
+from tfdeploy.model.loglines import HEAD, MOST_LINES, LogLine, TracebackRecogniser
 
 # Lines that report an error: by TensorFlow's C++ code, a logger, the interpreter or a shell.
 _ERROR = re.compile(
@@ -22,7 +22,7 @@ class _Unit:
     """One traceback in one stream. `held`: those lines that may still be selected or dropped."""
 
     def __init__(self, head: LogLine) -> None:
-        self.head, self.traceback = head, Traceback(head)
+        self.head, self.traceback = head, TracebackRecogniser(head)
         self.held: list[LogLine] = []
         self.matches = self.excluded = False
 

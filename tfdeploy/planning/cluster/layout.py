@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tfdeploy.model.cluster import cluster_json, endpoint
-from tfdeploy.model.modes import Rules
+from tfdeploy.model.modes import ModeRules
 from tfdeploy.planning.cluster.placement import Seat, Seats, deciding_tasks
 
 
@@ -47,7 +47,7 @@ class Layout:
         return tuple(seat for seat in self.seats if seat.host == host)
 
 
-def ports_needed(mode: Rules, seats: Seats, hosts: Mapping[str, object]) -> dict[str, int]:
+def ports_needed(mode: ModeRules, seats: Seats, hosts: Mapping[str, object]) -> dict[str, int]:
     """Return host -> number of ports that it needs: one for each listening task, one for the agent.
 
     On the agent's port, the mesh port, hosts exchange messages.
@@ -59,7 +59,7 @@ def ports_needed(mode: Rules, seats: Seats, hosts: Mapping[str, object]) -> dict
 
 
 def lay_out(
-    mode: Rules,
+    mode: ModeRules,
     seats: Seats,
     addresses: Mapping[str, str],
     given: Mapping[str, tuple[int, ...]],
@@ -82,5 +82,5 @@ def lay_out(
     return Layout(seats, addresses, ports, endpoints, mesh, cluster, deciding_tasks(mode, seats))
 
 
-def _task_listens(mode: Rules, seat: Seat) -> bool:
+def _task_listens(mode: ModeRules, seat: Seat) -> bool:
     return seat.role not in mode.silent or (mode.ranks and seat.index == 0)

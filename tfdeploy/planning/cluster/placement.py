@@ -16,7 +16,7 @@ from tfdeploy.errors import ConfigError, Refused, TfdeployError
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import HostsByName
-from tfdeploy.model.modes import Rules
+from tfdeploy.model.modes import ModeRules
 from tfdeploy.model.text.units import listed
 from tfdeploy.planning.cluster import gpus
 from tfdeploy.planning.cluster.role_requests import RoleRequest, RoleRequests
@@ -75,7 +75,7 @@ def deciding_seat(seats: Sequence[Seat]) -> Seat:
     return (chiefs or [seat for seat in seats if seat.role == "worker"])[0]
 
 
-def deciding_tasks(mode: Rules, seats: Sequence[Seat]) -> tuple[str, ...]:
+def deciding_tasks(mode: ModeRules, seats: Sequence[Seat]) -> tuple[str, ...]:
     """Return the deciding tasks: the run succeeds as soon as all of them have succeeded."""
     training = [seat for seat in seats if seat.role in ("chief", "worker")]
     return tuple(seat.task for seat in (training if mode.all_decide else [deciding_seat(seats)]))

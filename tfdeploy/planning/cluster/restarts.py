@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.planning.cluster.placement import Seat, deciding_seat
 
 
@@ -19,7 +19,7 @@ def on_death(job: Job, role: str) -> str:
     """
     if not job.restart_max:
         return ""
-    return "gang" if role in rules(job.mode).breaks else "alone"
+    return "gang" if role in rules_of(job.mode).breaks else "alone"
 
 
 def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
@@ -29,7 +29,7 @@ def supply_from(job: Job, seats: Sequence[Seat]) -> str | None:
     worker 0 if there is no chief. Returns None if the mode needs no copy, or if the job has no
     restarts or no `keep`.
     """
-    supplied = job.restart_max and job.keep and rules(job.mode).supplied
+    supplied = job.restart_max and job.keep and rules_of(job.mode).supplied
     return deciding_seat(seats).host if supplied else None
 
 
@@ -41,7 +41,7 @@ def restart_summary(job: Job, roles: Sequence[str]) -> str:
     """
     if not job.restart_max:
         return "never (restart.max is 0)"
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     together = [role for role in roles if role in mode.gang]
     broken = [role for role in roles if role in mode.breaks]
     alone = [role for role in roles if role not in mode.breaks]

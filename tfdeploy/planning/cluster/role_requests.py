@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.inventory import Inventory
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.modes import Rules, Share, rules
+from tfdeploy.model.modes import GpuShare, ModeRules, rules_of
 from tfdeploy.planning.options import Options
 
 SINGLE = ("chief", "evaluator")  # roles with one task, unless the job sets a count
@@ -35,7 +35,7 @@ class RoleRequest:
     per_host: int | None
     gpus: int | None
     because: str  # the setting that requests the number of tasks; "" if it is the mode's default
-    share: Share
+    share: GpuShare
     of: str
     consecutive: bool  # whether the tasks of one host get consecutive numbers
     slots: Mapping[str, int]  # host -> the number of tasks that the inventory requests
@@ -72,7 +72,7 @@ def role_hosts(inventory: Inventory, role: str) -> tuple[str, ...]:
     return tuple(name for name in inventory.roles.get(role, ()) if name in known_hosts)
 
 
-def with_default_roles(inventory: Inventory, mode: Rules) -> Inventory:
+def with_default_roles(inventory: Inventory, mode: ModeRules) -> Inventory:
     """Return the inventory. If it names no roles, add default roles to it.
 
     The first host gets the roles ps and chief, if the mode needs them. The other hosts are workers.
@@ -91,7 +91,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
 
     Leaves out roles that have no hosts or no requested tasks, and roles that the mode cannot use.
     """
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     asked = {"ps": options.ps, "worker": options.workers}
     requests = {}
     for role in (role for role in ROLES if role in mode.takes):
@@ -105,7 +105,7 @@ def role_requests(inventory: Inventory, job: Job, options: Options) -> RoleReque
 
 
 def _role_request(
-    inventory: Inventory, role: str, mode: Rules, rule: RoleRule, flag: int | None
+    inventory: Inventory, role: str, mode: ModeRules, rule: RoleRule, flag: int | None
 ) -> RoleRequest:
     of = "worker" if role == mode.lead and not role_hosts(inventory, role) else role
     hosts = role_hosts(inventory, of)

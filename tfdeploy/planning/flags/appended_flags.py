@@ -6,7 +6,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.flags import flag_definitions, flags, torch_launch
@@ -41,7 +41,7 @@ def choose_flags(
     The key asks for no flags, for those of the TensorFlow tutorials, or for those that the program
     defines. `roles`: the roles that have tasks.
     """
-    clustered = not (rules(job.mode).single or rules(job.mode).ranks)
+    clustered = not (rules_of(job.mode).single or rules_of(job.mode).ranks)
     asked = job.flags == "auto" or (job.flags is None and clustered)
     offered = flags.cluster_flags(program) if asked else ClusterFlags(flags.classic_flags())
     return replace(
@@ -60,7 +60,7 @@ def _choose_from_offered(
         return AppendedFlags((), f"no flags appended: the command names {{{named[0]}}} itself")
     if job.flags == "none":
         return AppendedFlags((), "no flags appended, because the setting is `flags: none`")
-    mode_rules = rules(job.mode)
+    mode_rules = rules_of(job.mode)
     if mode_rules.ranks:
         return _local_rank_flags(job, program)
     if job.flags is None and mode_rules.single:
@@ -96,7 +96,7 @@ def _fits_roles(flag: Flag, roles: Collection[str]) -> bool:
     )
 
 
-def _certain_flags(offered: ClusterFlags, mode: Rules, roles: Collection[str]) -> ClusterFlags:
+def _certain_flags(offered: ClusterFlags, mode: ModeRules, roles: Collection[str]) -> ClusterFlags:
     """Return the flags to append in a mode whose programs usually read TF_CONFIG.
 
     A flag counts only if its value certainly reaches TensorFlow's cluster. If the flags do not

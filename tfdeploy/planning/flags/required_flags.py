@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.flags import flag_definitions
 from tfdeploy.planning.flags.flag_definitions import Flag, Flags
@@ -93,7 +93,7 @@ def _with_value_template(flag: Flag, job: Job, known: Flags, lacking: Collection
     for each in known:
         if each.dest == flag.dest and each.name != "issync":
             return replace(each, template=each.template or f"{{{each.name}}}")
-    if rules(job.mode).ranks and flag.dest in _RANKS:
+    if rules_of(job.mode).ranks and flag.dest in _RANKS:
         return replace(flag, template=f"{{{flag.dest}}}")
     kind = _folder_kind(flag)
     folders = _job_folders(job, kind)

@@ -10,7 +10,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tfdeploy.model.facts import HostFacts, Preflight
+from tfdeploy.model.facts import HostFacts, PreflightFacts
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.output.check import Level
 from tfdeploy.model.plan import Plan
@@ -99,7 +99,7 @@ class HostCase:
 
     host: Host
     facts: HostFacts
-    preflight: Preflight
+    preflight: PreflightFacts
     needs: Needs
     hosts: int
     usual: Mapping[str, str | None]

@@ -11,7 +11,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.answers.links import Why
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.inventory import Host, HostsByName
-from tfdeploy.model.output.check import Link
+from tfdeploy.model.output.check import LinkResult
 from tfdeploy.model.plan import Plan
 from tfdeploy.model.text.nexts import as_root, on_host
 from tfdeploy.planning.cluster.addresses import advertised_address
@@ -70,7 +70,7 @@ def _planned_ports(plan: Plan | None) -> dict[str, tuple[int, ...]]:
     }
 
 
-def explain_failure(link: Link, why: Why, detail: str, to: Host, address: str) -> Link:
+def explain_failure(link: LinkResult, why: Why, detail: str, to: Host, address: str) -> LinkResult:
     """Return the failed connection, with texts that explain the cause and suggest a fix.
 
     The texts name hosts only after `--limit` and `as root on`, so that equal texts of many
@@ -142,7 +142,7 @@ def pair_rounds(names: Sequence[str]) -> list[list[tuple[str, str]]]:
     return all_rounds
 
 
-def mark_slow(links: Sequence[Link]) -> tuple[Link, ...]:
+def mark_slow(links: Sequence[LinkResult]) -> tuple[LinkResult, ...]:
     """Return the connections. Those that are much slower than the median get a remark (`why`).
 
     A slow connection does not count as failed.
@@ -155,7 +155,7 @@ def mark_slow(links: Sequence[Link]) -> tuple[Link, ...]:
     return tuple(_marked_if_slow(each, speed, wait) if each.ok else each for each in links)
 
 
-def _marked_if_slow(link: Link, speed: float, wait: float) -> Link:
+def _marked_if_slow(link: LinkResult, speed: float, wait: float) -> LinkResult:
     if link.mbit_s is not None and link.mbit_s * SLOW < speed and link.mbit_s < FAST_MBIT_S:
         why = f"slow: {link.mbit_s:.0f} mbit/s, most links have {speed:.0f}"
     elif link.ms is not None and link.ms > SLOW * wait and link.ms > _NEAR_MS:

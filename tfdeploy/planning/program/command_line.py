@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from tfdeploy.model.cluster import ROLES, cluster_json
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job, RoleRule
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.cluster import ranks
 from tfdeploy.planning.cluster.layout import Layout
@@ -27,7 +27,7 @@ def placeholder_values(layout: Layout, seat: Seat, job: Job, run: str) -> dict[s
     The value of a list of hosts is joined by commas. Modes with ranks have other placeholders,
     because they have no TensorFlow cluster.
     """
-    mode, cluster = rules(job.mode), layout.cluster
+    mode, cluster = rules_of(job.mode), layout.cluster
     called = job.roles.get(seat.role, RoleRule()).called
     of_task = {"job_name": called or seat.role, "task_index": str(seat.index), "run_id": run}
     if mode.ranks:

@@ -15,7 +15,7 @@ from tfdeploy.errors import Refused
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import version_numbers
@@ -56,7 +56,7 @@ def decide(job: Job, program: Program, facts: FactsByHost | None = None) -> Comp
     assumed.
     """
     hosts = facts or {}
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     run = reached.reached(
         program, workers="worker" in mode.takes and not (mode.lead or mode.single)
     )

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.model.cluster import Cluster, cluster_json, tf_config
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.source.expressions import last_name, literal_text
 from tfdeploy.planning.source.source import Program
@@ -89,7 +89,7 @@ class ClusterVariables:
 
 def decide(job: Job, program: Program) -> ClusterVariables:
     """Return the variables to set for a job. In modes without a TensorFlow cluster, set none."""
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     if not mode.tensorflow or mode.single:
         return ClusterVariables()
     reads, as_json = _variables_read(program)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program import hardcoded_cluster, servers
 from tfdeploy.planning.source.expressions import elements, literal_text, target_names
@@ -61,7 +61,7 @@ def role_names(job: Job, program: Program) -> dict[str, str]:
 
     The name comes from the job file, or else from a cluster that is written into the program.
     """
-    return {**_names_from_program(program, rules(job.mode)), **_names_from_job(job)}
+    return {**_names_from_program(program, rules_of(job.mode)), **_names_from_job(job)}
 
 
 def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
@@ -70,7 +70,7 @@ def decide(job: Job, program: Program, planned: Cluster) -> JobNames:
     The job file may set the names. If the program looks for `master` in TF_CONFIG and does not
     contain the text "chief", the chief is called `master`.
     """
-    mode, names = rules(job.mode), _names_from_job(job)
+    mode, names = rules_of(job.mode), _names_from_job(job)
     if "one_client" in mode.traits:
         return JobNames({"chief": servers.client_job(program)} if "chief" in planned else {})
     if not mode.takes_flags or "worker" not in planned:
@@ -95,7 +95,7 @@ def _names_from_job(job: Job) -> dict[str, str]:
     return {role: rule.called for role, rule in job.roles.items() if rule.called}
 
 
-def _names_from_program(program: Program, mode: Rules) -> dict[str, str]:
+def _names_from_program(program: Program, mode: ModeRules) -> dict[str, str]:
     """Return role -> the name of its job in the clusters that are written into the program.
 
     A role is left out if its job has the name of the role itself, or if the job has different names
@@ -108,14 +108,14 @@ def _names_from_program(program: Program, mode: Rules) -> dict[str, str]:
     return {role: name for name, role in jobs if name != role and times[role] == 1}
 
 
-def _program_jobs(program: Program, mode: Rules) -> Iterator[tuple[str, str, str]]:
+def _program_jobs(program: Program, mode: ModeRules) -> Iterator[tuple[str, str, str]]:
     """Yield (job name, role, "train.py:12") for each job of a cluster written into the program."""
     for written in hardcoded_cluster.clusters_with_job_names(program):
         for name, role in map_jobs_to_roles(written.counts, mode.takes).items():
             yield name, role, written.where
 
 
-def _missing_chief_notes(program: Program, mode: Rules, planned: Cluster) -> Notes:
+def _missing_chief_notes(program: Program, mode: ModeRules, planned: Cluster) -> Notes:
     """Return a note if the program expects a chief but the plan has none.
 
     If there is no chief, it is possible that no task creates the model.

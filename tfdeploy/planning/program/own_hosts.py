@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.planning.program.hardcoded_cluster import finds_role_itself, literal_texts
 from tfdeploy.planning.source.expressions import last_name, literal_text, target_names
@@ -47,7 +47,7 @@ def decide(job: Job, program: Program, planned: Cluster, *, knows_role: bool) ->
     TF_CONFIG or other variables, so that its host name does not matter.
     """
     where = _where_asks_for_host(program)
-    if knows_role or not where or not rules(job.mode).takes_flags or job.cluster != "planned":
+    if knows_role or not where or not rules_of(job.mode).takes_flags or job.cluster != "planned":
         return HostAliases()
     lists = _hosts_by_role(program, planned)
     listed_hosts = {

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from tfdeploy.model.cluster import ROLES
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import Rules, rules
+from tfdeploy.model.modes import ModeRules, rules_of
 from tfdeploy.planning.flags import flags
 from tfdeploy.planning.program import hardcoded_cluster
 from tfdeploy.planning.source.entry_point import Command
@@ -46,7 +46,7 @@ def decide(job: Job, program: Program, roles: Collection[str]) -> ServerRoles:
     In mode ingraph, these are all roles that need a server. In mode coordinator, they are the same
     roles, but only if the program starts no servers itself. `roles`: the roles that have tasks.
     """
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     if mode.lead is None:
         return ServerRoles()
     listed = " and ".join(role for role in mode.takes if role in mode.serves and role in roles)
@@ -119,13 +119,13 @@ def _job_names_in_program(program: Program) -> set[str]:
     }
 
 
-def mode_rules(job: Job, program: Program) -> Rules:
+def mode_rules(job: Job, program: Program) -> ModeRules:
     """Return the rules of the job's mode.
 
     If an in-graph client starts a server of its own, the rules are changed so that the client gets
     a port.
     """
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     if "one_client" not in mode.traits or not client_job(program):
         return mode
     return replace(mode, silent=tuple(role for role in mode.silent if role != mode.lead))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from tfdeploy.model.cluster import Cluster
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text import placeholders
 from tfdeploy.planning.flags.appended_flags import NAME_THEM, AppendedFlags
@@ -61,7 +61,7 @@ def isolation_note(job: Job, program: Program, added: AppendedFlags, workers: in
 
     Each worker of such a program would train alone, and no error would show this.
     """
-    mode = rules(job.mode)
+    mode = rules_of(job.mode)
     clustered = job.flags in (None, "auto") and not (
         mode.single or mode.ranks or "one_client" in mode.traits
     )

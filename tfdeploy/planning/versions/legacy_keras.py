@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from tfdeploy.errors import Refused
 from tfdeploy.model.facts import FactsByHost, HostFacts
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.nexts import on_host
@@ -46,7 +46,7 @@ def decide(
     then calls `fit` on several workers, raises Refused. `version1`: `import tensorflow` gives
     TensorFlow 1.
     """
-    if not rules(job.mode).tensorflow:
+    if not rules_of(job.mode).tensorflow:
         return KerasChoice()
     fit, use = (
         _where_fits_distributed(job, program),
@@ -62,7 +62,7 @@ def decide(
             if program.imports_any("tf_keras") or (by_tensorflow and _has_keras_3(each))
         ]
         lacking = [each for each in needing if each.tf_keras is None]
-        strategy = "".join(rules(job.mode).needs_keras_2[:1])
+        strategy = "".join(rules_of(job.mode).needs_keras_2[:1])
         why = f"{fit} calls Keras' fit under {strategy}, which Keras 3 cannot do"
         if use and not fit:
             why = f"{use.what} ({use.where}) is of Keras 2"
@@ -107,7 +107,7 @@ def _where_fits_distributed(job: Job, program: Program) -> str | None:
     The place is a text such as "train.py:12". Returns None if there is no such call, or if the
     program uses no strategy for several workers.
     """
-    strategies = rules(job.mode).needs_keras_2
+    strategies = rules_of(job.mode).needs_keras_2
     uses = tf_names_used.tensorflow_uses(program)
     if any(use.name.rpartition(".")[2] in strategies for use in uses):
         for path, node in program.find(ast.Call):

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 
 from tfdeploy.model.facts import FactsByHost
 from tfdeploy.model.job import Job
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.model.plan import Notes
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.units import listed, version_numbers
@@ -39,7 +39,7 @@ def notes(job: Job, program: Program, facts: FactsByHost) -> Notes:
             "an error if the program reaches it; to prevent the error, write `numpy<1.24` into the "
             "requirements of `setup`"
         )
-        if rules(job.mode).tensorflow:
+        if rules_of(job.mode).tensorflow:
             effect = "tfdeploy supplies it"
         texts.append(f"{listed(names, _MOST)}, which NumPy has dropped: {effect}")
     if version_numbers(newest) >= _NO_NUMBER and (where := _where_array_is_number(program)):

@@ -17,9 +17,9 @@ import paramiko
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, HostUnreachable, Refused, TfdeployError
-from tfdeploy.model.advice import next_of, quoted
+from tfdeploy.model.advice import format_advice, quote_host_text
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import BadShape, read_text
+from tfdeploy.model.answers.reading import InvalidJsonValue, decode_untrusted
 from tfdeploy.model.text.units import in_binary_bytes
 from tfdeploy.transport.agent.archive import agent_name, agent_zip
 from tfdeploy.transport.agent.first_stage import PROGRAM
@@ -234,14 +234,16 @@ def _failure_error(text: bytes, host: str) -> TfdeployError:
             "inventory: `python: PATH`",
         )
     try:
-        failure = read_text(text, Failure)
-    except BadShape:
+        failure = decode_untrusted(text, Failure)
+    except InvalidJsonValue:
         failure = Failure(code="workdir", what="")
-    reported = quoted(
+    reported = quote_host_text(
         host, printable_line(failure.what.encode(errors="replace")) or printable_line(text)
     )
     if failure.code == "foreign":
-        return Refused(reported, where=host, next=next_of(host, failure.advice, failure.details))
+        return Refused(
+            reported, where=host, next=format_advice(host, failure.advice, failure.details)
+        )
     if failure.code == "disk":
         return Refused(
             f"no room for the agent, which needs {in_binary_bytes(len(agent_zip()))}: {reported}",

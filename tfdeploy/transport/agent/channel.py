@@ -21,8 +21,8 @@ from tfdeploy.agent.limit import BURST_S, RateLimit
 from tfdeploy.errors import HostUnreachable, TfdeployError
 from tfdeploy.machine.threads import start_thread
 from tfdeploy.model.answers.hosts import PING, Clock, Hello
-from tfdeploy.model.answers.reading import BadShape, read
-from tfdeploy.model.answers.verb import Args, Flow, Verb
+from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted
+from tfdeploy.model.answers.verb import Args, StreamingVerb, Verb
 from tfdeploy.transport.agent import bootstrap
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import Reply, VerbStream, convert_value, read_field
@@ -129,7 +129,7 @@ class FramedChannel:
                 self._answers.pop(request_id, None)
 
     def stream(
-        self, flow: Flow[I, V], args: Args | None = None, *, silence_s: float | None = None
+        self, flow: StreamingVerb[I, V], args: Args | None = None, *, silence_s: float | None = None
     ) -> Stream[I, V]:
         answer = Reply(self._host, self._wait_for_room)
         request_id = self._register(answer)
@@ -336,9 +336,11 @@ class FramedChannel:
     def _measure_clock(self, value: Any) -> None:
         """Compute the difference between the two machines' clocks from the answer to a ping."""
         now = time.time()
-        with contextlib.suppress(BadShape):
+        with contextlib.suppress(InvalidJsonValue):
             if 0 <= now - self._pinged_at < 2:
-                self.clock_skew_s = read(value, Clock).clock - (now + self._pinged_at) / 2
+                self.clock_skew_s = (
+                    convert_untrusted(value, Clock).clock - (now + self._pinged_at) / 2
+                )
 
     def _wait_for_room(self, full: Callable[[], bool]) -> None:
         """Wait until the backlog of a stream has room again. Send pings meanwhile.

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 from tfdeploy.agent import frames
-from tfdeploy.model.answers.reading import weight_bytes
+from tfdeploy.model.answers.reading import estimate_memory_bytes
 
 _HEAD = struct.Struct("!II")
 
@@ -69,7 +69,7 @@ class Frames:
                 text, blob = data[start + _HEAD.size : middle], data[middle:end]
                 start = end
                 self._required = _HEAD.size
-                yield Frame(_header(text), blob, weight_bytes(text) + len(blob))
+                yield Frame(_header(text), blob, estimate_memory_bytes(text) + len(blob))
         finally:
             self._parts = [data[start:]] if start < len(data) else []
             self._available = len(data) - start

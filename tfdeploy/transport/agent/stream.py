@@ -20,8 +20,8 @@ from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer, HostUnreachable, TfdeployError
 from tfdeploy.model import advice
 from tfdeploy.model.answers.failures import Failure
-from tfdeploy.model.answers.reading import BadShape, read, read_text
-from tfdeploy.model.answers.verb import Flow
+from tfdeploy.model.answers.reading import InvalidJsonValue, convert_untrusted, decode_untrusted
+from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.transport.agent.frames import Frame
 from tfdeploy.transport.ssh.errors import copy_error
 
@@ -146,7 +146,7 @@ class VerbStream(Generic[I, V]):
     """
 
     answer: Reply
-    flow: Flow[I, V]
+    flow: StreamingVerb[I, V]
     cancel: Callable[[], None]
     silence_s: float | None
     value: V | None = None
@@ -192,16 +192,16 @@ def read_field(frame: Frame, field: str, cls: type[V], verb: str, host: str) -> 
     if frame.header.get("packed") != field:
         return convert_value(frame.header.get(field), cls, verb, host)
     try:
-        return read_text(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
-    except (BadShape, frames.WireError) as error:
+        return decode_untrusted(frames.decompress(frame.blob, MOST_PACKED_BYTES), cls)
+    except (InvalidJsonValue, frames.WireError) as error:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
 def convert_value(value: Any, cls: type[V], verb: str, host: str) -> V:
     """Return `value` converted to `cls`. Raises BadAnswer if it does not fit."""
     try:
-        return read(value, cls)
-    except BadShape as error:
+        return convert_untrusted(value, cls)
+    except InvalidJsonValue as error:
         raise BadAnswer(f"its answer to {verb} makes no sense: {error}", where=host) from error
 
 
@@ -213,11 +213,11 @@ def agent_error(failure: Failure, host: str) -> AgentError:
     """
     where = " ".join((failure.where or "").split())
     return AgentError(
-        advice.quoted(host, failure.what)
+        advice.quote_host_text(host, failure.what)
         if failure.what
         else "the agent failed and gave no reason",
         code=failure.code,
         details=failure.details,
         where=f"{host}: {where}" if where and where != host else host,
-        next=advice.next_of(host, failure.advice, failure.details),
+        next=advice.format_advice(host, failure.advice, failure.details),
     )

@@ -7,7 +7,7 @@ memory are bounded.
 
 from __future__ import annotations
 
-from tfdeploy.model.loglines import HEAD, MOST_BYTES, MOST_LINES, LogLine, Traceback
+from tfdeploy.model.loglines import HEAD, MOST_BYTES, MOST_LINES, LogLine, TracebackRecogniser
 
 # The maximum number of seconds for which a traceback is held back.
 HOLD_S = 0.4
@@ -23,7 +23,7 @@ class _Block:
         self.others: list[LogLine] = []
         self.since = at
         self._bytes = len(head.line)
-        self._traceback = Traceback(head)
+        self._traceback = TracebackRecogniser(head)
 
     def takes(self, line: LogLine) -> bool:
         """Add a line of the same task to the block. Return False, without adding the line, if the

@@ -18,7 +18,7 @@ from operator import attrgetter
 from time import monotonic
 from typing import Literal, NamedTuple
 
-from tfdeploy.model.loglines import HEAD, Batch, LineBlock, LogLine, lines_of, more_bytes
+from tfdeploy.model.loglines import HEAD, Batch, LineBlock, LogLine, format_more_bytes, lines_of
 from tfdeploy.model.text.patterns import interruptible
 from tfdeploy.model.text.words import iso_z
 from tfdeploy.ui.logs.log_blocks import TracebackBlocks
@@ -331,7 +331,7 @@ class _Cut(NamedTuple):
         return (line.attempt, line.offset) == (self.last.attempt, self.last.offset + LINE_CHARS)
 
     def mark(self) -> LogLine:
-        return self.last._replace(line=more_bytes(self.more).encode())
+        return self.last._replace(line=format_more_bytes(self.more).encode())
 
 
 def _has_head(content: bytes) -> bool:

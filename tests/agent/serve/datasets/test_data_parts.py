@@ -18,7 +18,7 @@ from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 from tfdeploy.operations.broadcast.wanted import all_wanted_files, row_owners, wanted_files_of_part
 from tfdeploy.tree import list_data_set
 
@@ -111,7 +111,7 @@ def test_parts_that_are_not_there_are_refused(
     bring(host, source, [0, 1, 0, 1], {0})
     with pytest.raises(VerbError, match="divided into") as caught:
         data_parts.make_part_folders(host.paths, {"set": wanted})
-    assert (caught.value.code, next_of("n1", caught.value.advice, caught.value.details)) == (
+    assert (caught.value.code, format_advice("n1", caught.value.advice, caught.value.details)) == (
         "no_data",
         "launch without --no-sync",
     ), why

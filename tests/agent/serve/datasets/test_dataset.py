@@ -20,7 +20,7 @@ from tfdeploy.agent.host import disk, processes
 from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 
 class Data:
@@ -145,7 +145,7 @@ def refusal(cluster: Cluster, name: str = "digits", **args: Any) -> str | None:
         )
     except VerbError as error:
         assert error.code == "live_run" and str(
-            next_of("n1", error.advice, error.details)
+            format_advice("n1", error.advice, error.details)
         ).startswith("`tfdeploy stop r1`")
         return str(error)
     return None

@@ -16,7 +16,7 @@ from support.agent.release_host import TREE, Host
 from tfdeploy.agent.host import fsync
 from tfdeploy.agent.ownership import NotOurs, explain
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 
 @pytest.fixture
@@ -172,7 +172,7 @@ def test_a_release_that_others_may_write_to_is_refused(host: Host) -> None:
     with pytest.raises(NotOurs, match="lib may be written to by others") as caught:
         host.call("release.state", "r1")
     assert (
-        next_of("n1", *explain(caught.value)[1:])
+        format_advice("n1", *explain(caught.value)[1:])
         == f"`tfdeploy exec --limit n1 -- chmod go-w {host.releases}/r1/lib`"
     )
     (host.releases / "r1" / "lib").chmod(0o700)

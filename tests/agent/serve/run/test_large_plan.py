@@ -14,10 +14,10 @@ from support.agent.cluster import NewClient, NewCluster
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.model.facts import HostFacts
-from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host, Inventory
 from tfdeploy.model.job import Job
-from tfdeploy.model.plan import Plan, for_hosts, plan_to_json
+from tfdeploy.model.plan import Plan, plan_to_json, without_ssh_settings
 from tfdeploy.model.planform import plan_from_file, plan_to_file
 from tfdeploy.planning.host_parts import host_parts, shared_part
 from tfdeploy.planning.options import Options
@@ -96,7 +96,9 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
     release = Path(layout.release_dir(str(tmp_path), JOB, RELEASE))
     release.mkdir(parents=True)
     release_manifest.save_manifest(f"{release}.json", [])
-    shared = json.dumps({"plan": plan_to_file(for_hosts(plan)), "part": shared_part(plan)}).encode()
+    shared = json.dumps(
+        {"plan": plan_to_file(without_ssh_settings(plan)), "part": shared_part(plan)}
+    ).encode()
     part = wire.to_wire(host_parts(plan, {})["n1"])
     client, which = serve(), {"job": JOB, "run": RUN}
     before = peak_mib(client.process.pid)
@@ -120,8 +122,8 @@ def test_a_thousand_hosts_are_prepared_by_the_real_verbs(
         assert whole > 60 and sum(files.values()) < 2 and len(blob) < 1 << 18 and len(own) < 1 << 16
         item, packed = client.frame(client.ask("run.plan", **which))
         assert item["item"] == {} and len(packed) < 1 << 18
-        assert plan_from_file(frames.decompress(packed)) == for_hosts(plan)
-        assert len(read_shown(frames.decompress(packed), RUN, JOB, {}).tasks) == HOSTS + 1
+        assert plan_from_file(frames.decompress(packed)) == without_ssh_settings(plan)
+        assert len(read_untrusted_plan(frames.decompress(packed), RUN, JOB, {}).tasks) == HOSTS + 1
         assert client.call("run.start", **which)["value"] == {}
         for role in ("ps", "worker"):
             told = folder / "cwd" / f"told.{role}"

@@ -18,7 +18,7 @@ from tfdeploy.agent.frames import decompress
 from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
-from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.planform import plan_from_file
 from tfdeploy.model.status.run_status import run_view
 
@@ -99,7 +99,7 @@ def test_their_plans_and_states_are_understood_by_the_control_side(context: Cont
     for run, state in (("recorded-1", "succeeded"), ("recorded-2", "lost")):
         text = shown_plan(context, run)
         plan = plan_from_file(text)
-        assert read_shown(text, run, "recorded", {}).tasks[0].task == plan.tasks[0].task
+        assert read_untrusted_plan(text, run, "recorded", {}).tasks[0].task == plan.tasks[0].task
         answer = ask(context, "run.status", run)
         outcome = from_wire(HostRunState, answer["host_state"])
         tasks = {row["task"]: from_wire(TaskStatus, row) for row in answer["tasks"]}

@@ -23,7 +23,7 @@ from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.run import workdir
 from tfdeploy.agent.serve.run import prepare as run_prepare
 from tfdeploy.agent.serve.run import prepare_lock
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 FOREVER = ["sleep", "1000"]
 TASKS = {"worker:0": ("n1", FOREVER)}
@@ -178,7 +178,7 @@ def test_a_filesystem_without_named_pipes_is_named(
     with monkeypatch.context() as patched:
         patched.setattr(run_prepare.os, "mkfifo", no_fifo)
         error = refused(cluster, "r1")
-    advice_text = str(next_of("n1", error.advice, error.details))
+    advice_text = str(format_advice("n1", error.advice, error.details))
     assert error.code == "refused" and "named pipes" in advice_text and "`workdir:`" in advice_text
     assert nothing_left(cluster, "r1")
 
@@ -344,7 +344,7 @@ def test_a_release_that_was_edited_is_not_run(hosts: NewCluster) -> None:
     assert (
         caught.value.code == "no_release"
         and "train.py" in caught.value.what
-        and next_of("n1", caught.value.advice, {}) == "`tfdeploy sync`"
+        and format_advice("n1", caught.value.advice, {}) == "`tfdeploy sync`"
     )
     assert nothing_left(cluster, "r1")
 

@@ -12,7 +12,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.serve.run import program as run_program
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def wrong(tmp_path: Path) -> Callable[..., str | None]:
         problem = run_program.find_problem(
             spec, str(tmp_path / "code"), {"PATH": str(tmp_path / "bin")}
         )
-        return None if problem is None else f"{problem[0]}: {next_of('n1', *problem[1:])}"
+        return None if problem is None else f"{problem[0]}: {format_advice('n1', *problem[1:])}"
 
     return problem_text
 

@@ -21,7 +21,7 @@ from tfdeploy.agent.run import task_processes
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.run import resume as run_resume
 from tfdeploy.agent.serve.run import status as run_status
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 FOREVER = ["sh", "-c", "echo attempt $TFDEPLOY_TASK_ATTEMPT; exec sleep 1000"]
 PS_AND_WORKER = {"ps:0": ("n1", FOREVER), "worker:0": ("n2", FOREVER)}
@@ -216,7 +216,7 @@ def test_a_run_that_came_later_is_not_disturbed(hosts: NewCluster) -> None:
     for _ in range(2):
         with pytest.raises(VerbError) as refused:
             resumed(cluster, "r1", "n1")
-        told = next_of("n1", refused.value.advice, refused.value.details)
+        told = format_advice("n1", refused.value.advice, refused.value.details)
         assert (refused.value.code, told) == ("superseded", "`tfdeploy status r2`")
         Path(cluster.hosts["n1"].paths("r2").cwd, "go").touch()
         cluster.wait_ended("r2")

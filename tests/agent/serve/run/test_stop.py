@@ -23,7 +23,7 @@ from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.host.removal import remove
 from tfdeploy.agent.run import liveness, task_processes
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.model.advice import next_of
+from tfdeploy.model.advice import format_advice
 
 STUBBORN = """
 import os, signal, sys, time
@@ -233,7 +233,7 @@ def test_a_run_whose_folder_was_removed_is_still_stopped_and_no_other_may_begin_
     with pytest.raises(VerbError) as caught:
         cluster.launch("r2", {"worker:0": ("n1", ["sleep", "1000"])})
     assert caught.value.code == "live_run" and "tfdeploy stop r1" in str(
-        next_of("n1", caught.value.advice, caught.value.details)
+        format_advice("n1", caught.value.advice, caught.value.details)
     )
     answer = cluster.hosts["n1"].call("run.stop", run="r1", job=cluster.job, grace_s=0.2)
     assert answer["survivors"] == []

@@ -6,7 +6,7 @@ from itertools import permutations
 
 import pytest
 
-from tfdeploy.model.output.link_groups import group
+from tfdeploy.model.output.link_groups import group_links
 from tfdeploy.model.output.rows import LinkRow
 
 
@@ -56,9 +56,9 @@ ALL = "n1 n2 n3 n4 n5"
 def test_links_with_same_problem_are_one_line(
     broken: set[tuple[str, str]], subjects: list[str]
 ) -> None:
-    assert sorted(link_group.subject for link_group in group(make_link_rows(5, broken))) == sorted(
-        subjects
-    )
+    assert sorted(
+        link_group.subject for link_group in group_links(make_link_rows(5, broken))
+    ) == sorted(subjects)
 
 
 def test_fix_names_all_hosts_of_line() -> None:
@@ -69,7 +69,7 @@ def test_fix_names_all_hosts_of_line() -> None:
                 f"tfdeploy exec --limit {link['from']} -- ip route; else tfdeploy exec --limit "
                 f"{link['to']} -- ufw"
             )
-    assert {link_group.subject: link_group.fix for link_group in group(broken)} == {
+    assert {link_group.subject: link_group.fix for link_group in group_links(broken)} == {
         "no other host reaches n[3-4]": "tfdeploy exec --limit 'n[1-5]' -- ip route; "
         "else tfdeploy exec --limit 'n[3-4]' -- "
         "ufw",
@@ -80,7 +80,7 @@ def test_fix_names_all_hosts_of_line() -> None:
 
 def test_200_hosts_with_some_unreachable_are_few_lines() -> None:
     everyone = " ".join(f"n{number}" for number in range(1, 201))
-    groups = group(
+    groups = group_links(
         make_link_rows(200, all_pairs(everyone, "n7 n9") | all_pairs("n1 n2 n3", "n100 n101"))
     )
     assert [link_group.subject for link_group in groups] == [
@@ -90,5 +90,5 @@ def test_200_hosts_with_some_unreachable_are_few_lines() -> None:
 
 
 def test_slow_links_are_described_as_slow() -> None:
-    (groups,) = group(make_link_rows(3, all_pairs("n1 n2 n3", "n3"), reason="slow", ok=True))
+    (groups,) = group_links(make_link_rows(3, all_pairs("n1 n2 n3", "n3"), reason="slow", ok=True))
     assert groups.ok and groups.subject == "no other host reaches well n3"

@@ -8,7 +8,7 @@ import pytest
 
 from tfdeploy.agent.metric_reader import compile_patterns
 from tfdeploy.model.job import DEFAULT_METRICS
-from tfdeploy.model.measures import Measures
+from tfdeploy.model.measures import TaskMetrics
 
 PATTERNS = compile_patterns(DEFAULT_METRICS)
 LINES: list[tuple[str, int | None, float | None]] = [
@@ -144,8 +144,8 @@ LINES: list[tuple[str, int | None, float | None]] = [
 ]  # fmt: skip
 
 
-def measure_line(line: str) -> Measures:
-    measures = Measures(PATTERNS)
+def measure_line(line: str) -> TaskMetrics:
+    measures = TaskMetrics(PATTERNS)
     measures.line(100.0, line)
     return measures
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import yaml
 
-from tfdeploy.model.manifest import Entry, Manifest
+from tfdeploy.model.manifest import Manifest, ManifestEntry
 from tfdeploy.model.report.code_size import large_code
 
 MB = 1_000_000
@@ -17,7 +17,7 @@ def note_of_sizes_in_mb(**sizes: int) -> str | None:
 
 def note_of_sizes(sizes: dict[str, int]) -> str | None:
     entries = tuple(
-        Entry(path=path, kind="file", size=size) for path, size in sorted(sizes.items())
+        ManifestEntry(path=path, kind="file", size=size) for path, size in sorted(sizes.items())
     )
     return large_code(Manifest(root="/code", release="r", entries=entries))
 

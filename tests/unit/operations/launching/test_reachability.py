@@ -5,7 +5,7 @@ that it stays short.
 from __future__ import annotations
 
 from tfdeploy.errors import Refused
-from tfdeploy.model.answers.runs import ShutPort
+from tfdeploy.model.answers.runs import UnreachablePort
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.launching.reachability import unreachable_error
 
@@ -15,14 +15,16 @@ HOSTS = [Host(name=f"n{number}", address=f"10.0.0.{number}") for number in range
 
 def shut(
     seen_from: str, to: str, task: str = "", reason: str = "no answer"
-) -> tuple[str, ShutPort]:
-    return seen_from, ShutPort(
+) -> tuple[str, UnreachablePort]:
+    return seen_from, UnreachablePort(
         host=to, task=task, address=f"10.0.0.{to[1:]}:{2223 if task else 2222}", why=reason
     )
 
 
-def refused(ports: list[tuple[str, ShutPort]], hosts: list[Host], asked: dict[str, int]) -> Refused:
-    ports_by_host: dict[str, list[ShutPort]] = {}
+def refused(
+    ports: list[tuple[str, UnreachablePort]], hosts: list[Host], asked: dict[str, int]
+) -> Refused:
+    ports_by_host: dict[str, list[UnreachablePort]] = {}
     for seen_from, port in ports:
         ports_by_host.setdefault(seen_from, []).append(port)
     return unreachable_error(ports_by_host, hosts, asked)

@@ -17,8 +17,8 @@ import pytest
 from tfdeploy.agent import frames
 from tfdeploy.errors import HostFailed, TfdeployError
 from tfdeploy.model.answers.runs import RUN_PLAN
-from tfdeploy.model.answers.verb import Flow
-from tfdeploy.model.hostplan import read_shown
+from tfdeploy.model.answers.verb import StreamingVerb
+from tfdeploy.model.hostplan import read_untrusted_plan
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.run_lookup.host_plans import PlanRequest, fetch_plan, plan_to_stop
@@ -131,7 +131,9 @@ class Hosts:
             def agent(self) -> Any:
                 return self
 
-            def stream(self, verb: Flow[Any, Any], args: dict[str, Any], silence_s: float) -> Any:
+            def stream(
+                self, verb: StreamingVerb[Any, Any], args: dict[str, Any], silence_s: float
+            ) -> Any:
                 assert verb is RUN_PLAN and {**args, "unless": 0} == {
                     "run": RUN,
                     "job": JOB,
@@ -294,7 +296,10 @@ def test_hosts_with_run_are_stopped_despite_invalid_plans() -> None:
 def test_runs_of_job_with_longest_name_are_found() -> None:
     job = "j" * 63
     run = f"{job}-20261121-101500-3fa1"
-    assert read_shown(json.dumps(older_plan(run=run, job=job)).encode(), run, job, {}).run == run
+    assert (
+        read_untrusted_plan(json.dumps(older_plan(run=run, job=job)).encode(), run, job, {}).run
+        == run
+    )
 
 
 def test_common_plan_is_sent_once_and_without_commands_of_tasks() -> None:

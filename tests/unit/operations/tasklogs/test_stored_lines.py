@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as some
 
 from tfdeploy.model.answers.runs import LogEnd, LogPiece
-from tfdeploy.model.answers.verb import Flow
+from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.model.loglines import LogLine
 from tfdeploy.operations.tasklogs.stored_lines import last_lines, stored_lines
 from tfdeploy.operations.tasklogs.task_log import PULL_BYTES, LogQuery
@@ -59,7 +59,11 @@ class Growing:
         return self
 
     def stream(
-        self, verb: Flow[LogPiece, LogEnd], args: dict[str, Any], *, silence_s: float | None = None
+        self,
+        verb: StreamingVerb[LogPiece, LogEnd],
+        args: dict[str, Any],
+        *,
+        silence_s: float | None = None,
     ) -> Any:
         self.asked += 1
         assert self.asked < 100, "the log is read endlessly"

@@ -14,7 +14,7 @@ import pytest
 
 from tfdeploy.errors import TfdeployError
 from tfdeploy.model.job import Job, Mode, RoleRule
-from tfdeploy.model.modes import rules
+from tfdeploy.model.modes import rules_of
 from tfdeploy.planning.cluster.placement import place_tasks
 from tfdeploy.planning.cluster.role_requests import role_requests, with_default_roles
 from tfdeploy.planning.options import Options
@@ -113,9 +113,9 @@ def test_roles_not_named_in_inventory(
     mode: Mode, hosts: str, expected: dict[str, str], inventory: Any
 ) -> None:
     named = replace(inventory(worker=hosts), roles={})
-    roles = with_default_roles(named, rules(mode)).roles
+    roles = with_default_roles(named, rules_of(mode)).roles
     assert roles == {role: tuple(names.split()) for role, names in expected.items()}
-    assert with_default_roles(inventory(worker=hosts), rules(mode)) == inventory(worker=hosts)
+    assert with_default_roles(inventory(worker=hosts), rules_of(mode)) == inventory(worker=hosts)
 
 
 @pytest.mark.parametrize(

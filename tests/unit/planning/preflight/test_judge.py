@@ -14,12 +14,12 @@ from tfdeploy.errors import AgentError, HostUnreachable, Refused
 from tfdeploy.model.facts import (
     FolderSpace,
     Gpu,
-    Hindrances,
     HostFacts,
     LiveRun,
-    Logout,
+    LogoutPolicy,
     Mount,
-    Preflight,
+    PreflightFacts,
+    ProtectionHindrances,
     Quota,
 )
 from tfdeploy.model.inventory import Host, Inventory
@@ -41,7 +41,7 @@ from tfdeploy.planning.preflight.judge import (
 from tfdeploy.planning.source.imports import Import
 
 MIB = 1 << 20
-HEALTHY = Preflight(
+HEALTHY = PreflightFacts(
     limits={"open files": 1024, "processes": 95_000},
     available_bytes=8 << 30,
     shared_memory=FolderSpace("/dev/shm", True, 4 << 30),
@@ -51,16 +51,16 @@ HEALTHY = Preflight(
     quota=None,
     driver=None,
     nvidia_devices=0,
-    logout=Logout(kills=False, removes_ipc=False),
+    logout=LogoutPolicy(kills=False, removes_ipc=False),
     ephemeral_ports=0,
 )
 CARD = Gpu(index=0, name="H200", memory_mib=143771, used_mib=0)
 MOUNT = HEALTHY.mount
 assert MOUNT is not None
-NO_FILTER = Hindrances(peers="no such filter", firewall="", most_instructions=4096)
-SHORT_FILTER = Hindrances(peers="", firewall="", most_instructions=8)
-NO_NFT = Hindrances(peers="", firewall="nft is not installed", most_instructions=4096)
-ALL = Hindrances(peers="", firewall="", most_instructions=4096)
+NO_FILTER = ProtectionHindrances(peers="no such filter", firewall="", most_instructions=4096)
+SHORT_FILTER = ProtectionHindrances(peers="", firewall="", most_instructions=8)
+NO_NFT = ProtectionHindrances(peers="", firewall="nft is not installed", most_instructions=4096)
+ALL = ProtectionHindrances(peers="", firewall="", most_instructions=4096)
 FactsOf = Callable[..., HostFacts]
 
 
@@ -80,7 +80,7 @@ def seen_of(
         preflight_fields = {
             key: value
             for key, value in changed_facts.items()
-            if key in Preflight.__dataclass_fields__
+            if key in PreflightFacts.__dataclass_fields__
         }
         fact_fields = {
             key: value
@@ -269,7 +269,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
         "as root on n2: timedatectl set-ntp true",
     ),
     (
-        {"linger": False, "kill_user_processes": True, "logout": Logout(True, False)},
+        {"linger": False, "kill_user_processes": True, "logout": LogoutPolicy(True, False)},
         "logout",
         "error",
         "KillUserProcesses",
@@ -277,7 +277,7 @@ CASES: list[tuple[dict[str, Any], str, str, str, str]] = [
     ),
     (KILLS, "logout", "warning", "KillUserProcesses=yes", "enable-linger ml"),
     (
-        {"linger": False, "logout": Logout(False, True)},
+        {"linger": False, "logout": LogoutPolicy(False, True)},
         "logout",
         "warning",
         "RemoveIPC",
@@ -404,7 +404,7 @@ def test_single_free_port_is_described_in_singular(facts_of: FactsOf) -> None:
 @pytest.mark.parametrize(
     "changed_facts",
     [
-        {"linger": True, "kill_user_processes": True, "logout": Logout(True, True)},
+        {"linger": True, "kill_user_processes": True, "logout": LogoutPolicy(True, True)},
         {"entry": {"gpus": "none"}, "nvidia_devices": 2, "gpu_error": "broken"},
         {"gpus": (CARD,), "driver": "550.54.15"},
         {"gpus": (CARD,), "driver": "470.82.01", "tensorflow": "2.21.0", "entry": {"gpus": "none"}},
@@ -468,8 +468,8 @@ def test_clock_is_compared_with_those_of_most_hosts(facts_of: FactsOf) -> None:
 def test_unsupported_protection_is_reported(
     facts_of: FactsOf,
     asked: AskedLevel,
-    others: Hindrances,
-    of_n2: Hindrances,
+    others: ProtectionHindrances,
+    of_n2: ProtectionHindrances,
     expected: tuple[str, str, str] | None,
 ) -> None:
     seen_with_others = {

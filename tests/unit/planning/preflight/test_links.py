@@ -15,7 +15,7 @@ import pytest
 from tfdeploy.model.answers.links import Why
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Host
-from tfdeploy.model.output.check import Link
+from tfdeploy.model.output.check import LinkResult
 from tfdeploy.planning.preflight.links import (
     explain_failure,
     listening_ports,
@@ -26,8 +26,8 @@ from tfdeploy.planning.preflight.links import (
 FactsOf = Callable[..., HostFacts]
 
 
-def link(source: str, to: str, **fields: Any) -> Link:
-    return Link(from_host=source, to_host=to, port=2222, **fields)
+def link(source: str, to: str, **fields: Any) -> LinkResult:
+    return LinkResult(from_host=source, to_host=to, port=2222, **fields)
 
 
 def hosts_of(count: int, **fields: str) -> dict[str, Host]:

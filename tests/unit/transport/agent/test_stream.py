@@ -18,8 +18,8 @@ import pytest
 
 from tfdeploy.agent import frames
 from tfdeploy.errors import AgentError, BadAnswer
-from tfdeploy.model.answers.files import Missing
-from tfdeploy.model.answers.verb import Flow
+from tfdeploy.model.answers.files import MissingFiles
+from tfdeploy.model.answers.verb import StreamingVerb
 from tfdeploy.transport.agent import stream
 from tfdeploy.transport.agent.frames import Frame, Frames
 from tfdeploy.transport.agent.stream import MOST_PACKED_BYTES, Reply, VerbStream, read_field
@@ -40,7 +40,7 @@ def test_long_value_is_read() -> None:
         and not frame.has_field("item")
     )
     assert len(frame.blob) < 1 << 20 and frame.own_blob == b""
-    assert read_field(frame, "value", Missing, "release.begin", "n1").missing == LONG
+    assert read_field(frame, "value", MissingFiles, "release.begin", "n1").missing == LONG
 
 
 @pytest.mark.fault("18 a name that is not UTF-8 among very many")
@@ -50,7 +50,7 @@ def test_long_value_with_names_that_are_not_utf8_is_read() -> None:
         read_field(
             frame_from_wire({"id": 7, "value": {"missing": names}}),
             "value",
-            Missing,
+            MissingFiles,
             "release.begin",
             "n1",
         ).missing
@@ -61,7 +61,7 @@ def test_long_value_with_names_that_are_not_utf8_is_read() -> None:
 def test_short_value_and_separate_blob_are_not_compressed() -> None:
     frame = frame_from_wire({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
     assert (frame.header, frame.own_blob) == ({"id": 7, "item": {"missing": ["a"]}}, b"bytes")
-    assert read_field(frame, "item", Missing, "release.begin", "n1").missing == ["a"]
+    assert read_field(frame, "item", MissingFiles, "release.begin", "n1").missing == ["a"]
 
 
 @pytest.mark.fault("59 a packed answer that is endless, half, or of another shape")
@@ -81,7 +81,11 @@ def test_short_value_and_separate_blob_are_not_compressed() -> None:
 def test_invalid_packed_value_is_bad_answer(blob: bytes) -> None:
     with pytest.raises(BadAnswer, match="makes no sense"):
         read_field(
-            Frame({"id": 7, "packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1"
+            Frame({"id": 7, "packed": "value"}, blob, 0),
+            "value",
+            MissingFiles,
+            "release.begin",
+            "n1",
         )
 
 
@@ -89,7 +93,9 @@ def test_invalid_packed_value_is_bad_answer(blob: bytes) -> None:
 def test_value_that_needs_too_much_memory_is_refused() -> None:
     blob = frames.compress(b'{"missing": [' + b'"",' * 5_000_000 + b'""]}')
     with pytest.raises(BadAnswer, match="MiB of memory"):
-        read_field(Frame({"packed": "value"}, blob, 0), "value", Missing, "release.begin", "n1")
+        read_field(
+            Frame({"packed": "value"}, blob, 0), "value", MissingFiles, "release.begin", "n1"
+        )
 
 
 @pytest.mark.fault("59 a gigabyte in a packed answer")
@@ -99,7 +105,9 @@ def test_compression_bomb_is_not_unpacked() -> None:
     tracemalloc.start()
     try:
         with pytest.raises(BadAnswer, match="more than"):
-            read_field(Frame({"packed": "value"}, bomb, 0), "value", Missing, "release.begin", "n1")
+            read_field(
+                Frame({"packed": "value"}, bomb, 0), "value", MissingFiles, "release.begin", "n1"
+            )
         assert tracemalloc.get_traced_memory()[1] < 3 * MOST_PACKED_BYTES
     finally:
         tracemalloc.stop()
@@ -168,7 +176,7 @@ def test_endless_stream_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     answer = Reply("n1", lambda full: None)
     asked: Any = VerbStream(
         answer=answer,
-        flow=Flow(name="logs", item=dict, value=dict),
+        flow=StreamingVerb(name="logs", item=dict, value=dict),
         cancel=lambda: None,
         silence_s=10.0,
     )
