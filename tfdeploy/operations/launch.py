@@ -262,7 +262,7 @@ class Steps:
         tasks = {task.task: task.host for task in plan.tasks}
         shipment = with_parts(shipment, self.fleet, request.job, self.hosts, tasks)
         return with_part_sizes(
-            plan, {name: split.parts for name, split in shipment.splits.items()}
+            plan, {name: split.part_sizes for name, split in shipment.splits.items()}
         ), shipment
 
     def sync(self, plan: Plan, shipment: Shipment) -> None:

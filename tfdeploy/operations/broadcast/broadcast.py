@@ -22,7 +22,7 @@ from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
 from tfdeploy.operations.broadcast.member_session import MemberSession
-from tfdeploy.operations.broadcast.report import Report
+from tfdeploy.operations.broadcast.report import BroadcastReport
 from tfdeploy.operations.broadcast.source import BroadcastSource, SourceChanged
 from tfdeploy.operations.broadcast.stalled_hosts import StalledHosts
 from tfdeploy.operations.emit import emit_note, emit_transfer
@@ -86,10 +86,10 @@ class Broadcast:
     _ended: bool = False
     _joined_at: float = 0.0
     _stalled: StalledHosts = field(init=False)
-    report: Report = field(init=False)
+    report: BroadcastReport = field(init=False)
 
     def __post_init__(self) -> None:
-        self.report = Report(self.event_name, self.members, self.emit)
+        self.report = BroadcastReport(self.event_name, self.members, self.emit)
         self._stalled = StalledHosts(self.members)
 
     def run(self, join: Callable[[MemberSession], Args]) -> dict[str, TfdeployError]:
@@ -126,7 +126,7 @@ class Broadcast:
 
     def last_sender_to(self, host: str) -> str | None:
         """Return the host that sent to `host` last; "" for this machine, None if none has sent."""
-        return next(iter(reversed(self.report.fed.get(host, {}).values())), None)
+        return next(iter(reversed(self.report.last_parents.get(host, {}).values())), None)
 
     def _members_planned_before_joining(self) -> set[str]:
         """Return the members that the plan includes although they have not joined yet.
@@ -158,9 +158,9 @@ class Broadcast:
         waiting = [
             member
             for member in self._live_members()
-            if not member.complete and member.name not in self._not_joined
+            if not member.is_complete and member.name not in self._not_joined
         ]
-        for member in self._stalled.timed_out(waiting):
+        for member in self._stalled.timed_out_members(waiting):
             error = HostFailed(
                 f"{what} for {self._stalled.timeout_s:g} s",
                 where=member.name,
@@ -185,10 +185,10 @@ class Broadcast:
             if member is None or reconnects != member.reconnects:
                 due = True
             else:
-                was_complete = member.complete
+                was_complete = member.is_complete
                 self._handle_report(member, message)
                 due |= isinstance(message, Exception) or message.have is None
-                due |= member.complete != was_complete
+                due |= member.is_complete != was_complete
 
     def _handle_report(
         self, member: MemberSession, message: BroadcastMemberReport | Exception
@@ -207,7 +207,7 @@ class Broadcast:
         if message.failed is not None:
             self._handle_reported_failure(member, *message.failed)
             return
-        member.record(message)
+        member.record_report(message)
         self.progress(member.name, member.arrived_bytes, member.lacking_bytes)
 
     def _handle_reported_failure(
@@ -220,7 +220,7 @@ class Broadcast:
         elif kind == "differs" and member.name == self.source.source_host:
             what = "its files changed while they were sent"
             self.source.error = SourceChanged(what, where=member.name)
-        elif kind == "differs" and member.lends:
+        elif kind == "differs" and member.is_lender:
             text = (
                 f"files of {member.name} differ from the source, so it does not send them to others"
             )
@@ -228,8 +228,8 @@ class Broadcast:
             self._fail_member(
                 member, HostFailed("its files differ from the source", where=member.name)
             )
-        elif kind == "differs" and not member.differs and not member.placing:
-            member.differs = True
+        elif kind == "differs" and not member.content_differs and not member.placing:
+            member.content_differs = True
             text = f"files of {member.name} differ from the source, though not in size or time"
             emit_note(self.emit, text, host=member.name)
         elif (
@@ -254,17 +254,17 @@ class Broadcast:
         is_first = (
             isinstance(error, HostUnreachable) and member.error is None and not member.reconnects
         )
-        is_needed = member.lends or member.name == self.source.source_host
+        is_needed = member.is_lender or member.name == self.source.source_host
         if member.placed and member.error is None and not is_needed:
-            member.note_lost(error)
+            member.record_lost_connection(error)
             self._not_joined.pop(member.name, None)
             self._placed_and_lost.add(member.name)
-        elif not is_first or self.reconnect is None or member.lends or self._ended:
+        elif not is_first or self.reconnect is None or member.is_lender or self._ended:
             self._fail_member(member, error)
         else:
             text = f"{error.what}: connecting again"
             emit_note(self.emit, text, level="warning", host=member.name)
-            member.note_lost(error)
+            member.record_lost_connection(error)
             self._not_joined[member.name] = time.monotonic()
             work = functools.partial(self._reconnect_member, member, error)
             threading.Thread(target=work, name=f"again-{member.name}", daemon=True).start()
@@ -277,7 +277,7 @@ class Broadcast:
             # Wait until a call over the old connection, if there is one, has failed by itself.
             while member.busy:
                 time.sleep(RETRY_S)
-            member.start_over(session)
+            member.reset_for_reconnect(session)
             if not self._ended:
                 member.join(self._join_args[member.name], report)
         except TfdeployError:
@@ -329,23 +329,23 @@ class Broadcast:
 
     def _can_do_without_source(self) -> bool:
         """Return whether the other members no longer need the host that holds the source."""
-        return self._is_source_hashed and any(member.complete for member in self._live_members())
+        return self._is_source_hashed and any(member.is_complete for member in self._live_members())
 
     # --- planning, and putting files in place
 
     def _is_done(self) -> bool:
         self._fail_late_joiners()
         self._fail_stalled_members()
-        waited_for = [member for member in self._live_members() if not member.complete]
+        waited_for = [member for member in self._live_members() if not member.is_complete]
         if len(waited_for) < len(self.members):
             for member in waited_for:
-                member.hurry_if_silent()
-        # If no member receives anything, find out whether a member that lends its files (has them
-        # and only sends them) is unreachable.
+                member.shorten_timeouts_if_silent()
+        # If no member receives anything, find out whether a member that lends its files (has
+        # them and only sends them) is unreachable.
         if waited_for and all(member.is_stuck for member in waited_for):
             for member in self._live_members():
-                if member.lends:
-                    member.hurry_if_silent()
+                if member.is_lender:
+                    member.shorten_timeouts_if_silent()
         return not waited_for and all(member.placed for member in self._live_members())
 
     def _live_members(self) -> list[MemberSession]:
@@ -357,7 +357,7 @@ class Broadcast:
             raise self.source.error
         expected = self._members_planned_before_joining()
         planned = [
-            member.as_planned(is_expected=member.name in expected)
+            member.to_planner_member(is_expected=member.name in expected)
             for member in self.members.values()
         ]
         out = {*self._not_joined, *self._placed_and_lost} - expected | {
@@ -372,7 +372,7 @@ class Broadcast:
                 for member in self.members.values():
                     member.set_stripes(wanted)
         else:
-            shut = frozenset(self._unreachable_pairs | self._stalled.shut)
+            shut = frozenset(self._unreachable_pairs | self._stalled.forbidden_pairs)
             plan = next_plan(before, planned, shut=shut, out=frozenset(out))
         if plan is not before:
             self._plan = plan
@@ -385,7 +385,7 @@ class Broadcast:
                 member.name not in out
                 and not member.busy
                 and self._not_joined.keys().isdisjoint(involved)
-                and member.needs_call(feeds, len(self._roots))
+                and member.needs_update(feeds, len(self._roots))
             ):
                 member.busy = True
                 pool.submit(
@@ -400,10 +400,10 @@ class Broadcast:
         """
         if self.source.error is not None:
             raise self.source.error
-        received = all(member.complete for member in self._live_members())
+        received = all(member.is_complete for member in self._live_members())
         unseen = []
         for member in self._live_members() if self._is_source_hashed else ():
-            is_ready = member.complete and (member.is_verified or received)
+            is_ready = member.is_complete and (member.is_verified or received)
             if member.placing or not is_ready or member.name in self._not_joined:
                 continue
             if member.source_seen:
@@ -455,7 +455,7 @@ class Broadcast:
         }
         member.send_feeds(self.id, plan.stripes, feeds, parents, list(self._roots))
         self._update_control_feeder(member, feeds, report)
-        member.send_roots(self.id, list(self._roots))
+        member.send_root_hashes(self.id, list(self._roots))
 
     def _try_to_send_plan_changes(
         self, member: MemberSession, report: Callable[[Exception], None]

@@ -147,7 +147,7 @@ def _broadcast_missing_files(
     if not lacking:
         return {}
     join = make_shared_join_args({"job": copy.job, "keep": list(copy.keep)}, lacking)
-    moved = FileBroadcast(
+    file_broadcast = FileBroadcast(
         make_file_listing(lacking),
         range(len(lacking)),
         "keep",
@@ -157,10 +157,10 @@ def _broadcast_missing_files(
     )
     lacks = {name: each.total_bytes for name, each in differences.items() if each.total_bytes}
     members = {
-        name: MemberSession(sessions[name], lacks.get(name, 0), moved.total_bytes)
+        name: MemberSession(sessions[name], lacks.get(name, 0), file_broadcast.total_bytes)
         for name in (copy.source.name, *lacks)
     }
-    return split_outcomes(moved.send(members))[1]
+    return split_outcomes(file_broadcast.send(members))[1]
 
 
 def _place_keep(

@@ -10,8 +10,8 @@ from tfdeploy.model.answers.files import DATA_STATE
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.bitmaps import RowSelection, RowSet
-from tfdeploy.operations.broadcast.origin import has_changed_there, list_origin_data
-from tfdeploy.operations.broadcast.split import Split
+from tfdeploy.operations.broadcast.origin import has_origin_changed, list_origin_data
+from tfdeploy.operations.broadcast.split import DataSplit
 from tfdeploy.operations.broadcast.wanted import WantedFiles, all_wanted_files
 from tfdeploy.planning.broadcast.streams import Stream, streams
 from tfdeploy.transport.protocols import Fleet, Session
@@ -34,11 +34,15 @@ class DataSet:
 
     listing: DataListing
     origin: Host | None = None
-    split: Split | None = None
+    split: DataSplit | None = None
 
     def wanted_on(self, host: str) -> WantedFiles | None:
         """Return what a host should have; None if it should have nothing of the data set."""
-        return all_wanted_files(self.listing) if self.split is None else self.split.wanted.get(host)
+        return (
+            all_wanted_files(self.listing)
+            if self.split is None
+            else self.split.wanted_by_host.get(host)
+        )
 
     def list_again(self, fleet: Fleet) -> DataListing:
         """Return a new listing of the data."""
@@ -53,7 +57,7 @@ class DataSet:
         return (
             has_changed(self.listing)
             if self.origin is None
-            else has_changed_there(fleet, self.origin, self.listing)
+            else has_origin_changed(fleet, self.origin, self.listing)
         )
 
     def plan_streams(
@@ -73,7 +77,7 @@ class DataSet:
         lacking = {name: each.rows for name, each in lacking_by_host.items() if each.rows}
         if self.split is not None:
             # Only the origin's files are certainly correct, so no other host sends its own files.
-            held = {} if origin is not None else self.split.held
+            held = {} if origin is not None else self.split.held_rows
             return streams(
                 {name: wanted_by_host[name] for name in lacking}, lacking, sizes, held, origin
             )
@@ -94,5 +98,5 @@ def has_data_set(session: Session, data_args: Args, wanted: WantedFiles) -> bool
     """Return whether the host has the data set as wanted. `data_args`: names of job and data
     set."""
     answer = session.agent().call(DATA_STATE, data_args, timeout_s=LISTING_TIMEOUT_S)
-    expected = wanted.digest, wanted.attributes_digest, wanted.parts_name
+    expected = wanted.digest, wanted.attributes_digest, wanted.part_numbers_digest
     return answer is not None and (answer.digest, answer.attributes, answer.parts) == expected

@@ -194,7 +194,7 @@ class _SendAttempt:
     # --- Ask hosts what they have.
 
     def _wanted(self, host: str) -> WantedFiles:
-        return self._whole if self._data.split is None else self._data.split.wanted[host]
+        return self._whole if self._data.split is None else self._data.split.wanted_by_host[host]
 
     def _release_if_complete(self, session: Session) -> ReceivedData | None:
         """Return None if the host lacks data.
@@ -224,7 +224,7 @@ class _SendAttempt:
         wanted = self._wanted(session.host.name)
         args = {**self._where, "reserve": session.host.reserve}
         answer = session.agent().call(
-            DATA_LACK, args, blob=wanted.packed, timeout_s=LISTING_TIMEOUT_S
+            DATA_LACK, args, blob=wanted.packed_listing, timeout_s=LISTING_TIMEOUT_S
         )
         name = f"{wanted.digest} {answer.lacking}"
         with self._lock:
@@ -337,12 +337,12 @@ class _SendAttempt:
         moved = {digest: bitmap.pack(each.bitmap(rows)) for digest, each in wanted.items()}
 
         def join(member: MemberSession) -> Args:
-            if member.lends:
+            if member.is_lender:
                 return self._where
             return {**self._where, "moved": moved[receivers[member.name].wanted.digest]}
 
         def put_in_place(member: MemberSession) -> None:
-            if is_only_broadcast and not member.lends:
+            if is_only_broadcast and not member.is_lender:
                 self._commit_and_release(member.session)
 
         delivery = FileBroadcast(
@@ -422,13 +422,13 @@ class _SendAttempt:
         args = {**self._where, "id": id_, "root": root}
         listed, _ = self._data.listing.rows.select_files(self._whole.bitmap(rows))
         session.agent().call(BROADCAST_OFFER, args, blob=listed.pack(), timeout_s=LISTING_TIMEOUT_S)
-        return MemberSession(session, 0, total, lends=True)
+        return MemberSession(session, 0, total, is_lender=True)
 
     def _commit_and_release(self, session: Session) -> None:
         """Let the host put the received data in place, and release the lock there."""
         wanted = self._wanted(session.host.name)
-        args = {**self._where, "staged": True, "parts": wanted.parts}
-        blob = wanted.parts_packed if wanted.parts else b""
+        args = {**self._where, "staged": True, "parts": wanted.part_count}
+        blob = wanted.packed_part_numbers if wanted.part_count else b""
         if not session.agent().call(DATA_COMMIT, args, blob=blob, timeout_s=LISTING_TIMEOUT_S).ok:
             raise HostFailed(
                 f"data {self._name} is incomplete after the transfer",

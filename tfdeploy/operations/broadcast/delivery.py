@@ -109,7 +109,7 @@ class FileBroadcast:
             self.reconnect,
             self.id,
         )
-        failed = broadcast.run(lambda member: {**self.join(member), **member.own_args})
+        failed = broadcast.run(lambda member: {**self.join(member), **member.host_join_args})
         outcomes: dict[str, Outcome] = {
             name: failed.get(name)
             or ReceivedData(
@@ -126,9 +126,9 @@ class FileBroadcast:
             _, outcomes = self.broadcast(members, self._emit_progress, event_name=self.event_name)
         finally:
             self._emit_transfers(
-                (member for member in members.values() if not member.complete), "failed"
+                (member for member in members.values() if not member.is_complete), "failed"
             )
-        self._emit_transfers((member for member in members.values() if member.complete), "done")
+        self._emit_transfers((member for member in members.values() if member.is_complete), "done")
         return outcomes
 
     def _emit_progress(self, host: str, received: int, lacking_bytes: int) -> None:

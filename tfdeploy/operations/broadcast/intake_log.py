@@ -12,7 +12,7 @@ LEAST_S = 1.0  # seconds after which a rate is known
 BEST_S = 2.0
 
 
-class IntakeLog:
+class ReceiveRateLog:
     """The numbers of bytes that one host has reported during the last seconds."""
 
     def __init__(self) -> None:
@@ -22,11 +22,11 @@ class IntakeLog:
         self._moved_at = time.monotonic()
         self._flowing_since: float | None = None
 
-    def begin(self) -> None:
+    def start_idle_timer(self) -> None:
         """Start to measure how long the host receives nothing. Call this once data may arrive."""
         self._moved_at = time.monotonic()
 
-    def record(self, have_bytes: int) -> None:
+    def record_bytes(self, have_bytes: int) -> None:
         """Record how many bytes the host has now."""
         now = time.monotonic()
         if have_bytes != self.have_bytes:
@@ -37,11 +37,11 @@ class IntakeLog:
         self._samples.append((now, have_bytes))
         while len(self._samples) > 2 and now - self._samples[0][0] > RATE_S:
             self._samples.pop(0)
-        if now - self._samples[0][0] >= BEST_S and self.rate:
-            self.best_rate = max(self.best_rate or 0.0, self.rate)
+        if now - self._samples[0][0] >= BEST_S and self.bytes_per_s:
+            self.best_rate = max(self.best_rate or 0.0, self.bytes_per_s)
 
     @property
-    def rate(self) -> float | None:
+    def bytes_per_s(self) -> float | None:
         """Return the bytes received per second; None if this is not known yet."""
         if not self._samples:
             return None
@@ -49,7 +49,7 @@ class IntakeLog:
         return (last - first) / (ended - began) if ended - began > LEAST_S else None
 
     @property
-    def silent_s(self) -> float:
+    def idle_s(self) -> float:
         """Return for how many seconds the host has received nothing."""
         return time.monotonic() - self._moved_at
 

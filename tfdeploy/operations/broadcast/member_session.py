@@ -23,7 +23,7 @@ from tfdeploy.model.answers.broadcast import (
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.inventory import Host
 from tfdeploy.operations.broadcast.feeder import PieceFeeder
-from tfdeploy.operations.broadcast.intake_log import IntakeLog
+from tfdeploy.operations.broadcast.intake_log import ReceiveRateLog
 from tfdeploy.planning.broadcast.feeds import Feed, Member, StripeProgress
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
 
@@ -51,11 +51,11 @@ class MemberSession:
     lacking_bytes: int
     total_bytes: int
     join_args: Args = field(default_factory=dict)  # further arguments of the verb broadcast.join
-    lends: bool = False  # True if the member has all files and only sends them to others
+    is_lender: bool = False  # True if the member has all files and only sends them to others
     port: int | None = None
     have_bytes: int = 0
     # True if files of the member have the right size and time but other content.
-    differs: bool = False
+    content_differs: bool = False
     error: TfdeployError | None = None
     accused: set[str] = field(default_factory=set)  # hosts that got a wrong piece from this member
     # All hosts that were ever told to send to this member. If the member complains about any other
@@ -70,10 +70,10 @@ class MemberSession:
     _received_before: int = 0  # bytes received over earlier connections
     _feeds: tuple[int, tuple[Feed, ...]] | None = None
     _roots: int = 0  # number of root hashes that were sent to the member
-    _received: IntakeLog = field(default_factory=IntakeLog)
+    _received: ReceiveRateLog = field(default_factory=ReceiveRateLog)
     # Bytes of each stripe (a share of all pieces). Empty if there is only one stripe.
     _wanted: list[int] = field(default_factory=list)
-    _stripes: list[IntakeLog] = field(default_factory=list)
+    _stripes: list[ReceiveRateLog] = field(default_factory=list)
     _agent: AgentChannel | None = None
     _stream: Stream[BroadcastMemberReport, ReceivedBytes] | None = None
     busy: bool = False  # True while a call to the member is in progress
@@ -111,7 +111,7 @@ class MemberSession:
         known_bytes = max(
             self.received_bytes, self.have_bytes - (self.total_bytes - self.lacking_bytes)
         )
-        return self.lacking_bytes if self.complete else min(known_bytes, self.lacking_bytes)
+        return self.lacking_bytes if self.is_complete else min(known_bytes, self.lacking_bytes)
 
     @property
     def best_rate(self) -> float | None:
@@ -128,7 +128,7 @@ class MemberSession:
 
     @property
     def is_stuck(self) -> bool:
-        return not self.complete and self._feeds is not None and self._received.silent_s > STUCK_S
+        return not self.is_complete and self._feeds is not None and self._received.idle_s > STUCK_S
 
     @property
     def address(self) -> str | None:
@@ -144,10 +144,10 @@ class MemberSession:
 
     @property
     def site(self) -> str:
-        return _site(self.address or "")
+        return _network_of(self.address or "")
 
     @property
-    def own_args(self) -> Args:
+    def host_join_args(self) -> Args:
         """Return this member's own arguments of broadcast.join, such as the limits of its host."""
         allowed = {
             "ports": list(self.host.ports),
@@ -157,8 +157,10 @@ class MemberSession:
         return {**allowed, **self.join_args}
 
     @property
-    def complete(self) -> bool:
-        return self.have_bytes >= self.total_bytes or (not self.lacking_bytes and not self.differs)
+    def is_complete(self) -> bool:
+        return self.have_bytes >= self.total_bytes or (
+            not self.lacking_bytes and not self.content_differs
+        )
 
     @property
     def is_verified(self) -> bool:
@@ -172,7 +174,7 @@ class MemberSession:
 
         A thread passes to `report` the member's reports, and the error that ends the connection.
         """
-        flow = BROADCAST_LEND if self.lends else BROADCAST_JOIN
+        flow = BROADCAST_LEND if self.is_lender else BROADCAST_JOIN
         agent = self._agent = self.session.agent()
         stream = self._stream = agent.stream(flow, args)
 
@@ -195,20 +197,20 @@ class MemberSession:
         if self._stream is not None:
             self._stream.close()
 
-    def note_lost(self, why: TfdeployError) -> None:
+    def record_lost_connection(self, why: TfdeployError) -> None:
         """Record that the connection has ended. The received data is on the member's disk."""
         self.why_lost, self.reconnects, self.port = why, self.reconnects + 1, None
         if self.feeder is not None:
             self.feeder.close()
 
-    def start_over(self, session: Session) -> None:
+    def reset_for_reconnect(self, session: Session) -> None:
         """Reset the state for a new connection, on which nothing was sent yet.
 
         No call may be in progress.
         """
         self.session = session
         self._received_before = self.received_bytes
-        self._received, self._stripes = IntakeLog(), [IntakeLog() for _ in self._stripes]
+        self._received, self._stripes = ReceiveRateLog(), [ReceiveRateLog() for _ in self._stripes]
         self.have_bytes, self.source_seen, self.placing = 0, False, False
         self._proved_bytes, self._proved_at = 0, time.monotonic()
         self.feeder, self.stripes_from_control, self._feeds, self._roots = (
@@ -218,13 +220,13 @@ class MemberSession:
             0,
         )
 
-    def hurry_if_silent(self) -> None:
+    def shorten_timeouts_if_silent(self) -> None:
         """Shorten the session's timeouts if the member is silent, because others wait for it."""
-        if self._received.silent_s > SILENT_S:
+        if self._received.idle_s > SILENT_S:
             with contextlib.suppress(TfdeployError):
                 self.session.agent().shorten_timeouts()
 
-    def record(self, report: BroadcastMemberReport) -> None:
+    def record_report(self, report: BroadcastMemberReport) -> None:
         """Record a report of the member.
 
         Progress counts only in whole pieces. Otherwise a host that claims one more byte in each
@@ -237,35 +239,35 @@ class MemberSession:
             self._proved_bytes, self._proved_at = self.have_bytes, time.monotonic()
         if report.received is not None:
             # A member may receive pieces twice, so the limit is twice the total.
-            self._received.record(min(report.received, 2 * self.total_bytes))
+            self._received.record_bytes(min(report.received, 2 * self.total_bytes))
         # The lists may differ in length, because a member reports one stripe until it has a plan.
         for log, have in zip(self._stripes, report.stripes, strict=False):
-            log.record(have)
+            log.record_bytes(have)
 
     def set_stripes(self, wanted_bytes: list[int]) -> None:
         """Set the number of stripes, and how many bytes each stripe has."""
-        self._wanted, self._stripes = wanted_bytes, [IntakeLog() for _ in wanted_bytes]
+        self._wanted, self._stripes = wanted_bytes, [ReceiveRateLog() for _ in wanted_bytes]
 
-    def as_planned(self, *, is_expected: bool = False) -> Member:
+    def to_planner_member(self, *, is_expected: bool = False) -> Member:
         """Return the member as the planner needs it. `is_expected`: the member will join soon."""
-        waits = self.complete or self._feeds is None
+        waits = self.is_complete or self._feeds is None
         return Member(
             self.name,
             self.site,
             serves=(self.port is not None or is_expected)
             and self.address is not None
             and len(self.accused) < 2,
-            have_bytes=self.total_bytes if self.complete else self.have_bytes,
+            have_bytes=self.total_bytes if self.is_complete else self.have_bytes,
             wanted_bytes=self.total_bytes,
-            rate=self._received.rate,
-            starved_s=0.0 if waits else self._received.silent_s,
+            rate=self._received.bytes_per_s,
+            starved_s=0.0 if waits else self._received.idle_s,
             flowing_s=self._received.flowing_s,
             intakes=tuple(
                 StripeProgress(
-                    wanted if self.complete else log.have_bytes,
+                    wanted if self.is_complete else log.have_bytes,
                     wanted,
-                    log.rate,
-                    0.0 if waits else log.silent_s,
+                    log.bytes_per_s,
+                    0.0 if waits else log.idle_s,
                     log.flowing_s,
                 )
                 for wanted, log in zip(self._wanted, self._stripes, strict=True)
@@ -274,8 +276,8 @@ class MemberSession:
 
     # --- calls to the member, one at a time
 
-    def needs_call(self, feeds: tuple[Feed, ...], roots: int) -> bool:
-        return self._roots < roots or self._feeds is None or self._feeds[1] != feeds
+    def needs_update(self, feeds: tuple[Feed, ...], root_count: int) -> bool:
+        return self._roots < root_count or self._feeds is None or self._feeds[1] != feeds
 
     def send_feeds(
         self,
@@ -283,7 +285,7 @@ class MemberSession:
         stripes: int,
         feeds: tuple[Feed, ...],
         parents: dict[str, tuple[str, int]],
-        roots: list[bytes],
+        root_hashes: list[bytes],
     ) -> None:
         """Tell the member which members send to it (its feeds), if that has changed.
 
@@ -303,29 +305,31 @@ class MemberSession:
             "stripes": stripes,
             "parents": rows,
             "here": control_stripes,
-            **self._new_roots(roots),
+            **self._unsent_root_args(root_hashes),
         }
         self.agent.call(BROADCAST_FEEDS, args, timeout_s=CALL_S)
-        self._roots = len(roots)
+        self._roots = len(root_hashes)
         if self._feeds is None:
             for log in (self._received, *self._stripes):
-                log.begin()
+                log.start_idle_timer()
         self._feeds = stripes, feeds
 
-    def send_roots(self, id_: str, roots: list[bytes]) -> None:
+    def send_root_hashes(self, id_: str, root_hashes: list[bytes]) -> None:
         """Send the root hashes that the member lacks."""
-        if len(roots) > self._roots:
+        if len(root_hashes) > self._roots:
             self.agent.call(
-                BROADCAST_ROOTS, {"id": id_, **self._new_roots(roots)}, timeout_s=CALL_S
+                BROADCAST_ROOTS,
+                {"id": id_, **self._unsent_root_args(root_hashes)},
+                timeout_s=CALL_S,
             )
-            self._roots = len(roots)
+            self._roots = len(root_hashes)
 
-    def _new_roots(self, roots: list[bytes]) -> Args:
-        return {"first": self._roots, "roots": [root.hex() for root in roots[self._roots :]]}
+    def _unsent_root_args(self, root_hashes: list[bytes]) -> Args:
+        return {"first": self._roots, "roots": [root.hex() for root in root_hashes[self._roots :]]}
 
 
 @functools.cache
-def _site(address: str) -> str:
+def _network_of(address: str) -> str:
     try:
         parsed = ipaddress.ip_address(address)
     except ValueError:

@@ -26,14 +26,14 @@ def list_origin_data(fleet: Fleet, host: Host, path: str) -> DataListing:
 
     Raises Refused if the data is missing, unreadable or empty, and any error of the SSH session.
     """
-    outcome = fleet.each((host,), lambda session: _list_origin(session, path))[host.name]
+    outcome = fleet.each((host,), lambda session: _list_data_on_host(session, path))[host.name]
     if isinstance(outcome, TfdeployError):
         outcome.where = outcome.where or host.name
         raise outcome
     return outcome
 
 
-def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
+def has_origin_changed(fleet: Fleet, host: Host, data: DataListing) -> bool:
     """Return whether the data on the host has changed since it was listed.
 
     Data that is missing or unreadable counts as changed. Other errors of the SSH session are
@@ -57,7 +57,7 @@ def has_changed_there(fleet: Fleet, host: Host, data: DataListing) -> bool:
     return outcome != data.stamp
 
 
-def _list_origin(session: Session, path: str) -> DataListing:
+def _list_data_on_host(session: Session, path: str) -> DataListing:
     host, packed = session.host.name, bytearray()
     try:
         with closing(

@@ -18,22 +18,22 @@ from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.broadcast.source import SourceChanged
 from tfdeploy.operations.copy.code_files import (
     LEAST_BROADCAST_BYTES,
-    Begun,
     CodeFiles,
+    ReadyHost,
     TreeChanged,
 )
 from tfdeploy.transport.protocols import Session
 
-Place = Callable[[Session], None]
+PlaceFiles = Callable[[Session], None]
 
 
 def send_release_files(
     job: str,
     release: str,
     code: CodeFiles,
-    ready: Mapping[str, Begun],
+    ready_hosts: Mapping[str, ReadyHost],
     emit: Emit,
-    put_in_place: Place,
+    put_in_place: PlaceFiles,
 ) -> dict[str, Outcome]:
     """Send the missing files, and return the outcomes by host.
 
@@ -42,14 +42,14 @@ def send_release_files(
     Nothing is sent to a host whose missing files are small, or are missing on no other host. Such a
     host has no outcome here.
     """
-    groups: dict[tuple[str, ...], dict[str, Begun]] = {}
-    for name, each in ready.items():
+    groups: dict[tuple[str, ...], dict[str, ReadyHost]] = {}
+    for name, each in ready_hosts.items():
         groups.setdefault(tuple(sorted(each.wanted)), {})[name] = each
     outcomes: dict[str, Outcome] = {}
     for wanted, group in groups.items():
         if len(group) > 1 and code.size_bytes(wanted) >= LEAST_BROADCAST_BYTES:
             files = tuple((path, code.size_bytes([path]), code.mtime_ns(path)) for path in wanted)
-            moved = FileBroadcast(
+            file_broadcast = FileBroadcast(
                 make_file_listing(files),
                 range(len(files)),
                 "code",
@@ -58,18 +58,20 @@ def send_release_files(
                 root=code.root,
                 put_in_place=lambda member: put_in_place(member.session),
             )
-            outcomes.update(_send(moved, group, code.root))
+            outcomes.update(_send_to_group(file_broadcast, group, code.root))
     return outcomes
 
 
-def _send(moved: FileBroadcast, group: Mapping[str, Begun], root: str) -> dict[str, Outcome]:
-    total = moved.total_bytes
+def _send_to_group(
+    file_broadcast: FileBroadcast, group: Mapping[str, ReadyHost], root: str
+) -> dict[str, Outcome]:
+    total = file_broadcast.total_bytes
     members = {
         name: MemberSession(each.session, total, total, join_args={"staging": each.staging})
         for name, each in group.items()
     }
     try:
-        outcomes = moved.send(members)
+        outcomes = file_broadcast.send(members)
     except SourceChanged as error:
         outcomes = dict.fromkeys(group, error)
     for name, outcome in outcomes.items():

@@ -16,17 +16,18 @@ from tfdeploy.planning.broadcast.feeds import FeedPlan
 # chain slows down all links after it.
 ALIKE = 1.05
 
-Fed = dict[str, dict[int, str]]  # {child: {stripe: parent}}
+ParentsByStripe = dict[str, dict[int, str]]  # {child: {stripe: parent}}
 
 
 @dataclass
-class Report:
+class BroadcastReport:
     """Emits the progress of one broadcast. `event_name` is its name in events; "" for no events."""
 
     event_name: str
     members: Mapping[str, MemberSession]
     emit: Emit
-    fed: Fed = field(default_factory=dict)  # who sent last to each host; kept after the end
+    # Who sent last to each host. Kept after the end.
+    last_parents: ParentsByStripe = field(default_factory=dict)
     _began: float = field(default_factory=time.monotonic)
     _plan: FeedPlan | None = None
     _last_emitted: BroadcastFields | None = None
@@ -35,7 +36,7 @@ class Report:
         if plan is not self._plan:
             self._plan = plan
             for feed in plan.feeds:
-                self.fed.setdefault(feed.child, {})[feed.stripe] = feed.parent
+                self.last_parents.setdefault(feed.child, {})[feed.stripe] = feed.parent
 
     def emit_changes(self) -> None:
         """Emit who sends to whom and which hosts are stuck, if that has changed."""
@@ -56,7 +57,7 @@ class Report:
         complete = {
             name: member
             for name, member in self.members.items()
-            if member.complete and member.error is None
+            if member.is_complete and member.error is None
         }
         received = [
             min(member.received_bytes, member.total_bytes)
@@ -68,14 +69,14 @@ class Report:
         fields = self._event_fields("done", [])
         fields["hosts"], fields["total_bytes"] = len(received), max(received)
         fields["sent_bytes"], fields["seconds"] = sent_bytes, time.monotonic() - self._began
-        fields["slowest"] = slowest_link(complete, self.fed)
+        fields["slowest"] = slowest_link(complete, self.last_parents)
         emit_broadcast(self.emit, fields)
 
     def _event_fields(self, state: str, stuck: list[str]) -> BroadcastFields:
         plan = self._plan
         feeds = [
             (parent, child, stripe)
-            for child, each in self.fed.items()
+            for child, each in self.last_parents.items()
             for stripe, parent in sorted(each.items())
         ]
         stripes, slow = (plan.stripes, sorted(plan.slow_hosts)) if plan else (1, [])
@@ -89,7 +90,9 @@ class Report:
         }
 
 
-def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink | None:
+def slowest_link(
+    members: Mapping[str, MemberSession], last_parents: ParentsByStripe
+) -> SlowestLink | None:
     """Return the link to the host that received most slowly; None if no rate is known.
 
     The rate of a host is the best rate at which it has received. If several hosts are equally slow,
@@ -100,18 +103,24 @@ def slowest_link(members: Mapping[str, MemberSession], fed: Fed) -> SlowestLink 
         return None
     least = min(rates.values())
     alike = [name for name, rate in rates.items() if rate <= ALIKE * least]
-    depths = _depths(fed)
+    depths = _chain_depths(last_parents)
     host = min(alike, key=lambda name: (depths.get(name, len(depths)), rates[name]))
-    return {"host": host, "parents": sorted({*fed.get(host, {}).values()}), "rate": rates[host]}
+    return {
+        "host": host,
+        "parents": sorted({*last_parents.get(host, {}).values()}),
+        "rate": rates[host],
+    }
 
 
-def _depths(fed: Fed) -> dict[str, int]:
+def _chain_depths(last_parents: ParentsByStripe) -> dict[str, int]:
     """Return {host: how many other hosts its pieces pass through, on the shortest way}."""
-    level = [host for host, parents in fed.items() if not parents or "" in parents.values()]
+    level = [
+        host for host, parents in last_parents.items() if not parents or "" in parents.values()
+    ]
     children = group(
-        (parent, child) for child, parents in fed.items() for parent in parents.values()
+        (parent, child) for child, parents in last_parents.items() for parent in parents.values()
     )
-    level += [parent for parent in children if parent and parent not in fed]
+    level += [parent for parent in children if parent and parent not in last_parents]
     depths = dict.fromkeys(level, 0)
     # The list grows during the loop.
     for host in level:

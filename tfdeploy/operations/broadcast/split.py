@@ -19,7 +19,7 @@ from tfdeploy.operations.broadcast import bitmaps
 from tfdeploy.operations.broadcast.wanted import (
     NO_PART,
     WantedFiles,
-    row_owners,
+    part_of_each_row,
     wanted_files_of_part,
 )
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes
@@ -31,52 +31,52 @@ HELD_S = 600.0
 
 
 @dataclass(frozen=True)
-class Split:
+class DataSplit:
     """The decision which host gets which files.
 
-    `wanted`: what each host should have; a host without an entry gets nothing. `held`: the rows of
-    files that each host has already. `lenders`: the hosts in `held`. `parts`: (number of files,
-    bytes) of each worker's part.
+    `wanted_by_host`: what each host should have; a host without an entry gets nothing. `held_rows`:
+    the rows of files that each host has already. `lenders`: the hosts in `held_rows`. `part_sizes`:
+    (number of files, bytes) of each worker's part.
     """
 
-    wanted: Mapping[str, WantedFiles] = field(default_factory=dict)
-    held: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    wanted_by_host: Mapping[str, WantedFiles] = field(default_factory=dict)
+    held_rows: Mapping[str, Sequence[int]] = field(default_factory=dict)
     lenders: tuple[Host, ...] = ()
-    parts: tuple[tuple[int, int], ...] = ()
+    part_sizes: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass(frozen=True)
 class SplitRequest:
     """A request to divide the data set `name` among the workers.
 
-    `workers`: the host of each worker, in the order of worker numbers. `whole`: hosts that get all
-    files, because tasks of other roles run there. `where`: the data set's position in the job file,
-    for error messages.
+    `worker_hosts`: the host of each worker, in the order of worker numbers. `whole_set_hosts`:
+    hosts that get all files, because tasks of other roles run there. `job_file_position`: the data
+    set's position in the job file, for error messages.
     """
 
     job: str
     name: str
-    workers: tuple[str, ...]
-    whole: frozenset[str]
-    where: str | None = None
+    worker_hosts: tuple[str, ...]
+    whole_set_hosts: frozenset[str]
+    job_file_position: str | None = None
 
 
 @dataclass(frozen=True)
-class _HostRows:
+class _HeldRows:
     """The files of a data set that one host has, as row numbers of the whole data set.
 
-    `parts` tells for each row to which worker's part the file belonged before. Hosts with the same
-    `folder` share one folder.
+    `part_numbers` tells for each row to which worker's part the file belonged before. Hosts with
+    the same `folder` share one folder.
     """
 
     rows: Sequence[int]
-    parts: Sequence[int]
+    part_numbers: Sequence[int]
     folder: str
 
 
 def decide_split(
     fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, listing: DataListing
-) -> Split:
+) -> DataSplit:
     """Divide the files among the workers.
 
     `hosts` are all hosts that may have some files. Errors of hosts without a task are ignored.
@@ -84,38 +84,38 @@ def decide_split(
     """
     rows = listing.rows
     files = array("Q", (index for index in range(len(rows)) if rows.is_content(index)))
-    if len(files) < len(request.workers):
-        what = f"data set {request.name} has {count(len(files), 'file')} for {len(request.workers)} workers"
+    if len(files) < len(request.worker_hosts):
+        what = f"data set {request.name} has {count(len(files), 'file')} for {len(request.worker_hosts)} workers"
         raise UsageError(
             what,
-            where=request.where,
+            where=request.job_file_position,
             next=f"add --workers {len(files)}, or have more and smaller files, or no `split`",
         )
-    host_rows = _ask_host_data(fleet, hosts, request, rows)
+    host_rows = _collect_held_rows(fleet, hosts, request, rows)
     folders = {host: each.folder for host, each in host_rows.items()}
     number, sizes = {row: file for file, row in enumerate(files)}, [rows.size(row) for row in files]
     held = {
-        each.folder: HeldFiles([number[row] for row in each.rows], each.parts)
+        each.folder: HeldFiles([number[row] for row in each.rows], each.part_numbers)
         for each in host_rows.values()
     }
-    owners = assign_files(sizes, [folders[host] for host in request.workers], held)
-    return Split(
-        wanted=_wanted_by_host(listing, request, folders, owners, files),
-        held={host: each.rows for host, each in host_rows.items()},
+    file_owners = assign_files(sizes, [folders[host] for host in request.worker_hosts], held)
+    return DataSplit(
+        wanted_by_host=_wanted_by_host(listing, request, folders, file_owners, files),
+        held_rows={host: each.rows for host, each in host_rows.items()},
         lenders=tuple(host for host in hosts if host.name in host_rows),
-        parts=_part_sizes(sizes, owners, len(request.workers)),
+        part_sizes=_part_sizes(sizes, file_owners, len(request.worker_hosts)),
     )
 
 
-def _ask_host_data(
+def _collect_held_rows(
     fleet: Fleet, hosts: tuple[Host, ...], request: SplitRequest, rows: Listing
-) -> dict[str, _HostRows]:
+) -> dict[str, _HeldRows]:
     """Ask the hosts which files they hold. Raise an error if a host with a task fails."""
     packed = rows.pack()
     answers, failed = split_outcomes(
         fleet.each(hosts, lambda session: _ask_held_rows(session, request, packed, rows))
     )
-    needed = {*request.workers, *request.whole}
+    needed = {*request.worker_hosts, *request.whole_set_hosts}
     if bad := {host: error for host, error in failed.items() if host in needed}:
         raise combine_errors(f"looking at data {request.name}", bad, len(hosts))
     return answers
@@ -123,7 +123,7 @@ def _ask_host_data(
 
 def _ask_held_rows(
     session: Session, request: SplitRequest, packed: bytes, rows: Listing
-) -> _HostRows:
+) -> _HeldRows:
     """Ask one host which files it has, and to which worker's part each file belonged before."""
     host = session.host.name
     answer = session.agent().call(
@@ -136,45 +136,45 @@ def _ask_held_rows(
     }
     host_rows = sorted(parts)
     numbers = [NOBODY if parts[row] == NO_PART else parts[row] for row in host_rows]
-    return _HostRows(array("I", host_rows), numbers, answer.folder_id or f"only {host}")
+    return _HeldRows(array("I", host_rows), numbers, answer.folder_id or f"only {host}")
 
 
 def _wanted_by_host(
     listing: DataListing,
     request: SplitRequest,
     folders: Mapping[str, str],
-    owners: Sequence[int],
+    file_owners: Sequence[int],
     files: Sequence[int],
 ) -> dict[str, WantedFiles]:
     """Return what each host should have.
 
     Each of the hosts that share a folder gets the files of all these hosts.
     """
-    parts = row_owners(listing.rows, owners)
+    parts = part_of_each_row(listing.rows, file_owners)
     workers_of: dict[str, set[int]] = {}
-    for worker, host in enumerate(request.workers):
+    for worker, host in enumerate(request.worker_hosts):
         workers_of.setdefault(folders[host], set()).add(worker)
-    whole_folders = {folders[host] for host in request.whole}
+    whole_folders = {folders[host] for host in request.whole_set_hosts}
     wanted_by_host: dict[str, WantedFiles] = {}
     for folder in {**workers_of, **dict.fromkeys(whole_folders)}:
         folder_parts: Collection[int] = (
-            range(len(request.workers)) if folder in whole_folders else workers_of[folder]
+            range(len(request.worker_hosts)) if folder in whole_folders else workers_of[folder]
         )
-        rows = (row for row, part in zip(files, owners, strict=True) if part in folder_parts)
+        rows = (row for row, part in zip(files, file_owners, strict=True) if part in folder_parts)
         wanted_by_host[folder] = wanted_files_of_part(
-            listing, parts, len(request.workers), make_bitmap(rows, len(listing.rows))
+            listing, parts, len(request.worker_hosts), make_bitmap(rows, len(listing.rows))
         )
     return {
         host: wanted_by_host[folders[host]]
-        for host in dict.fromkeys((*request.workers, *sorted(request.whole)))
+        for host in dict.fromkeys((*request.worker_hosts, *sorted(request.whole_set_hosts)))
     }
 
 
 def _part_sizes(
-    sizes: Sequence[int], owners: Sequence[int], count: int
+    sizes: Sequence[int], file_owners: Sequence[int], count: int
 ) -> tuple[tuple[int, int], ...]:
     files, total = [0] * count, [0] * count
-    for size, owner in zip(sizes, owners, strict=True):
+    for size, owner in zip(sizes, file_owners, strict=True):
         files[owner] += 1
         total[owner] += size
     return tuple(zip(files, total, strict=True))

@@ -39,14 +39,14 @@ class StalledHosts:
         return max(STALL_TIMEOUT_S, MIN_PIECES * PIECE_BYTES / min(rates) if rates else 0.0)
 
     @property
-    def shut(self) -> set[tuple[str, str]]:
+    def forbidden_pairs(self) -> set[tuple[str, str]]:
         """Return (child, parent) pairs that the planner must not use.
 
         No other host may send to a stalled host.
         """
         return {(child, parent) for child in self._fed_from_control for parent in self.members}
 
-    def timed_out(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:
+    def timed_out_members(self, waiting: Iterable[MemberSession]) -> list[MemberSession]:
         """Return the hosts of `waiting` that have been stalled for the whole timeout."""
         now, timeout_s, before = time.monotonic(), self.timeout_s, self._fed_from_control
         stalled = [member for member in waiting if member.stalled_s(self.hashed_at) > timeout_s / 2]

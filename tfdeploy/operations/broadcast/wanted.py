@@ -25,8 +25,8 @@ class WantedFiles:
     """The files of a data set that one host should have, as the listing `rows`.
 
     `digest` is the hash of their content, and `attributes_digest` the hash of their attributes.
-    `whole_rows` maps each row to its row number in the whole data set. `parts` is the number of
-    parts into which the data set is split, or 0 if it is not split. `part_of_row` has the part
+    `whole_rows` maps each row to its row number in the whole data set. `part_count` is the number
+    of parts into which the data set is split, or 0 if it is not split. `part_of_row` has the part
     number of each row.
     """
 
@@ -34,30 +34,30 @@ class WantedFiles:
     digest: str
     attributes_digest: str
     whole_rows: Sequence[int] = field(repr=False)
-    parts: int = 0
+    part_count: int = 0
     part_of_row: array[int] | None = field(default=None, repr=False)
 
     @cached_property
-    def packed(self) -> bytes:
+    def packed_listing(self) -> bytes:
         """Return the packed listing."""
         return self.rows.pack()
 
     @cached_property
-    def parts_packed(self) -> bytes:
+    def packed_part_numbers(self) -> bytes:
         """Return the part number of each row, packed for the verb data.commit."""
-        return zlib.compress(self._part_bytes, 1)
+        return zlib.compress(self._part_number_bytes, 1)
 
     @cached_property
-    def parts_name(self) -> str:
+    def part_numbers_digest(self) -> str:
         """Return the digest of the part numbers, as the agent's datasets/parts.py computes it."""
         return (
-            hashlib.sha256(b"%d " % self.parts + self._part_bytes).hexdigest()
+            hashlib.sha256(b"%d " % self.part_count + self._part_number_bytes).hexdigest()
             if self.part_of_row is not None
             else ""
         )
 
     @property
-    def _part_bytes(self) -> bytes:
+    def _part_number_bytes(self) -> bytes:
         part_of_row = array("H", self.part_of_row or ())
         if sys.byteorder == "big":
             part_of_row.byteswap()
@@ -83,36 +83,40 @@ def all_wanted_files(listing: DataListing) -> WantedFiles:
 
 
 def wanted_files_of_part(
-    listing: DataListing, owners: Sequence[int], parts: int, files: bytes | bytearray
+    listing: DataListing,
+    row_parts: Sequence[int],
+    part_count: int,
+    file_bitmap: bytes | bytearray,
 ) -> WantedFiles:
     """Return the files that a host should have if it gets only a part of the data set.
 
-    `files`: a bitmap of all files, in which a bit is set for each file of the part.
-    `owners`: for each row of the whole data set, its part number, or NO_PART if the row is a folder
-    or a symbolic link.
+    `file_bitmap`: a bitmap of all files, in which a bit is set for each file of the part.
+    `row_parts`: for each row of the whole data set, its part number, or NO_PART if the row is a
+    folder or a symbolic link.
     """
-    rows, whole_rows = listing.rows.select_files(files)
+    rows, whole_rows = listing.rows.select_files(file_bitmap)
     return WantedFiles(
         rows,
         rows.digest(),
         rows.attributes_digest(),
         whole_rows,
-        parts,
-        array("H", (owners[row] for row in whole_rows)),
+        part_count,
+        array("H", (row_parts[row] for row in whole_rows)),
     )
 
 
-def row_owners(listing: Listing, owners: Sequence[int]) -> array[int]:
+def part_of_each_row(listing: Listing, file_parts: Sequence[int]) -> array[int]:
     """Return the part number of each row of the listing; NO_PART for folders and symbolic links.
 
-    `owners` has the part number of each file that is not a hard link, in the order of the listing.
+    `file_parts` has the part number of each file that is not a hard link, in the order of the
+    listing.
     A hard link is in the same part as its file.
     """
-    owner_of_row = array("H", [NO_PART]) * len(listing)
-    remaining_owners = iter(owners)
+    part_of_row = array("H", [NO_PART]) * len(listing)
+    remaining_parts = iter(file_parts)
     for index, row in enumerate(listing):
         if row.kind == FILE:
-            owner_of_row[index] = (
-                next(remaining_owners) if row.same_as == NOT_LINKED else owner_of_row[row.same_as]
+            part_of_row[index] = (
+                next(remaining_parts) if row.same_as == NOT_LINKED else part_of_row[row.same_as]
             )
-    return owner_of_row
+    return part_of_row

@@ -41,7 +41,7 @@ class TreeChanged(Refused):
 
 
 @dataclass(frozen=True)
-class Begun:
+class ReadyHost:
     """A host that is ready to receive files of a release (one version of the code).
 
     `wanted` are the paths of the files that the host lacks. `staging` is the folder on the host

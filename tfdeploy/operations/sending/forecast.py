@@ -173,7 +173,7 @@ class _Forecast:
             MemberSession(self._sessions[name], count, total, port=A_PORT)
             for name, count in counts.items()
         ]
-        plan = first_plan([member.as_planned() for member in members], total)
+        plan = first_plan([member.to_planner_member() for member in members], total)
         feeds = [(feed.parent or lender, feed.child, feed.stripe) for feed in plan.feeds]
         for parent, child, _ in feeds:
             self.expected[child].source = parent
@@ -210,7 +210,7 @@ def _find_missing_rows(session: Session, job: str, name: str, data: DataSet) -> 
     if has_data_set(session, data_args, wanted_data):
         return None
     answer = session.agent().call(
-        DATA_HELD, data_args, blob=wanted_data.packed, timeout_s=LISTING_TIMEOUT_S
+        DATA_HELD, data_args, blob=wanted_data.packed_listing, timeout_s=LISTING_TIMEOUT_S
     )
     held_rows = {
         row

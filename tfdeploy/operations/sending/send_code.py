@@ -20,7 +20,7 @@ from tfdeploy.operations.confine import check_below_workdir, check_requested_pat
 from tfdeploy.operations.copy.code_files import (
     LEAST_BROADCAST_BYTES,
     MOST_BYTES,
-    Begun,
+    ReadyHost,
     TreeChanged,
 )
 from tfdeploy.operations.emit import transfer_events
@@ -52,7 +52,7 @@ def send_code(
     only in a broadcast.
     """
     began = time.monotonic()
-    waiting: dict[str, Begun] = {}
+    waiting: dict[str, ReadyHost] = {}
     outcomes = {host.name: Synced(shipment.manifest.release) for host in hosts}
 
     def begin(session: Session) -> Synced:
@@ -65,7 +65,7 @@ def send_code(
             return outcomes[name]
         return send(begun)
 
-    def send(begun: Begun) -> Synced:
+    def send(begun: ReadyHost) -> Synced:
         _send_missing(begun, shipment, outcomes[begun.session.host.name], emit)
         return commit_and_release(begun.session)
 
@@ -112,7 +112,7 @@ def is_present(session: Session, shipment: Shipment) -> bool:
     return session.agent().call(RELEASE_STATE, args).present
 
 
-def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> Begun:
+def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> ReadyHost:
     args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
     begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
     outcome.bytes_sent += len(code.manifest)
@@ -120,10 +120,10 @@ def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> Beg
     missing = check_requested_paths(code.paths, begun.missing, session.host.name)
     if code.size_bytes(missing) > MOST_BYTES and not begun.rsync:
         raise rsync_missing(session.target)
-    return Begun(session, check_below_workdir(session, begun.staging), tuple(missing))
+    return ReadyHost(session, check_below_workdir(session, begun.staging), tuple(missing))
 
 
-def _send_missing(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
+def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: Synced, emit: Emit) -> None:
     """Send the missing files from this machine. Raises TreeChanged if the code has changed."""
     code, session, missing = shipment.code, begun.session, begun.wanted
     total = code.size_bytes(missing)
@@ -145,7 +145,7 @@ def _send_missing(begun: Begun, shipment: Shipment, outcome: Synced, emit: Emit)
         _commit_release(begun, shipment)
 
 
-def _commit_release(begun: Begun, shipment: Shipment, contents: bytes = b"") -> None:
+def _commit_release(begun: ReadyHost, shipment: Shipment, contents: bytes = b"") -> None:
     """Commit the release. `contents`: those files that are sent in this call.
 
     Raises TreeChanged if the code has changed.

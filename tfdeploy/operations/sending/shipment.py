@@ -20,7 +20,7 @@ from tfdeploy.tree.secret_search import find_secret_value
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from tfdeploy.operations.broadcast.split import Split
+    from tfdeploy.operations.broadcast.split import DataSplit
     from tfdeploy.planning.source.source import Program
 
 
@@ -40,7 +40,7 @@ class Shipment:
     data: dict[str, DataListing]
     by_rsync: frozenset[str]
     origins: dict[str, Host] = field(default_factory=dict)
-    splits: dict[str, Split] = field(default_factory=dict)
+    splits: dict[str, DataSplit] = field(default_factory=dict)
     _read: list[Program] = field(default_factory=list)  # cached program; at most one entry
 
     @cached_property

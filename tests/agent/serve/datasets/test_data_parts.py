@@ -19,7 +19,11 @@ from tfdeploy.agent.serve.call import Call, Context
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.model.advice import format_advice
-from tfdeploy.operations.broadcast.wanted import all_wanted_files, row_owners, wanted_files_of_part
+from tfdeploy.operations.broadcast.wanted import (
+    all_wanted_files,
+    part_of_each_row,
+    wanted_files_of_part,
+)
 from tfdeploy.tree import list_data_set
 
 NAMES = ["a/0", "a/1", "b/2", "b/3"]
@@ -60,16 +64,18 @@ def bring(host: Host, source: Path, owners: list[int], mine: set[int]) -> None:
     for each file, the part to which it belongs.
     """
     listed = list_data_set(source)
-    parts = row_owners(listed.rows, owners)
+    parts = part_of_each_row(listed.rows, owners)
     files = bytearray(len(listed.rows))
     for index, part in enumerate(parts):
         if part in mine:
             files[index >> 3] |= 1 << (index & 7)
     wanted = wanted_files_of_part(listed, parts, max(owners) + 1, files)
-    host.call("data.lack", wanted.packed)
+    host.call("data.lack", wanted.packed_listing)
     host.call("data.copy", root=str(source))
-    assert host.call("data.commit", wanted.parts_packed, staged=True, parts=wanted.parts)["ok"]
-    assert host.call("data.state")["parts"] == wanted.parts_name
+    assert host.call(
+        "data.commit", wanted.packed_part_numbers, staged=True, parts=wanted.part_count
+    )["ok"]
+    assert host.call("data.state")["parts"] == wanted.part_numbers_digest
 
 
 def list_files(folder: Path) -> list[str]:
@@ -118,7 +124,7 @@ def test_parts_that_are_not_there_are_refused(
 
 
 def test_a_set_that_was_never_split_has_no_parts(host: Host, source: Path) -> None:
-    host.call("data.lack", all_wanted_files(list_data_set(source)).packed)
+    host.call("data.lack", all_wanted_files(list_data_set(source)).packed_listing)
     host.call("data.copy", root=str(source))
     assert host.call("data.commit", staged=True)["ok"]
     assert host.call("data.state")["parts"] == ""
