@@ -18,7 +18,7 @@ from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.run import in_doubt, keep_aside
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.run import sweep
 
@@ -222,7 +222,7 @@ def write_part(paths: RunPaths) -> None:
 
 
 def set_aside_without_task(workdir: Path, run: str) -> None:
-    context = Context(str(workdir), "")
+    context = SessionContext(str(workdir), "")
     find_verb("lock")(
         Call(
             context,
@@ -238,7 +238,7 @@ def set_aside_without_task(workdir: Path, run: str) -> None:
     find_verb("unlock")(Call(context, {"job": "digits"}))
 
 
-def probed(context: Context) -> list[dict[str, Any]]:
+def probed(context: SessionContext) -> list[dict[str, Any]]:
     probed_facts: list[dict[str, Any]] = find_verb("probe")(
         Call(context, {"job": "digits", "keep": KEEP, "python": "python3", "gpus": "none"})
     )["keep"]

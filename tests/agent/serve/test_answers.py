@@ -26,7 +26,7 @@ from tfdeploy.agent import bitmap, listing, pieces, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.pieces import bitmap_bytes
 from tfdeploy.agent.serve import server
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.model.answers import shapes
@@ -71,7 +71,7 @@ class Listener:
 
 
 def asked(
-    context: Context,
+    context: SessionContext,
     verb: str,
     blob: bytes = b"",
     /,
@@ -103,8 +103,8 @@ def asked(
 
 
 @pytest.fixture
-def host(tmp_path: Path, agent_dir: str) -> Context:
-    return Context(str(tmp_path / "w"), agent_dir)
+def host(tmp_path: Path, agent_dir: str) -> SessionContext:
+    return SessionContext(str(tmp_path / "w"), agent_dir)
 
 
 def test_a_run_that_fails(hosts: NewCluster) -> None:
@@ -208,7 +208,7 @@ def test_a_run_that_starts_again(hosts: NewCluster) -> None:
     assert asked(context, "run.status", **which)["host_state"]["restarts"]
 
 
-def test_releases_and_data(host: Context, tmp_path: Path) -> None:
+def test_releases_and_data(host: SessionContext, tmp_path: Path) -> None:
     import hashlib
 
     rows = [
@@ -235,7 +235,7 @@ def test_releases_and_data(host: Context, tmp_path: Path) -> None:
     asked(host, "data.state", job="j", name="digits")
 
 
-def test_a_broadcast(host: Context, tmp_path: Path) -> None:
+def test_a_broadcast(host: SessionContext, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "shard").write_bytes(b"1234")
@@ -247,7 +247,7 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     args = {"listener": listener, "moved": lacking, "ports": [20000, 60000], **about, **which}
     join = threading.Thread(daemon=True, target=asked, args=(host, "broadcast.join"), kwargs=args)
     join.start()
-    wait_for(lambda: "broadcast b" in host.closing, 10.0, "it takes part")
+    wait_for(lambda: "broadcast b" in host.closing_functions, 10.0, "it takes part")
     asked(
         host, "broadcast.feeds", id="b", stripes=1, parents=[["n2", "127.0.0.1", 1, [0]]], here=[0]
     )
@@ -268,12 +268,12 @@ def test_a_broadcast(host: Context, tmp_path: Path) -> None:
     asked(host, "broadcast.offer", rows.pack(), id="c", root="", **which)
     lend = threading.Thread(daemon=True, target=asked, args=(host, "broadcast.lend"), kwargs=args)
     lend.start()
-    wait_for(lambda: "broadcast c" in host.closing, 10.0, "it lends")
+    wait_for(lambda: "broadcast c" in host.closing_functions, 10.0, "it lends")
     asked(host, "broadcast.roots", id="c", first=0, roots=[pieces.hash_leaves(leaf).hex()])
     lend.join()
 
 
-def test_data_that_begins_on_a_host(host: Context, tmp_path: Path) -> None:
+def test_data_that_begins_on_a_host(host: SessionContext, tmp_path: Path) -> None:
     source = tmp_path / "source"
     source.mkdir()
     (source / "shard").write_bytes(b"1234")
@@ -284,7 +284,7 @@ def test_data_that_begins_on_a_host(host: Context, tmp_path: Path) -> None:
     assert asked(host, "data.commit", staged=True, **which)["ok"]
 
 
-def test_keep_locks_and_clocks(host: Context) -> None:
+def test_keep_locks_and_clocks(host: SessionContext) -> None:
     asked(host, "ping")
     asked(
         host,
@@ -318,7 +318,7 @@ def test_keep_locks_and_clocks(host: Context) -> None:
     asked(host, "probe", python="python3", ports=[2222, 2222], gpus="auto", preflight=True)
 
 
-def test_links_between_hosts(host: Context) -> None:
+def test_links_between_hosts(host: SessionContext) -> None:
     token, key = "0" * 32, "1" * 32
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -328,7 +328,7 @@ def test_links_between_hosts(host: Context) -> None:
     assert asked(host, "check.measure", link=link, key=key)["why"]
 
 
-def test_environments(host: Context) -> None:
+def test_environments(host: SessionContext) -> None:
     which = {"job": "j", "digest": "d1", "python": sys.executable}
     asked(host, "env.state", **which)
     asked(host, "env.make", files={"requirements.txt": ""}, main="requirements.txt", **which)
@@ -360,7 +360,7 @@ def test_every_verb_is_asked_here_and_the_agent_knows_no_other() -> None:
     assert sorted(set(VERBS) - asked) == []
 
 
-def test_hello_and_what_the_agent_refuses(host: Context) -> None:
+def test_hello_and_what_the_agent_refuses(host: SessionContext) -> None:
     os.makedirs(host.workdir)
     assert unknown(json.loads(json.dumps(server.session_facts(host))), Hello) == []
     errors: list[Exception] = [

@@ -22,20 +22,20 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import FileLock
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import audit_log
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.audit_log import AuditLog, parse_audit_log
 
 BY = {"operator": "me@desk", "key": "SHA256:said", "command": "c0ffee00"}
 
 
 @pytest.fixture
-def context(tmp_path: Path) -> Context:
+def context(tmp_path: Path) -> SessionContext:
     (tmp_path / "w").mkdir(mode=0o700)
-    return Context(str(tmp_path / "w"), "/agents/a1", "n1")
+    return SessionContext(str(tmp_path / "w"), "/agents/a1", "n1")
 
 
 def record(
-    context: Context,
+    context: SessionContext,
     verb: str = "stop",
     outcome: str = "stopped",
     secrets: list[str] | None = None,
@@ -43,28 +43,28 @@ def record(
 ) -> None:
     call = Call(context, {"job": "j", "run": "r1", "by": BY, **args})
     call.secrets = secrets or []
-    audit_log.record_act(call, verb, outcome)
+    audit_log.record_action(call, verb, outcome)
 
 
-def filled(context: Context, count: int) -> None:
+def filled(context: SessionContext, count: int) -> None:
     for number in range(count):
         record(context, run=f"r{number}")
 
 
-def log(context: Context) -> Path:
+def log(context: SessionContext) -> Path:
     return Path(context.workdir, ".audit", os.uname().nodename, "log.jsonl")
 
 
-def shown(context: Context) -> AuditLog:
+def shown(context: SessionContext) -> AuditLog:
     return parse_audit_log(*audit_log.read_logs(context.workdir))
 
 
-def runs(context: Context) -> list[str | None]:
+def runs(context: SessionContext) -> list[str | None]:
     return [entry.run for entry in shown(context).entries]
 
 
 def test_an_entry_says_who_did_what_from_where(
-    context: Context, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    context: SessionContext, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("SSH_CONNECTION", "192.0.2.7 50000 192.0.2.1 22")
     record(context, "launch", "prepared", ["TOKEN"])
@@ -101,17 +101,19 @@ def test_an_entry_says_who_did_what_from_where(
     assert (by_sshd.key, by_sshd.key_by) == (f"SHA256:{fingerprint}", "sshd")
 
 
-def test_a_repeated_command_has_one_entry(context: Context) -> None:
+def test_a_repeated_command_has_one_entry(context: SessionContext) -> None:
     record(context)
     record(context)
     # The first answer was lost, so a new session repeats the request.
-    again = Context(context.workdir, context.agent_dir, "n1")
+    again = SessionContext(context.workdir, context.agent_dir, "n1")
     record(again)
     assert len(shown(context).entries) == 1
-    record(Context(context.workdir, context.agent_dir, "n1"), by={**BY, "command": "another0"})
-    record(Context(context.workdir, context.agent_dir, "n1"), by={})
     record(
-        Context(context.workdir, context.agent_dir, "n1"),
+        SessionContext(context.workdir, context.agent_dir, "n1"), by={**BY, "command": "another0"}
+    )
+    record(SessionContext(context.workdir, context.agent_dir, "n1"), by={})
+    record(
+        SessionContext(context.workdir, context.agent_dir, "n1"),
         by="nonsense",
         run={"no": "name"},
         job="../x",
@@ -126,31 +128,33 @@ def test_a_repeated_command_has_one_entry(context: Context) -> None:
 
 
 def test_a_torn_last_line_is_named_and_the_next_entry_is_a_line_of_its_own(
-    context: Context,
+    context: SessionContext,
 ) -> None:
     filled(context, 2)
     whole = log(context).read_bytes()
     for torn in (b'{"time":17', b"\0\0\0\0", b"\xff\0\x1b]0;x\x07"):
         log(context).write_bytes(whole + torn)
         assert [line for line, _ in shown(context).faults] == ["log.jsonl:3"]
-        record(Context(context.workdir, "", "n1"), run="after")
+        record(SessionContext(context.workdir, "", "n1"), run="after")
         assert [line for line, _ in shown(context).faults] == ["log.jsonl:3"]
         assert runs(context) == ["r0", "r1", "after"]
 
 
-def test_a_log_that_an_older_version_chained_is_read_and_gone_on_with(context: Context) -> None:
+def test_a_log_that_an_older_version_chained_is_read_and_gone_on_with(
+    context: SessionContext,
+) -> None:
     filled(context, 1)
     old = json.loads(log(context).read_bytes())
     chained = [{"n": 7, "prev": "a" * 64, "older": 3}, {"n": 8, "prev": "b" * 64, "torn": "c" * 64}]
     lines = [json.dumps({**old, "run": f"old{each['n']}", **each}) for each in chained]
     log(context).write_text(lines[0] + "\ntorn\n" + lines[1] + "\n")
-    record(Context(context.workdir, "", "n1"), run="new")
+    record(SessionContext(context.workdir, "", "n1"), run="new")
     assert runs(context) == ["old7", "old8", "new"] and [
         line for line, _ in shown(context).faults
     ] == ["log.jsonl:2"]
 
 
-def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_log_is_bounded(context: SessionContext, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(audit_log, "MOST_BYTES", 2000)
     older = log(context).with_name("log.1.jsonl")
     filled(context, 20)
@@ -164,16 +168,16 @@ def test_the_log_is_bounded(context: Context, monkeypatch: pytest.MonkeyPatch) -
     # Now only the older file exists, as after a power cut between the rename and the first entry of
     # the new file.
     log(context).rename(older)
-    record(Context(context.workdir, "", "n1"), run="after")
+    record(SessionContext(context.workdir, "", "n1"), run="after")
     assert shown(context).faults == () and runs(context)[-2:] == ["r19", "after"]
 
 
-def test_many_sessions_at_once_make_one_log(context: Context) -> None:
+def test_many_sessions_at_once_make_one_log(context: SessionContext) -> None:
     code = (
         "import sys; from tfdeploy.agent.serve import audit_log; from tfdeploy.agent.serve.call "
-        "import Call, Context\n"
-        "context = Context(sys.argv[1], '', 'n1')\n"
-        "for n in range(25): audit_log.record_act(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
+        "import Call, SessionContext\n"
+        "context = SessionContext(sys.argv[1], '', 'n1')\n"
+        "for n in range(25): audit_log.record_action(Call(context, {'run': 'r%s-%d' % (sys.argv[2], n)}), "
         "'stop', 'stopped')"
     )
     running = [
@@ -181,7 +185,9 @@ def test_many_sessions_at_once_make_one_log(context: Context) -> None:
         for number in range(4)
     ]
     threads = [
-        threading.Thread(daemon=True, target=filled, args=(Context(context.workdir, "", "n1"), 25))
+        threading.Thread(
+            daemon=True, target=filled, args=(SessionContext(context.workdir, "", "n1"), 25)
+        )
         for _ in range(2)
     ]
     for thread in threads:
@@ -209,7 +215,7 @@ def full_disk(tmp_path: Path) -> Iterator[Path]:
 def test_a_full_disk_is_said_and_counted_and_fails_nothing(
     full_disk: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    context = Context(str(full_disk), "", "n1")
+    context = SessionContext(str(full_disk), "", "n1")
     filled(context, 2)
     with (
         (full_disk / "filler").open("wb", buffering=0) as filler,
@@ -225,7 +231,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
         before < written < 42
         and "the audit log has no entry of this stop: " in capsys.readouterr().err
     )
-    assert shown(context).faults == () and context.unrecorded_acts == 42 - written
+    assert shown(context).faults == () and context.unrecorded_actions == 42 - written
     (full_disk / "filler").unlink()
     record(context, run="after")
     ((_, what),) = shown(context).faults
@@ -233,7 +239,7 @@ def test_a_full_disk_is_said_and_counted_and_fails_nothing(
 
 
 def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
-    context: Context, tmp_path: Path
+    context: SessionContext, tmp_path: Path
 ) -> None:
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
@@ -241,17 +247,17 @@ def test_a_log_in_anothers_folder_or_behind_a_link_is_not_written(
     with pytest.raises(NotOurs):
         audit_log.append_entry(context.workdir, json.loads(json.dumps({"command": None})))
     record(context)
-    assert context.unrecorded_acts == 1 and os.listdir(elsewhere) == []
+    assert context.unrecorded_actions == 1 and os.listdir(elsewhere) == []
     Path(context.workdir, ".audit").unlink()
     log(context).parent.mkdir(mode=0o700, parents=True)
     (tmp_path / "file").write_text("")
     log(context).symlink_to(tmp_path / "file")
     record(context)
-    assert context.unrecorded_acts == 2 and (tmp_path / "file").read_text() == ""
+    assert context.unrecorded_actions == 2 and (tmp_path / "file").read_text() == ""
 
 
 def test_a_held_lock_is_not_waited_for_without_end(
-    context: Context, monkeypatch: pytest.MonkeyPatch
+    context: SessionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     filled(context, 1)
     monkeypatch.setattr(audit_log, "LOCK_S", 0.05)
@@ -259,7 +265,7 @@ def test_a_held_lock_is_not_waited_for_without_end(
     assert held.acquire()
     record(context, run="waits")
     held.release()
-    assert context.unrecorded_acts == 1 and len(shown(context).entries) == 1
+    assert context.unrecorded_actions == 1 and len(shown(context).entries) == 1
 
 
 def test_a_hostile_log_is_bounded() -> None:
@@ -272,7 +278,7 @@ def test_a_hostile_log_is_bounded() -> None:
     assert len(parse_audit_log(b"", lines.replace(b"1e999", b"1e9")).entries) == 1
 
 
-def test_the_verb_that_fails_has_an_entry_too(context: Context) -> None:
+def test_the_verb_that_fails_has_an_entry_too(context: SessionContext) -> None:
     from tfdeploy.agent.serve.dispatch import find_verb
 
     with pytest.raises(VerbError):

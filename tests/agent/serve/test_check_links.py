@@ -17,7 +17,7 @@ from support.stopwatch import Stopwatch
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.network import free_ports as host_ports
 from tfdeploy.agent.host.network import port_probe
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.links import knock as link_knock
 from tfdeploy.agent.serve.links import listener as link_listener
 from tfdeploy.agent.serve.links import speed as link_speed
@@ -38,7 +38,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
         begun.set()
 
     call = Call(
-        Context("/nowhere", ""),
+        SessionContext("/nowhere", ""),
         {"ports": list(ports), "token": token, "key": key, "seconds": 30},
         b"",
         item,
@@ -57,7 +57,7 @@ def listening(*ports: int, token: str = TOKEN, key: str = KEY) -> Iterator[dict[
 
 def knock(*links: tuple[str, int, str]) -> dict[int, str]:
     answer = check_links.try_links(
-        Call(Context("/nowhere", ""), {"links": [list(link) for link in links]})
+        Call(SessionContext("/nowhere", ""), {"links": [list(link) for link in links]})
     )
     assert answer["asked"] == len(links)
     return {index: why for index, why, _ in answer["failed"]}
@@ -182,7 +182,7 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
     port = free_ports(1)[0]
     call = {"link": ["127.0.0.1", port, TOKEN], "key": KEY}
     with listening(port):
-        figures = check_links.measure_one_link(Call(Context("/nowhere", ""), call))
+        figures = check_links.measure_one_link(Call(SessionContext("/nowhere", ""), call))
         assert (
             figures["why"] == ""
             and figures["ms"]
@@ -190,11 +190,11 @@ def test_a_measured_link_has_figures_both_ways(monkeypatch: pytest.MonkeyPatch) 
             and figures["from_mbit_s"]
         )
         stranger = check_links.measure_one_link(
-            Call(Context("/nowhere", ""), {**call, "key": "c" * 32})
+            Call(SessionContext("/nowhere", ""), {**call, "key": "c" * 32})
         )
         assert stranger["ms"] is None and stranger["why"]
         other = check_links.measure_one_link(
-            Call(Context("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]})
+            Call(SessionContext("/nowhere", ""), {**call, "link": ["127.0.0.1", port, "c" * 32]})
         )
         assert other["why"] == "another machine answers there"
 
@@ -232,7 +232,7 @@ def _received(one: socket.socket) -> bytes:
 )
 def test_what_is_no_link_is_refused(links: Any) -> None:
     with pytest.raises(VerbError):
-        check_links.try_links(Call(Context("/nowhere", ""), {"links": links}))
+        check_links.try_links(Call(SessionContext("/nowhere", ""), {"links": links}))
 
 
 def test_the_limit_of_connections_at_once_is_no_limit_of_links(

@@ -19,7 +19,7 @@ from tfdeploy.agent import layout, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.flock import FileLock
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.clean import verbs as clean
 from tfdeploy.agent.serve.dispatch import find_verb
 
@@ -29,21 +29,21 @@ LINGERS = "its minder is still telling other hosts that the run has ended"
 HOLDER = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
 
 
-def asked(context: Context, verb: str, **args: Any) -> list[dict[str, Any]]:
+def asked(context: SessionContext, verb: str, **args: Any) -> list[dict[str, Any]]:
     """Call the verb and return the items of its answer."""
     items: list[dict[str, Any]] = []
     find_verb(verb)(Call(context, args, b"", lambda fields, blob: items.append(dict(fields))))
     return items
 
 
-def listed(context: Context, **args: Any) -> dict[tuple[str, str], str]:
+def listed(context: SessionContext, **args: Any) -> dict[tuple[str, str], str]:
     """Return {(kind, name) of a thing: why `clean` would not remove the thing, or ""}."""
     return {
         (row["kind"], row["name"]): row["stays"] for row in asked(context, "clean.list", **args)
     }
 
 
-def removed(context: Context, *things: tuple[str, str], **args: Any) -> dict[str, str]:
+def removed(context: SessionContext, *things: tuple[str, str], **args: Any) -> dict[str, str]:
     """Call clean.remove for these things. Return {name: why the thing was not removed, or ""}."""
     return {
         row["name"]: row["stays"]
@@ -58,17 +58,17 @@ def write(path: Path, text: str = "x") -> Path:
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> Context:
+def host(tmp_path: Path) -> SessionContext:
     """Return a host whose workdir has a job with empty folders and one checkpoint."""
     workdir = tmp_path / "w"
     for name in ("locks", "fences", "runs", "releases", "data", "keep/ckpt"):
         (workdir / JOB / name).mkdir(parents=True, mode=0o700)
     write(workdir / JOB / "keep/ckpt/model")
-    return Context(str(workdir), str(tmp_path), "n1")
+    return SessionContext(str(workdir), str(tmp_path), "n1")
 
 
 def a_run(
-    context: Context,
+    context: SessionContext,
     run: str,
     phase: str = "ended",
     on: str = "n1",
@@ -149,7 +149,7 @@ def test_a_run_of_which_only_a_process_is_alive_stays(cluster: Cluster) -> None:
     assert removed(context, ("run", "r1")) == {"r1": ""}
 
 
-def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Context) -> None:
+def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: SessionContext) -> None:
     folder = a_run(host, "r1")
     a_run(host, "r1", "committed", on="n2")
     assert listed(host)["run", "r1"] == "it has not ended on n2"
@@ -164,7 +164,7 @@ def test_a_part_of_another_host_that_has_not_ended_protects_the_run(host: Contex
 
 
 def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(
-    host: Context,
+    host: SessionContext,
 ) -> None:
     write(a_run(host, "r1") / "hosts/n1/state.json", '{"phase": 7}')
     partial = write(Path(host.workdir, JOB, "runs/r2/hosts/n3/word.abort"))
@@ -177,7 +177,7 @@ def test_a_run_with_a_damaged_part_stays_and_so_does_one_that_is_prepared_now(
     assert removed(host, ("half", "runs/r2")) == {"runs/r2": ""} and not partial.exists()
 
 
-def test_links_are_not_followed(host: Context, tmp_path: Path) -> None:
+def test_links_are_not_followed(host: SessionContext, tmp_path: Path) -> None:
     precious = write(tmp_path / "precious/file")
     folder = a_run(host, "r1")
     (folder / "cwd/out").symlink_to(precious.parent)
@@ -197,7 +197,7 @@ def test_links_are_not_followed(host: Context, tmp_path: Path) -> None:
     assert precious.exists() and (Path(host.workdir, JOB, "runs/r2")).is_symlink()
 
 
-def test_names_lead_nowhere_else(host: Context, tmp_path: Path) -> None:
+def test_names_lead_nowhere_else(host: SessionContext, tmp_path: Path) -> None:
     precious = write(tmp_path / "precious/file")
     for kind in ("run", "release", "data", "half", "environment", "x"):
         for name in (
@@ -220,7 +220,7 @@ def test_names_lead_nowhere_else(host: Context, tmp_path: Path) -> None:
         asked(host, "clean.remove", job="../x", things=[])
 
 
-def test_what_is_foreign_stays_with_the_run_that_has_it(host: Context) -> None:
+def test_what_is_foreign_stays_with_the_run_that_has_it(host: SessionContext) -> None:
     foreign = write(a_run(host, "r1") / "notes.txt")
     beside = write(Path(host.workdir, "mine/runs/exp1/events.out"))
     items = listed(host)
@@ -231,7 +231,7 @@ def test_what_is_foreign_stays_with_the_run_that_has_it(host: Context) -> None:
 
 
 @pytest.mark.needs("other accounts")
-def test_another_users_file_stays_with_all_around_it(host: Context) -> None:
+def test_another_users_file_stays_with_all_around_it(host: SessionContext) -> None:
     folder = a_run(host, "r1")
     os.chown(folder / "cwd/result", 12345, -1)
     assert (
@@ -240,14 +240,14 @@ def test_another_users_file_stays_with_all_around_it(host: Context) -> None:
     )
 
 
-def test_a_folder_that_the_program_closed_goes_too(host: Context) -> None:
+def test_a_folder_that_the_program_closed_goes_too(host: SessionContext) -> None:
     folder = a_run(host, "r1")
     write(folder / "cwd/closed/file")
     os.chmod(folder / "cwd/closed", 0o500)
     assert removed(host, ("run", "r1")) == {"r1": ""} and not folder.exists()
 
 
-def test_releases_go_by_the_rule_of_the_sync(host: Context) -> None:
+def test_releases_go_by_the_rule_of_the_sync(host: SessionContext) -> None:
     releases = Path(host.workdir, JOB, "releases")
     for number in range(8):
         write(releases / f"r{number}/a", "x" * 5000)
@@ -278,7 +278,7 @@ def test_releases_go_by_the_rule_of_the_sync(host: Context) -> None:
     assert not (releases / "r1.json").exists()
 
 
-def test_data_that_is_not_named_goes_but_not_what_a_run_reads(host: Context) -> None:
+def test_data_that_is_not_named_goes_but_not_what_a_run_reads(host: SessionContext) -> None:
     data = Path(host.workdir, JOB, "data")
     for name in ("named", "read", "old"):
         write(data / name / "file", "x" * 5000)
@@ -308,7 +308,7 @@ def test_data_that_is_not_named_goes_but_not_what_a_run_reads(host: Context) -> 
     assert not list(data.glob("*old*"))
 
 
-def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
+def test_halves_go_but_not_what_a_session_holds(host: SessionContext) -> None:
     staging = write(Path(host.workdir, JOB, "releases/.staging-n1-c0ffee/a")).parent
     run = a_run(host, "r1")
     write(run / "gone-0123/x")
@@ -336,7 +336,7 @@ def test_halves_go_but_not_what_a_session_holds(host: Context) -> None:
     assert not staging.exists() and Path(host.workdir, JOB, "runs/gone-1").exists()
 
 
-def an_environment(host: Context, name: str, user: str, at: float) -> Path:
+def an_environment(host: SessionContext, name: str, user: str, at: float) -> Path:
     folder = Path(host.workdir, ".envs", name)
     write(folder / "bin/python")
     write(folder.parent / f"{name}.json", "{}")
@@ -344,7 +344,7 @@ def an_environment(host: Context, name: str, user: str, at: float) -> Path:
     return folder
 
 
-def test_environments_that_no_run_and_no_next_launch_needs_go(host: Context) -> None:
+def test_environments_that_no_run_and_no_next_launch_needs_go(host: SessionContext) -> None:
     os.chmod(host.workdir, 0o700)
     old, used, newest = (
         an_environment(host, letter * 16, f"{JOB}@n1", at)
@@ -381,15 +381,17 @@ def test_environments_that_no_run_and_no_next_launch_needs_go(host: Context) -> 
     assert not list(old.parent.glob("a*")) and used.exists() and newest.exists() and other.exists()
 
 
-def test_a_removal_that_is_killed_leaves_a_half_that_the_next_one_takes(host: Context) -> None:
+def test_a_removal_that_is_killed_leaves_a_half_that_the_next_one_takes(
+    host: SessionContext,
+) -> None:
     folder = a_run(host, "r1")
     program = f"""
 import os, signal, sys
 from tfdeploy.agent.host import removal
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 removal.remove = lambda path: os.kill(os.getpid(), signal.SIGKILL)
-context = Context({host.workdir!r}, "/x", "n1")
+context = SessionContext({host.workdir!r}, "/x", "n1")
 find_verb("clean.remove")(Call(context, dict(job="{JOB}", things=[["run", "r1"]])))
 """
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == -9
@@ -401,14 +403,16 @@ find_verb("clean.remove")(Call(context, dict(job="{JOB}", things=[["run", "r1"]]
     assert removed(host, ("half", partial)) == {partial: ""} and listed(host) == {}
 
 
-def test_of_two_removals_at_once_each_thing_goes_once(host: Context) -> None:
+def test_of_two_removals_at_once_each_thing_goes_once(host: SessionContext) -> None:
     for number in range(30):
         a_run(host, f"r{number}")
     things = [("run", f"r{number}") for number in range(30)]
     outcomes: list[dict[str, str]] = [{}, {}]
 
     def clean(which: int) -> None:
-        outcomes[which] = removed(Context(host.workdir, host.agent_dir, f"n{which}"), *things)
+        outcomes[which] = removed(
+            SessionContext(host.workdir, host.agent_dir, f"n{which}"), *things
+        )
 
     both = [threading.Thread(daemon=True, target=clean, args=(which,)) for which in (0, 1)]
     for each in both:
@@ -420,7 +424,7 @@ def test_of_two_removals_at_once_each_thing_goes_once(host: Context) -> None:
     assert os.listdir(Path(host.workdir, JOB, "runs")) == []
 
 
-def test_ten_thousand_files(host: Context) -> None:
+def test_ten_thousand_files(host: SessionContext) -> None:
     folder = a_run(host, "r1")
     for number in range(10_000):
         (folder / f"cwd/{number}").write_bytes(b"")
@@ -439,7 +443,7 @@ def test_files_with_names_elsewhere_free_nothing(tmp_path: Path) -> None:
 
 
 def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
-    host: Context, monkeypatch: pytest.MonkeyPatch
+    host: SessionContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A bind mount of the same file system has the same st_dev as the folder around it. So only the
     list of mounts shows that there is a mount.
@@ -459,7 +463,7 @@ def test_what_is_mounted_inside_stays_also_from_the_same_file_system(
 
 
 @pytest.fixture
-def full(host: Context) -> Context:
+def full(host: SessionContext) -> SessionContext:
     """Return a host whose workdir has each kind of file that tfdeploy may write there."""
     a_run(host, "r1")
     write(Path(host.workdir, JOB, "releases/r0/a"))
@@ -472,12 +476,12 @@ def full(host: Context) -> Context:
     return host
 
 
-def everything(context: Context) -> dict[str, str]:
+def everything(context: SessionContext) -> dict[str, str]:
     answer = asked(context, "clean.everything", holder=HOLDER)
     return {f"{row['kind']} {row['name']}": row["stays"] for row in answer}
 
 
-def test_everything_leaves_nothing(full: Context) -> None:
+def test_everything_leaves_nothing(full: SessionContext) -> None:
     kinds = {kind for kind, _ in listed(full, everything=True)}
     assert kinds == {
         "run",
@@ -490,12 +494,12 @@ def test_everything_leaves_nothing(full: Context) -> None:
         "agent",
     }
     assert set(everything(full).values()) == {""}
-    assert not os.path.exists(full.workdir) and full.closing == {}
+    assert not os.path.exists(full.workdir) and full.closing_functions == {}
     # The second call stands for another host that shares the workdir.
     assert everything(full) == {}
 
 
-def test_everything_leaves_what_is_foreign(full: Context) -> None:
+def test_everything_leaves_what_is_foreign(full: SessionContext) -> None:
     foreign = [f"{JOB}/notes", f"{JOB}/runs/r1/notes", "mine/runs/x", "notes"]
     for path in foreign:
         write(Path(full.workdir, path))
@@ -510,7 +514,7 @@ def test_everything_leaves_what_is_foreign(full: Context) -> None:
 
 
 @pytest.mark.parametrize("alive", ["run", "session"])
-def test_everything_is_refused_while_something_is_alive(full: Context, alive: str) -> None:
+def test_everything_is_refused_while_something_is_alive(full: SessionContext, alive: str) -> None:
     held = None
     if alive == "run":
         a_run(full, "r2", "committed", on="n2")
@@ -521,7 +525,7 @@ def test_everything_is_refused_while_something_is_alive(full: Context, alive: st
     with pytest.raises(VerbError) as caught:
         everything(full)
     assert caught.value.code == ("live_run" if alive == "run" else "locked")
-    assert not full.closing
+    assert not full.closing_functions
     if held is not None:
         held.release()
     assert set(before) <= set(Path(full.workdir).rglob("*"))
@@ -530,7 +534,7 @@ def test_everything_is_refused_while_something_is_alive(full: Context, alive: st
 SECRET = {JOB: {"code": ["token.txt", "keys/id"], "data": []}}
 
 
-def a_release(context: Context, name: str, *paths: str) -> Path:
+def a_release(context: SessionContext, name: str, *paths: str) -> Path:
     folder = Path(layout.release_dir(context.workdir, JOB, name))
     for path in ("train.py", *paths):
         write(folder / path)
@@ -539,7 +543,7 @@ def a_release(context: Context, name: str, *paths: str) -> Path:
 
 
 def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under_a_run(
-    host: Context,
+    host: SessionContext,
 ) -> None:
     holding, plain, used = (
         a_release(host, "r1", "token.txt"),
@@ -570,7 +574,7 @@ def test_a_release_with_a_secret_file_goes_although_it_is_new_but_not_from_under
 
 
 def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(
-    host: Context,
+    host: SessionContext,
 ) -> None:
     ended, live = a_run(host, "r1"), a_run(host, "r2", "running")
     for folder in (ended, live):
@@ -600,6 +604,6 @@ def test_a_secret_file_goes_out_of_a_run_that_has_ended_and_no_link_is_followed(
 
 
 @pytest.mark.parametrize("path", ["../x", "/etc/passwd", "a//b", "", "a\0b", 7])
-def test_a_path_that_leads_out_is_refused(host: Context, path: object) -> None:
+def test_a_path_that_leads_out_is_refused(host: SessionContext, path: object) -> None:
     with pytest.raises(VerbError, match="leads out"):
         listed(host, secret_files={JOB: {"code": [path]}})

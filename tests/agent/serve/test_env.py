@@ -22,7 +22,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic, installed
 from tfdeploy.agent.ownership import NotOurs
 from tfdeploy.agent.serve import probe
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.env import install as env_install
 from tfdeploy.agent.serve.env import usage as env_usage
 from tfdeploy.agent.serve.env import verbs as env
@@ -35,7 +35,7 @@ class Host:
     """A workdir on which a test can call verbs, and the lines that the verbs have sent."""
 
     def __init__(self, workdir: Path) -> None:
-        self.context = Context(str(workdir), "")
+        self.context = SessionContext(str(workdir), "")
         self.root = Path(layout.envs_dir(str(workdir)))
         self.said: list[dict[str, Any]] = []
         self.cancelled = threading.Event()
@@ -320,7 +320,7 @@ def test_one_that_is_given_up_leaves_no_process_and_no_half(host: Host, tmp_path
     }
     with pytest.raises(VerbError, match="given up"):
         env.make_environment(Call(host.context, args, b"", given_up, host.cancelled))
-    assert host.context.closing == {}
+    assert host.context.closing_functions == {}
     assert not any(path.is_dir() for path in host.root.iterdir())
     for pid in pids.read_text().split():
         wait_for(lambda pid=pid: is_gone(pid), 20, f"{pid} is gone")

@@ -19,7 +19,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import fetch
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 
 
 @pytest.fixture
@@ -32,7 +32,7 @@ def ask(tmp_path: Path) -> Callable[..., tuple[list[Any], Any]]:
         items: list[Any] = []
         value = fetch.VERBS[verb](
             Call(
-                Context(str(tmp_path), ""),
+                SessionContext(str(tmp_path), ""),
                 {"job": "j", **args},
                 item=lambda item, _: items.append(item),
             )

@@ -12,13 +12,13 @@ import pytest
 
 from support.agent.cluster import NewCluster
 from tfdeploy.agent.errors import VerbError
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 
 
 class Host:
     def __init__(self, workdir: Path) -> None:
-        self.context = Context(str(workdir), "")
+        self.context = SessionContext(str(workdir), "")
         self.keep = workdir / "job" / "keep"
 
     def call(self, verb: str, **args: Any) -> Any:

@@ -24,7 +24,7 @@ from support.waiting import wait_for
 from tfdeploy.agent import layout
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.flock import is_locked
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.error_codes import failure_answer
 from tfdeploy.agent.serve.lock import fences as lock_fences
 from tfdeploy.agent.serve.lock import verbs as serve_lock
@@ -154,12 +154,12 @@ def test_a_lock_that_is_let_go_while_it_is_taken_is_not_taken_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": WITHIN_S}
-    first, second, third = (Call(Context(str(tmp_path), ""), args) for _ in range(3))
+    first, second, third = (Call(SessionContext(str(tmp_path), ""), args) for _ in range(3))
     serve_lock.acquire_lock(first)
     flock = fcntl.flock
 
     def after_the_holder_left(fd: int, how: int) -> None:
-        if how & fcntl.LOCK_EX and first.context.closing:
+        if how & fcntl.LOCK_EX and first.context.closing_functions:
             # The second session has opened the lock file but has not called flock yet. In between,
             # the holder removes the file, so the opened file has no name any more.
             serve_lock.release_lock(first)
@@ -272,7 +272,7 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(serve_lock, "OUTLIVED_S", 0.0)
-    before, again = Context(str(tmp_path), ""), Context(str(tmp_path), "")
+    before, again = SessionContext(str(tmp_path), ""), SessionContext(str(tmp_path), "")
     mine = serve_lock.acquire_lock(
         Call(before, {"job": "job", "operation": "sync", "holder": HOLDER})
     )["fence"]
@@ -335,7 +335,7 @@ def test_a_filesystem_without_locks_is_named_and_nobody_is_blamed(
     args = {"job": "job", "operation": "sync", "holder": HOLDER, "wait_s": 0}
     monkeypatch.setattr(fcntl, "flock", no_flock)
     with pytest.raises(OSError) as caught:
-        serve_lock.acquire_lock(Call(Context(str(tmp_path), ""), args))
+        serve_lock.acquire_lock(Call(SessionContext(str(tmp_path), ""), args))
     answer = failure_answer(caught.value)
     assert (
         answer["code"] == "refused"

@@ -19,7 +19,7 @@ from tfdeploy.agent.log.format import LogWriter
 from tfdeploy.agent.run import find
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.serve import logs
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 
 
 class Host:
@@ -28,7 +28,7 @@ class Host:
     """
 
     def __init__(self, workdir: Path, tasks: list[str]) -> None:
-        self.context = Context(str(workdir), "")
+        self.context = SessionContext(str(workdir), "")
         self.folder = Path(layout.host_dir(str(workdir), "job", "run", "n1"))
         specs = [
             wire.TaskSpec(

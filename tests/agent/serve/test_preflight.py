@@ -16,7 +16,7 @@ import pytest
 from tfdeploy.agent.host import limits, logind, mounts, quota
 from tfdeploy.agent.host.installed import StartedProgram, read_driver
 from tfdeploy.agent.serve import preflight, probe
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.facts import HostFacts
 
@@ -29,7 +29,7 @@ def facts(workdir: Path, **args: Any) -> Any:
         "preflight": True,
         **args,
     }
-    return probe.probe_host(Call(Context(str(workdir), ""), given))["preflight"]
+    return probe.probe_host(Call(SessionContext(str(workdir), ""), given))["preflight"]
 
 
 def test_this_machine(tmp_path: Path) -> None:
@@ -44,9 +44,12 @@ def test_this_machine(tmp_path: Path) -> None:
         "driver"
     ]
     assert (
-        probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"] is None
+        probe.probe_host(Call(SessionContext(str(tmp_path), ""), {"ports": [1, 0]}))["preflight"]
+        is None
     )
-    whole = probe.probe_host(Call(Context(str(tmp_path), ""), {"ports": [1, 0], "preflight": True}))
+    whole = probe.probe_host(
+        Call(SessionContext(str(tmp_path), ""), {"ports": [1, 0], "preflight": True})
+    )
     assert convert_untrusted(dict(whole), HostFacts).preflight is not None
 
 

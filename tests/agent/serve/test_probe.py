@@ -23,7 +23,7 @@ from tfdeploy.agent.host import disk, installed
 from tfdeploy.agent.host.network import free_ports, hosts_file, sockets
 from tfdeploy.agent.run import keep_folders
 from tfdeploy.agent.serve import error_codes, probe
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.model.answers.failures import Failure
 from tfdeploy.model.answers.reading import convert_untrusted
 from tfdeploy.model.facts import HostFacts
@@ -31,7 +31,7 @@ from tfdeploy.model.facts import HostFacts
 
 def facts(workdir: Path, **args: Any) -> dict[str, Any]:
     given = dict({"python": sys.executable, "ports": [1, 0], "gpus": "auto"}, **args)
-    return probe.probe_host(Call(Context(str(workdir), ""), given))
+    return probe.probe_host(Call(SessionContext(str(workdir), ""), given))
 
 
 def program(folder: Path, name: str, text: str) -> Path:

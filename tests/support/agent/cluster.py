@@ -21,7 +21,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import folder as run_folder
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.run import verbs as run_control
 
@@ -69,7 +69,7 @@ class HostUnderTest:
 
     def __init__(self, name: str, root: Path, agent_dir: str) -> None:
         self.name = name
-        self.context = Context(str(root / name), agent_dir)
+        self.context = SessionContext(str(root / name), agent_dir)
         self.mesh_port = 0
         self.release = Path(layout.release_dir(self.context.workdir, JOB, RELEASE))
         self.release.mkdir(parents=True)

@@ -26,7 +26,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import processes
 from tfdeploy.agent.run import find, folder, task_processes
 from tfdeploy.agent.serve import dispatch, server
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.errors import AgentError, HostUnreachable, TfdeployError
 from tfdeploy.model.advice import format_advice
 from tfdeploy.model.answers.hosts import Hello
@@ -48,7 +48,7 @@ class NearChannel:
     clock_skew_s = 0.0
     noise = ""
 
-    def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
+    def __init__(self, host: Host, context: SessionContext, fleet: NearFleet) -> None:
         self._host, self._context, self._fleet = host, context, fleet
         self.hello = convert_value(server.session_facts(context), Hello, "hello", host.name)
 
@@ -111,7 +111,11 @@ class NearStream:
     """A stream whose items are all available at once, for verbs that end by themselves."""
 
     def __init__(
-        self, host: str, context: Context, flow: StreamingVerb[Any, Any], args: dict[str, Any]
+        self,
+        host: str,
+        context: SessionContext,
+        flow: StreamingVerb[Any, Any],
+        args: dict[str, Any],
     ) -> None:
         self.value: Any = None
         self._host, self._flow = host, flow
@@ -140,7 +144,7 @@ class NearSession:
     target = None
     alive = True
 
-    def __init__(self, host: Host, context: Context, fleet: NearFleet) -> None:
+    def __init__(self, host: Host, context: SessionContext, fleet: NearFleet) -> None:
         self.host, self._context, self._fleet = host, context, fleet
         self.fences = fleet.fences.setdefault(host.name, {})
 
@@ -161,7 +165,9 @@ class NearFleet:
         self.asked: list[tuple[str, str]] = []
         self.patience_s = 60.0
         self.fences: dict[str, dict[str, int]] = {}
-        self.contexts = {name: Context(str(root / name / "tfdeploy"), agent_dir) for name in names}
+        self.contexts = {
+            name: SessionContext(str(root / name / "tfdeploy"), agent_dir) for name in names
+        }
         rows = []
         for name, context in self.contexts.items():
             os.makedirs(context.workdir)
@@ -198,7 +204,7 @@ class NearFleet:
 
     def close(self) -> None:
         for context in self.contexts.values():
-            for let_go in list(context.closing.values()):
+            for let_go in list(context.closing_functions.values()):
                 let_go()
 
     def call(self, host: str, verb: str, **args: Any) -> Any:

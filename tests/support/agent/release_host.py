@@ -11,7 +11,7 @@ import zlib
 from pathlib import Path
 from typing import Any
 
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 
 # {path: content}. Bytes stand for a file, ("exec", bytes) for an executable file, and a str for a
@@ -37,7 +37,7 @@ def packed(tree: Any) -> bytes:
 
 class Host:
     def __init__(self, workdir: Path) -> None:
-        self.context = Context(str(workdir), "")
+        self.context = SessionContext(str(workdir), "")
         self.releases = workdir / "job" / "releases"
 
     def call(self, verb: str, release: str, blob: bytes = b"", **args: Any) -> Any:

@@ -53,9 +53,9 @@ def report_audit(call: Call) -> Answer:
         call.item({}, frames.compress(content))
     python = installed.find_program(call.text("python")) if call.flag("python") else None
     program = installed.start_python(python)
-    parts: List[RunPaths] = []
+    host_folders: List[RunPaths] = []
     if run:
-        parts = _own_parts(workdir, call.job, call.name("run"), inventory_name)
+        host_folders = _own_host_folders(workdir, call.job, call.name("run"), inventory_name)
         secrets = secret_files.in_run(workdir, job, run, secret)
         leftovers = _run_leftovers(workdir, job, run, inventory_name)
     else:
@@ -67,7 +67,7 @@ def report_audit(call: Call) -> Answer:
         (("secret file", path) for path in secrets), leftovers, _stray_processes(workdir, job, run)
     )
     return {
-        "admitted": _admitted_addresses(parts),
+        "admitted": _admitted_addresses(host_folders),
         "left": [{"kind": kind, "path": path} for kind, path in itertools.islice(rows, MOST_LEFT)],
         "held": _runs_with_secrets(workdir, job, run, inventory_name),
         "tensorflow": installed.read_python(program, "")[0]["tensorflow"],
@@ -77,7 +77,7 @@ def report_audit(call: Call) -> Answer:
 # --- runs
 
 
-def _own_parts(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
+def _own_host_folders(workdir: str, job: str, run: str, inventory_name: str) -> List[RunPaths]:
     """Return this machine's folders of the run. Folders of other hosts that share the workdir are
     left out, because this machine cannot see whether processes of those hosts are alive.
     `inventory_name`: as in find.is_own_file."""
@@ -97,7 +97,7 @@ def _runs_with_secrets(workdir: str, job: str, run: str, inventory_name: str) ->
     secrets: List[Answer] = []
     for each in [job] if run else job_names(workdir):
         for name in [run] if run else run_names(workdir, each):
-            for paths in _own_parts(workdir, each, name, inventory_name):
+            for paths in _own_host_folders(workdir, each, name, inventory_name):
                 if old_secrets.secret_files(paths) and len(secrets) < MOST_HELD:
                     secrets.append({"job": each, "run": name, "host": paths.host})
     return secrets
@@ -107,35 +107,35 @@ def _run_leftovers(workdir: str, job: str, run: str, inventory_name: str) -> Ite
     run_dir = layout.run_dir(workdir, job, run)
     if not os.path.isdir(run_dir):
         return
-    parts = _own_parts(workdir, job, run, inventory_name)
-    for paths in parts:
-        if _is_busy(paths):
+    host_folders = _own_host_folders(workdir, job, run, inventory_name)
+    for paths in host_folders:
+        if _is_run_busy(paths):
             continue
         yield from (("secret", path) for path in old_secrets.secret_files(paths))
         if not paths.is_whole():
             yield "half a run", paths.host_dir
         elif in_doubt.is_in_doubt(paths):
             yield "a launch that did not end", paths.host_dir
-    if not any(_is_busy(paths) for paths in parts):
-        yield from _unknown_files(run_dir, over.RUN_ENTRIES)
-    if not list_names(os.path.join(run_dir, "hosts")) and not _is_locked(workdir, job):
+    if not any(_is_run_busy(paths) for paths in host_folders):
+        yield from _incomplete_or_foreign(run_dir, over.RUN_ENTRIES)
+    if not list_names(os.path.join(run_dir, "hosts")) and not _is_job_locked(workdir, job):
         yield "half a run", run_dir
 
 
-def _is_busy(paths: RunPaths) -> bool:
+def _is_run_busy(paths: RunPaths) -> bool:
     """Return whether a launch is preparing this host's folder of a run, or the run is alive on this
     host. A minder (the agent's daemon for the run) that only informs other hosts about the run's
     end does not count, because it no longer needs any files."""
     if check_files.find_damage(paths):
         return is_locked(paths.minder_lock) or (
-            in_doubt.is_in_doubt(paths) and _is_locked(paths.workdir, paths.job)
+            in_doubt.is_in_doubt(paths) and _is_job_locked(paths.workdir, paths.job)
         )
     return paths.state().phase != "ended" and (
         is_locked(paths.minder_lock) or liveness.is_live(paths)
     )
 
 
-def _is_locked(workdir: str, job: str) -> bool:
+def _is_job_locked(workdir: str, job: str) -> bool:
     folder = layout.locks_dir(workdir, job)
     return any(
         is_locked(os.path.join(folder, name))
@@ -144,9 +144,9 @@ def _is_locked(workdir: str, job: str) -> bool:
     )
 
 
-def _admitted_addresses(parts: List[RunPaths]) -> List[Answer]:
+def _admitted_addresses(host_folders: List[RunPaths]) -> List[Answer]:
     admissions: List[Answer] = []
-    for paths in parts:
+    for paths in host_folders:
         if not check_files.find_damage(paths):
             admissions += [
                 {"address": address, "of": host}
@@ -162,7 +162,7 @@ def _workdir_leftovers(workdir: str, inventory_name: str) -> Iterator[Leftover]:
     for name in list_names(workdir):
         path = os.path.join(workdir, name)
         if not removal.is_ours(path):
-            yield from _foreign_entry(path)
+            yield from _foreign_if_present(path)
         elif name.startswith(removal.GONE):
             yield "half", path
         elif is_name(name) and any(os.path.isdir(os.path.join(path, each)) for each in _OF_JOB):
@@ -175,15 +175,15 @@ def _job_leftovers(workdir: str, job: str, inventory_name: str) -> Iterator[Left
     job_dir = layout.job_dir(workdir, job)
     for name in list_names(job_dir):
         if name not in _OF_JOB or not removal.is_ours(os.path.join(job_dir, name)):
-            yield from _foreign_entry(os.path.join(job_dir, name))
-    if not _is_locked(workdir, job):
+            yield from _foreign_if_present(os.path.join(job_dir, name))
+    if not _is_job_locked(workdir, job):
         for name in ("releases", "runs", "data"):
-            yield from _unknown_files(os.path.join(job_dir, name), ())
+            yield from _incomplete_or_foreign(os.path.join(job_dir, name), ())
     for run in run_names(workdir, job):
         yield from _run_leftovers(workdir, job, run, inventory_name)
 
 
-def _unknown_files(folder: str, expected_names: Tuple[str, ...]) -> Iterator[Leftover]:
+def _incomplete_or_foreign(folder: str, expected_names: Tuple[str, ...]) -> Iterator[Leftover]:
     """Yield the entries of this folder that an interrupted operation left incomplete. If
     `expected_names` is given, also yield the entries whose names are not in `expected_names`."""
     for name in list_names(folder):
@@ -200,7 +200,7 @@ def _unknown_files(folder: str, expected_names: Tuple[str, ...]) -> Iterator[Lef
             yield "foreign", os.path.join(folder, name)
 
 
-def _foreign_entry(path: str) -> Iterator[Leftover]:
+def _foreign_if_present(path: str) -> Iterator[Leftover]:
     if os.path.lexists(path):  # another process may have removed the entry after it was listed
         yield "foreign", path
 

@@ -34,22 +34,22 @@ _MOST_SECRETS = 100  # limit of the names of secrets in one entry
 _ROOM_BYTES = 4096  # size of the reserve file, which is removed when the disk is full
 
 
-def record_act(call: Call, verb: str, outcome: str) -> None:
+def record_action(call: Call, verb: str, outcome: str) -> None:
     """Write one entry for an action of this session's operator. If that fails, the verb still
     succeeds: the failure is reported on standard error, and the session's next entry counts it."""
     context = call.context
     entry = _make_entry(call, verb, outcome)
     done = (verb, entry["job"], entry["run"], outcome)
-    if done in context.recorded_acts:
+    if done in context.recorded_actions:
         return
-    if context.unrecorded_acts:
-        entry["missed"] = context.unrecorded_acts
+    if context.unrecorded_actions:
+        entry["missed"] = context.unrecorded_actions
     try:
         append_entry(context.workdir, entry)
-        context.recorded_acts.append(done)
-        context.unrecorded_acts = 0
+        context.recorded_actions.append(done)
+        context.unrecorded_actions = 0
     except (OSError, VerbError) as error:
-        context.unrecorded_acts += 1
+        context.unrecorded_actions += 1
         sys.stderr.write(
             "tfdeploy agent: the audit log has no entry of this %s: %s\n" % (verb, error)
         )
@@ -59,7 +59,7 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
     """Append the entry to the log, by one write under a lock. If the last entry records the same
     command, append nothing, because a command may be repeated after its answer was lost. If OSError
     is raised, nothing was written."""
-    folder = _folder(workdir)
+    folder = _log_folder(workdir)
     os.makedirs(folder, mode=0o700, exist_ok=True)
     with _acquire_lock(folder):
         path, old = os.path.join(folder, layout.AUDIT_LOG), os.path.join(folder, layout.AUDIT_OLD)
@@ -83,7 +83,7 @@ def append_entry(workdir: str, entry: AuditEntry) -> None:
 def read_logs(workdir: str) -> List[bytes]:
     """Return [content of the older log, content of the newer log]. The content of a missing log is
     b""."""
-    folder = _folder(workdir)
+    folder = _log_folder(workdir)
     try:
         with _acquire_lock(folder):
             return [
@@ -94,7 +94,7 @@ def read_logs(workdir: str) -> List[bytes]:
         return [b"", b""]
 
 
-def _folder(workdir: str) -> str:
+def _log_folder(workdir: str) -> str:
     """Return the folder of this host's log. Hosts that share the workdir have one log each, so they
     do not wait for each other. Raises NotOurs, OSError."""
     name = os.uname().nodename
@@ -110,17 +110,17 @@ def _make_entry(call: Call, verb: str, outcome: str) -> AuditEntry:
     by = call.args.get("by")
     if not isinstance(by, dict):
         by = {}
-    key, key_by = _session_key(), "sshd"
+    key, key_by = _session_key_fingerprint(), "sshd"
     if key is None:
-        key, key_by = _text(by.get("key")), "operator"
+        key, key_by = _short_text_or_none(by.get("key")), "operator"
     client = os.environ.get("SSH_CONNECTION", "").split(" ")[0]
     return {
         "time": round(time.time(), 3),
         "host": call.host,
         "user": user_name(),
-        "operator": _text(by.get("operator")),
-        "command": _text(by.get("command")),
-        "from": _text(client),
+        "operator": _short_text_or_none(by.get("operator")),
+        "command": _short_text_or_none(by.get("command")),
+        "from": _short_text_or_none(client),
         "key": key,
         "key_by": key_by if key else None,
         "verb": verb,
@@ -133,7 +133,7 @@ def _make_entry(call: Call, verb: str, outcome: str) -> AuditEntry:
     }
 
 
-def _text(value: object) -> Optional[str]:
+def _short_text_or_none(value: object) -> Optional[str]:
     return value[:_MOST_TEXT] if isinstance(value, str) and value else None
 
 
@@ -142,7 +142,7 @@ def _name_argument(call: Call, key: str) -> Optional[str]:
     return value if is_name(value) else None
 
 
-def _session_key() -> Optional[str]:
+def _session_key_fingerprint() -> Optional[str]:
     """Return the fingerprint of the key that opened this session, as sshd states it
     (`ExposeAuthInfo yes`), or None."""
     try:
@@ -162,11 +162,11 @@ def _session_key() -> Optional[str]:
     return "SHA256:" + binascii.b2a_base64(digest, newline=False).decode("ascii").rstrip("=")
 
 
-def _is_repetition(entry: AuditEntry, last: bytes) -> bool:
-    """Return whether the log line `last` records the same command as `entry`. This happens if the
-    answer to the command was lost and a new session has repeated the command."""
+def _is_repetition(entry: AuditEntry, last_line: bytes) -> bool:
+    """Return whether the log line `last_line` records the same command as `entry`. This happens if
+    the answer to the command was lost and a new session has repeated the command."""
     try:
-        before = json_text.loads(last)
+        before = json_text.loads(last_line)
     except (ValueError, RecursionError):
         return False
     same: Tuple[str, ...] = (

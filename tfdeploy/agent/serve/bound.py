@@ -36,12 +36,12 @@ def main(argv: List[str]) -> int:
     processes.become_subreaper()
     os.makedirs(argv[0], exist_ok=True)
     try:
-        return _run(argv[0], argv[1:])
+        return _run_until_input_closes(argv[0], argv[1:])
     finally:
         shutil.rmtree(argv[0], ignore_errors=True)
 
 
-def _run(folder: str, argv: List[str]) -> int:
+def _run_until_input_closes(folder: str, argv: List[str]) -> int:
     parent = os.getpid()
 
     def begin() -> None:
@@ -63,12 +63,12 @@ def _run(folder: str, argv: List[str]) -> int:
     while program.poll() is None:
         if select.select([0], [], [], _POLL_S)[0] and not os.read(0, 4096):
             break
-    _end_all()
+    _end_descendants()
     code = program.wait()
     return code if code >= 0 else 128 - code
 
 
-def _end_all() -> None:
+def _end_descendants() -> None:
     """Send TERM to all descendants, and KILL to those that are alive after GRACE_S. Return when
     none is alive."""
     kill_at = time.monotonic() + GRACE_S

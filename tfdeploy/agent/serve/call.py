@@ -2,8 +2,9 @@
 function that the control machine calls on this host; docs/agent-protocol.md describes the verbs.
 
 A module of verbs ends in `VERBS = {"name": function}`, which `dispatch` reads. The decorators
-`fenced` and `audited` mark such functions. A verb returns a JSON value, or raises VerbError. A verb
-that answers with a stream sends items by `call.item`, and returns when `call.cancelled` is set.
+`requires_job_lock` and `audited` mark such functions. A verb returns a JSON value, or raises
+VerbError. A verb that answers with a stream sends items by `call.item`, and returns when
+`call.cancelled` is set.
 """
 
 from __future__ import annotations
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Unchecked
 
 
-class Context:
-    """The state of one serve process. `closing`: named functions that run when the session ends,
-    for example to release locks and end programs."""
+class SessionContext:
+    """The state of one serve process. `closing_functions`: named functions that run when the
+    session ends, for example to release locks and end programs."""
 
     def __init__(self, workdir: str, agent_dir: str, host: str = "") -> None:
         self.workdir = workdir  # absolute
@@ -35,12 +36,12 @@ class Context:
         # The folder of the unpacked agent. `python -S -E agent_dir VERB` starts another process of
         # the agent.
         self.agent_dir = agent_dir
-        self.closing: Dict[str, Callable[[], None]] = {}
+        self.closing_functions: Dict[str, Callable[[], None]] = {}
         self.begun_releases: Dict[str, Any] = {}  # staging folder -> release.staging.BegunRelease
         # For audit_log.py: the entries that this session has written, and how many entries it could
         # not write.
-        self.recorded_acts: List[object] = []
-        self.unrecorded_acts = 0
+        self.recorded_actions: List[object] = []
+        self.unrecorded_actions = 0
 
 
 class Call:
@@ -49,7 +50,7 @@ class Call:
 
     def __init__(
         self,
-        context: Context,
+        context: SessionContext,
         args: Unchecked,
         blob: bytes = b"",
         item: Optional[Callable[[Mapping[str, object], bytes], None]] = None,
@@ -122,7 +123,7 @@ def checked_name(value: object, key: str = "") -> str:
 Verb = Callable[[Call], object]
 
 
-def fenced(verb: Verb) -> Verb:
+def requires_job_lock(verb: Verb) -> Verb:
     """Mark a verb that changes a job's files. Only a session that holds the job's lock may call it;
     see lock.check_fence."""
     vars(verb)["fenced"] = True

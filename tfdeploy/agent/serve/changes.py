@@ -15,15 +15,15 @@ from tfdeploy.agent.run.folder import RunPaths
 RECHECK_S = 2.0
 
 
-class Changes:
-    """The last known state of some files. `any` compares it with the present state."""
+class FileChanges:
+    """The last known state of some files. `has_changed` compares it with the present state."""
 
     def __init__(self, files: Sequence[str]) -> None:
         self._files = files
         self._stamps: Optional[List[Optional[Tuple[int, int]]]] = None
         self._reported_at = 0.0
 
-    def any(self) -> bool:
+    def has_changed(self) -> bool:
         """Return whether a file has changed since the last call. Also return True at the first
         call, and once RECHECK_S have passed since the last True."""
         stamps, now = [_file_stamp(file) for file in self._files], time.monotonic()
@@ -33,10 +33,10 @@ class Changes:
         return True
 
 
-def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> Changes:
-    """Return a Changes object for three kinds of files on this host: the state of the run, the
+def watch_run_files(paths: RunPaths, tasks: Sequence[str]) -> FileChanges:
+    """Return a FileChanges object for three kinds of files on this host: the state of the run, the
     statuses of these tasks, and the newest samples."""
-    return Changes(
+    return FileChanges(
         [paths.state_file, paths.file(layout.NEWEST_SAMPLES)]
         + [paths.status_file(task) for task in tasks]
     )

@@ -117,16 +117,16 @@ def _with_audit_entry(verb: Verb, operation: str, outcome: str) -> Verb:
         from tfdeploy.agent.serve import audit_log
 
         if operation == "tensorboard":
-            audit_log.record_act(call, operation, outcome)
+            audit_log.record_action(call, operation, outcome)
         try:
             value: Any = verb(call)
         except Exception as error:
             failure = "failed: %s" % getattr(error, "code", type(error).__name__)
-            audit_log.record_act(call, operation, failure)
+            audit_log.record_action(call, operation, failure)
             raise
         alive = value.get("survivors") if isinstance(value, dict) else None
         result = "%d processes alive" % len(alive) if alive else outcome
-        audit_log.record_act(call, operation, result)
+        audit_log.record_action(call, operation, result)
         return value
 
     return audited

@@ -16,13 +16,13 @@ from tfdeploy.agent.run import find, keep_aside
 from tfdeploy.agent.run.keep_folders import check_keep_paths
 from tfdeploy.agent.run.keep_receive import check_inside, make_incoming_folder, put_in_place
 from tfdeploy.agent.run.live_runs import list_live_runs
-from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
 
 
-@fenced
+@requires_job_lock
 def begin_keep(call: Call) -> Answer:
     """Make an empty folder in which a broadcast puts the files of another host's `keep`.
 
@@ -33,7 +33,7 @@ def begin_keep(call: Call) -> Answer:
     return {"folder": make_incoming_folder(call.workdir, call.job, call.integer("bytes"))}
 
 
-@fenced
+@requires_job_lock
 @audited("fetch", "files put in place")
 def put_files(call: Call) -> Answer:
     """Move the received files into `keep`, `checkpoint` records last. If a file is incomplete, no
@@ -56,7 +56,7 @@ def put_files(call: Call) -> Answer:
     return {"missing": put_in_place(workdir, job, files, records_aside)}
 
 
-@fenced
+@requires_job_lock
 @audited("launch", "keep set aside")
 def set_aside(call: Call) -> Answer:
     """Rename these folders of `keep` to PATH.before-RUN, on a host that has no task of the

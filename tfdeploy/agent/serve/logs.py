@@ -84,11 +84,11 @@ def _send_logs(
 ) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
-    changed = changes.watch_run_files(paths, open_tasks)
+    run_files = changes.watch_run_files(paths, open_tasks)
     finished: List[str] = []
     sent = 0
     while not call.cancelled.is_set():
-        if changed.any():
+        if run_files.has_changed():
             # The ends of tasks are checked before the logs are read, so that everything that a
             # finished task wrote is read.
             finished = _finished_tasks(paths, open_tasks)

@@ -31,7 +31,7 @@ from tfdeploy.agent.annotations import (
 from tfdeploy.agent.errors import is_name
 from tfdeploy.agent.host import atomic, boot_id, user_name
 from tfdeploy.agent.json_text import THREAD_STACK_BYTES
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.serve.error_codes import failure_answer
 
@@ -66,7 +66,7 @@ class Incoming(io.FileIO):
 class Server:
     """Answers the verbs of one session. `incoming`, `outgoing`: descriptors of the channel."""
 
-    def __init__(self, context: Context, incoming: int, outgoing: int) -> None:
+    def __init__(self, context: SessionContext, incoming: int, outgoing: int) -> None:
         self.context = context
         self._raw = Incoming(incoming, "rb")
         self._raw.last_read = time.monotonic()
@@ -103,13 +103,13 @@ class Server:
                 raise SessionGone() from error
 
     def end(self) -> None:
-        """Call all functions in `closing`, which release locks and end programs. May be called
-        twice."""
-        while self.context.closing:
+        """Call all functions in `closing_functions`, which release locks and end programs. May be
+        called twice."""
+        while self.context.closing_functions:
             try:
-                self.context.closing.popitem()[1]()
+                self.context.closing_functions.popitem()[1]()
             except (KeyError, OSError):
-                pass  # a verb has just emptied `closing`, or the disk reports an error
+                pass  # a verb has just emptied `closing_functions`, or the disk reports an error
 
     def _watch_silence(self) -> None:
         while True:
@@ -193,7 +193,7 @@ def _begin(work: Callable[[], None]) -> None:
         time.sleep(0.1)
 
 
-def start_sweep(context: Context) -> None:
+def start_sweep(context: SessionContext) -> None:
     """Clean up after earlier sessions, on a thread of its own. Loads no module if there is nothing
     to clean up."""
     if not os.path.isdir(layout.in_doubt_dir(context.workdir)):
@@ -215,7 +215,7 @@ def start_sweep(context: Context) -> None:
         return
 
 
-def session_facts(context: Context) -> Answer:
+def session_facts(context: SessionContext) -> Answer:
     """Return the first answer of a session: facts of this host and of the agent."""
     return {
         "version": __version__,
@@ -256,7 +256,7 @@ def main(argv: List[str]) -> int:
     host = argv[3] if len(argv) > 3 else ""
     os.umask(0o077)
     threading.stack_size(THREAD_STACK_BYTES)
-    server = Server(Context(os.path.normpath(argv[1]), AGENT_DIR, host), *detach_channel())
+    server = Server(SessionContext(os.path.normpath(argv[1]), AGENT_DIR, host), *detach_channel())
 
     def leave(*_: Any) -> None:
         server.end()

@@ -15,7 +15,7 @@ import pytest
 from support.agent.release_host import TREE, Host
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.serve.broadcast.files import BroadcastFiles, locate_files
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 
 CHANGED = {**TREE, "train.py": b"print(2)\n", "new/empty": b"", "new/full": b"full"}
 NS = 5 * 10**9
@@ -43,7 +43,10 @@ def test_empty_files_are_made_and_what_changed_in_part_lies_in_the_newest_releas
     # The host itself creates the empty file, so the answer does not list it as missing.
     assert sorted(begun["missing"]) == ["new/full", "train.py"]
     files = of_release(host, begun["staging"], ["new/full", 4, NS], ["train.py", 9, NS])
-    assert (files.old, files.new) == (str(host.releases / "r1"), begun["staging"])
+    assert (files.present_folder, files.incoming_folder) == (
+        str(host.releases / "r1"),
+        begun["staging"],
+    )
     assert [(each.path, each.lacking, each.partial, each.old) for each in files.files] == [
         (b"new/full", True, False, 0),
         (b"train.py", True, False, 9),
@@ -103,7 +106,7 @@ def test_no_other_folder_is_a_staging_folder(host: Host, staging: str) -> None:
 
 def of_keep(workdir: Path, *files: list[Any]) -> BroadcastFiles:
     return locate_files(
-        Call(Context(str(workdir), ""), {"job": "job", "keep": ["ck"], "files": list(files)})
+        Call(SessionContext(str(workdir), ""), {"job": "job", "keep": ["ck"], "files": list(files)})
     )
 
 
@@ -115,7 +118,9 @@ def test_of_keep_what_has_the_same_size_and_time_is_there(tmp_path: Path) -> Non
         os.utime(folder / name, ns=(time_ns, time_ns))
     files = of_keep(tmp_path, ["ck/other", 4, NS], ["ck/same", 4, NS], ["ck/new", 4, NS])
     assert [(each.lacking, each.old) for each in files.files] == [(True, 4), (False, 4), (True, 0)]
-    assert files.old == str(tmp_path / "job/keep") + "/" and files.new.startswith(files.old)
+    assert files.present_folder == str(
+        tmp_path / "job/keep"
+    ) + "/" and files.incoming_folder.startswith(files.present_folder)
 
 
 @pytest.mark.parametrize("path", ["ck/../../x", "other/x", "/etc/passwd", "ck", "ck/a\0b"])

@@ -15,7 +15,7 @@ from tfdeploy.agent.bitmap import marked_numbers, unpack
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import FILE
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.model.advice import format_advice
@@ -31,7 +31,7 @@ NAMES = ["a/0", "a/1", "b/2", "b/3"]
 
 class Host:
     def __init__(self, folder: Path) -> None:
-        self.context = Context(str(folder / "workdir"), str(folder / "agent"))
+        self.context = SessionContext(str(folder / "workdir"), str(folder / "agent"))
         os.makedirs(self.context.workdir, mode=0o700)
         self.data = Path(self.context.workdir, "job/data/set")
         self.paths = RunPaths(str(Path(self.context.workdir, "job/runs/r/hosts/n1")))

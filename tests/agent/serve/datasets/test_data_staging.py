@@ -19,7 +19,7 @@ from support.agent.cluster import Cluster, NewCluster
 from tfdeploy.agent import bitmap, listing, pieces
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 
 OLD_NS = 1_400_000_000_123_456_789
@@ -28,7 +28,7 @@ OLD_NS = 1_400_000_000_123_456_789
 class Host:
     """A host. The test calls its verbs directly, as the control machine does through a session."""
 
-    def __init__(self, context: Context, job: str = "job") -> None:
+    def __init__(self, context: SessionContext, job: str = "job") -> None:
         self.context, self.job = context, job
         self.folder = Path(context.workdir) / job / "data" / "digits"
 
@@ -108,7 +108,7 @@ class Host:
 def host(tmp_path: Path) -> Host:
     workdir = tmp_path / "workdir"
     workdir.mkdir(mode=0o700)
-    return Host(Context(str(workdir), ""))
+    return Host(SessionContext(str(workdir), ""))
 
 
 @pytest.fixture

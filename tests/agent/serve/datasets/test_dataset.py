@@ -18,14 +18,14 @@ from tfdeploy.agent import layout, listing, wire
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import disk, processes
 from tfdeploy.agent.run import task_processes
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.model.advice import format_advice
 
 
 class Data:
     def __init__(self, workdir: Path) -> None:
-        self.context = Context(str(workdir), "")
+        self.context = SessionContext(str(workdir), "")
         self.folder = workdir / "job" / "data" / "digits"
 
     def call(self, verb: str, **args: Any) -> Any:

@@ -15,7 +15,7 @@ import pytest
 
 from tfdeploy.agent import layout
 from tfdeploy.agent.frames import decompress
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.dispatch import find_verb
 from tfdeploy.agent.wire import HostRunState, TaskStatus, from_wire
 from tfdeploy.model.hostplan import read_untrusted_plan
@@ -46,21 +46,21 @@ def with_unknown(value: Any, named: bool = False) -> Any:
 
 
 @pytest.fixture(params=["as recorded", "of a version to come"])
-def context(request: pytest.FixtureRequest, tmp_path: Path) -> Context:
+def context(request: pytest.FixtureRequest, tmp_path: Path) -> SessionContext:
     shutil.copytree(RECORDED, layout.runs_dir(str(tmp_path), "recorded"))
     if request.param == "of a version to come":
         for path in tmp_path.rglob("*.json"):
             assert path.name in FILES
             path.write_text(json.dumps(with_unknown(json.loads(path.read_text()))))
-    return Context(str(tmp_path), "")
+    return SessionContext(str(tmp_path), "")
 
 
-def ask(context: Context, verb: str, run: str = "", **args: Any) -> Any:
+def ask(context: SessionContext, verb: str, run: str = "", **args: Any) -> Any:
     named = {"job": "recorded", **({"run": run} if run else {}), **args}
     return find_verb(verb)(Call(context, named))
 
 
-def read(context: Context, run: str) -> bytes:
+def read(context: SessionContext, run: str) -> bytes:
     got: list[bytes] = []
     call = Call(
         context,
@@ -72,7 +72,7 @@ def read(context: Context, run: str) -> bytes:
     return b"".join(got)
 
 
-def shown_plan(context: Context, run: str) -> bytes:
+def shown_plan(context: SessionContext, run: str) -> bytes:
     got: list[bytes] = []
     assert (
         find_verb("run.plan")(
@@ -83,7 +83,7 @@ def shown_plan(context: Context, run: str) -> bytes:
     return decompress(got[0])
 
 
-def test_they_are_listed_and_read(context: Context) -> None:
+def test_they_are_listed_and_read(context: SessionContext) -> None:
     rows = {row["run"]: row for row in ask(context, "runs")}
     assert sorted(rows) == ["recorded-1", "recorded-2"] and not any(
         row["live"] for row in rows.values()
@@ -95,7 +95,7 @@ def test_they_are_listed_and_read(context: Context) -> None:
     assert read(context, "recorded-2").endswith(b"step 2 loss 0.5000\n")
 
 
-def test_their_plans_and_states_are_understood_by_the_control_side(context: Context) -> None:
+def test_their_plans_and_states_are_understood_by_the_control_side(context: SessionContext) -> None:
     for run, state in (("recorded-1", "succeeded"), ("recorded-2", "lost")):
         text = shown_plan(context, run)
         plan = plan_from_file(text)
@@ -107,7 +107,7 @@ def test_their_plans_and_states_are_understood_by_the_control_side(context: Cont
         assert run_view(plan, {"n2": outcome}, tasks).state == state
 
 
-def test_they_are_stopped(context: Context) -> None:
+def test_they_are_stopped(context: SessionContext) -> None:
     for run in ("recorded-1", "recorded-2"):
         assert ask(context, "run.stop", run, grace_s=0.0)["survivors"] == []
     state, row = (

@@ -18,7 +18,7 @@ from support.agent.cluster import NewClient
 from tfdeploy.agent import frames, layout, wire
 from tfdeploy.agent.record import replace
 from tfdeploy.agent.run import check_files, find
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.run import status as run_status
 from tfdeploy.model.answers.runs import RUNS
 from tfdeploy.transport.agent.stream import convert_value
@@ -218,7 +218,7 @@ def test_an_answer_about_very_many_past_runs_stays_small(tmp_path: Path) -> None
         ]
         (folder / "part.json").write_text(json.dumps({**part, "peers": peers}))
         os.utime(folder / "part.json", (number, number))
-    rows = run_status.list_runs(Call(Context(str(tmp_path), ""), {"job": "job"}))
+    rows = run_status.list_runs(Call(SessionContext(str(tmp_path), ""), {"job": "job"}))
     assert [row["run"] for row in rows] == [f"r-{number:02}" for number in reversed(range(60))]
     assert [len(row["host_state"]["ended_tasks"]) for row in rows] == [1000] * 20 + [1] * 40
     assert rows[-1]["host_state"]["ended_tasks"] == {"worker:999": ended["worker:999"]}

@@ -24,14 +24,14 @@ _SECOND_NS = 10**9
 
 
 class BroadcastFiles(NamedTuple):
-    """The files of a broadcast. `old`: the folder with the present content. `new`: the folder in
-    which new content is received. `later`: folders into which the new content may have been moved
+    """The files of a broadcast. `present_folder` has the present content. In `incoming_folder`, new
+    content is received. `installed_folders`: folders into which the new content may have been moved
     meanwhile, when it was installed."""
 
     files: Sequence[BroadcastFile]
-    old: str
-    new: str
-    later: List[str]
+    present_folder: str
+    incoming_folder: str
+    installed_folders: List[str]
 
 
 def locate_files(call: Call) -> BroadcastFiles:
@@ -73,7 +73,7 @@ def _locate_release_files(call: Call) -> BroadcastFiles:
     for path, size, mtime_ns in _file_rows(call):
         if sizes.pop(path, None) != size:
             raise VerbError("bad_argument", "%r is not one of the missing files" % path)
-        is_partial = _has_partial(os.path.join(folder, path), size)
+        is_partial = _remove_unless_partial(os.path.join(folder, path), size)
         if not size:
             create_empty(os.path.join(folder, path))
             os.utime(os.path.join(folder, path), ns=(mtime_ns, mtime_ns))
@@ -122,7 +122,7 @@ def _file_rows(call: Call) -> List[Tuple[str, int, int]]:
     return rows
 
 
-def _has_partial(path: str, size: int) -> bool:
+def _remove_unless_partial(path: str, size: int) -> bool:
     """Return whether an earlier broadcast left an incomplete file at the path. Anything else at the
     path is removed; it may be a hard link to a file of an older release, which must not change."""
     try:

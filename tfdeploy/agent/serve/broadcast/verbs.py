@@ -26,7 +26,7 @@ from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.mesh import handshake_gate
 from tfdeploy.agent.pieces import Pieces, bitmap_bytes
 from tfdeploy.agent.serve.broadcast.files import locate_files
-from tfdeploy.agent.serve.call import Call, Verb, audited, fenced
+from tfdeploy.agent.serve.call import Call, Verb, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.datasets.staging import data_folder, unpack_listing
 
@@ -43,7 +43,7 @@ _members: Dict[str, Member] = {}
 _offers: "Dict[str, Tuple[Listing, str]]" = {}
 
 
-@fenced
+@requires_job_lock
 def join_broadcast(call: Call) -> Answer:
     """Join a broadcast until the call is cancelled. The first item says at which port this host
     listens.
@@ -58,7 +58,7 @@ def join_broadcast(call: Call) -> Answer:
     """
     files, old, new, later = locate_files(call)
     reserve_file = DiskReserve(new if os.path.isdir(new) else old, call.integer("reserve"))
-    return _run_member(
+    return _run_broadcast_member(
         call,
         Holdings(
             Pieces(array("Q", (each.size for each in files))),
@@ -68,7 +68,7 @@ def join_broadcast(call: Call) -> Answer:
 
 
 @audited("sync", "lent")
-def offer_files(call: Call) -> Answer:
+def store_file_offer(call: Call) -> Answer:
     """Store the list of files that broadcast.lend may send later in this session. The files are
     below the folder `root`, or, without `root`, in the data set `name`.
 
@@ -81,7 +81,7 @@ def offer_files(call: Call) -> Answer:
     return {}
 
 
-def lend_files(call: Call) -> Answer:
+def join_as_source(call: Call) -> Answer:
     """Join a broadcast as a source of the files that broadcast.offer has listed. The files are only
     read.
 
@@ -98,27 +98,27 @@ def lend_files(call: Call) -> Answer:
     files = [index for index in range(len(rows)) if rows.is_content(index)]
     offered = OfferedFiles([rows.path(index) for index in files], root)
     holdings = Holdings(Pieces([rows.size(index) for index in files]), offered)
-    return _run_member(call, holdings)
+    return _run_broadcast_member(call, holdings)
 
 
-def _run_member(call: Call, holdings: Holdings) -> Answer:
+def _run_broadcast_member(call: Call, holdings: Holdings) -> Answer:
     id_, certs = call.name("id"), call.table("certs")
     names = [str(each) for each in call.rows("members")]
     member = Member(id_, call.text("host"), names, holdings, certs, call.integer("rate"))  # type: ignore[arg-type]
     _members[id_] = member
-    call.context.closing["broadcast " + id_] = member.close
+    call.context.closing_functions["broadcast " + id_] = member.close
     try:
         first, last = (int(port) for port in call.rows("ports"))
         call.item({"port": member.listen(first, last)}, b"")
-        _send_reports(call, member)
+        _send_progress_until_cancelled(call, member)
     finally:
         member.close()
         _members.pop(id_, None)
-        call.context.closing.pop("broadcast " + id_, None)
+        call.context.closing_functions.pop("broadcast " + id_, None)
     return {"have": holdings.have_bytes, "received": holdings.received_bytes}
 
 
-def _send_reports(call: Call, member: Member) -> None:
+def _send_progress_until_cancelled(call: Call, member: Member) -> None:
     """Send a progress item at most every REPORT_S, and each failure at once, until the call is
     cancelled."""
     sent, sent_at, holdings = (-1, -1), 0.0, member.holdings
@@ -138,7 +138,7 @@ def _send_reports(call: Call, member: Member) -> None:
             call.item({"failed": list(failed)}, b"")
 
 
-def set_feeds(call: Call) -> Answer:
+def set_parents(call: Call) -> Answer:
     """Set the parents: the members that send data to this host from now on. `here`: the stripes
     that come from the control machine, over this session.
 
@@ -146,7 +146,7 @@ def set_feeds(call: Call) -> Answer:
     here [stripe, ...]; first, roots: new root hashes, as for broadcast.roots.
     """
     member = _find_member(call)
-    _add_roots(call, member)
+    _store_root_hashes(call, member)
     stripes = call.integer("stripes", 1)
     parents = {}
     for name, address, port, wanted in call.rows("parents", str, str, int, list):
@@ -156,23 +156,23 @@ def set_feeds(call: Call) -> Answer:
     return {}
 
 
-def add_roots(call: Call) -> Answer:
+def add_root_hashes(call: Call) -> Answer:
     """Store the root hashes of segments, beginning with the segment number `first`.
 
     Args: id, first, roots.
     """
-    _add_roots(call, _find_member(call))
+    _store_root_hashes(call, _find_member(call))
     return {}
 
 
-def _add_roots(call: Call, member: Member) -> None:
+def _store_root_hashes(call: Call, member: Member) -> None:
     roots = [str(each) for each in call.rows("roots")]
     if not all(map(_ROOT.match, roots)):
         raise VerbError("bad_argument", "a root hash is not 64 hexadecimal digits")
     member.holdings.add_roots(call.integer("first"), list(map(bytes.fromhex, roots)))
 
 
-def accept_leaves(call: Call) -> Answer:
+def accept_piece_hashes(call: Call) -> Answer:
     """Accept the hashes of a segment's pieces, and return which of these pieces the control machine
     has to send.
 
@@ -204,7 +204,7 @@ def store_piece(call: Call) -> Answer:
     return {}
 
 
-def sum_segment(call: Call) -> Answer:
+def hash_segment_pieces(call: Call) -> Answer:
     """Return the hashes of the pieces of a segment, computed from this host's own files. This host
     is the source of the broadcast.
 
@@ -219,7 +219,7 @@ def sum_segment(call: Call) -> Answer:
     return {"leaves": leaves.hex()}
 
 
-def send_piece(call: Call) -> Answer:
+def send_piece_to_control(call: Call) -> Answer:
     """Send one piece of this host's own files to the control machine, for a host that no member of
     the broadcast can reach.
 
@@ -254,12 +254,12 @@ def _find_member(call: Call) -> Member:
 
 VERBS: Dict[str, Verb] = {
     "broadcast.join": join_broadcast,
-    "broadcast.offer": offer_files,
-    "broadcast.lend": lend_files,
-    "broadcast.feeds": set_feeds,
-    "broadcast.roots": add_roots,
-    "broadcast.leaves": accept_leaves,
+    "broadcast.offer": store_file_offer,
+    "broadcast.lend": join_as_source,
+    "broadcast.feeds": set_parents,
+    "broadcast.roots": add_root_hashes,
+    "broadcast.leaves": accept_piece_hashes,
     "broadcast.put": store_piece,
-    "broadcast.sums": sum_segment,
-    "broadcast.read": send_piece,
+    "broadcast.sums": hash_segment_pieces,
+    "broadcast.read": send_piece_to_control,
 }

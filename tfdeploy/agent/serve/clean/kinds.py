@@ -30,7 +30,7 @@ from tfdeploy.agent.run import over, unended
 from tfdeploy.agent.run.find import list_names, run_names
 from tfdeploy.agent.seen import AGENTS
 from tfdeploy.agent.serve import secret_files
-from tfdeploy.agent.serve.call import Context
+from tfdeploy.agent.serve.call import SessionContext
 from tfdeploy.agent.serve.datasets import record as data_record
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.env import record as env_record
@@ -53,7 +53,7 @@ _WORKDIR_FOLDERS = {
 }
 
 
-class Item(NamedTuple):
+class RemovableItem(NamedTuple):
     """One item that may be removed. `name`: the item's name. For a secret file, or for a leftover
     of an interrupted operation (kind "half"), this is the path below the job's folder or the
     workdir. `path`: the item's folder or file. `ended`: when the run ended, in UTC seconds.
@@ -69,24 +69,24 @@ class Item(NamedTuple):
     size: int = 0
 
 
-class Scope:
+class CleanScope:
     """The part of a workdir that one call covers. `job`: the job whose items are covered; "" means
     the items that belong to no job. `jobs`: names of jobs, or None; if it is not None, only
-    environments that no other job has used are covered. `kept_data`: names of the data sets to
-    keep; all other data sets are covered. If `kept_data` is None, no data sets are covered.
+    environments that no other job has used are covered. `kept_data_sets`: names of the data sets to
+    keep; all other data sets are covered. If `kept_data_sets` is None, no data sets are covered.
     `secret_paths`: paths of secret files in the code."""
 
     def __init__(
         self,
-        context: Context,
+        context: SessionContext,
         job: str = "",
         jobs: Optional[Collection[str]] = None,
-        kept_data: Optional[Collection[str]] = None,
+        kept_data_sets: Optional[Collection[str]] = None,
         secret_paths: Collection[str] = (),
     ) -> None:
         self.workdir, self.host, self.job = context.workdir, context.host, job
-        self.jobs, self.kept_data, self.secret_paths = jobs, kept_data, list(secret_paths)
-        self.own_lock = lock.held_lock_path(context, job) if job else ""
+        self.jobs, self.kept_data_sets, self.secret_paths = jobs, kept_data_sets, list(secret_paths)
+        self.own_lock_path = lock.held_lock_path(context, job) if job else ""
 
     @cached_property
     def runs_with_processes(self) -> Set[str]:
@@ -100,7 +100,7 @@ class Scope:
 
     def busy_reason(self) -> str:
         """Return a text that says that another session works on the job, or "" if none does."""
-        return busy_reason(self.workdir, self.job, self.own_lock) if self.job else ""
+        return busy_reason(self.workdir, self.job, self.own_lock_path) if self.job else ""
 
 
 def list_jobs(workdir: str) -> List[str]:
@@ -120,25 +120,25 @@ def list_jobs(workdir: str) -> List[str]:
     return jobs
 
 
-def busy_reason(workdir: str, job: str, own_lock: str = "") -> str:
+def busy_reason(workdir: str, job: str, own_lock_path: str = "") -> str:
     """Return a text that says that another session works on the job, or "" if none does. That
     session may be on this host or on one that shares the workdir. While it works, only runs may be
-    removed. `own_lock`: the lock file of this session."""
+    removed. `own_lock_path`: the lock file of this session."""
     folder = layout.locks_dir(workdir, job)
     files = (os.path.join(folder, name) for name in list_names(folder) if name != "folders")
-    return _BUSY % job if any(path != own_lock and is_locked(path) for path in files) else ""
+    return _BUSY % job if any(path != own_lock_path and is_locked(path) for path in files) else ""
 
 
 # --- the items of each kind
 
 
-def list_runs(scope: Scope) -> Iterator[Item]:
+def list_runs(scope: CleanScope) -> Iterator[RemovableItem]:
     """Yield all runs of the job. A run is yielded as an incomplete item (kind "half") if no host
     has complete files of it."""
     return filter(None, (find_run(scope, run) for run in run_names(scope.workdir, scope.job)))
 
 
-def find_run(scope: Scope, run: str) -> Optional[Item]:
+def find_run(scope: CleanScope, run: str) -> Optional[RemovableItem]:
     """Return the run as an item, or None if the run has no folder."""
     path = layout.run_dir(scope.workdir, scope.job, run)
     if not _is_folder(path):
@@ -147,11 +147,11 @@ def find_run(scope: Scope, run: str) -> Optional[Item]:
         scope.workdir, scope.job, run, scope.host, scope.runs_with_processes
     )
     if standing.ended is None and not standing.stays:
-        return Item("half", scope.job, "runs/" + run, path)
-    return Item("run", scope.job, run, path, standing.ended, standing.stays, standing.live)
+        return RemovableItem("half", scope.job, "runs/" + run, path)
+    return RemovableItem("run", scope.job, run, path, standing.ended, standing.stays, standing.live)
 
 
-def _list_releases(scope: Scope) -> Iterator[Item]:
+def _list_removable_releases(scope: CleanScope) -> Iterator[RemovableItem]:
     """Yield the releases that a sync would remove, and all releases with a secret file, even those
     that a run still uses."""
     folder = layout.releases_dir(scope.workdir, scope.job)
@@ -164,10 +164,12 @@ def _list_releases(scope: Scope) -> Iterator[Item]:
     in_use = set(unended.releases_in_use(scope.workdir, scope.job)) if with_secret else set()
     for name in sorted(filter(is_name, surplus | with_secret)):
         why = _USED_WITH_SECRET if name in with_secret & in_use else ""
-        yield Item("release", scope.job, name, os.path.join(folder, name), None, why, bool(why))
+        yield RemovableItem(
+            "release", scope.job, name, os.path.join(folder, name), None, why, bool(why)
+        )
 
 
-def _list_secret_copies(scope: Scope) -> Iterator[Item]:
+def _list_secret_copies(scope: CleanScope) -> Iterator[RemovableItem]:
     """Yield the secret files in the folders of runs, each with the name "runs/RUN/cwd/PATH". Such a
     file is removed alone, while the rest of the run stays."""
     for run in run_names(scope.workdir, scope.job) if scope.secret_paths else ():
@@ -182,23 +184,23 @@ def _list_secret_copies(scope: Scope) -> Iterator[Item]:
                 )
 
 
-def _list_data_sets(scope: Scope) -> Iterator[Item]:
-    if scope.kept_data is None:
+def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
+    if scope.kept_data_sets is None:
         return
     in_use = unended.data_sets_in_use(scope.workdir, scope.job)
     for name in list_names(os.path.join(scope.job_dir, "data")):
         path = layout.data_dir(scope.workdir, scope.job, name)
         if (
-            name not in scope.kept_data
+            name not in scope.kept_data_sets
             and is_name(name)
             and _is_folder(path)
             and data_record.is_ours(path)
         ):
             why = "a run that has not ended reads it" if in_use is None or name in in_use else ""
-            yield Item("data", scope.job, name, path, None, why, bool(why))
+            yield RemovableItem("data", scope.job, name, path, None, why, bool(why))
 
 
-def _list_partials(scope: Scope) -> Iterator[Item]:
+def _list_incomplete(scope: CleanScope) -> Iterator[RemovableItem]:
     """Yield the leftovers of interrupted operations in the job's folders and in the folders of its
     ended runs. If the scope has no job, yield the leftovers of interrupted removals in the workdir
     and among the environments."""
@@ -207,13 +209,13 @@ def _list_partials(scope: Scope) -> Iterator[Item]:
             (scope.workdir, ""),
             (layout.envs_dir(scope.workdir), ".envs/"),
         ):
-            yield from _list_partials_in(scope, folder, name_prefix, (removal.GONE,))
+            yield from _list_incomplete_in(scope, folder, name_prefix, (removal.GONE,))
         return
     for parent in ("releases", "runs", "data"):
-        yield from _list_partials_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
+        yield from _list_incomplete_in(scope, os.path.join(scope.job_dir, parent), parent + "/")
     for run in run_names(scope.workdir, scope.job):
         partials = list(
-            _list_partials_in(
+            _list_incomplete_in(
                 scope,
                 layout.run_dir(scope.workdir, scope.job, run),
                 "runs/%s/" % run,
@@ -225,19 +227,19 @@ def _list_partials(scope: Scope) -> Iterator[Item]:
             yield from partials
 
 
-def _list_partials_in(
-    scope: Scope, folder: str, name_prefix: str, partial_prefixes: Tuple[str, ...] = ()
-) -> Iterator[Item]:
+def _list_incomplete_in(
+    scope: CleanScope, folder: str, name_prefix: str, partial_prefixes: Tuple[str, ...] = ()
+) -> Iterator[RemovableItem]:
     for name in list_names(folder):
         path = os.path.join(folder, name)
         is_partial = name.startswith(partial_prefixes) or (
             bool(scope.job) and over.is_incomplete_name(name)
         )
         if is_partial and not os.path.islink(path):
-            yield Item("half", scope.job, name_prefix + name, path)
+            yield RemovableItem("half", scope.job, name_prefix + name, path)
 
 
-def _list_environments(scope: Scope) -> Iterator[Item]:
+def _list_removable_environments(scope: CleanScope) -> Iterator[RemovableItem]:
     root = layout.envs_dir(scope.workdir)
     if not os.path.isdir(root):
         return
@@ -247,10 +249,10 @@ def _list_environments(scope: Scope) -> Iterator[Item]:
     for name in sorted(env_usage.list_unused(scope.workdir, KEPT_ENVIRONMENTS)):
         path = os.path.join(root, name)
         if scope.jobs is None or env_usage.jobs_that_used(path) <= set(scope.jobs):
-            yield Item("environment", "", name, path)
+            yield RemovableItem("environment", "", name, path)
 
 
-def _data_side_files(path: str) -> List[str]:
+def _files_beside_data_set(path: str) -> List[str]:
     versions = [
         data_versions.side_path(path, suffix)
         for suffix in ("new", "listing", "old", data_versions.NEXT)
@@ -261,61 +263,67 @@ def _data_side_files(path: str) -> List[str]:
 # --- the table
 
 
-class Kind(NamedTuple):
-    """How to handle one kind of item. `items`: lists the items that exist. `is_listed_if_busy`:
-    whether to list them while another session works on the job. `side_files`: returns the further
-    files of an item, beside its path. `forget`: removes the record that says that the item is
-    complete. `is_moved`: whether the item is renamed before its removal, so that an interrupted
-    removal leaves an incomplete item."""
+class ItemKind(NamedTuple):
+    """How to handle one kind of item. `list_existing`: lists the items that exist.
+    `is_listed_if_busy`: whether to list them while another session works on the job.
+    `list_side_files`: returns the further files of an item, beside its path. `remove_record`:
+    removes the record that says that the item is complete. `is_renamed_first`: whether the item is
+    renamed before its removal, so that an interrupted removal leaves an incomplete item."""
 
-    items: Callable[[Scope], Iterator[Item]]
+    list_existing: Callable[[CleanScope], Iterator[RemovableItem]]
     is_listed_if_busy: bool = True
-    side_files: Callable[[str], List[str]] = lambda path: []
-    forget: Callable[[str], None] = lambda path: None
-    is_moved: bool = True
+    list_side_files: Callable[[str], List[str]] = lambda path: []
+    remove_record: Callable[[str], None] = lambda path: None
+    is_renamed_first: bool = True
 
 
-KINDS: Dict[str, Kind] = {
-    "run": Kind(list_runs),
-    "release": Kind(
-        _list_releases,
+KINDS: Dict[str, ItemKind] = {
+    "run": ItemKind(list_runs),
+    "release": ItemKind(
+        _list_removable_releases,
         False,
         lambda path: [release_manifest.manifest_path(path)],
         release_manifest.remove_manifest,
     ),
-    "half": Kind(_list_partials, False),
+    "half": ItemKind(_list_incomplete, False),
     # A secret file is not renamed before its removal, because nothing would later find the renamed
     # file in the folder of a program.
-    "secret file": Kind(_list_secret_copies, is_moved=False),
-    "data": Kind(_list_data_sets, True, _data_side_files, data_record.remove_record),
-    "environment": Kind(
-        _list_environments, True, lambda path: [env_record.record_path(path), path + ".used"]
+    "secret file": ItemKind(_list_secret_copies, is_renamed_first=False),
+    "data": ItemKind(
+        _list_unkept_data_sets, True, _files_beside_data_set, data_record.remove_record
+    ),
+    "environment": ItemKind(
+        _list_removable_environments,
+        True,
+        lambda path: [env_record.record_path(path), path + ".used"],
     ),
 }
 OF_JOB = ("run", "release", "half", "secret file", "data")
-BESIDE_JOBS = ("environment", "half")
+OUTSIDE_JOBS = ("environment", "half")
 
 
-def list_items(scope: Scope) -> Iterator[Item]:
+def list_items(scope: CleanScope) -> Iterator[RemovableItem]:
     busy = scope.busy_reason()
-    for kind in OF_JOB if scope.job else BESIDE_JOBS:
+    for kind in OF_JOB if scope.job else OUTSIDE_JOBS:
         if KINDS[kind].is_listed_if_busy or not busy:
-            yield from KINDS[kind].items(scope)
+            yield from KINDS[kind].list_existing(scope)
 
 
-def find_item(scope: Scope, kind: str, name: str) -> Optional[Item]:
+def find_item(scope: CleanScope, kind: str, name: str) -> Optional[RemovableItem]:
     """Return the item as it is now, or None if it is gone or must not be removed."""
-    candidates = KINDS[kind].items(scope) if kind in (OF_JOB if scope.job else BESIDE_JOBS) else ()
+    candidates = (
+        KINDS[kind].list_existing(scope) if kind in (OF_JOB if scope.job else OUTSIDE_JOBS) else ()
+    )
     return next((item for item in candidates if (item.kind, item.name) == (kind, name)), None)
 
 
-def existing_paths(item: Item) -> List[str]:
+def existing_paths(item: RemovableItem) -> List[str]:
     """Return those of the item's paths that exist."""
-    side_files = KINDS[item.kind].side_files(item.path) if item.kind in KINDS else []
+    side_files = KINDS[item.kind].list_side_files(item.path) if item.kind in KINDS else []
     return [path for path in [item.path, *side_files] if os.path.lexists(path)]
 
 
-def add_size(item: Item) -> Item:
+def add_size(item: RemovableItem) -> RemovableItem:
     """Return the item with its size. If some of its files belong to another user, or are on another
     file system, the item is marked as kept."""
     if item.kept_because:
@@ -326,7 +334,7 @@ def add_size(item: Item) -> Item:
         return mark_kept(item, error)
 
 
-def mark_kept(item: Item, error: OSError) -> Item:
+def mark_kept(item: RemovableItem, error: OSError) -> RemovableItem:
     where = " (%s)" % error.filename if error.filename else ""
     return item._replace(kept_because="%s%s" % (error.strerror or error, where))
 
@@ -334,7 +342,7 @@ def mark_kept(item: Item, error: OSError) -> Item:
 # --- everything
 
 
-def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
+def list_everything(workdir: str, jobs: List[CleanScope]) -> Iterator[RemovableItem]:
     """Yield what `clean.everything` would remove. If a live run is among these items,
     `clean.everything` removes nothing."""
     for scope in jobs:
@@ -343,20 +351,22 @@ def list_everything(workdir: str, jobs: List[Scope]) -> Iterator[Item]:
     yield from list_all_but_runs(workdir)
 
 
-def list_all_but_runs(workdir: str) -> Iterator[Item]:
+def list_all_but_runs(workdir: str) -> Iterator[RemovableItem]:
     """Yield what `clean.everything` would remove, except runs."""
     items = [
-        Item(name, job, name, os.path.join(workdir, job, name))
+        RemovableItem(name, job, name, os.path.join(workdir, job, name))
         for job in list_jobs(workdir)
         for name in _JOB_FOLDERS
     ]
     kinds = {name: "half" for name in list_names(workdir) if name.startswith(removal.GONE)}
     kinds.update(_WORKDIR_FOLDERS)
-    items += [Item(kind, "", name, os.path.join(workdir, name)) for name, kind in kinds.items()]
+    items += [
+        RemovableItem(kind, "", name, os.path.join(workdir, name)) for name, kind in kinds.items()
+    ]
     return (item for item in items if removal.is_ours(item.path))
 
 
-def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
+def list_run_folders(workdir: str, job: str) -> Iterator[RemovableItem]:
     """Yield the folders of runs, and what interrupted operations left beside them. If a run's
     folder has files that tfdeploy did not make, yield tfdeploy's own entries in that folder
     instead."""
@@ -367,11 +377,11 @@ def list_run_folders(workdir: str, job: str) -> Iterator[Item]:
             continue
         foreign = [] if is_partial else over.find_unknown_paths(path)
         if not foreign:
-            yield Item("run", job, name, path)
+            yield RemovableItem("run", job, name, path)
             continue
         for entry in list_names(path):
             if os.path.join(path, entry) not in foreign:
-                yield Item("run", job, "%s/%s" % (name, entry), os.path.join(path, entry))
+                yield RemovableItem("run", job, "%s/%s" % (name, entry), os.path.join(path, entry))
 
 
 def _is_folder(path: str) -> bool:

@@ -27,9 +27,9 @@ from tfdeploy.agent.run.find import list_names
 from tfdeploy.agent.run.folder import RunPaths
 from tfdeploy.agent.seen import AGENTS, read_stamps
 from tfdeploy.agent.serve import audit_log
-from tfdeploy.agent.serve.call import Call, audited, checked_name, fenced
+from tfdeploy.agent.serve.call import Call, audited, checked_name, requires_job_lock
 from tfdeploy.agent.serve.clean import kinds as clean_kinds
-from tfdeploy.agent.serve.clean.kinds import Item, Scope
+from tfdeploy.agent.serve.clean.kinds import CleanScope, RemovableItem
 from tfdeploy.agent.serve.env import record as env_record
 from tfdeploy.agent.serve.env import usage as env_usage
 from tfdeploy.agent.serve.lock import fences as lock_fences
@@ -57,22 +57,22 @@ def list_items(call: Call) -> Answer:
     all_jobs = clean_kinds.list_jobs(context.workdir)
     if call.flag("everything"):
         items = clean_kinds.list_everything(
-            context.workdir, [Scope(context, job) for job in all_jobs]
+            context.workdir, [CleanScope(context, job) for job in all_jobs]
         )
     else:
-        kept_data = _optional_names(call, "named")
+        kept_data_sets = _optional_names(call, "named")
         scopes = [
-            Scope(context, job, kept_data=kept_data, secret_paths=secret.code[job])
+            CleanScope(context, job, kept_data_sets=kept_data_sets, secret_paths=secret.code[job])
             for job in all_jobs
             if jobs is None or job in jobs
         ]
-        scopes.append(Scope(context, jobs=jobs))
+        scopes.append(CleanScope(context, jobs=jobs))
         items = itertools.chain.from_iterable(map(clean_kinds.list_items, scopes))
     _send_all(call, map(clean_kinds.add_size, items))
-    return {"workdir_id": _workdir_identity(context.agent_dir), "jobs": all_jobs}
+    return {"workdir_id": _shared_workdir_id(context.agent_dir), "jobs": all_jobs}
 
 
-@fenced
+@requires_job_lock
 @audited("clean", "removed")
 def remove_items(call: Call) -> Answer:
     """Remove items of a job. For each of them, the answer has an item that says that it was
@@ -83,10 +83,10 @@ def remove_items(call: Call) -> Answer:
     """
     job, secret = call.job, SecretPaths(call)
     check_owners(call.workdir, *layout.job_folders(job))
-    scope = Scope(
+    scope = CleanScope(
         call.context,
         job,
-        kept_data=_optional_names(call, "named") or [],
+        kept_data_sets=_optional_names(call, "named") or [],
         secret_paths=secret.code[job],
     )
     _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
@@ -94,14 +94,14 @@ def remove_items(call: Call) -> Answer:
 
 
 @audited("clean", "removed")
-def remove_beside_jobs(call: Call) -> Answer:
+def remove_outside_jobs(call: Call) -> Answer:
     """Remove environments, and what interrupted removals left outside the jobs. The answer has the
     form of clean.remove's.
 
     Args: things [[kind, name], ...], jobs? [names] (keep an environment if any other job has used
     it).
     """
-    scope = Scope(call.context, jobs=_optional_names(call, "jobs"))
+    scope = CleanScope(call.context, jobs=_optional_names(call, "jobs"))
     _send_all(call, (_remove_item(scope, *row) for row in call.rows("things", str, str)))
     return {}
 
@@ -121,7 +121,7 @@ def remove_everything(call: Call) -> Answer:
 # --- arguments and answers
 
 
-def _send_all(call: Call, items: Iterator[Item]) -> None:
+def _send_all(call: Call, items: Iterator[RemovableItem]) -> None:
     """Send each item. Stops before the next item once the call is cancelled."""
     for item in items:
         _send(call, item)
@@ -129,7 +129,7 @@ def _send_all(call: Call, items: Iterator[Item]) -> None:
             return
 
 
-def _send(call: Call, item: Item) -> None:
+def _send(call: Call, item: RemovableItem) -> None:
     call.item(
         {
             "kind": item.kind,
@@ -144,7 +144,7 @@ def _send(call: Call, item: Item) -> None:
     )
 
 
-def _workdir_identity(agent_dir: str) -> str:
+def _shared_workdir_id(agent_dir: str) -> str:
     """Return a text that is equal on all hosts that share this workdir, or "" if it is not known.
     The text is computed from the inodes and change times of the agent's files, which all these
     hosts see."""
@@ -163,10 +163,10 @@ def _optional_names(call: Call, key: str) -> Optional[List[str]]:
 # --- the removal of an item
 
 
-def _remove_item(scope: Scope, kind: str, name: str) -> Item:
+def _remove_item(scope: CleanScope, kind: str, name: str) -> RemovableItem:
     """Remove the item. `kept_because` of the result says why the item was not removed, or not
     completely."""
-    requested = Item(kind, scope.job, name)
+    requested = RemovableItem(kind, scope.job, name)
     try:
         if scope.job and (kind == "run" or _is_run_folder(kind, name)):
             return _remove_run(scope, kind, name)
@@ -182,13 +182,13 @@ def _remove_item(scope: Scope, kind: str, name: str) -> Item:
         return clean_kinds.mark_kept(requested, error)
 
 
-def _remove_paths(item: Item) -> Item:
+def _remove_paths(item: RemovableItem) -> RemovableItem:
     kind = clean_kinds.KINDS[item.kind]
-    kind.forget(item.path)
-    if not kind.is_moved:
-        return _delete(item, [item.path])
-    return _delete(
-        item, [removal.set_aside(path) for path in [item.path, *kind.side_files(item.path)]]
+    kind.remove_record(item.path)
+    if not kind.is_renamed_first:
+        return _delete_paths(item, [item.path])
+    return _delete_paths(
+        item, [removal.set_aside(path) for path in [item.path, *kind.list_side_files(item.path)]]
     )
 
 
@@ -199,10 +199,10 @@ def _is_run_folder(kind: str, name: str) -> bool:
     return kind == "half" and steps[0] == "runs" and len(steps) == 2 and is_name(steps[1])
 
 
-def _remove_run(scope: Scope, kind: str, name: str) -> Item:
+def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
     run = name.rpartition("/")[2]
     paths = RunPaths(layout.host_dir(scope.workdir, scope.job, run, "x"))
-    requested = Item(kind, scope.job, name, paths.run_dir)
+    requested = RemovableItem(kind, scope.job, name, paths.run_dir)
     # While this lock is held, no host begins a run with this name.
     with leftovers.folders_lock(paths) as folders:
         if not folders.is_held():
@@ -221,10 +221,10 @@ def _remove_run(scope: Scope, kind: str, name: str) -> Item:
         aside = removal.set_aside(item.path)
     for host in hosts:
         leftovers.forget_doubt(RunPaths(layout.host_dir(scope.workdir, scope.job, run, host)))
-    return _delete(item, [aside])
+    return _delete_paths(item, [aside])
 
 
-def _remove_environment(scope: Scope, item: Item) -> Item:
+def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem:
     """Remove the environment. Hides its record first, and restores the record if a launch has begun
     to use the environment."""
     with env_usage.locked_if_free(scope.workdir, item.name) as is_free:
@@ -247,7 +247,7 @@ def _remove_environment(scope: Scope, item: Item) -> Item:
             return item._replace(size=0, kept_because=busy)
         aside = removal.set_aside(item.path)
         env_usage.remove_with_usage(item.path)
-    return _delete(item, [aside, hidden_record])
+    return _delete_paths(item, [aside, hidden_record])
 
 
 def _any_busy_reason(workdir: str) -> str:
@@ -259,10 +259,10 @@ def _any_busy_reason(workdir: str) -> str:
     )
 
 
-def _delete(item: Item, hidden_paths: List[Optional[str]]) -> Item:
-    """Delete the paths in `hidden_paths`, to which the item's paths were renamed. A path is None if
+def _delete_paths(item: RemovableItem, paths: List[Optional[str]]) -> RemovableItem:
+    """Delete the paths of the item, or the paths to which these were renamed. A path is None if
     another host that shares the workdir has removed it first; that host reports its removal."""
-    present = [path for path in hidden_paths if path is not None]
+    present = [path for path in paths if path is not None]
     if not present:
         return item._replace(size=0, kept_because=GONE)
     remaining = [path for path in present if not removal.remove(path)]
@@ -272,7 +272,7 @@ def _delete(item: Item, hidden_paths: List[Optional[str]]) -> Item:
 # --- everything
 
 
-def _remove_whole_workdir(call: Call) -> Iterator[Item]:
+def _remove_whole_workdir(call: Call) -> Iterator[RemovableItem]:
     """Remove everything that tfdeploy has put into the workdir. If VerbError live_run or locked is
     raised, nothing was removed."""
     context, workdir = call.context, call.workdir
@@ -283,19 +283,19 @@ def _remove_whole_workdir(call: Call) -> Iterator[Item]:
         for job in jobs:
             holder = lock_fences.parse_holder({**call.table("holder"), "operation": "clean"})
             lock.acquire_at_once(context, job, holder)
-        _refuse_if_in_use([Scope(context, job) for job in jobs])
-        audit_log.record_act(call, "clean", "removes everything")
+        _refuse_if_in_use([CleanScope(context, job) for job in jobs])
+        audit_log.record_action(call, "clean", "removes everything")
         yield from _remove_all(workdir, jobs)
         for job in jobs:
             lock.release(context, job)
-            _remove_locks(os.path.join(workdir, job))
-        _remove_empty([workdir])
+            _remove_unheld_locks(os.path.join(workdir, job))
+        _remove_empty_folders([workdir])
     finally:
         for job in jobs:
             lock.release(context, job)
 
 
-def _refuse_if_in_use(scopes: List[Scope]) -> None:
+def _refuse_if_in_use(scopes: List[CleanScope]) -> None:
     for scope in scopes:
         for item in clean_kinds.list_runs(scope):
             if item.is_live:
@@ -305,7 +305,7 @@ def _refuse_if_in_use(scopes: List[Scope]) -> None:
             raise VerbError("locked", busy, advice="wait")
 
 
-def _remove_all(workdir: str, jobs: List[str]) -> Iterator[Item]:
+def _remove_all(workdir: str, jobs: List[str]) -> Iterator[RemovableItem]:
     hidden_folder = os.path.join(workdir, "%s%s" % (removal.GONE, os.urandom(6).hex()))
     os.mkdir(hidden_folder, 0o700)
     of_runs = [item for job in jobs for item in clean_kinds.list_run_folders(workdir, job)]
@@ -317,14 +317,14 @@ def _remove_all(workdir: str, jobs: List[str]) -> Iterator[Item]:
             moved.append((item, removal.set_aside(item.path, hidden_folder)))
     for job in jobs:
         runs = layout.runs_dir(workdir, job)
-        _remove_empty([os.path.join(runs, name) for name in list_names(runs)] + [runs])
+        _remove_empty_folders([os.path.join(runs, name) for name in list_names(runs)] + [runs])
     for item, aside in moved:
         if aside is not None:
-            yield _delete(item, [aside])
-    _remove_empty([hidden_folder])
+            yield _delete_paths(item, [aside])
+    _remove_empty_folders([hidden_folder])
 
 
-def _remove_locks(job_dir: str) -> None:
+def _remove_unheld_locks(job_dir: str) -> None:
     """Remove the locks that no session holds, and then the job's folder if it is empty."""
     locks, fences = (os.path.join(job_dir, name) for name in LOCKS)
     for name in list_names(locks):
@@ -332,10 +332,10 @@ def _remove_locks(job_dir: str) -> None:
     if not list_names(locks):
         for name in list_names(fences):
             removal.remove(os.path.join(fences, name))
-    _remove_empty([locks, fences, job_dir])
+    _remove_empty_folders([locks, fences, job_dir])
 
 
-def _remove_empty(folders: List[str]) -> None:
+def _remove_empty_folders(folders: List[str]) -> None:
     for folder in folders:
         try:
             os.rmdir(folder)
@@ -346,6 +346,6 @@ def _remove_empty(folders: List[str]) -> None:
 VERBS = {
     "clean.list": list_items,
     "clean.remove": remove_items,
-    "clean.workdir": remove_beside_jobs,
+    "clean.workdir": remove_outside_jobs,
     "clean.everything": remove_everything,
 }

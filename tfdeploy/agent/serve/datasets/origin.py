@@ -19,7 +19,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.listing import Listing
 from tfdeploy.agent.pieces import PIECE_BYTES
 from tfdeploy.agent.run.workdir import FICLONE
-from tfdeploy.agent.serve.call import Call, fenced
+from tfdeploy.agent.serve.call import Call, requires_job_lock
 from tfdeploy.agent.serve.datasets.staging import Staging, data_folder
 from tfdeploy.agent.stamp import Stamp, compute_stamp
 
@@ -91,7 +91,7 @@ def _unreadable_error(path: str, error: OSError) -> VerbError:
     return VerbError("unreadable", what, where=error.filename or path)
 
 
-@fenced
+@requires_job_lock
 def copy_source(call: Call) -> Answer:
     """Copy files from the folder `root` on this host to the staging folder of the data set. Only
     files that the data set still lacks are copied.

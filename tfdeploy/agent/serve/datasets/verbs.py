@@ -19,7 +19,7 @@ from tfdeploy.agent.host import removal
 from tfdeploy.agent.host.disk import free_space, require_space
 from tfdeploy.agent.host.fsync import changed_since, flush_files
 from tfdeploy.agent.listing import FILE, FOLDER
-from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import install as data_install
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import record as data_record
@@ -54,7 +54,7 @@ def report_state(call: Call) -> Optional[Answer]:
     }
 
 
-@fenced
+@requires_job_lock
 def begin_staged(call: Call) -> Answer:
     """Begin to receive a new version of a data set, and report what this host lacks of it. The new
     version is stored beside the data set, which does not change meanwhile.
@@ -77,7 +77,7 @@ def begin_staged(call: Call) -> Answer:
     }
 
 
-@fenced
+@requires_job_lock
 def begin_sync(call: Call) -> Answer:
     """Begin a sync by rsync: record that tfdeploy made the data set's folder, and that the data set
     is not complete. With `ask`, change nothing and report what the sync would replace: `files` is
@@ -158,7 +158,7 @@ def _refuse_live_run(call: Call, folder: str) -> None:
     )
 
 
-@fenced
+@requires_job_lock
 @audited("sync", "sent")
 def commit_sync(call: Call) -> Answer:
     """Record a data set as complete if its content is the expected one. With `staged`, first

@@ -233,11 +233,11 @@ class _Runner:
             start_new_session=True,
             pass_fds=[self.lock],
         )
-        self.call.context.closing["setup %d" % process.pid] = lambda: _kill(process)
+        self.call.context.closing_functions["setup %d" % process.pid] = lambda: _kill(process)
         try:
             self._follow(process)
         finally:
-            self.call.context.closing.pop("setup %d" % process.pid, None)
+            self.call.context.closing_functions.pop("setup %d" % process.pid, None)
             # End processes that the program left behind. This happens before wait(), because until
             # then the program's id cannot be reused.
             _kill(process)

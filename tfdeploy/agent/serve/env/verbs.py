@@ -20,7 +20,7 @@ from tfdeploy.agent.host.installed import StartedProgram, find_program
 from tfdeploy.agent.host.private_folder import make_private_folder
 from tfdeploy.agent.ownership import check_owners
 from tfdeploy.agent.record import NamedTuple
-from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.env import install as env_install
 from tfdeploy.agent.serve.env import record as env_record
 from tfdeploy.agent.serve.env import usage as env_usage
@@ -86,7 +86,7 @@ def report_state(call: Call) -> Answer:
     return environment
 
 
-@fenced
+@requires_job_lock
 @audited("setup", "environment made")
 def make_environment(call: Call) -> Answer:
     """Make a Python environment, unless it exists.

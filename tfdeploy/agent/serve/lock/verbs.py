@@ -18,7 +18,7 @@ from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import atomic
 from tfdeploy.agent.host.flock import FileLock, is_locked
 from tfdeploy.agent.run.find import boot_name, list_names
-from tfdeploy.agent.serve.call import Call, Context
+from tfdeploy.agent.serve.call import Call, SessionContext
 from tfdeploy.agent.serve.lock import fences as lock_fences
 
 if TYPE_CHECKING:
@@ -121,32 +121,32 @@ def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     return VerbError("lock_lost", what, advice="again", details=holder)
 
 
-def release(context: Context, job: str) -> bool:
+def release(context: SessionContext, job: str) -> bool:
     """Release the job's lock. Return False if this session did not hold it."""
-    release_now = context.closing.get("lock " + job)
+    release_now = context.closing_functions.get("lock " + job)
     if release_now is not None:
         release_now()
-        context.closing.pop("lock " + job, None)
+        context.closing_functions.pop("lock " + job, None)
     return release_now is not None
 
 
-def holds_lock(context: Context, job: str) -> bool:
+def holds_lock(context: SessionContext, job: str) -> bool:
     """Return whether this session holds the lock of the job."""
-    return "lock " + job in context.closing
+    return "lock " + job in context.closing_functions
 
 
-def held_lock_path(context: Context, job: str) -> str:
+def held_lock_path(context: SessionContext, job: str) -> str:
     """Return the path of the job's lock file if this session holds the lock, else ""."""
     return _lock_path(context, job) if holds_lock(context, job) else ""
 
 
-def acquire_at_once(context: Context, job: str, holder: LockHolder) -> None:
+def acquire_at_once(context: SessionContext, job: str, holder: LockHolder) -> None:
     """Acquire the lock without waiting. Raises VerbError locked."""
     if not _acquire(context, job, holder):
         raise _locked_error(context, job)
 
 
-def _lock_path(context: Context, job: str) -> str:
+def _lock_path(context: SessionContext, job: str) -> str:
     return os.path.join(
         layout.locks_dir(context.workdir, job), "%s-%s.lock" % (os.uname().nodename, boot_name())
     )
@@ -157,7 +157,7 @@ def _read_holder(path: str) -> LockHolder:
     return lock_fences.parse_holder(atomic.read_json(path) or {})
 
 
-def _stale_files(context: Context, current_path: str) -> List[str]:
+def _stale_files(context: SessionContext, current_path: str) -> List[str]:
     """List the lock files of this host that earlier boots left after a power cut. `current_path`:
     the current lock file. Cloned hosts share a hostname, so the host's name in the inventory must
     match too."""
@@ -198,19 +198,21 @@ class _JobLock:
                 self._lock.remove()
 
 
-def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[int] = None) -> bool:
+def _acquire(
+    context: SessionContext, job: str, holder: LockHolder, number: Optional[int] = None
+) -> bool:
     """Acquire the lock for this session. Return whether the session now holds the lock. If `number`
     is given, acquire the lock only if `number` is its current fencing number."""
     with _acquiring:
         name = "lock " + job
-        if name in context.closing:
+        if name in context.closing_functions:
             return True
         path = _lock_path(context, job)
         os.makedirs(os.path.dirname(path), exist_ok=True)
         job_lock = _JobLock(path)
         # The release is registered before the lock is acquired, so that the end of the session
         # always releases the lock.
-        context.closing[name] = job_lock.release
+        context.closing_functions[name] = job_lock.release
         is_acquired = False
         try:
             if job_lock.acquire(holder):
@@ -222,11 +224,11 @@ def _acquire(context: Context, job: str, holder: LockHolder, number: Optional[in
         finally:
             if not is_acquired:
                 job_lock.release()
-                context.closing.pop(name, None)
+                context.closing_functions.pop(name, None)
         return is_acquired
 
 
-def _locked_error(context: Context, job: str) -> VerbError:
+def _locked_error(context: SessionContext, job: str) -> VerbError:
     holder = _read_holder(_lock_path(context, job))
     holder.pop("of_host", None)
     shown_holder = {

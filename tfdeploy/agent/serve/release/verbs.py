@@ -15,7 +15,7 @@ from tfdeploy.agent import layout
 from tfdeploy.agent.annotations import TYPE_CHECKING, Optional
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host import boot_id
-from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
 from tfdeploy.agent.serve.release.retention import remove_old, reuse_oldest
@@ -43,7 +43,7 @@ def list_missing(call: Call) -> Answer:
     return {"missing": [entry.path for entry in plan.missing]}
 
 
-@fenced
+@requires_job_lock
 def begin_release(call: Call) -> Answer:
     """Begin to receive a release: link the files that older releases already have, and list the
     missing ones.
@@ -77,7 +77,7 @@ def begin_release(call: Call) -> Answer:
     }
 
 
-@fenced
+@requires_job_lock
 @audited("sync", "sent")
 def commit_release(call: Call) -> Answer:
     """Install a staged release. A damaged release with the same name is replaced. Contents are not

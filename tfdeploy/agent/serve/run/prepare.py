@@ -31,7 +31,7 @@ from tfdeploy.agent.run import (
 from tfdeploy.agent.run import workdir as run_workdir
 from tfdeploy.agent.run.find import find_damage, host_folders, other_runs, run_names
 from tfdeploy.agent.run.folder import RunPaths
-from tfdeploy.agent.serve.call import Call, audited, fenced
+from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.datasets import parts as data_parts
 from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.error_codes import NO_LOCKS
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 PEERS_INFORMED_S = 3.0  # how long a minder that has ended its run may still inform other hosts
 
 
-@fenced
+@requires_job_lock
 @audited("launch", "prepared")
 def prepare_run(call: Call) -> Answer:
     """Prepare the run that `part` describes. If the same run and plan digest are sent again, the

@@ -35,9 +35,9 @@ def guard_prepare(call: Call, paths: RunPaths, plan_digest: str) -> Iterator[Cal
         session_ended.set()
         done.wait(CLEANUP_WAIT_S)
 
-    call.context.closing[name] = end_session
+    call.context.closing_functions[name] = end_session
     try:
         yield check_wanted
     finally:
         done.set()
-        call.context.closing.pop(name, None)
+        call.context.closing_functions.pop(name, None)

@@ -28,11 +28,11 @@ def watch_run(call: Call) -> Answer:
     paths = run_status.named_run_paths(call)
     tasks = paths.tasks()
     watcher = inotify.Watcher([paths.host_dir, *map(paths.task_dir, tasks)], inotify.PLACED)
-    changed = changes.watch_run_files(paths, tasks)
+    run_files = changes.watch_run_files(paths, tasks)
     sent: Dict[str, Answer] = {}
     ends = AttemptEnds(paths)
     try:
-        while not (changed.any() and _send_changes(call, paths, tasks, sent, ends)):
+        while not (run_files.has_changed() and _send_changes(call, paths, tasks, sent, ends)):
             if call.cancelled.is_set():
                 break
             watcher.wait(call.cancelled)
