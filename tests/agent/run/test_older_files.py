@@ -176,7 +176,7 @@ def test_what_lies_beside_runs(workdir: str) -> None:
     assert (
         data is not None
         and data["digest"].startswith("f6bb8b2a13ee4c9a")
-        and data_record.is_ours(workdir + "/house/data/numbers")
+        and data_record.is_made_by_tfdeploy(workdir + "/house/data/numbers")
     )
     environment = env_record.read_record(workdir + "/.envs/fb0a3ff4fef3b5e3")
     assert environment is not None

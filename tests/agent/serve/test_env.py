@@ -188,9 +188,9 @@ def test_without_a_package_index_it_says_how_to_bring_wheels(
 )
 def test_lines_of_pip_and_uv_that_name_a_missing_source(line: str) -> None:
     offline = "distribution" in line or "package locations" in line
-    assert env_install.lacks_source([line], offline=offline)
-    assert not env_install.lacks_source(["error: command 'gcc' failed"], offline=offline)
-    assert env_install.lacks_source([line], offline=False) != offline
+    assert env_install.lacks_package_source([line], offline=offline)
+    assert not env_install.lacks_package_source(["error: command 'gcc' failed"], offline=offline)
+    assert env_install.lacks_package_source([line], offline=False) != offline
 
 
 @pytest.mark.parametrize(
@@ -355,11 +355,11 @@ def test_the_last_few_of_each_job_stay_and_those_of_live_runs(host: Host) -> Non
     atomic.write_json(str(run / "state.json"), {"phase": "committed"})
     with busy.with_suffix(".lock").open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
-        env_usage.remove_old(host.context.workdir, names[0], 3)
+        env_usage.remove_old_environments(host.context.workdir, names[0], 3)
     left = sorted(path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == "")
     assert left == sorted([*names[:3], names[4], names[5], "f" * 16])
     atomic.write_json(str(run / "state.json"), {"phase": "ended"})
-    env_usage.remove_old(host.context.workdir, names[0], 3)
+    env_usage.remove_old_environments(host.context.workdir, names[0], 3)
     assert sorted(
         path.name for path in host.root.iterdir() if path.is_dir() and path.suffix == ""
     ) == sorted([*names[:3], names[5]])

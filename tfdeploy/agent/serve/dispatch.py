@@ -57,7 +57,7 @@ def find_verb(name: Any) -> Verb:
     if "fenced" in vars(verb):
         verb = _with_fence_check(verb)
     elif name == "lock":
-        verb = _with_loading(verb)
+        verb = _with_module_preloading(verb)
     return _with_audit_entry(verb, *audit) if audit else verb
 
 
@@ -87,7 +87,7 @@ def _with_fence_check(verb: Verb) -> Verb:
     return checked
 
 
-def _with_loading(verb: Verb) -> Verb:
+def _with_module_preloading(verb: Verb) -> Verb:
     """Return a function that calls `verb`, and then loads the modules of the verbs that the
     argument `soon` names. The loading begins after the answer is sent, while the caller asks other
     hosts."""

@@ -64,7 +64,7 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
         from tfdeploy.agent.host.disk import free_space
 
         free = free_space(path or workdir)
-        amount = "no inodes" if free.free_inodes == 0 else _in_bytes(free.free_bytes)
+        amount = "no inodes" if free.free_inodes == 0 else _format_size(free.free_bytes)
         what = "%s (%s free)" % (what if path else "no space left in %s" % workdir, amount)
         path = path or workdir
         details.update(free._asdict())
@@ -72,5 +72,5 @@ def _system_error(error: OSError, workdir: str) -> VerbError:
     return VerbError(code, what, where=path, advice=advice, details=details)
 
 
-def _in_bytes(count: int) -> str:
+def _format_size(count: int) -> str:
     return "%d MiB" % (count >> 20) if count >= 1 << 20 else "%d B" % count

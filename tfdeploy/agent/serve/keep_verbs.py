@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 @requires_job_lock
-def begin_keep(call: Call) -> Answer:
+def begin_keep_transfer(call: Call) -> Answer:
     """Make an empty folder in which a broadcast puts the files of another host's `keep`.
 
     Args: job, bytes.
@@ -35,7 +35,7 @@ def begin_keep(call: Call) -> Answer:
 
 @requires_job_lock
 @audited("fetch", "files put in place")
-def put_files(call: Call) -> Answer:
+def move_into_keep(call: Call) -> Answer:
     """Move the received files into `keep`, `checkpoint` records last. If a file is incomplete, no
     file is moved. Nothing is deleted.
 
@@ -58,7 +58,7 @@ def put_files(call: Call) -> Answer:
 
 @requires_job_lock
 @audited("launch", "keep set aside")
-def set_aside(call: Call) -> Answer:
+def set_keep_aside(call: Call) -> Answer:
     """Rename these folders of `keep` to PATH.before-RUN, on a host that has no task of the
     committed run. Do nothing if a host of the run shares the workdir.
 
@@ -89,4 +89,8 @@ def _refuse_live_run(workdir: str, job: str, host: str) -> None:
         )
 
 
-VERBS = {"keep.aside": set_aside, "keep.begin": begin_keep, "keep.place": put_files}
+VERBS = {
+    "keep.aside": set_keep_aside,
+    "keep.begin": begin_keep_transfer,
+    "keep.place": move_into_keep,
+}

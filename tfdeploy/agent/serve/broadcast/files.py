@@ -49,9 +49,12 @@ def _locate_data_files(call: Call) -> BroadcastFiles:
     folder = layout.data_dir(call.workdir, call.job, call.name("name"))
     check_owners(call.workdir, "%s/data/%s" % (call.job, call.name("name")))
     staging = Staging(folder)
-    later = [folder, data_versions.side_path(folder, data_versions.NEXT)]
+    later = [folder, data_versions.hidden_sibling_path(folder, data_versions.NEXT)]
     return BroadcastFiles(
-        staging.moved(_unpack_bitmap(call, "moved")), staging.old, staging.new, later
+        staging.list_broadcast_files(_unpack_bitmap(call, "moved")),
+        staging.old_folder,
+        staging.new_folder,
+        later,
     )
 
 

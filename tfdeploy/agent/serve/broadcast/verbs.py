@@ -76,7 +76,7 @@ def store_file_offer(call: Call) -> Answer:
 
     Raises VerbError bad_listing.
     """
-    root = call.text("root") or data_versions.newest_folder(data_folder(call))
+    root = call.text("root") or data_versions.newest_version_folder(data_folder(call))
     _offers[call.name("id")] = unpack_listing(call.blob), root
     return {}
 

@@ -194,7 +194,7 @@ def _list_unkept_data_sets(scope: CleanScope) -> Iterator[RemovableItem]:
             name not in scope.kept_data_sets
             and is_name(name)
             and _is_folder(path)
-            and data_record.is_ours(path)
+            and data_record.is_made_by_tfdeploy(path)
         ):
             why = "a run that has not ended reads it" if in_use is None or name in in_use else ""
             yield RemovableItem("data", scope.job, name, path, None, why, bool(why))
@@ -246,7 +246,7 @@ def _list_removable_environments(scope: CleanScope) -> Iterator[RemovableItem]:
     check_owners(scope.workdir, ".envs")
     if any(unended.has_unreadable(scope.workdir, job) for job in list_jobs(scope.workdir)):
         return
-    for name in sorted(env_usage.list_unused(scope.workdir, KEPT_ENVIRONMENTS)):
+    for name in sorted(env_usage.list_removable(scope.workdir, KEPT_ENVIRONMENTS)):
         path = os.path.join(root, name)
         if scope.jobs is None or env_usage.jobs_that_used(path) <= set(scope.jobs):
             yield RemovableItem("environment", "", name, path)
@@ -254,7 +254,7 @@ def _list_removable_environments(scope: CleanScope) -> Iterator[RemovableItem]:
 
 def _files_beside_data_set(path: str) -> List[str]:
     versions = [
-        data_versions.side_path(path, suffix)
+        data_versions.hidden_sibling_path(path, suffix)
         for suffix in ("new", "listing", "old", data_versions.NEXT)
     ]
     return [*versions, path + ".tfdeploy", path + ".json", versions[-1] + ".json"]

@@ -227,7 +227,7 @@ def _remove_run(scope: CleanScope, kind: str, name: str) -> RemovableItem:
 def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem:
     """Remove the environment. Hides its record first, and restores the record if a launch has begun
     to use the environment."""
-    with env_usage.locked_if_free(scope.workdir, item.name) as is_free:
+    with env_usage.hold_lock_if_free(scope.workdir, item.name) as is_free:
         if not is_free:
             return item._replace(
                 kept_because="another tfdeploy command is creating this environment now"
@@ -246,7 +246,7 @@ def _remove_environment(scope: CleanScope, item: RemovableItem) -> RemovableItem
                 os.rename(hidden_record, record)
             return item._replace(size=0, kept_because=busy)
         aside = removal.set_aside(item.path)
-        env_usage.remove_with_usage(item.path)
+        env_usage.remove_with_side_files(item.path)
     return _delete_paths(item, [aside, hidden_record])
 
 

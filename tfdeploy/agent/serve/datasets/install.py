@@ -24,10 +24,10 @@ from tfdeploy.agent.serve.datasets.staging import Staging
 _OTHERS_WRITE = 0o022
 
 
-def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
+def list_unstaged_files(staging: Staging, wanted: Listing, lacking: bytearray) -> List[bytes]:
     """Return the paths of the files that this host lacks and that are not complete in the staging
     folder."""
-    folder, incomplete = os.fsencode(staging.new), []
+    folder, incomplete = os.fsencode(staging.new_folder), []
     for row in map(wanted.__getitem__, marked_numbers(lacking)):
         try:
             status = os.lstat(os.path.join(folder, row.path))
@@ -40,11 +40,11 @@ def list_incomplete(staging: Staging, wanted: Listing, lacking: bytearray) -> Li
     return incomplete
 
 
-def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
+def update_old_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "array[int]":
     """Turn the folder with the old version into the new version. Return the numbers of those rows
     of the listing whose files are new. Raises OSError."""
-    root = os.fsencode(staging.old)
-    current = listing.walk(staging.old) if os.path.isdir(staging.old) else Listing()
+    root = os.fsencode(staging.old_folder)
+    current = listing.walk(staging.old_folder) if os.path.isdir(staging.old_folder) else Listing()
     os.makedirs(root, mode=0o700, exist_ok=True)
     _make_folders_writable(root, current)
     new = array("Q")
@@ -52,41 +52,43 @@ def update_folder(staging: Staging, wanted: Listing, lacking: bytearray) -> "arr
         old = current[j] if j is not None else None
         if i is None:
             if old is not None and old.path:
-                _remove(os.path.join(root, old.path))
+                _remove_if_exists(os.path.join(root, old.path))
             continue
         row = wanted[i]
         path = os.path.join(root, row.path)
         if old is not None and old.kind != row.kind:
-            _remove(path)
+            _remove_if_exists(path)
             old = None
         if row.kind == FILE and is_marked(lacking, i):
-            _move_staged(staging, row, path)
+            _move_staged_file(staging, row, path)
             new.append(i)
         elif row.same_as != NOT_LINKED:
-            _hard_link(os.path.join(root, wanted.path(row.same_as)), path)
+            _ensure_hard_link(os.path.join(root, wanted.path(row.same_as)), path)
         else:
             _make_folder_or_link(row, old, path)
     _set_attributes(root, wanted)
     return new
 
 
-def build_folder(
+def build_new_folder(
     staging: Staging, wanted: Listing, lacking: bytearray, folder: str
 ) -> "array[int]":
     """Build the new version in a new folder, with hard links to unchanged files of the old version.
     Return the numbers of those rows of the listing whose files are new."""
-    root, old = os.fsencode(folder), os.fsencode(staging.old)
+    root, old = os.fsencode(folder), os.fsencode(staging.old_folder)
     removal.remove(folder)
     os.mkdir(root, 0o700)
     new = array("Q")
     for i, row in enumerate(wanted):
         path = os.path.join(root, row.path)
         if row.same_as != NOT_LINKED:
-            _hard_link(os.path.join(root, wanted.path(row.same_as)), path)
+            _ensure_hard_link(os.path.join(root, wanted.path(row.same_as)), path)
         elif row.kind == FILE and is_marked(lacking, i):
             if row.size:
                 os.link(
-                    os.path.join(os.fsencode(staging.new), row.path), path, follow_symlinks=False
+                    os.path.join(os.fsencode(staging.new_folder), row.path),
+                    path,
+                    follow_symlinks=False,
                 )
             else:
                 create_empty(path)
@@ -116,20 +118,20 @@ def _make_folders_writable(root: bytes, current: Listing) -> None:
             os.chmod(os.path.join(root, row.path), row.mode | 0o700)
 
 
-def _move_staged(staging: Staging, row: Row, path: bytes) -> None:
+def _move_staged_file(staging: Staging, row: Row, path: bytes) -> None:
     if row.size:
-        os.replace(os.path.join(os.fsencode(staging.new), row.path), path)
+        os.replace(os.path.join(os.fsencode(staging.new_folder), row.path), path)
     else:
-        _remove(path)
+        _remove_if_exists(path)
         create_empty(path)
 
 
-def _hard_link(original: bytes, path: bytes) -> None:
+def _ensure_hard_link(original: bytes, path: bytes) -> None:
     """Make `path` a hard link to `original`, unless it already is one."""
     try:
         if os.path.samestat(os.lstat(original), os.lstat(path)):
             return
-        _remove(path)
+        _remove_if_exists(path)
     except FileNotFoundError:
         pass
     os.link(original, path, follow_symlinks=False)
@@ -141,11 +143,11 @@ def _make_folder_or_link(row: Row, old: Optional[Row], path: bytes) -> None:
     if row.kind == FOLDER and old is None and row.path:
         os.mkdir(path, 0o700)
     elif row.kind == LINK and (old is None or old.target != row.target):
-        _remove(path)
+        _remove_if_exists(path)
         os.symlink(row.target, path)
 
 
-def _remove(path: bytes) -> None:
+def _remove_if_exists(path: bytes) -> None:
     try:
         file_stat = os.lstat(path)
     except (FileNotFoundError, NotADirectoryError):

@@ -101,12 +101,14 @@ def copy_source(call: Call) -> Answer:
     Raises VerbError not_begun, unreadable.
     """
     staging = Staging(data_folder(call))
-    wanted, root = staging.listing(), os.fsencode(call.text("root"))
-    for index in marked_numbers(staging.lacking(wanted)):
+    wanted, root = staging.read_listing(), os.fsencode(call.text("root"))
+    for index in marked_numbers(staging.find_lacking_rows(wanted)):
         if call.cancelled.is_set():
             break
         if wanted.size(index):
-            _copy_file(root, os.fsencode(staging.new), wanted[index], wanted.is_sparse(index))
+            _copy_file(
+                root, os.fsencode(staging.new_folder), wanted[index], wanted.is_sparse(index)
+            )
     return {}
 
 

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 NO_PART = 0xFFFF
 
 
-def list_held_files(call: Call) -> Answer:
+def report_present_files(call: Call) -> Answer:
     """Report which files of a listing this host already has with the same size and time. Changes
     nothing.
 
@@ -38,9 +38,9 @@ def list_held_files(call: Call) -> Answer:
 
     Raises VerbError bad_listing.
     """
-    folder = data_versions.newest_folder(data_folder(call))
+    folder = data_versions.newest_version_folder(data_folder(call))
     wanted = unpack_listing(call.blob)
-    current, part_of, _ = _list_with_parts(folder)
+    current, part_numbers, _ = _list_with_part_numbers(folder)
     rows_by_part: Dict[int, List[int]] = {}
     for i, j in listing.match_rows(wanted, current):
         if (
@@ -49,7 +49,7 @@ def list_held_files(call: Call) -> Answer:
             and wanted.is_content(i)
             and listing.is_same_file(wanted[i], current[j])
         ):
-            rows_by_part.setdefault(part_of[j] if part_of else NO_PART, []).append(i)
+            rows_by_part.setdefault(part_numbers[j] if part_numbers else NO_PART, []).append(i)
     rows_held = [
         [part, bitmap.pack(bitmap.make_bitmap(rows, len(wanted)))]
         for part, rows in rows_by_part.items()
@@ -57,7 +57,7 @@ def list_held_files(call: Call) -> Answer:
     return {"held": rows_held, "folder_id": data_record.folder_id(folder)}
 
 
-def parts_from_blob(count: int, blob: bytes) -> Optional[DataParts]:
+def encode_part_numbers(count: int, blob: bytes) -> Optional[DataParts]:
     """Convert the parts from the arguments of `data.commit` to the form in which they are stored.
     Return None if the data set has no parts."""
     return {"count": count, "of": base64.b64encode(blob).decode("ascii")} if count else None
@@ -68,14 +68,14 @@ def parts_digest(parts: Optional[DataParts]) -> str:
     control machine computes the same hash."""
     if parts is None:
         return ""
-    return hashlib.sha256(b"%d " % parts["count"] + _unpack(parts["of"])).hexdigest()
+    return hashlib.sha256(b"%d " % parts["count"] + _unpack_or_empty(parts["of"])).hexdigest()
 
 
-def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
+def make_part_folders(paths: RunPaths, parts_by_data_set: Mapping[str, List[int]]) -> None:
     """Make a folder for each part of a data set that a task of the run reads on this host.
-    `wanted`: {data set: [how many parts it has, number of each part to make, ...]}. Raises
-    VerbError no_data, OSError."""
-    for name, numbers in wanted.items():
+    `parts_by_data_set`: {data set: [how many parts it has, number of each part to make, ...]}.
+    Raises VerbError no_data, OSError."""
+    for name, numbers in parts_by_data_set.items():
         top = layout.parts_dir(paths.workdir, paths.job, paths.run, paths.host, name)
         os.makedirs(os.path.join(top, layout.NO_PART), mode=0o700)
         count, needed = numbers[0], numbers[1:]
@@ -85,21 +85,21 @@ def make_part_folders(paths: RunPaths, wanted: Mapping[str, List[int]]) -> None:
 
 def _make_part_folders(paths: RunPaths, name: str, top: str, count: int, needed: List[int]) -> None:
     folder = layout.data_dir(paths.workdir, paths.job, name)
-    rows, part_of, recorded_count = _list_with_parts(folder)
-    if recorded_count != count or not set(needed) <= set(part_of):
+    rows, part_numbers, recorded_count = _list_with_part_numbers(folder)
+    if recorded_count != count or not set(needed) <= set(part_numbers):
         what = "this host does not have data set %s divided into %d parts" % (name, count)
         raise VerbError("no_data", what, where=folder, advice="launch_with_sync")
-    alone = set(part_of) <= {needed[0], NO_PART}
+    alone = set(part_numbers) <= {needed[0], NO_PART}
     for part in needed:
         target = os.path.join(top, "%d" % part)
         if alone:
             os.symlink(folder, target)
         else:
-            _link_part(os.fsencode(folder), rows, part_of, part, os.fsencode(target))
+            _link_part(os.fsencode(folder), rows, part_numbers, part, os.fsencode(target))
 
 
 def _link_part(
-    folder: bytes, rows: Listing, part_of: "array[int]", part: int, target: bytes
+    folder: bytes, rows: Listing, part_numbers: "array[int]", part: int, target: bytes
 ) -> None:
     """In `target`, make all folders and symbolic links of the data set. Of the files, make only
     those of this part, as hard links."""
@@ -109,11 +109,11 @@ def _link_part(
             os.mkdir(path, 0o700)
         elif row.kind == LINK:
             os.symlink(row.target, path)
-        elif part_of[index] == part:
+        elif part_numbers[index] == part:
             os.link(os.path.join(folder, row.path), path, follow_symlinks=False)
 
 
-def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":
+def _list_with_part_numbers(folder: str) -> "Tuple[Listing, array[int], int]":
     """Return (listing of the folder, array of part numbers, count of parts). The array says for
     each row of the listing to which part the file belongs. It is empty if the data set has no
     parts, or if the recorded part numbers belong to another state of the data set."""
@@ -122,7 +122,7 @@ def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":
     parts = record["parts"] if record is not None else None
     if parts is None:
         return rows, numbers, 0
-    content = _unpack(parts["of"])
+    content = _unpack_or_empty(parts["of"])
     if len(content) == 2 * len(rows):
         numbers.frombytes(content)
     if sys.byteorder == "big":
@@ -130,7 +130,7 @@ def _list_with_parts(folder: str) -> "Tuple[Listing, array[int], int]":
     return rows, numbers, parts["count"]
 
 
-def _unpack(text: str) -> bytes:
+def _unpack_or_empty(text: str) -> bytes:
     try:
         return bitmap.unpack(text)
     except ValueError:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import DataMarker, DataParts, DataRecord
 
 
-def is_ours(folder: str) -> bool:
+def is_made_by_tfdeploy(folder: str) -> bool:
     """Return whether tfdeploy has made this folder."""
     return os.path.exists(_marker_path(folder))
 
@@ -24,7 +24,7 @@ def sync_start_time(folder: str) -> float:
     return os.stat(_marker_path(folder)).st_mtime
 
 
-def mark_begun(folder: str) -> None:
+def mark_sync_begun(folder: str) -> None:
     """Record that tfdeploy made this folder, and that a sync begins now. Raises OSError."""
     marker: DataMarker = {
         "v": wire.VERSION,

@@ -44,26 +44,26 @@ class Staging:
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
-        self.old = data_versions.newest_folder(folder)
-        self.new = data_versions.side_path(folder, "new")
-        self._listing = data_versions.side_path(folder, "listing")
+        self.old_folder = data_versions.newest_version_folder(folder)
+        self.new_folder = data_versions.hidden_sibling_path(folder, "new")
+        self._listing = data_versions.hidden_sibling_path(folder, "listing")
 
-    def begin(self, packed: bytes, reserve: int) -> bytearray:
+    def begin(self, packed_listing: bytes, reserve_bytes: int) -> bytearray:
         """Begin a sync, and return a bitmap of those rows of the listing whose files this host
         lacks. Removes staged files that this sync does not need.
 
         Raises VerbError bad_listing, disk; OSError.
         """
-        wanted = unpack_listing(packed)
-        lacking = self.lacking(wanted)
-        os.makedirs(self.new, mode=0o700, exist_ok=True)
-        staged_bytes = self._tidy(wanted, lacking)
+        wanted = unpack_listing(packed_listing)
+        lacking = self.find_lacking_rows(wanted)
+        os.makedirs(self.new_folder, mode=0o700, exist_ok=True)
+        staged_bytes = self._remove_unneeded(wanted, lacking)
         needed = sum(wanted.allocated(row) for row in marked_numbers(lacking)) - staged_bytes
-        require_space(self.new, "the data", needed, reserve=reserve)
-        atomic.write_bytes(self._listing, packed)
+        require_space(self.new_folder, "the data", needed, reserve=reserve_bytes)
+        atomic.write_bytes(self._listing, packed_listing)
         return lacking
 
-    def listing(self) -> Listing:
+    def read_listing(self) -> Listing:
         """Return the listing with which the sync began. A listing that this session already holds
         in memory is not read again, because the listing of a million files takes 60 MB. Raises
         VerbError not_begun."""
@@ -80,27 +80,29 @@ class Staging:
                 "not_begun", "no data set was begun in %s" % self.folder, where=self.folder
             ) from error
 
-    def moved(self, moved: bytes) -> Sequence[BroadcastFile]:
-        """Return the files that a broadcast moves. `moved`: a bitmap of their rows in the listing.
+    def list_broadcast_files(self, bitmap: bytes) -> Sequence[BroadcastFile]:
+        """Return the files that a broadcast moves. `bitmap`: a bitmap of their rows in the listing.
         Raises VerbError not_begun, bad_listing."""
-        wanted = self.listing()
-        rows = array("Q", marked_numbers(moved))
+        wanted = self.read_listing()
+        rows = array("Q", marked_numbers(bitmap))
         for index in rows:
             if index >= len(wanted) or not wanted.is_content(index):
                 raise VerbError("bad_listing", "row %d of the listing is no file" % index)
-        staged_sizes = _current_sizes(wanted, listing.walk(self.new))
-        old_sizes = _current_sizes(wanted, self._walk_old())
-        return MovedRows(wanted, rows, self.lacking(wanted), staged_sizes, old_sizes)
+        staged_sizes = _sizes_by_row(wanted, listing.walk(self.new_folder))
+        old_sizes = _sizes_by_row(wanted, self._walk_old_folder())
+        return LazyBroadcastFiles(
+            wanted, rows, self.find_lacking_rows(wanted), staged_sizes, old_sizes
+        )
 
     def remove(self) -> None:
         """Remove the staging folder and the listing, once the data set is installed."""
-        shutil.rmtree(self.new, ignore_errors=True)
+        shutil.rmtree(self.new_folder, ignore_errors=True)
         atomic.remove_file(self._listing)
 
-    def lacking(self, wanted: Listing) -> bytearray:
+    def find_lacking_rows(self, wanted: Listing) -> bytearray:
         """Return a bitmap of those rows of `wanted` whose files are missing on this host, or have
         another size or time."""
-        current = self._walk_old()
+        current = self._walk_old_folder()
         rows = (
             i
             for i, j in listing.match_rows(wanted, current)
@@ -110,17 +112,17 @@ class Staging:
         )
         return make_bitmap(rows, len(wanted))
 
-    def _walk_old(self) -> Listing:
-        return walk_folder(self.old) if os.path.isdir(self.old) else Listing()
+    def _walk_old_folder(self) -> Listing:
+        return walk_folder(self.old_folder) if os.path.isdir(self.old_folder) else Listing()
 
-    def _tidy(self, wanted: Listing, lacking: bytearray) -> int:
+    def _remove_unneeded(self, wanted: Listing, lacking: bytearray) -> int:
         """Remove the staged files that this sync does not need. Return how many bytes on disk the
         remaining staged files take."""
-        staged, total = walk_folder(self.new), 0
+        staged, total = walk_folder(self.new_folder), 0
         for i, j in listing.match_rows(wanted, staged):
             if j is None or not staged.path(j):
                 continue
-            staged_path = os.path.join(os.fsencode(self.new), staged.path(j))
+            staged_path = os.path.join(os.fsencode(self.new_folder), staged.path(j))
             if staged[j].kind == FOLDER:
                 if i is not None and wanted[i].kind == FOLDER:
                     continue
@@ -132,7 +134,7 @@ class Staging:
         return total
 
 
-class MovedRows(Sequence[BroadcastFile]):
+class LazyBroadcastFiles(Sequence[BroadcastFile]):
     """The files that a broadcast moves, as a sequence. The objects in it are created on access,
     because a million of them would take 300 MB. `staged_sizes`, `old_sizes`: for each row of the
     listing, the size of its staged file and of its old file, or -1 if there is no such file."""
@@ -165,7 +167,7 @@ class MovedRows(Sequence[BroadcastFile]):
         )
 
 
-def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
+def _sizes_by_row(wanted: Listing, current: Listing) -> "array[int]":
     """For each row of `wanted`, return the size of the file at the same path in `current`, or -1 if
     there is no such file."""
     sizes = array("q", [-1]) * len(wanted)
@@ -178,12 +180,12 @@ def _current_sizes(wanted: Listing, current: Listing) -> "array[int]":
 def walk_folder(folder: str) -> Listing:
     """Return the listing of a folder. Raises VerbError strange if an entry is neither a file, a
     link nor a folder; OSError."""
-    with translate_strange():
+    with translate_special_file():
         return listing.walk(folder)
 
 
 @contextlib.contextmanager
-def translate_strange() -> Iterator[None]:
+def translate_special_file() -> Iterator[None]:
     """Turn the exception SpecialFile into VerbError strange."""
     try:
         yield

@@ -27,7 +27,7 @@ from tfdeploy.agent.serve.datasets import versions as data_versions
 from tfdeploy.agent.serve.datasets.staging import (
     Staging,
     data_folder,
-    translate_strange,
+    translate_special_file,
     walk_folder,
 )
 
@@ -43,7 +43,7 @@ def report_state(call: Call) -> Optional[Answer]:
     """
     folder = data_folder(call)
     data_versions.install_next_version(call.workdir, call.job, call.name("name"))
-    newest = data_versions.newest_folder(folder)
+    newest = data_versions.newest_version_folder(folder)
     record = data_record.read_record(newest)
     if record is None or not os.path.isdir(newest):
         return None
@@ -55,7 +55,7 @@ def report_state(call: Call) -> Optional[Answer]:
 
 
 @requires_job_lock
-def begin_staged(call: Call) -> Answer:
+def begin_staged_sync(call: Call) -> Answer:
     """Begin to receive a new version of a data set, and report what this host lacks of it. The new
     version is stored beside the data set, which does not change meanwhile.
 
@@ -64,12 +64,12 @@ def begin_staged(call: Call) -> Answer:
     Raises VerbError bad_listing, not_ours, disk.
     """
     folder = data_folder(call)
-    _check_ours(folder)
+    _refuse_foreign_folder(folder)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    data_record.mark_begun(folder)
+    data_record.mark_sync_begun(folder)
     staging = Staging(folder)
     lacking = staging.begin(call.blob, call.integer("reserve"))
-    wanted = staging.listing()
+    wanted = staging.read_listing()
     return {
         "lacking": bitmap.pack(lacking),
         "lacking_bytes": sum(wanted.size(row) for row in bitmap.marked_numbers(lacking)),
@@ -78,7 +78,7 @@ def begin_staged(call: Call) -> Answer:
 
 
 @requires_job_lock
-def begin_sync(call: Call) -> Answer:
+def begin_sync_in_place(call: Call) -> Answer:
     """Begin a sync by rsync: record that tfdeploy made the data set's folder, and that the data set
     is not complete. With `ask`, change nothing and report what the sync would replace: `files` is
     the number of files that the data set has now, and `losing` is how many of them the sync would
@@ -92,20 +92,20 @@ def begin_sync(call: Call) -> Answer:
     """
     folder = data_folder(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    _check_ours(folder)
+    _refuse_foreign_folder(folder)
     if not call.flag("staged"):
         if os.path.lexists(folder):
             _refuse_live_run(call, folder)
         _check_space(folder, call.integer("bytes"))
     if call.flag("ask"):
-        return _count_losses(call, folder)
-    data_record.mark_begun(folder)
+        return _count_files_to_remove(call, folder)
+    data_record.mark_sync_begun(folder)
     os.makedirs(folder, exist_ok=True)
     data_record.remove_record(folder)
     return {"folder": folder}
 
 
-def _count_losses(call: Call, folder: str) -> Answer:
+def _count_files_to_remove(call: Call, folder: str) -> Answer:
     """Return `files`, the number of present files, and `losing`, the number of those that the sync
     would remove because the blob does not name them. Return neither number if the content already
     matches `digest`."""
@@ -124,10 +124,12 @@ def _count_losses(call: Call, folder: str) -> Answer:
     return {"folder": folder, "files": len(paths), "losing": losing}
 
 
-def _check_ours(folder: str) -> None:
+def _refuse_foreign_folder(folder: str) -> None:
     """Refuse a folder that tfdeploy did not make. Raises VerbError not_ours."""
     if os.path.lexists(folder) and (
-        not data_record.is_ours(folder) or os.path.islink(folder) or not os.path.isdir(folder)
+        not data_record.is_made_by_tfdeploy(folder)
+        or os.path.islink(folder)
+        or not os.path.isdir(folder)
     ):
         raise VerbError(
             "not_ours",
@@ -179,7 +181,7 @@ def commit_sync(call: Call) -> Answer:
     ok = actual_digest == call.text("digest")
     if ok:
         _remove_partial_folders(folder)
-        _flush_changed(folder)
+        _flush_changed_files(folder)
         data_record.write_record(folder, actual_digest)
     return {"digest": actual_digest, "ok": ok}
 
@@ -188,38 +190,38 @@ def _commit_staged(call: Call, folder: str) -> Answer:
     """Install the files that a broadcast brought: in the data set's folder, or beside that folder
     while a live run reads it."""
     staging = Staging(folder)
-    wanted = staging.listing()
-    lacking = staging.lacking(wanted)
-    if data_install.list_incomplete(staging, wanted, lacking):
+    wanted = staging.read_listing()
+    lacking = staging.find_lacking_rows(wanted)
+    if data_install.list_unstaged_files(staging, wanted, lacking):
         return {"digest": "", "ok": False}
     digest, attributes = wanted.digest(), wanted.attributes_digest()
-    record = data_record.read_record(staging.old)
+    record = data_record.read_record(staging.old_folder)
     is_recorded = record is not None and (
         (record["digest"], record["attributes"]) == (digest, attributes)
     )
     live_run = data_versions.find_live_run(call.workdir, call.job, call.name("name"))
     if live_run is not None and not is_recorded:
-        target = data_versions.side_path(folder, data_versions.NEXT)
-        building = data_versions.side_path(folder, "building")
-        new = data_install.build_folder(staging, wanted, lacking, building)
+        target = data_versions.hidden_sibling_path(folder, data_versions.NEXT)
+        building = data_versions.hidden_sibling_path(folder, "building")
+        new = data_install.build_new_folder(staging, wanted, lacking, building)
         data_record.remove_record(target)
         removal.remove(target)
         os.rename(building, target)
     else:
-        target = staging.old
+        target = staging.old_folder
         data_record.remove_record(target)
-        new = data_install.update_folder(staging, wanted, lacking)
+        new = data_install.update_old_folder(staging, wanted, lacking)
     actual_digest = folder_digest(target)
     ok = actual_digest == digest
     if ok:
         flush_files(target, (os.fsdecode(wanted.path(row)) for row in new))
-        parts = data_parts.parts_from_blob(call.integer("parts"), call.blob)
+        parts = data_parts.encode_part_numbers(call.integer("parts"), call.blob)
         data_record.write_record(target, digest, attributes, parts)
         staging.remove()
     return {"digest": actual_digest, "ok": ok}
 
 
-def _flush_changed(folder: str) -> None:
+def _flush_changed_files(folder: str) -> None:
     """Flush to disk the files that changed since the sync began."""
     files = [os.fsdecode(row.path) for row in walk_folder(folder) if row.kind == FILE]
     flush_files(folder, changed_since(folder, files, data_record.sync_start_time(folder)))
@@ -228,7 +230,7 @@ def _flush_changed(folder: str) -> None:
 def folder_digest(folder: str) -> str:
     """Return the digest of the folder's state (Listing.digest). Raises VerbError strange for an
     entry that is neither file, link nor folder."""
-    with translate_strange():
+    with translate_special_file():
         return listing.digest(listing.rows_in(folder))
 
 
@@ -259,8 +261,8 @@ def _check_space(folder: str, bytes_wanted: int) -> None:
 
 VERBS = {
     "data.state": report_state,
-    "data.lack": begin_staged,
-    "data.begin": begin_sync,
+    "data.lack": begin_staged_sync,
+    "data.begin": begin_sync_in_place,
     "data.commit": commit_sync,
-    "data.held": data_parts.list_held_files,
+    "data.held": data_parts.report_present_files,
 }

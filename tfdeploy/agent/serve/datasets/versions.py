@@ -23,16 +23,16 @@ if TYPE_CHECKING:
 NEXT = "next"
 
 
-def side_path(folder: str, suffix: str) -> str:
+def hidden_sibling_path(folder: str, suffix: str) -> str:
     """Return the path `.NAME.SUFFIX` beside the folder of the data set NAME. tfdeploy keeps a file
     or folder of its own there. Names of data sets never begin with a dot."""
     return os.path.join(os.path.dirname(folder), ".%s.%s" % (os.path.basename(folder), suffix))
 
 
-def newest_folder(folder: str) -> str:
+def newest_version_folder(folder: str) -> str:
     """Return the folder of the next version if that version is complete. Otherwise return `folder`,
     from which the runs read."""
-    next_folder = side_path(folder, NEXT)
+    next_folder = hidden_sibling_path(folder, NEXT)
     return next_folder if data_record.read_record(next_folder) is not None else folder
 
 
@@ -40,11 +40,11 @@ def install_next_version(workdir: str, job: str, name: str) -> None:
     """Replace the folder of the data set by its next version, if there is one and no live run reads
     the data set. Raises OSError."""
     folder = layout.data_dir(workdir, job, name)
-    next_folder = side_path(folder, NEXT)
+    next_folder = hidden_sibling_path(folder, NEXT)
     record = data_record.read_record(next_folder)
     if record is None or not os.path.isdir(next_folder) or find_live_run(workdir, job, name):
         return
-    old_folder = side_path(folder, "old")
+    old_folder = hidden_sibling_path(folder, "old")
     removal.remove(old_folder)
     data_record.remove_record(folder)
     if os.path.isdir(folder):

@@ -91,14 +91,16 @@ print("=tfdeploy-able=" + json.dumps({"venv": have("venv"), "ensurepip": have("e
 """
 
 
-def install_requirements(call: Call, base: str, version: str, folder: str, lock: int) -> str:
-    """Install the requirements, and return the name of the installer: "uv" or "pip". `lock`: the
-    descriptor of a lock that the installer inherits, so that the lock is held while any process of
-    the installer lives.
+def install_requirements(
+    call: Call, base: str, version: str, folder: str, lock_descriptor: int
+) -> str:
+    """Install the requirements, and return the name of the installer: "uv" or "pip".
+    `lock_descriptor`: the descriptor of a lock that the installer inherits, so that the lock is
+    held while any process of the installer lives.
 
     Raises VerbError no_venv, setup_failed, cancelled, bad_argument; OSError.
     """
-    runner = _Runner(call, lock)
+    runner = _Runner(call, lock_descriptor)
     uv = find_uv() if tuple(map(int, version.split(".")[:2])) >= UV_OLDEST else None
     if uv:
         runner.run([uv, "venv", "--python", base, folder])
@@ -124,7 +126,7 @@ def install_requirements(call: Call, base: str, version: str, folder: str, lock:
 def _make_with_venv(runner: "_Runner", base: str, folder: str) -> List[str]:
     """Make the environment by venv. Return the command that installs packages into it: the pip of
     the base interpreter, or the environment's own pip."""
-    abilities = _probe_abilities(base)
+    abilities = _probe_venv_and_pip(base)
     has_newer_pip = tuple(abilities["pip"] or ()) >= PIP_WITH_PYTHON
     if not abilities["venv"] or not (abilities["ensurepip"] or has_newer_pip):
         lacks = "ensurepip" if abilities["venv"] else "venv"
@@ -161,7 +163,7 @@ def is_pin(name: Any, version: Any) -> bool:
     return bool(is_short and re.match(PACKAGE, name) and re.match(VERSION, version))
 
 
-def _probe_abilities(python: str) -> Dict[str, Any]:
+def _probe_venv_and_pip(python: str) -> Dict[str, Any]:
     """Return whether a Python interpreter has the modules `venv` and `ensurepip`, and the version
     of its `pip` as a list of numbers, or None."""
     program = StartedProgram([python, "-c", _PRINT_ABILITIES])
@@ -211,8 +213,8 @@ class _Runner:
     """Runs programs for a call, one after the other. Ends the running program when the call is
     cancelled or the session ends."""
 
-    def __init__(self, call: Call, lock: int) -> None:
-        self.call, self.lock = call, lock
+    def __init__(self, call: Call, lock_descriptor: int) -> None:
+        self.call, self.lock_descriptor = call, lock_descriptor
         self.last: Deque[str] = deque(maxlen=SHOWN)
         offline = call.flag("wheels")
         unset = _UNSET + (_UNSET_OFFLINE if offline else ())
@@ -231,23 +233,23 @@ class _Runner:
             cwd=cwd,
             env={**self.env, **env},
             start_new_session=True,
-            pass_fds=[self.lock],
+            pass_fds=[self.lock_descriptor],
         )
-        self.call.context.closing_functions["setup %d" % process.pid] = lambda: _kill(process)
+        self.call.context.closing_functions["setup %d" % process.pid] = lambda: _kill_group(process)
         try:
-            self._follow(process)
+            self._send_output_until_ended(process)
         finally:
             self.call.context.closing_functions.pop("setup %d" % process.pid, None)
             # End processes that the program left behind. This happens before wait(), because until
             # then the program's id cannot be reused.
-            _kill(process)
+            _kill_group(process)
             code = process.wait()
             if process.stdout:
                 process.stdout.close()
         if code != 0:
-            raise self._failed(argv, code)
+            raise self._setup_failed_error(argv, code)
 
-    def _follow(self, process: "subprocess.Popen[bytes]") -> None:
+    def _send_output_until_ended(self, process: "subprocess.Popen[bytes]") -> None:
         """Send the program's lines to the caller until the program itself has ended. Do not wait
         for the end of its output, because a process that the program left behind may hold the
         output open for ever. Raises VerbError cancelled."""
@@ -278,26 +280,28 @@ class _Runner:
             self.last.append(text)
             self.call.item({"line": text}, b"")
 
-    def _failed(self, argv: List[str], code: int) -> VerbError:
+    def _setup_failed_error(self, argv: List[str], code: int) -> VerbError:
         command = " ".join(map(os.path.basename, argv[: 3 if "-m" in argv[:4] else 2]))
         ending = "signal %d" % -code if code < 0 else "exit code %d" % code
         lines = "".join("\n    " + line for line in self.last)
         return VerbError(
             "setup_failed",
             "%s: %s%s" % (command, ending, lines),
-            advice="download_wheels" if lacks_source(self.last, self.call.flag("wheels")) else None,
+            advice="download_wheels"
+            if lacks_package_source(self.last, self.call.flag("wheels"))
+            else None,
             details={"lines": list(self.last), "exit_code": code},
         )
 
 
-def lacks_source(lines: Iterable[str], offline: bool) -> bool:
+def lacks_package_source(lines: Iterable[str], offline: bool) -> bool:
     """Return whether these lines of pip or uv say that the host reaches no package index, or that
     the given wheels lack a package. `offline`: wheels were given."""
     pattern = _NO_WHEEL if offline else _NO_INDEX
     return any(pattern.search(line) for line in lines)
 
 
-def _kill(process: "subprocess.Popen[bytes]") -> None:
+def _kill_group(process: "subprocess.Popen[bytes]") -> None:
     """Kill the process group that the process leads."""
     if process.returncode is None:
         try:

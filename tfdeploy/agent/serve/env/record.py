@@ -36,12 +36,12 @@ def read_record(folder: str) -> Optional[EnvironmentRecord]:
     }
 
 
-def write_record(folder: str, by: str, python: str, packages: Dict[str, str]) -> None:
-    """Record that the environment is complete. `by`: the installer, uv or pip. Raises OSError."""
+def write_record(folder: str, installer: str, python: str, packages: Dict[str, str]) -> None:
+    """Record that the environment is complete. `installer`: uv or pip. Raises OSError."""
     record: EnvironmentRecord = {
         "v": wire.VERSION,
         "time": time.time(),
-        "by": by,
+        "by": installer,
         "python": python,
         "packages": packages,
     }

@@ -31,23 +31,23 @@ def mark_used(folder: str, job: str) -> None:
     os.utime(path)
 
 
-def remove(folder: str) -> None:
+def remove_environment(folder: str) -> None:
     """Remove the environment, complete or not. The caller holds its lock."""
     # The record is removed first, so that a partly removed environment does not count as complete.
     env_record.remove_record(folder)
     shutil.rmtree(folder, ignore_errors=True)
 
 
-def remove_old(workdir: str, current: str, keep: int) -> None:
+def remove_old_environments(workdir: str, current: str, keep: int) -> None:
     """Remove all environments except `current`, the `keep` newest ones of each job and host, those
     of live runs, and those that a setup is making now."""
-    for name in list_unused(workdir, keep) - {current}:
-        with locked_if_free(workdir, name) as is_free:
+    for name in list_removable(workdir, keep) - {current}:
+        with hold_lock_if_free(workdir, name) as is_free:
             if is_free:
-                remove_with_usage(os.path.join(layout.envs_dir(workdir), name))
+                remove_with_side_files(os.path.join(layout.envs_dir(workdir), name))
 
 
-def list_unused(workdir: str, keep: int) -> Set[str]:
+def list_removable(workdir: str, keep: int) -> Set[str]:
     """Return the environments that are not in use, and not among the `keep` newest ones of any job
     and host. Raises OSError."""
     root = layout.envs_dir(workdir)
@@ -61,16 +61,16 @@ def jobs_that_used(folder: str) -> Set[str]:
 
 
 @contextmanager
-def locked_if_free(workdir: str, name: str) -> Iterator[bool]:
+def hold_lock_if_free(workdir: str, name: str) -> Iterator[bool]:
     """Hold the environment's lock during the `with` block. Yields False if a setup holds the lock
     now."""
     with FileLock(os.path.join(layout.envs_dir(workdir), name + ".lock")) as lock:
         yield lock.acquire(0)
 
 
-def remove_with_usage(folder: str) -> None:
+def remove_with_side_files(folder: str) -> None:
     """Remove the environment and all files that belong to it. The caller holds its lock."""
-    remove(folder)
+    remove_environment(folder)
     shutil.rmtree(folder + ".used", ignore_errors=True)
     os.unlink(folder + ".lock")
 

@@ -80,7 +80,7 @@ def report_state(call: Call) -> Answer:
     Raises VerbError no_python, old_python.
     """
     request = _parse_request(call)
-    environment = _describe(request)
+    environment = _describe_environment(request)
     if environment["ready"]:
         env_usage.mark_used(request.folder, call.job)
     return environment
@@ -100,11 +100,11 @@ def make_environment(call: Call) -> Answer:
     request, job = _parse_request(call), call.job
     make_private_folder(os.path.dirname(request.folder))
     with _environment_lock(call, request.folder + ".lock") as lock:
-        if not _describe(request)["ready"]:
-            _remake(call, request, lock)
+        if not _describe_environment(request)["ready"]:
+            _replace_environment(call, request, lock)
         env_usage.mark_used(request.folder, job)
-    env_usage.remove_old(call.workdir, request.name, KEPT)
-    return _describe(request)
+    env_usage.remove_old_environments(call.workdir, request.name, KEPT)
+    return _describe_environment(request)
 
 
 def _parse_request(call: Call) -> EnvRequest:
@@ -133,7 +133,7 @@ def _read_version(python: str) -> Tuple[Optional[str], str]:
     return version, "%s does not run Python here: %s" % (python, problem)
 
 
-def _describe(request: EnvRequest) -> Answer:
+def _describe_environment(request: EnvRequest) -> Answer:
     record = env_record.read_record(request.folder)
     ready = record is not None and _read_version(interpreter_path(request.folder))[0] is not None
     return {
@@ -147,10 +147,10 @@ def _describe(request: EnvRequest) -> Answer:
     }
 
 
-def _remake(call: Call, request: EnvRequest, lock: int) -> None:
+def _replace_environment(call: Call, request: EnvRequest, lock: int) -> None:
     """Replace what is at the environment's path by a new environment. If that fails, leave nothing
     behind."""
-    env_usage.remove(request.folder)
+    env_usage.remove_environment(request.folder)
     try:
         by = env_install.install_requirements(
             call, request.base, request.version, request.folder, lock
@@ -158,7 +158,7 @@ def _remake(call: Call, request: EnvRequest, lock: int) -> None:
         packages = env_install.installed_packages(request.folder)
         env_record.write_record(request.folder, by, request.version, packages)
     except BaseException:
-        env_usage.remove(request.folder)
+        env_usage.remove_environment(request.folder)
         raise
 
 
