@@ -47,7 +47,7 @@ from tfdeploy.model.loglines import lines_of
 from tfdeploy.model.plan import plan_to_json
 from tfdeploy.model.status.run_status import exit_code, run_view_json
 from tfdeploy.model.text.words import iso_z
-from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import launch as launch_run
 from tfdeploy.operations.launch import plan_only
 from tfdeploy.operations.logs import follow_lines
@@ -459,7 +459,7 @@ def _make_request(values: dict[str, Any]) -> tuple[launch_flags.Flags, Launch]:
 def _log_events(fleet: SshFleet) -> Emit:
     """Return a function that logs events. From now on, the fleet also logs why a host must wait."""
     view = PlainView(_LogTerminal(sys.stderr, None, False))
-    fleet.on_notice = notices_to(view)
+    fleet.on_notice = make_wait_warner(view)
     return view
 
 

@@ -13,7 +13,7 @@ from tfdeploy.cli.state import open_run_store
 from tfdeploy.errors import TfdeployError
 from tfdeploy.machine.own_command import own_command
 from tfdeploy.model.status.run_status import exit_code
-from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.samples import samples
 from tfdeploy.operations.watch.follow import follow
 from tfdeploy.ui.dashboard.dashboard import Dashboard
@@ -115,7 +115,7 @@ def show_dashboard(
         if record is not None:
             record(event)
 
-    fleet.on_notice = notices_to(emit)
+    fleet.on_notice = make_wait_warner(emit)
 
     def take_lines(batch: list[LogLine]) -> None:
         board.take_lines(batch)

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from tfdeploy.cli.fleet import open_fleet
-from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.ui.plain import PlainView
 from tfdeploy.ui.progress import SyncView
 
@@ -32,7 +32,7 @@ def make_transfer_view(flags: CommonFlags) -> SyncView:
 def open_transfer(flags: CommonFlags, bwlimit: int | None) -> Iterator[tuple[SshFleet, Emit]]:
     """Yield a fleet, and a view that shows transfers and what the fleet waits for."""
     with open_fleet(flags, bwlimit) as fleet, make_transfer_view(flags) as emit:
-        fleet.on_notice = notices_to(emit)
+        fleet.on_notice = make_wait_warner(emit)
         yield fleet, emit
 
 

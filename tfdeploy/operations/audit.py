@@ -38,7 +38,7 @@ SILENCE_S = 60.0
 
 
 @dataclass(frozen=True)
-class Subject:
+class AuditSubject:
     """The subject of an audit: one run, or everything on the hosts (`run` is None).
 
     `plan` is the plan of the run, if known. `secret_paths` is {job: paths at which an older
@@ -60,20 +60,20 @@ class HostAudit:
     """The answer of one host: its audit log, its present state, and its programs' versions."""
 
     log: AuditLog
-    present: AuditReport
+    host_state: AuditReport
     versions: AuditVersionRow
 
 
 Audits = Mapping[str, HostAudit]  # {host that answered: its answer}
 
 
-def audit(fleet: Fleet, hosts: Hosts, subject: Subject) -> tuple[AuditAnswer, Errors]:
+def audit(fleet: Fleet, hosts: Hosts, subject: AuditSubject) -> tuple[AuditAnswer, Errors]:
     """Return the merged answer of the hosts, and the errors of hosts without an answer."""
     audits, errors = split_outcomes(
         fleet.each(hosts, lambda session: _audit_host(session, subject))
     )
     leftovers = [
-        (host, each) for host, host_audit in audits.items() for each in host_audit.present.left
+        (host, each) for host, host_audit in audits.items() for each in host_audit.host_state.left
     ]
     faults = [
         (host, *fault) for host, host_audit in audits.items() for fault in host_audit.log.faults
@@ -83,7 +83,7 @@ def audit(fleet: Fleet, hosts: Hosts, subject: Subject) -> tuple[AuditAnswer, Er
         "ok": not leftovers and not errors,
         "entries": _entry_rows(audits, subject),
         "ports": _port_rows(subject.plan) if subject.plan is not None else [],
-        "admitted": _admitted_rows(audits),
+        "admitted": _admitted_address_rows(audits),
         "secrets": _secret_rows(audits, errors, subject),
         "left": [{"host": host, "kind": each.kind, "path": each.path} for host, each in leftovers],
         "faults": [
@@ -99,7 +99,7 @@ def audit(fleet: Fleet, hosts: Hosts, subject: Subject) -> tuple[AuditAnswer, Er
     return answer, errors
 
 
-def _audit_host(session: Session, subject: Subject) -> HostAudit:
+def _audit_host(session: Session, subject: AuditSubject) -> HostAudit:
     agent, host = session.agent(), session.host.name
     args = {
         "python": subject.plan.host(host).python if subject.plan is not None else "",
@@ -128,7 +128,7 @@ def _unpack_log(blob: bytes, host: str) -> bytes:
         raise BadAnswer(f"its audit log cannot be read: {error}", where=host) from error
 
 
-def _entry_rows(audits: Audits, subject: Subject) -> list[AuditEntryRow]:
+def _entry_rows(audits: Audits, subject: AuditSubject) -> list[AuditEntryRow]:
     """Return the log entries, sorted by time.
 
     Hosts that share a workdir share a log, so several hosts may report the same entry. Such an
@@ -156,7 +156,7 @@ def _port_rows(plan: Plan) -> list[AuditPortRow]:
     return sorted(rows, key=lambda row: (row["host"], row["port"]))
 
 
-def _admitted_rows(audits: Audits) -> list[AuditAdmittedRow]:
+def _admitted_address_rows(audits: Audits) -> list[AuditAdmittedRow]:
     """Return the addresses that hosts have let in since the launch of the run.
 
     Rows without a valid address and name are dropped, because a host may send anything.
@@ -164,13 +164,13 @@ def _admitted_rows(audits: Audits) -> list[AuditAdmittedRow]:
     return [
         {"host": host, "address": each.address, "of": each.of}
         for host, host_audit in audits.items()
-        for each in host_audit.present.admitted
+        for each in host_audit.host_state.admitted
         if is_ip(each.address) and is_name(each.of)
     ]
 
 
 def _secret_rows(
-    audits: Audits, errors: Mapping[str, TfdeployError], subject: Subject
+    audits: Audits, errors: Mapping[str, TfdeployError], subject: AuditSubject
 ) -> list[AuditSecretRow]:
     """Return a row for each secret that was sent to a host, sorted by host, run and name.
 
@@ -213,6 +213,6 @@ def _runs_with_secrets(host: str, host_audit: HostAudit, audits: Audits) -> set[
     """
     return {
         (each.job, each.run)
-        for each in host_audit.present.held
+        for each in host_audit.host_state.held
         if each.host == host or each.host not in audits
     }

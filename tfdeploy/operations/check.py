@@ -14,7 +14,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.facts import HostFacts
 from tfdeploy.model.inventory import Hosts
 from tfdeploy.model.output.check import Check, PreflightResult
-from tfdeploy.operations.emit import step
+from tfdeploy.operations.emit import step_events
 from tfdeploy.operations.launch import Launch, launch_needs, plan_launch, probe_questions
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.preflight.hosts import probe_hosts
@@ -47,13 +47,13 @@ def check(
     """
     refused = list[Refused]()
     shipment, questions = _prepare_questions(hosts, launch, refused)
-    with step(emit, "probe"):
+    with step_events(emit, "probe"):
         probed, errors_of_probe = split_outcomes(probe_hosts(fleet, hosts, questions, emit))
     needs = _make_needs(launch, shipment, probed, refused)
     checks = judge(ProbeResults(probed, needs, refused[0] if refused else None))
     facts = {host: each.facts for host, each in probed.items()}
     answering = {host.name: host for host in hosts if host.name in probed}
-    with step(emit, "links"):
+    with step_events(emit, "links"):
         reached = try_links(
             fleet,
             tuple(answering.values()),

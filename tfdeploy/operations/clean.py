@@ -41,38 +41,38 @@ Items = Mapping[str, tuple[CleanItem, ...]]  # {host: its items}
 
 
 @dataclass(frozen=True)
-class Candidates:
-    """The items that may be removed (`going`), and the items that stay.
+class CleanCandidates:
+    """The items that may be removed (`removable_items`), and the items that stay.
 
-    `errors` has the hosts without an answer. `shared` maps a host to another host that reports the
-    same workdir. `kept` has (job, run) of the runs that stay on hosts, for example because of
-    --newest or --older.
+    `errors` has the hosts without an answer. `same_workdir_as` maps a host to another host that
+    reports the same workdir. `kept_runs` has (job, run) of the runs that stay on hosts, for example
+    because of --newest or --older.
     """
 
-    going: Items
-    staying: Items = field(default_factory=dict)
+    removable_items: Items
+    staying_items: Items = field(default_factory=dict)
     errors: Mapping[str, TfdeployError] = field(default_factory=dict)
-    shared: Mapping[str, str] = field(default_factory=dict)
-    kept: frozenset[tuple[str, str]] = frozenset()
+    same_workdir_as: Mapping[str, str] = field(default_factory=dict)
+    kept_runs: frozenset[tuple[str, str]] = frozenset()
 
 
 @dataclass(frozen=True)
-class Removed:
-    """The items that are gone, and the items that could not be removed (`remaining`).
+class RemovalResult:
+    """The items that are gone, and the items that could not be removed (`failed_items`).
 
-    `errors` has the hosts that failed. `runs_left` has (job, run) of the candidate runs that may
-    still be on a host.
+    `errors` has the hosts that failed. `runs_still_present` has (job, run) of the candidate runs
+    that may still be on a host.
     """
 
-    gone: Items
-    remaining: Items
+    removed_items: Items
+    failed_items: Items
     errors: Mapping[str, TfdeployError]
-    runs_left: frozenset[tuple[str, str]]
+    runs_still_present: frozenset[tuple[str, str]]
 
 
 def find_candidates(
     fleet: Fleet, hosts: Hosts, jobs: tuple[str, ...] | None, rules: CleanRules, now: float
-) -> Candidates:
+) -> CleanCandidates:
     """Return the items of `jobs` (None: of all jobs) that no run needs.
 
     `now` is in UTC seconds.
@@ -81,16 +81,18 @@ def find_candidates(
     listed, errors, shared = _list_items(fleet, hosts, args)
     stay = find_staying_runs(listed, rules, now)
     going = _filter_items(listed, lambda item: must_be_removed(item, stay))
-    return Candidates(going, _filter_items(listed, _is_staying), errors, shared, frozenset(stay))
+    return CleanCandidates(
+        going, _filter_items(listed, _is_staying), errors, shared, frozenset(stay)
+    )
 
 
-def find_everything(fleet: Fleet, hosts: Hosts) -> Candidates:
+def find_all_items(fleet: Fleet, hosts: Hosts) -> CleanCandidates:
     """Return all items that tfdeploy put on the hosts.
 
     Items that cannot be removed, such as those of a live run, are listed as staying.
     """
     listed, errors, shared = _list_items(fleet, hosts, {"everything": True})
-    return Candidates(
+    return CleanCandidates(
         _filter_items(listed, lambda item: not item.stays),
         _filter_items(listed, _is_staying),
         errors,
@@ -135,32 +137,32 @@ def _is_staying(item: CleanItem) -> bool:
     return bool(item.stays)
 
 
-def remove(
+def remove_candidates(
     fleet: Fleet,
-    candidates: Candidates,
+    candidates: CleanCandidates,
     hosts: Hosts,
     jobs: tuple[str, ...] | None,
     rules: CleanRules,
     holder: LockHolder,
     emit: Emit,
-) -> Removed:
+) -> RemovalResult:
     """Remove the candidates of each job under the job's lock, then candidates without a job."""
     removal = _Removal(fleet, candidates, hosts)
     args = {"named": rules.named, "secret_files": rules.secret_paths}
     for job in sorted(
-        {item.job for items in candidates.going.values() for item in items if item.job}
+        {item.job for items in candidates.removable_items.values() for item in items if item.job}
     ):
-        lock = HostLocks(fleet, removal.hosts_with(job), job, "clean", holder, emit)
+        lock = HostLocks(fleet, removal.hosts_with_candidates(job), job, "clean", holder, emit)
         with lock.held_where_possible() as errors:
             removal.errors.update(errors)
             removal.remove_items(lock.hosts, CLEAN_REMOVE, {"job": job, **args}, job)
-    removal.remove_items(removal.hosts_with(""), CLEAN_WORKDIR, {"jobs": jobs}, "")
+    removal.remove_items(removal.hosts_with_candidates(""), CLEAN_WORKDIR, {"jobs": jobs}, "")
     return removal.result()
 
 
 def remove_everything(
-    fleet: Fleet, candidates: Candidates, hosts: Hosts, holder: LockHolder
-) -> Removed:
+    fleet: Fleet, candidates: CleanCandidates, hosts: Hosts, holder: LockHolder
+) -> RemovalResult:
     """Remove everything that tfdeploy put on the hosts.
 
     A host with a live run or a locked job removes nothing and reports the reason.
@@ -173,15 +175,15 @@ def remove_everything(
 class _Removal:
     """Asks hosts to remove items, and collects their reports, even if a host fails midway."""
 
-    def __init__(self, fleet: Fleet, candidates: Candidates, hosts: Hosts) -> None:
-        self._fleet, self._going = fleet, candidates.going
-        self.hosts = tuple(host for host in hosts if candidates.going.get(host.name))
+    def __init__(self, fleet: Fleet, candidates: CleanCandidates, hosts: Hosts) -> None:
+        self._fleet, self._going = fleet, candidates.removable_items
+        self.hosts = tuple(host for host in hosts if candidates.removable_items.get(host.name))
         self.errors: Errors = {}
         self._reported: dict[str, list[CleanItem]] = {host.name: [] for host in self.hosts}
 
-    def hosts_with(self, job: str) -> Hosts:
+    def hosts_with_candidates(self, job: str) -> Hosts:
         """Return the hosts with candidates of `job`; "" stands for candidates without a job."""
-        return tuple(host for host in self.hosts if self._named_items(host.name, job))
+        return tuple(host for host in self.hosts if self._candidate_names(host.name, job))
 
     def remove_items(
         self,
@@ -197,19 +199,19 @@ class _Removal:
 
         def remove_on_host(session: Session) -> None:
             host = session.host.name
-            named = {} if job is None else {"things": self._named_items(host, job)}
+            named = {} if job is None else {"things": self._candidate_names(host, job)}
             stream = session.agent().stream(verb, {**args, **named}, silence_s=SILENCE_S)
             for item in _receive_items(session, stream):
                 self._reported[host].append(item)
 
         self.errors = {**split_outcomes(self._fleet.each(hosts, remove_on_host))[1], **self.errors}
 
-    def _named_items(self, host: str, job: str) -> list[tuple[str, str]]:
+    def _candidate_names(self, host: str, job: str) -> list[tuple[str, str]]:
         return [(item.kind, item.name) for item in self._going[host] if item.job == job]
 
-    def result(self) -> Removed:
+    def result(self) -> RemovalResult:
         gone, remaining = {}, {}
-        runs_left: set[tuple[str, str]] = set()
+        runs_still_present: set[tuple[str, str]] = set()
         for host, items in self._reported.items():
             gone[host] = tuple(item for item in items if not item.stays)
             remaining[host] = tuple(item for item in items if item.stays not in ("", *_NO_FAULT))
@@ -217,39 +219,44 @@ class _Removal:
                 problem = f"{first.kind} {first.name} stays: {first.stays}"
                 self.errors.setdefault(host, HostFailed(problem, where=host))
             absent = [item for item in items if item.stays in ("", _GONE_ALREADY)]
-            runs_left |= _runs_in([self._going[host]]) - _runs_in([absent])
-        return Removed(gone, remaining, self.errors, frozenset(runs_left))
+            runs_still_present |= _runs_in([self._going[host]]) - _runs_in([absent])
+        return RemovalResult(gone, remaining, self.errors, frozenset(runs_still_present))
 
 
 @dataclass(frozen=True)
-class LocalRuns:
+class LocalRunRecords:
     """This machine's records of runs, sorted by whether they may be removed.
 
-    `going` are the records that may be removed: {run: (job, bytes)}. The other records stay.
-    `unended` are runs that are on no host, but whose end this machine has not seen. `elsewhere` are
-    runs with a host that was not asked or did not answer.
+    `removable_records` are the records that may be removed: {run: (job, bytes)}. The other records
+    stay.
+    `runs_without_end` are runs that are on no host, but whose end this machine has not seen.
+    `runs_with_silent_hosts` are runs with a host that was not asked or did not answer.
     """
 
-    going: Mapping[str, tuple[str, int]] = field(default_factory=dict)
-    unended: tuple[str, ...] = ()
-    elsewhere: tuple[str, ...] = ()
+    removable_records: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    runs_without_end: tuple[str, ...] = ()
+    runs_with_silent_hosts: tuple[str, ...] = ()
 
-    def sizes(self, runs: Collection[tuple[str, str]] = ()) -> dict[str, int]:
-        """Return {run: size of its record in bytes} for the records in `going`.
+    def removable_sizes(self, excluded_runs: Collection[tuple[str, str]] = ()) -> dict[str, int]:
+        """Return {run: size of its record in bytes} for the records in `removable_records`.
 
-        The runs in `runs`, which are pairs (job, run), are left out.
+        The runs in `excluded_runs`, which are pairs (job, run), are left out.
         """
-        return {run: size for run, (job, size) in self.going.items() if (job, run) not in runs}
+        return {
+            run: size
+            for run, (job, size) in self.removable_records.items()
+            if (job, run) not in excluded_runs
+        }
 
 
-def local_runs(
+def sort_local_runs(
     store: RunStore,
-    candidates: Candidates,
+    candidates: CleanCandidates,
     hosts: Hosts,
     jobs: tuple[str, ...] | None,
     rules: CleanRules,
     now: float,
-) -> LocalRuns:
+) -> LocalRunRecords:
     """Sort this machine's records of the runs of `jobs` by whether they may be removed.
 
     If `jobs` is None, the records of all jobs are sorted. A record may be removed only if all hosts
@@ -257,13 +264,20 @@ def local_runs(
     and not names are compared, because hosts of different inventories may have the same name.
     """
     answered = {_connection_key(host) for host in hosts if host.name not in candidates.errors}
-    going, staying = _runs_in(candidates.going.values()), _runs_in(candidates.staying.values())
+    going, staying = (
+        _runs_in(candidates.removable_items.values()),
+        _runs_in(candidates.staying_items.values()),
+    )
     # {(job, run): when the run was created}, for each run whose record may be removed.
     created: dict[tuple[str, str], float] = {}
     unended, elsewhere = [], []
     for plan in store.plans():
         key = plan.job, plan.run
-        if key in staying or key in candidates.kept or (jobs is not None and plan.job not in jobs):
+        if (
+            key in staying
+            or key in candidates.kept_runs
+            or (jobs is not None and plan.job not in jobs)
+        ):
             continue
         if not _connection_keys(plan) <= answered:
             elsewhere.append(plan.run)
@@ -277,7 +291,7 @@ def local_runs(
     sizes = {
         run: (job, store.disk_usage_bytes(run)) for job, run in created if (job, run) not in keeps
     }
-    return LocalRuns(sizes, tuple(unended), tuple(elsewhere))
+    return LocalRunRecords(sizes, tuple(unended), tuple(elsewhere))
 
 
 def _runs_in(lists: Iterable[Iterable[CleanItem]]) -> set[tuple[str, str]]:

@@ -48,10 +48,10 @@ def collect_runs(
                 files=store.code_files(plan.run),
             )
         )
-    return _with_contents(fleet, runs), errors
+    return _add_differing_contents(fleet, runs), errors
 
 
-def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
+def _add_differing_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
     """Return the runs with the contents of the code files that differ between them.
 
     A content is missing if no host has it any more.
@@ -60,12 +60,14 @@ def _with_contents(fleet: Fleet, runs: list[ComparedRun]) -> list[ComparedRun]:
     # The first run needs every file that differs in any other run.
     wanted_paths = [dict.fromkeys(path for names in paths for path in names), *paths[1:]]
     return [
-        replace(run, contents=_find_contents(fleet, run, names))
+        replace(run, contents=_fetch_contents(fleet, run, names))
         for run, names in zip(runs, wanted_paths, strict=True)
     ]
 
 
-def _find_contents(fleet: Fleet, run: ComparedRun, paths: Iterable[str]) -> dict[str, bytes] | None:
+def _fetch_contents(
+    fleet: Fleet, run: ComparedRun, paths: Iterable[str]
+) -> dict[str, bytes] | None:
     """Return the contents of the run's files from a host that has them; None if no host does."""
     files = wanted(run.files or {}, paths)
     if not files:

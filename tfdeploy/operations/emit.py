@@ -29,7 +29,7 @@ def emit_note(
 emit_warning = partial(emit_note, level="warning")
 
 
-def notices_to(emit: Emit) -> Callable[[str, str], None]:
+def make_wait_warner(emit: Emit) -> Callable[[str, str], None]:
     """Return a function that emits, as a warning, why a host of a fleet must wait."""
     return lambda host, text: emit_warning(emit, text, host=host)
 
@@ -72,7 +72,7 @@ def transfer_events(
     emit: Emit, host: str, subject: str, total: int
 ) -> AbstractContextManager[None]:
     """Return a context that emits "begin", then "done" or "failed", for a transfer to a host."""
-    return _emit_around(
+    return _emit_begin_and_end(
         lambda state: emit_transfer(
             emit, host, subject, state, total if state == "done" else 0, total
         )
@@ -83,18 +83,18 @@ def emit_broadcast(emit: Emit, fields: BroadcastFields) -> None:
     emit(Event("broadcast", time.time(), data=fields))
 
 
-def step(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
+def step_events(emit: Emit, name: str, run: str | None = None) -> AbstractContextManager[None]:
     """Return a context that emits "begin", then "done" or "failed", for a step of a verb."""
 
     def emit_state(state: str) -> None:
         data: StepFields = {"step": name, "state": state}
         emit(Event("step", time.time(), run=run, data=data))
 
-    return _emit_around(emit_state)
+    return _emit_begin_and_end(emit_state)
 
 
 @contextmanager
-def _emit_around(emit_state: Callable[[str], None]) -> Iterator[None]:
+def _emit_begin_and_end(emit_state: Callable[[str], None]) -> Iterator[None]:
     emit_state("begin")
     try:
         yield

@@ -19,9 +19,15 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import hosts_named
 from tfdeploy.model.plan import Plan
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
-from tfdeploy.operations.copy.pull import HostFetch, Listing, Source, fetch_folder, list_files
+from tfdeploy.operations.copy.pull import (
+    FetchSource,
+    HostFetch,
+    HostFileList,
+    fetch_folder,
+    list_files,
+)
 from tfdeploy.operations.copy.pull_logs import fetch_logs
-from tfdeploy.operations.copy.rsync_notes import note_rsync
+from tfdeploy.operations.copy.rsync_notes import warn_of_rsync_risks
 from tfdeploy.operations.emit import emit_transfer, emit_warning
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.find_run import hosts_of
@@ -33,21 +39,21 @@ CLOCK_S = 2.0  # largest error of a comparison between the clocks of two hosts
 
 @dataclass(frozen=True)
 class FetchOptions:
-    """The options of a fetch: what to fetch (`parts`), and into which local folder (`to`).
+    """The options of a fetch: what to fetch (`parts`), and into which local folder (`destination`).
 
-    `only` limits the hosts (None: all hosts of the run). `most_bytes` limits what one host may
-    send.
+    `only_hosts` limits the hosts (None: all hosts of the run). `max_bytes_per_host` limits what one
+    host may send.
     """
 
-    to: Path
+    destination: Path
     parts: tuple[str, ...]
     overwrite: bool
-    only: frozenset[str] | None
-    most_bytes: int | None
+    only_hosts: frozenset[str] | None
+    max_bytes_per_host: int | None
 
 
 @dataclass
-class Fetched:
+class FetchResult:
     """The result of a fetch.
 
     `hosts`: every host's outcome. `keep_from`: the host whose keep folders were fetched, or None if
@@ -56,7 +62,7 @@ class Fetched:
 
     hosts: Outcomes[HostFetch]
     keep_from: str | None
-    others: list[str]  # hosts whose kept files were not fetched
+    hosts_with_other_keep: list[str]  # hosts whose kept files were not fetched
 
 
 @dataclass(frozen=True)
@@ -66,15 +72,18 @@ class HostListings:
     `clock_skew_s` is how far the host's clock is ahead of this machine's clock.
     """
 
-    keep: Listing | None
-    files: Listing | None
+    keep: HostFileList | None
+    files: HostFileList | None
     clock_skew_s: float
 
 
-def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetched:
+def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> FetchResult:
     """Fetch from all hosts, and return every host's outcome."""
-    hosts = hosts_of(plan, options.only)
-    keep, files = Source("keep", plan.job, keep=plan.keep), Source("files", plan.job, plan.run)
+    hosts = hosts_of(plan, options.only_hosts)
+    keep, files = (
+        FetchSource("keep", plan.job, keep=plan.keep),
+        FetchSource("files", plan.job, plan.run),
+    )
 
     def list_host(session: Session) -> HostListings:
         keep_files = list_files(session, keep) if "keep" in options.parts and plan.keep else None
@@ -82,12 +91,12 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         return HostListings(keep_files, other_files, session.agent().clock_skew_s)
 
     listings, failed = split_outcomes(fleet.each(hosts, list_host))
-    chosen = newest_host(listings, deciding_host(plan))
-    with_files = _one_per_workdir(listings)
+    chosen = newest_host(listings, host_of_deciding_task(plan))
+    with_files = _one_host_per_workdir(listings)
 
     def fetch_host(session: Session) -> HostFetch:
-        began, name, to = time.monotonic(), session.host.name, options.to
-        fetched, budget = HostFetch(), FetchBudget(name, options.most_bytes)
+        began, name, to = time.monotonic(), session.host.name, options.destination
+        fetched, budget = HostFetch(), FetchBudget(name, options.max_bytes_per_host)
         if "logs" in options.parts:
             fetched.add(fetch_logs(session, plan, to / "logs", emit, budget))
         if name in with_files:
@@ -99,7 +108,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
                     emit,
                     budget,
                     overwrite=options.overwrite,
-                    within=to,
+                    top_folder=to,
                 )
             )
         if name == chosen:
@@ -125,7 +134,7 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
             f"failed: {', '.join(failed)}",
         )
     if with_files or chosen is not None:
-        note_rsync(emit)
+        warn_of_rsync_risks(emit)
     reached = hosts_named(hosts, listings)
     results = {**failed, **fleet.each(reached, fetch_host)}
     others = [
@@ -133,10 +142,10 @@ def fetch(fleet: Fleet, plan: Plan, options: FetchOptions, emit: Emit) -> Fetche
         for name, listed in listings.items()
         if name != chosen and listed.keep is not None and listed.keep.files
     ]
-    return Fetched({host.name: results[host.name] for host in hosts}, chosen, others)
+    return FetchResult({host.name: results[host.name] for host in hosts}, chosen, others)
 
 
-def deciding_host(plan: Plan) -> str | None:
+def host_of_deciding_task(plan: Plan) -> str | None:
     return next((task.host for task in plan.tasks if task.deciding), None)
 
 
@@ -170,7 +179,7 @@ def newest_host(listings: Mapping[str, HostListings], prefer: str | None) -> str
     )
 
 
-def _one_per_workdir(listings: Mapping[str, HostListings]) -> set[str]:
+def _one_host_per_workdir(listings: Mapping[str, HostListings]) -> set[str]:
     """Return one host for each workdir that holds files.
 
     Hosts that share a workdir have the same files.
@@ -180,7 +189,7 @@ def _one_per_workdir(listings: Mapping[str, HostListings]) -> set[str]:
         if (
             listed.files is not None
             and listed.files.files
-            and not firsts & set(listed.files.sharing)
+            and not firsts & set(listed.files.hosts_sharing_workdir)
         ):
             firsts.add(name)
     return firsts

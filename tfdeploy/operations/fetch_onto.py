@@ -19,7 +19,7 @@ from tfdeploy.planning.keep import HostKeep, newest_keep
 from tfdeploy.transport.protocols import Fleet
 
 
-def copy_onto(
+def copy_newest_keep_to(
     fleet: Fleet, inventory: Inventory, job: Job, host: str, holder: LockHolder, emit: Emit
 ) -> HostKeep:
     """Copy the job's newest keep folder to `host`, and return which folder was the source.

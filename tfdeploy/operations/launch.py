@@ -27,7 +27,7 @@ from tfdeploy.model.plan import Plan, plan_to_json
 from tfdeploy.model.protect import AskedLevel
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.copy.code_files import TreeChanged
-from tfdeploy.operations.emit import emit_host, emit_note, emit_warning, step
+from tfdeploy.operations.emit import emit_host, emit_note, emit_warning, step_events
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
 from tfdeploy.operations.launching.preflight import preflight
@@ -190,7 +190,7 @@ class Steps:
     def lock(self, undo: ExitStack) -> None:
         """Acquire the job's lock on every host. `undo` releases the locks."""
         request = self.request
-        with step(self.emit, "lock", request.run):
+        with step_events(self.emit, "lock", request.run):
             undo.enter_context(
                 HostLocks(
                     self.fleet,
@@ -210,7 +210,7 @@ class Steps:
         """
         request, hosts = self.request, self.request.inventory.hosts
         unused = self.unused if request.job.keep and not request.options.ignore_keep else ()
-        with step(self.emit, "probe", request.run):
+        with step_events(self.emit, "probe", request.run):
             questions = probe_questions(request.job, hosts, shipment, self.recipe)
             return probe(self.fleet, hosts, questions, unused=unused, emit=self.emit)
 
@@ -229,7 +229,7 @@ class Steps:
 
         Returns the plan, and the shipment (code and data to send), with data sets split as planned.
         """
-        with step(self.emit, "plan", self.request.run):
+        with step_events(self.emit, "plan", self.request.run):
             plan = plan_launch(self.request, shipment, facts)
             plan, shipment = self._divide_data(plan, shipment)
             preflight(
@@ -270,7 +270,7 @@ class Steps:
 
         Raises TreeChanged if a file changed meanwhile.
         """
-        with step(self.emit, "sync", plan.run):
+        with step_events(self.emit, "sync", plan.run):
             values_or_error(
                 "sync",
                 data_refusals(
@@ -284,7 +284,7 @@ class Steps:
 
         Raises PortTaken if a new plan may help.
         """
-        with step(self.emit, "prepare", plan.run), ExitStack() as undo_step:
+        with step_events(self.emit, "prepare", plan.run), ExitStack() as undo_step:
             self._copy_keep(plan)
             undo_step.enter_context(renewed(self.fleet, plan))
             blob = prepare_blobs(plan, self.request.secrets, compare_clocks(self.fleet, plan))
@@ -305,7 +305,7 @@ class Steps:
     def start(self, prepared: Prepared) -> None:
         """Start all tasks and wait until they are up. No task starts unless all hosts answer."""
         plan = prepared.plan
-        with step(self.emit, "start", plan.run):
+        with step_events(self.emit, "start", plan.run):
             values_or_error("start", call_all(self.fleet, plan, PING, timeout_s=PING_S))
             prepared.step_begun = "start"
             if ended := self._call_all(plan, RUN_START, "started"):
@@ -318,7 +318,7 @@ class Steps:
     def commit(self, prepared: Prepared) -> None:
         """Commit the run on all hosts. A run that has already succeeded counts as committed."""
         plan, prepared.step_begun = prepared.plan, "commit"
-        with step(self.emit, "commit", plan.run):
+        with step_events(self.emit, "commit", plan.run):
             if self._call_all(plan, RUN_COMMIT, "committed"):
                 check_succeeded(self.fleet, plan, self.emit)
 

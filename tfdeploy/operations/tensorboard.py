@@ -17,7 +17,7 @@ from tfdeploy.errors import AgentError, HostFailed, Refused, UsageError
 from tfdeploy.model.answers.programs import TENSORBOARD, TensorBoardEnded, TensorBoardStarted
 from tfdeploy.model.inventory import Host
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.fetch import deciding_host
+from tfdeploy.operations.fetch import host_of_deciding_task
 from tfdeploy.operations.outcomes import session_of
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.transport.protocols import Fleet, Stream
@@ -81,7 +81,7 @@ def _choose_host(plan: Plan, requested: str | None) -> Host:
     If `requested` is None, return the host of the task that decides whether the run has succeeded.
     If there is no such task, return the first host.
     """
-    name = requested or deciding_host(plan) or plan.hosts[0].host
+    name = requested or host_of_deciding_task(plan) or plan.hosts[0].host
     chosen = next(iter(hosts_of(plan, {name})), None)
     if chosen is None:
         names = ", ".join(plan.host_names[:12])

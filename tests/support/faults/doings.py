@@ -25,15 +25,15 @@ from tfdeploy.model.job import DataSource, Job
 from tfdeploy.model.output.check import host_rows, link_rows
 from tfdeploy.model.status.run_status import run_view_json
 from tfdeploy.operations import setup, sync
-from tfdeploy.operations.audit import Subject, audit
+from tfdeploy.operations.audit import AuditSubject, audit
 from tfdeploy.operations.broadcast.copy_keep import KeepCopyRequest, copy_keep
 from tfdeploy.operations.broadcast.delivery import make_file_listing
 from tfdeploy.operations.broadcast.held_source import HostBroadcastSource
 from tfdeploy.operations.broadcast.origin import list_origin_data
 from tfdeploy.operations.check import check
-from tfdeploy.operations.clean import find_candidates, remove
+from tfdeploy.operations.clean import find_candidates, remove_candidates
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
-from tfdeploy.operations.copy.pull import Source, fetch_folder, list_files
+from tfdeploy.operations.copy.pull import FetchSource, fetch_folder, list_files
 from tfdeploy.operations.copy.pull_logs import fetch_logs
 from tfdeploy.operations.launching.clocks import compare_clocks
 from tfdeploy.operations.launching.keep_elsewhere import set_aside_elsewhere
@@ -117,7 +117,7 @@ def read_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 def fetch_of(what: str) -> Operation:
     def do(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-        source = Source(what, JOB, RUN, ("sub",))
+        source = FetchSource(what, JOB, RUN, ("sub",))
         return fleet.each(
             hosts_of(PLAN),
             lambda each: fetch_folder(
@@ -144,7 +144,7 @@ def fetch_both_logs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 
 def look_for_runs(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     return fleet.each(
-        hosts_of(PLAN), lambda session: list_files(session, Source("keep", JOB, keep=("sub",)))
+        hosts_of(PLAN), lambda session: list_files(session, FetchSource("keep", JOB, keep=("sub",)))
     )
 
 
@@ -269,7 +269,7 @@ def show_status(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
 
 
 def audit_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
-    audited, errors = audit(fleet, hosts_of(PLAN), Subject(run=RUN, job=JOB, plan=PLAN))
+    audited, errors = audit(fleet, hosts_of(PLAN), AuditSubject(run=RUN, job=JOB, plan=PLAN))
     assert [row["outcome"] for row in audited["entries"] if row["host"] == OTHER] == [
         "prepared",
         "committed",
@@ -289,11 +289,13 @@ def collect_samples(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]
 def clean_both(fleet: LyingFleet, folder: Path, job: Job) -> dict[str, Any]:
     candidates = find_candidates(fleet, hosts_of(PLAN), (JOB,), CleanRules(), 100.0)
     # The run on OTHER must be removed, unless LIAR reports that the run is alive.
-    going = [item.name for item in candidates.going[OTHER]]
-    assert going == [RUN] or LIAR in candidates.staying
+    going = [item.name for item in candidates.removable_items[OTHER]]
+    assert going == [RUN] or LIAR in candidates.staying_items
     holder = {"user": "me", "machine": "m", "pid": 1, "time": 1.0}
-    removed = remove(fleet, candidates, hosts_of(PLAN), (JOB,), CleanRules(), holder, ignore_event)  # type: ignore[arg-type]
-    assert [item.name for item in removed.gone.get(OTHER, ())] == going
+    removed = remove_candidates(
+        fleet, candidates, hosts_of(PLAN), (JOB,), CleanRules(), holder, ignore_event
+    )  # type: ignore[arg-type]
+    assert [item.name for item in removed.removed_items.get(OTHER, ())] == going
     return {**dict.fromkeys(HOSTS), **candidates.errors, **removed.errors}
 
 

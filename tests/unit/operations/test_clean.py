@@ -20,7 +20,12 @@ from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.events import Event, Kind
 from tfdeploy.model.hostplan import ssh_settings_of
 from tfdeploy.model.inventory import Host
-from tfdeploy.operations.clean import Candidates, LocalRuns, local_runs, remove_everything
+from tfdeploy.operations.clean import (
+    CleanCandidates,
+    LocalRunRecords,
+    remove_everything,
+    sort_local_runs,
+)
 from tfdeploy.store.runs import RunStore
 
 HOSTS = tuple(Host(name=host.host, address=host.host, source="x:1") for host in PLAN.hosts)
@@ -61,13 +66,13 @@ def run_item(name: str, stays: str = "") -> CleanItem:
 def test_records_of_removed_and_missing_runs_are_removed(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "alive", "kept", "nowhere")
     rows = (run_item("goes"),)
-    candidates = Candidates(
-        going={"n1": rows, "n2": (run_item("goes"),)},
-        staying={"n3": (run_item("alive", "it is alive"),)},
+    candidates = CleanCandidates(
+        removable_items={"n1": rows, "n2": (run_item("goes"),)},
+        staying_items={"n3": (run_item("alive", "it is alive"),)},
     )
 
     def going(jobs: tuple[str, ...] | None, rules: CleanRules) -> set[str]:
-        return set(local_runs(store, candidates, HOSTS, jobs, rules, NOW).going)
+        return set(sort_local_runs(store, candidates, HOSTS, jobs, rules, NOW).removable_records)
 
     assert going(None, CleanRules()) == {"goes", "kept", "nowhere"}
     assert going(("b",), CleanRules()) == set()
@@ -79,20 +84,26 @@ def test_run_kept_on_hosts_is_not_listed_as_missing(
     tmp_path: Path,
 ) -> None:
     store = store_with(tmp_path, "kept", ended=False)
-    candidates = Candidates(going={"n1": ()}, kept=frozenset({("a", "kept")}))
-    assert local_runs(store, candidates, HOSTS, None, CleanRules(newest=1), NOW) == LocalRuns()
+    candidates = CleanCandidates(removable_items={"n1": ()}, kept_runs=frozenset({("a", "kept")}))
+    assert (
+        sort_local_runs(store, candidates, HOSTS, None, CleanRules(newest=1), NOW)
+        == LocalRunRecords()
+    )
 
 
 def test_record_stays_if_host_was_not_asked_or_is_down(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes")
-    candidates = Candidates(going={"n1": (run_item("goes"),)})
-    assert local_runs(store, candidates, HOSTS[:3], None, CleanRules(), NOW) == LocalRuns(
-        elsewhere=("goes",)
+    candidates = CleanCandidates(removable_items={"n1": (run_item("goes"),)})
+    assert sort_local_runs(
+        store, candidates, HOSTS[:3], None, CleanRules(), NOW
+    ) == LocalRunRecords(runs_with_silent_hosts=("goes",))
+    down = CleanCandidates(
+        removable_items={"n1": (run_item("goes"),)},
+        errors={"n2": HostUnreachable("no answer", where="n2")},
     )
-    down = Candidates(
-        going={"n1": (run_item("goes"),)}, errors={"n2": HostUnreachable("no answer", where="n2")}
+    assert sort_local_runs(store, down, HOSTS, None, CleanRules(), NOW) == LocalRunRecords(
+        runs_with_silent_hosts=("goes",)
     )
-    assert local_runs(store, down, HOSTS, None, CleanRules(), NOW) == LocalRuns(elsewhere=("goes",))
 
 
 @pytest.mark.parametrize(
@@ -104,13 +115,15 @@ def test_host_with_same_name_and_other_address_was_not_asked(
 ) -> None:
     others = (replace(HOSTS[0], **change), *HOSTS[1:])
     store = store_with(tmp_path, "far", hosts=others)
-    assert local_runs(store, Candidates(going={}), HOSTS, None, CleanRules(), NOW) == LocalRuns(
-        elsewhere=("far",)
-    )
+    assert sort_local_runs(
+        store, CleanCandidates(removable_items={}), HOSTS, None, CleanRules(), NOW
+    ) == LocalRunRecords(runs_with_silent_hosts=("far",))
     renamed = tuple(replace(host, name="x" + host.name, source="y:1") for host in others)
-    assert set(local_runs(store, Candidates(going={}), renamed, None, CleanRules(), NOW).going) == {
-        "far"
-    }
+    assert set(
+        sort_local_runs(
+            store, CleanCandidates(removable_items={}), renamed, None, CleanRules(), NOW
+        ).removable_records
+    ) == {"far"}
 
 
 def test_run_of_other_job_with_same_name_is_ignored(tmp_path: Path) -> None:
@@ -118,9 +131,9 @@ def test_run_of_other_job_with_same_name_is_ignored(tmp_path: Path) -> None:
     other = CleanItem(
         kind="run", job="b", name="same", bytes=1, ended=NOW - 900, stays="", live=False
     )
-    assert local_runs(
-        store, Candidates(going={"n1": (other,)}), HOSTS, None, CleanRules(), NOW
-    ).unended == ("same",)
+    assert sort_local_runs(
+        store, CleanCandidates(removable_items={"n1": (other,)}), HOSTS, None, CleanRules(), NOW
+    ).runs_without_end == ("same",)
 
 
 @pytest.mark.parametrize(
@@ -141,14 +154,18 @@ def test_record_of_run_without_known_end_stays(
 ) -> None:
     store = store_with(tmp_path, "r", ended=False)
     record(store, "r", *(Event(kind=kind, time=NOW, run="r", data=data) for kind, data in events))
-    runs = local_runs(store, Candidates(going={}), HOSTS, None, CleanRules(), NOW)
-    assert (set(runs.going), runs.unended) == (({"r"}, ()) if ended else (set(), ("r",)))
+    runs = sort_local_runs(
+        store, CleanCandidates(removable_items={}), HOSTS, None, CleanRules(), NOW
+    )
+    assert (set(runs.removable_records), runs.runs_without_end) == (
+        ({"r"}, ()) if ended else (set(), ("r",))
+    )
 
 
 def test_record_stays_if_one_host_did_not_remove_run(tmp_path: Path) -> None:
     store = store_with(tmp_path, "goes", "half", "again")
     listed = tuple(map(run_item, ("goes", "half", "again")))
-    candidates = Candidates(going={"n1": listed, "n2": listed})
+    candidates = CleanCandidates(removable_items={"n1": listed, "n2": listed})
     items_by_host = {
         "n1": listed,
         "n2": (
@@ -158,9 +175,9 @@ def test_record_stays_if_one_host_did_not_remove_run(tmp_path: Path) -> None:
         ),
     }
     removed = remove_everything(AnsweringFleet(items_by_host), candidates, HOSTS[:2], HOLDER)
-    local = local_runs(store, candidates, HOSTS, None, CleanRules(), NOW)
-    assert set(local.going) == {"goes", "half", "again"}
-    assert set(local.sizes(removed.runs_left)) == {"goes", "again"}
+    local = sort_local_runs(store, candidates, HOSTS, None, CleanRules(), NOW)
+    assert set(local.removable_records) == {"goes", "half", "again"}
+    assert set(local.removable_sizes(removed.runs_still_present)) == {"goes", "again"}
 
 
 class AnsweringFleet:

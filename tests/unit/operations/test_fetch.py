@@ -9,14 +9,14 @@ from __future__ import annotations
 import pytest
 
 from tfdeploy.model.answers.listing import FoundFile
-from tfdeploy.operations.copy.pull import Listing
+from tfdeploy.operations.copy.pull import HostFileList
 from tfdeploy.operations.fetch import HostListings, newest_host
 
 
 def seen(record: float | None, file: float | None = None, skew: float = 0.0) -> HostListings:
     files = [FoundFile("c/checkpoint", 1, int(record * 1e9))] if record is not None else []
     files += [FoundFile("c/log", 1, int(file * 1e9))] if file is not None else []
-    return HostListings(Listing("/r", tuple(files)), None, skew)
+    return HostListings(HostFileList("/r", tuple(files)), None, skew)
 
 
 @pytest.mark.parametrize(

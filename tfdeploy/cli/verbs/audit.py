@@ -16,7 +16,7 @@ from tfdeploy.cli.output import print_json
 from tfdeploy.cli.project import load_job_if_any, load_project_inventory, project_secret_paths
 from tfdeploy.cli.run_names import check_run_name
 from tfdeploy.errors import ConfigError, UsageError, worst
-from tfdeploy.operations.audit import Subject, audit
+from tfdeploy.operations.audit import AuditSubject, audit
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.ui.audit import show_audit
 
@@ -43,14 +43,14 @@ def run(flags: Flags) -> int:
 
 def _find_subject(
     flags: Flags, fleet: Fleet
-) -> tuple[Subject, tuple[Host, ...], UsageError | None]:
+) -> tuple[AuditSubject, tuple[Host, ...], UsageError | None]:
     """Return (what to audit, the hosts to ask, the error of the search for the run or None).
 
     The search fails if the run was rolled back, because such a run has no plan. The audit logs of
     the hosts may still contain the run, under its whole id.
     """
     if flags.run_prefix is None:
-        return Subject(), load_project_inventory(flags).hosts, None
+        return AuditSubject(), load_project_inventory(flags).hosts, None
     try:
         plan, only_hosts, _ = choose_run(flags, fleet)
     except ConfigError:
@@ -59,6 +59,6 @@ def _find_subject(
         job = load_job_if_any(flags)
         if job is None:
             raise
-        subject = Subject(check_run_name(flags.run_prefix), job.name)
+        subject = AuditSubject(check_run_name(flags.run_prefix), job.name)
         return subject, load_project_inventory(flags).hosts, error
-    return Subject(plan.run, plan.job, plan), hosts_of(plan, only_hosts), None
+    return AuditSubject(plan.run, plan.job, plan), hosts_of(plan, only_hosts), None

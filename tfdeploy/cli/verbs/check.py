@@ -13,7 +13,7 @@ from tfdeploy.cli.state import tree_cache_folder
 from tfdeploy.cli.views import make_plain_view
 from tfdeploy.model.output.check import host_rows, link_rows
 from tfdeploy.operations.check import check
-from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import Launch
 from tfdeploy.planning.options import Options
 from tfdeploy.ui.checks import show_checks
@@ -31,7 +31,7 @@ def run(flags: Flags) -> int:
     launch = _describe_launch(job, inventory, whole) if job else None
     with open_fleet(flags) as fleet:
         view = make_plain_view(flags)
-        fleet.on_notice = notices_to(view)
+        fleet.on_notice = make_wait_warner(view)
         result = check(inventory.hosts, launch, fleet, view, deep=flags.deep)
     hosts, links = host_rows(result), link_rows(result)
     if flags.json:

@@ -20,11 +20,11 @@ from tfdeploy.model.clean import CleanRules
 from tfdeploy.model.copy_fields import copy_fields
 from tfdeploy.model.output.rows import CleanRow
 from tfdeploy.operations.clean import (
+    find_all_items,
     find_candidates,
-    find_everything,
-    local_runs,
-    remove,
+    remove_candidates,
     remove_everything,
+    sort_local_runs,
 )
 from tfdeploy.ui.amounts import in_bytes
 from tfdeploy.ui.cleaning import record_words, show_things, staying_words
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.answers.clean import CleanItem
     from tfdeploy.model.output.printed import CleanAnswer
     from tfdeploy.model.output.rows import CleanedRow
-    from tfdeploy.operations.clean import Candidates, LocalRuns
+    from tfdeploy.operations.clean import CleanCandidates, LocalRunRecords
 
     _Rows = dict[str, list[CleanRow]]
 
@@ -55,33 +55,33 @@ def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         hosts = load_project_inventory(flags).hosts
         now = time.time()
-        removable = (
-            find_everything(fleet, hosts)
+        candidates = (
+            find_all_items(fleet, hosts)
             if flags.everything
             else find_candidates(fleet, hosts, jobs, rules, now)
         )
-        local_records = local_runs(store, removable, hosts, jobs, rules, now)
-        rows = _make_rows(removable.going, local_records.sizes())
-        _show_removable(flags, removable, local_records, rows)
+        local_records = sort_local_runs(store, candidates, hosts, jobs, rules, now)
+        rows = _make_rows(candidates.removable_items, local_records.removable_sizes())
+        _show_removable(flags, candidates, local_records, rows)
         if flags.dry_run or not any(rows.values()):
-            _print_json(flags, rows, {}, removable.errors)
-            return worst(removable.errors.values())
+            _print_json(flags, rows, {}, candidates.errors)
+            return worst(candidates.errors.values())
         _ask_for_consent(flags)
         if flags.everything:
-            removed = remove_everything(fleet, removable, hosts, lock_holder())
+            removed = remove_everything(fleet, candidates, hosts, lock_holder())
         else:
             view = make_plain_view(flags)
-            removed = remove(fleet, removable, hosts, jobs, rules, lock_holder(), view)
-    records = local_records.sizes(removed.runs_left)
+            removed = remove_candidates(fleet, candidates, hosts, jobs, rules, lock_holder(), view)
+    records = local_records.removable_sizes(removed.runs_still_present)
     forgotten = {run: size for run, size in records.items() if store.remove_run(run)}
-    removed_rows = _make_rows(removed.gone, forgotten)
-    shown = removable.errors.keys()
+    removed_rows = _make_rows(removed.removed_items, forgotten)
+    shown = candidates.errors.keys()
     show_errors(flags, {host: e for host, e in removed.errors.items() if host not in shown})
-    errors = {**removable.errors, **removed.errors}
+    errors = {**candidates.errors, **removed.errors}
     _print_json(flags, rows, removed_rows, errors)
     if not flags.json and not flags.quiet:
         print(f"{_format_total_size(removed_rows)} removed")
-    return worst([*errors.values(), *([1] if any(removed.remaining.values()) else [])])
+    return worst([*errors.values(), *([1] if any(removed.failed_items.values()) else [])])
 
 
 def _refuse_unusable_flags(flags: Flags) -> None:
@@ -140,27 +140,29 @@ def _format_total_size(rows: _Rows) -> str:
 
 
 def _show_removable(
-    flags: Flags, removable: Candidates, local_records: LocalRuns, rows: _Rows
+    flags: Flags, candidates: CleanCandidates, local_records: LocalRunRecords, rows: _Rows
 ) -> None:
     """Print what would be removed, what is not removed and why, and the errors of hosts."""
-    show_errors(flags, removable.errors)
+    show_errors(flags, candidates.errors)
     if flags.json:
         return
     if not flags.quiet:
-        for line in staying_words(removable.staying):
+        for line in staying_words(candidates.staying_items):
             print_message(line)
-        for host, first in removable.shared.items():
+        for host, first in candidates.same_workdir_as.items():
             print_message(
                 f"[{host}] has the same workdir as {first}; it is cleaned on {first} only"
             )
         folder = str(open_run_store().root)
-        for line in record_words(local_records.unended, local_records.elsewhere, folder):
+        for line in record_words(
+            local_records.runs_without_end, local_records.runs_with_silent_hosts, folder
+        ):
             print_message(f"[{THIS_MACHINE}] {line}")
     terminal = flags.out
     if not any(rows.values()):
         terminal.write("nothing to remove\n")
         return
-    show_things(terminal, removable.going, local_records.sizes())
+    show_things(terminal, candidates.removable_items, local_records.removable_sizes())
     terminal.write(f"{_format_total_size(rows)} in all\n")
 
 

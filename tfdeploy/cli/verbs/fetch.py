@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from tfdeploy.model.events import Emit
     from tfdeploy.model.output.printed import FetchAnswer
     from tfdeploy.model.plan import Plan
-    from tfdeploy.operations.fetch import Fetched
+    from tfdeploy.operations.fetch import FetchResult
     from tfdeploy.transport.protocols import Fleet
 
 
@@ -52,7 +52,7 @@ def run(flags: Flags) -> int:
 
 def fetch_to_folder(
     flags: Flags, fleet: Fleet, plan: Plan, only_hosts: frozenset[str] | None, emit: Emit
-) -> tuple[Fetched, FetchAnswer, Path]:
+) -> tuple[FetchResult, FetchAnswer, Path]:
     """Fetch what the flags select. Return (the outcome of each host, the answer of --json, the
     folder of the copies)."""
     target = Path(flags.to) if flags.to else _make_default_folder() / plan.run
@@ -133,7 +133,7 @@ def _make_row(host: str, result: HostFetch | TfdeployError) -> FetchRow:
 
 
 def _show_fetched(
-    flags: Flags, plan: Plan, fetched: Fetched, rows: Sequence[FetchRow], target: Path
+    flags: Flags, plan: Plan, fetched: FetchResult, rows: Sequence[FetchRow], target: Path
 ) -> None:
     terminal = flags.err
     if not flags.quiet or not all(row["ok"] for row in rows):
@@ -143,7 +143,7 @@ def _show_fetched(
         text = f"the `keep` folders are from {fetched.keep_from}, and are the newest"
         if flags.selects_hosts:
             text += " of the hosts that were asked"
-        if others := ", ".join(fetched.others):
+        if others := ", ".join(fetched.hosts_with_other_keep):
             text += f"; to fetch those of {others}: --keep --limit HOST --to DIR"
         terminal.write(f"{clean(text)}\n")
     elif shows_keep and plan.keep:

@@ -9,7 +9,7 @@ from tfdeploy.cli.messages import show_unasked
 from tfdeploy.cli.output import print_json, print_message
 from tfdeploy.cli.project import load_inventories, load_job
 from tfdeploy.cli.views import open_transfer
-from tfdeploy.operations.fetch_onto import copy_onto
+from tfdeploy.operations.fetch_onto import copy_newest_keep_to
 
 if TYPE_CHECKING:
     from tfdeploy.cli.arguments.fetch import Flags
@@ -25,7 +25,7 @@ def copy_keep_onto(flags: Flags, host: str) -> int:
     whole, inventory = load_inventories(flags, job)
     unasked_hosts = [each.name for each in whole.hosts if each not in inventory.hosts]
     with open_transfer(flags, flags.bwlimit) as (fleet, emit):
-        kept = copy_onto(fleet, inventory, job, host, lock_holder(), emit)
+        kept = copy_newest_keep_to(fleet, inventory, job, host, lock_holder(), emit)
     show_unasked(flags, unasked_hosts)
     if flags.json:
         answer: OntoAnswer = {

@@ -24,7 +24,7 @@ from tfdeploy.cli.state import open_run_store, remember_plan, tree_cache_folder
 from tfdeploy.cli.views import make_launch_view
 from tfdeploy.model.plan import plan_to_json
 from tfdeploy.model.selection import select
-from tfdeploy.operations.emit import notices_to
+from tfdeploy.operations.emit import make_wait_warner
 from tfdeploy.operations.launch import Launch, launch, plan_only
 from tfdeploy.operations.run_lookup.find_run import hosts_of
 from tfdeploy.operations.run_lookup.run_names import refuse_taken
@@ -63,7 +63,7 @@ def run(flags: Flags) -> int:
                 show_event(event)
             record(event)
 
-        fleet.on_notice = notices_to(emit)
+        fleet.on_notice = make_wait_warner(emit)
         if flags.dry_run:
             plan = plan_only(request, fleet, emit)
             if flags.name:

@@ -17,7 +17,7 @@ from tfdeploy.cli.output import print_message
 from tfdeploy.errors import UsageError
 from tfdeploy.model.text.folding import fold_names
 from tfdeploy.model.text.name_patterns import matched
-from tfdeploy.operations.fetch import deciding_host
+from tfdeploy.operations.fetch import host_of_deciding_task
 from tfdeploy.operations.tensorboard import tensorboard
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 def run(flags: Flags) -> int:
     with open_fleet(flags) as fleet:
         plan, only_hosts, _ = choose_run(flags, fleet)
-        host = _match_one_host(plan, flags.host) if flags.host else deciding_host(plan)
+        host = _match_one_host(plan, flags.host) if flags.host else host_of_deciding_task(plan)
         if only_hosts is not None and host is not None and host not in only_hosts:
             raise UsageError(
                 f"TensorBoard would run on {host}, which is left out",

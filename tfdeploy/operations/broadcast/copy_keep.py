@@ -25,8 +25,7 @@ from tfdeploy.operations.broadcast.delivery import (
 )
 from tfdeploy.operations.broadcast.member_session import MemberSession
 from tfdeploy.operations.confine import check_below_workdir, check_requested_paths
-from tfdeploy.operations.copy.pull import Source as FetchSource
-from tfdeploy.operations.copy.pull import list_files
+from tfdeploy.operations.copy.pull import FetchSource, list_files
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.outcomes import combine_errors, split_outcomes, values_or_error
 from tfdeploy.transport.protocols import Fleet, Session

@@ -68,7 +68,7 @@ class CodeFiles:
         self._packed: tuple[tuple[str, ...], bytes] | None = None
 
     @cached_property
-    def manifest(self) -> bytes:
+    def packed_manifest(self) -> bytes:
         """Return the bytes that are sent with the verb release.begin.
 
         The bytes are JSON rows [path, kind, bytes, sha256, target], compressed by zlib.
@@ -85,7 +85,7 @@ class CodeFiles:
     def mtime_ns(self, path: str) -> int:
         return self._entries[path].stamp[_MTIME]
 
-    def contents(self, paths: tuple[str, ...]) -> bytes:
+    def packed_contents(self, paths: tuple[str, ...]) -> bytes:
         """Return the bytes that are sent with the verb release.commit: the files that a host lacks.
 
         The bytes are a JSON list of mtimes, a newline, and the contents, compressed by zlib. Raises
@@ -108,9 +108,9 @@ class CodeFiles:
         """Raise TreeChanged unless the files are as they were when they were hashed."""
         changed = [path for path in paths if not self._is_unchanged(path)]
         if changed:
-            raise self.tree_changed(changed)
+            raise self.tree_changed_error(changed)
 
-    def tree_changed(self, paths: list[str]) -> TreeChanged:
+    def tree_changed_error(self, paths: list[str]) -> TreeChanged:
         """Return the error that names the first of the changed paths."""
         further = f" (and {len(paths) - 1} more)" if len(paths) > 1 else ""
         return TreeChanged(

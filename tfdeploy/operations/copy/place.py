@@ -20,7 +20,7 @@ _BLOCK_BYTES = 1 << 20
 
 
 @dataclass
-class Placed:
+class PlacedFiles:
     """The result of `put_in_place`.
 
     `files` counts the files and links that were put in place. `newer_here` are local files that
@@ -41,7 +41,7 @@ def put_in_place(
     missing: Collection[str],
     *,
     overwrite: bool = False,
-) -> Placed:
+) -> PlacedFiles:
     """Move `paths` from `staging` to `destination`, and make the symbolic links.
 
     The symbolic links are those entries of `files` that have a `target`.
@@ -49,7 +49,7 @@ def put_in_place(
     A checkpoint record (a file named `checkpoint`) is not moved while another file of the same
     folder is `missing`. Raises OSError, and Refused if a link or a folder is in the way.
     """
-    placed = Placed()
+    placed = PlacedFiles()
     for path in sorted(
         paths, key=lambda each: (posixpath.basename(each) == CHECKPOINT_RECORD, each)
     ):
@@ -57,7 +57,7 @@ def put_in_place(
             posixpath.dirname(other) == posixpath.dirname(path) for other in missing
         ):
             continue
-        _refuse_folder(destination, path)
+        _refuse_existing_folder(destination, path)
         if not overwrite and _is_newer(destination, staging, path):
             placed.newer_here.append(path)
         else:
@@ -69,12 +69,12 @@ def put_in_place(
     return placed
 
 
-def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: Placed) -> None:
+def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: PlacedFiles) -> None:
     """Make a link, unless it leads out of the folder or a file is in its place."""
     if not link_stays_inside(link):
         placed.left_there.append(link.path)
         return
-    _refuse_folder(destination, link.path)
+    _refuse_existing_folder(destination, link.path)
     existing = destination.stat(link.path)
     if existing is not None and not stat.S_ISLNK(existing.st_mode):
         placed.newer_here.append(link.path)
@@ -87,7 +87,7 @@ def _make_link(destination: SafeFolder, link: FoundFile, target: str, placed: Pl
     placed.files += 1
 
 
-def _refuse_folder(destination: SafeFolder, path: str) -> None:
+def _refuse_existing_folder(destination: SafeFolder, path: str) -> None:
     existing = destination.stat(path)
     if existing is not None and stat.S_ISDIR(existing.st_mode):
         raise Refused(

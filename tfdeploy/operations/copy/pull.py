@@ -26,7 +26,7 @@ from tfdeploy.model.answers.listing import FoundFile, validate_listing
 from tfdeploy.model.answers.verb import Args
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.copy.fetch_budget import FetchBudget
-from tfdeploy.operations.copy.place import Placed, put_in_place
+from tfdeploy.operations.copy.place import PlacedFiles, put_in_place
 from tfdeploy.operations.copy.safe_folder import SafeFolder, refuse_unwritable
 from tfdeploy.operations.emit import emit_transfer
 from tfdeploy.transport.protocols import AgentChannel, Session, Stream
@@ -39,11 +39,11 @@ LIST_S = 1800.0  # time limit for a whole list of files
 LEAST_BYTES_S = 4096  # bytes per second; a pull may take SILENCE_S plus the time at this rate
 SLACK_BYTES = 256 << 20  # allowance for files that grow while they are pulled
 
-Stamp = tuple[int, int]  # size, mtime_ns
+SizeAndMtime = tuple[int, int]  # size, mtime_ns
 
 
 @dataclass(frozen=True)
-class Source:
+class FetchSource:
     """The files to fetch from a host.
 
     `what` is "keep" (files in the job's keep folders) or "files" (other files that the program
@@ -56,7 +56,7 @@ class Source:
     keep: tuple[str, ...] = ()
 
     @property
-    def args(self) -> Args:
+    def request_args(self) -> Args:
         """Return the arguments for the verbs fetch.list and fetch.sums."""
         run = {"run": self.run} if self.run else {}
         keep = {"keep": list(self.keep)} if self.what == "keep" else {}
@@ -64,26 +64,26 @@ class Source:
 
 
 @dataclass(frozen=True)
-class Listing:
+class HostFileList:
     """The list of files of one host.
 
-    `root` is the folder's path on the host. `sharing` are the hosts of the run that share this
-    workdir.
+    `root` is the folder's path on the host. `hosts_sharing_workdir` are the hosts of the run that
+    share this workdir.
     """
 
     root: str
     files: tuple[FoundFile, ...]
-    sharing: tuple[str, ...] = ()
+    hosts_sharing_workdir: tuple[str, ...] = ()
 
 
 @dataclass
-class HostFetch(Placed):
+class HostFetch(PlacedFiles):
     """What was fetched from one host."""
 
     bytes_received: int = 0
     seconds: float = 0.0
 
-    def add(self, result: Placed) -> None:
+    def add(self, result: PlacedFiles) -> None:
         """Add the counts and paths of another result."""
         self.files += result.files
         self.newer_here += result.newer_here
@@ -91,16 +91,18 @@ class HostFetch(Placed):
         self.bytes_received += getattr(result, "bytes_received", 0)
 
 
-def list_files(session: Session, source: Source) -> Listing:
+def list_files(session: Session, source: FetchSource) -> HostFileList:
     """Return the host's list of the files of `source`.
 
     Raises AgentError (unknown_run), HostUnreachable, and BadAnswer for an invalid list.
     """
-    stream = session.agent().stream(FETCH_LIST, source.args, silence_s=SILENCE_S)
+    stream = session.agent().stream(FETCH_LIST, source.request_args, silence_s=SILENCE_S)
     try:
         files = validate_listing(_receive_rows(stream))
         value = stream.value
-        return Listing(value.root, files, tuple(value.sharing)) if value else Listing("", ())
+        return (
+            HostFileList(value.root, files, tuple(value.sharing)) if value else HostFileList("", ())
+        )
     except ValueError as error:
         raise BadAnswer(
             f"the host's list of files is refused: {error}", where=session.host.name
@@ -120,33 +122,33 @@ def _receive_rows(stream: Stream[FoundFiles, ListedFolder]) -> Iterator[FoundFil
 
 def fetch_folder(
     session: Session,
-    source: Source,
+    source: FetchSource,
     destination: Path,
     emit: Emit,
     budget: FetchBudget,
     *,
     overwrite: bool,
-    within: Path | None = None,
+    top_folder: Path | None = None,
 ) -> HostFetch:
     """Fetch all files of the source to the same paths below `destination`.
 
-    Resumes an interrupted fetch. No link is followed below `within` (default: the parent of
+    Resumes an interrupted fetch. No link is followed below `top_folder` (default: the parent of
     `destination`). `budget` limits the bytes. Raises HostFailed (files keep changing, too many
     bytes, the disk of this machine is full), Refused (a link in the way, no rsync),
     HostUnreachable.
     """
-    within = within or destination.parent
-    *folders, name = destination.relative_to(within).parts
+    top_folder = top_folder or destination.parent
+    *folders, name = destination.relative_to(top_folder).parts
     with refuse_unwritable(destination):
-        within.mkdir(parents=True, exist_ok=True, mode=0o700)
+        top_folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         with (
-            SafeFolder(within.resolve()) as top,
-            top.folder(*folders) as above,
-            above.folder(f".{name}.fetching") as staging,
-            above.folder(name) as destination_folder,
+            SafeFolder(top_folder.resolve()) as top,
+            top.open_subfolder(*folders) as above,
+            above.open_subfolder(f".{name}.fetching") as staging,
+            above.open_subfolder(name) as destination_folder,
         ):
             fetch = _FolderFetch(session, source, destination_folder, staging, emit, budget)
-            fetch.complete()
+            fetch.fetch_all_files()
             placed = put_in_place(
                 staging,
                 destination_folder,
@@ -177,17 +179,17 @@ class _FolderFetch:
     """
 
     session: Session
-    source: Source
+    source: FetchSource
     destination: SafeFolder
     staging: SafeFolder
     emit: Emit
     budget: FetchBudget
-    listing: Listing = Listing("", ())
-    checked: dict[str, Stamp] = field(default_factory=dict)
+    listing: HostFileList = HostFileList("", ())
+    checked: dict[str, SizeAndMtime] = field(default_factory=dict)
     changing: set[str] = field(default_factory=set)
     received: int = 0
 
-    def complete(self) -> None:
+    def fetch_all_files(self) -> None:
         """List and pull files repeatedly, until all files of one list have been received.
 
         Afterwards `changing` has the files that kept changing.
@@ -201,7 +203,7 @@ class _FolderFetch:
                     [
                         (file.path, stamp[0])
                         for file in missing
-                        if (stamp := _read_stamp(self.staging, file.path))
+                        if (stamp := _read_size_and_mtime(self.staging, file.path))
                     ]
                 )
             self.changing = {file.path for file in self._missing_files()}
@@ -226,7 +228,7 @@ class _FolderFetch:
         listed = (file.size, file.mtime_ns)
         if file.path in self.checked:
             return not file.is_record or self.checked[file.path] == listed
-        return _read_stamp(self.destination, file.path) == listed
+        return _read_size_and_mtime(self.destination, file.path) == listed
 
     def _check_hashes(self, files: list[tuple[str, int]]) -> None:
         """Compare files in `staging` with the files of the host, by their hashes.
@@ -240,7 +242,7 @@ class _FolderFetch:
             batch = dict(files[start : start + SUMS_PER_REQUEST])
             host_hashes = _host_checksums(self.session.agent(), self.source, batch)
             for path in batch:
-                stamp = _read_stamp(self.staging, path)
+                stamp = _read_size_and_mtime(self.staging, path)
                 if stamp is not None and host_hashes.get(path) == self.staging.sha256(path):
                     self.checked[path] = stamp
                 elif stamp is not None:
@@ -254,7 +256,7 @@ class _FolderFetch:
         missing = [
             file
             for file in missing
-            if _read_stamp(self.staging, file.path) != (file.size, file.mtime_ns)
+            if _read_size_and_mtime(self.staging, file.path) != (file.size, file.mtime_ns)
         ]
         if not missing:
             return
@@ -295,12 +297,14 @@ class _FolderFetch:
         report("done", total)
 
 
-def _host_checksums(agent: AgentChannel, source: Source, lengths: dict[str, int]) -> dict[str, str]:
+def _host_checksums(
+    agent: AgentChannel, source: FetchSource, lengths: dict[str, int]
+) -> dict[str, str]:
     """Return {path: the host's sha256 of the file's first `lengths[path]` bytes}.
 
     Shorter and missing files are left out.
     """
-    args = {**source.args, "files": [[path, size] for path, size in lengths.items()]}
+    args = {**source.request_args, "files": [[path, size] for path, size in lengths.items()]}
     stream = agent.stream(FETCH_SUMS, args, silence_s=SILENCE_S)
     digests: dict[str, str] = {}
     try:
@@ -313,7 +317,7 @@ def _host_checksums(agent: AgentChannel, source: Source, lengths: dict[str, int]
     return digests
 
 
-def _read_stamp(folder: SafeFolder, path: str) -> Stamp | None:
+def _read_size_and_mtime(folder: SafeFolder, path: str) -> SizeAndMtime | None:
     """Return size and mtime of a regular file; None for anything else."""
     file_stat = folder.stat(path)
     return (

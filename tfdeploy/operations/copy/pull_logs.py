@@ -36,16 +36,16 @@ LEAST_BYTES_S = 4096  # bytes per second; a slower host counts as unreachable
 
 @dataclass(frozen=True)
 class LocalLog:
-    """The part of a log that this machine has: `size` bytes from offset `base` on."""
+    """The part of a log that this machine has: `size` bytes from offset `first_offset` on."""
 
     name: str
-    base: int
+    first_offset: int
     size: int
 
     @property
     def end(self) -> int:
         """Return the offset after the last byte."""
-        return self.base + self.size
+        return self.first_offset + self.size
 
 
 def fetch_logs(
@@ -57,15 +57,15 @@ def fetch_logs(
     and Refused (`folder` cannot be written).
     """
     with refuse_unwritable(folder), SafeFolder(folder) as local_folder:
-        return _fetch_all(session, plan, local_folder, emit, budget)
+        return _fetch_host_logs(session, plan, local_folder, emit, budget)
 
 
-def _fetch_all(
+def _fetch_host_logs(
     session: Session, plan: Plan, folder: SafeFolder, emit: Emit, budget: FetchBudget
 ) -> HostFetch:
     host, agent = session.host.name, session.agent()
     ends = _log_sizes(agent, plan)
-    local_logs = {task: _local_log(folder, task, host) for task in ends}
+    local_logs = {task: _newest_local_log(folder, task, host) for task in ends}
     progress = _Progress(
         emit, host, sum(max(0, end - local_logs[task].end) for task, end in ends.items()), budget
     )
@@ -75,8 +75,8 @@ def _fetch_all(
     fetched = HostFetch()
     try:
         for task, local_log in local_logs.items():
-            received = _append_new(agent, plan, task, folder, local_log, progress)
-            local_copy = _local_log(folder, task, host)
+            received = _append_new_bytes(agent, plan, task, folder, local_log, progress)
+            local_copy = _newest_local_log(folder, task, host)
             if local_copy.size:
                 _check_hash(agent, plan, task, folder, local_copy, host)
             fetched.bytes_received += received
@@ -122,16 +122,16 @@ def _log_sizes(agent: AgentChannel, plan: Plan) -> dict[str, int]:
     }
 
 
-def _local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
+def _newest_local_log(folder: SafeFolder, task: str, host: str) -> LocalLog:
     """Return the newest local file of a task's log, with size 0 if no file exists yet."""
     base, name = max(
-        log_files(folder.names(), task, host), default=(0, f"{log_stem(task, host)}.log")
+        log_files(folder.list_names(), task, host), default=(0, f"{log_stem(task, host)}.log")
     )
     file_stat = folder.stat(name)
     return LocalLog(name, base, file_stat.st_size if file_stat is not None else 0)
 
 
-def _append_new(
+def _append_new_bytes(
     agent: AgentChannel,
     plan: Plan,
     task: str,
@@ -194,13 +194,13 @@ def _check_hash(
     args = {
         **plan.run_args,
         "task": task,
-        "first": local_log.base,
+        "first": local_log.first_offset,
         "end": local_log.end,
     }
     host_hash = agent.call(FETCH_LOG_SUM, args, timeout_s=SUM_S)
     first = host_hash.first
-    if not local_log.base <= first <= local_log.end or host_hash.sha256 != folder.sha256(
-        local_log.name, first - local_log.base
+    if not local_log.first_offset <= first <= local_log.end or host_hash.sha256 != folder.sha256(
+        local_log.name, first - local_log.first_offset
     ):
         raise HostFailed(
             f"{folder.path / local_log.name} is not the log that the host holds",

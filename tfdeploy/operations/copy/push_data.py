@@ -13,7 +13,7 @@ from tfdeploy.errors import AgentError, Refused
 from tfdeploy.model.answers.files import DATA_BEGIN, DATA_COMMIT, DATA_STATE, DataUploadFolder
 from tfdeploy.model.events import Emit
 from tfdeploy.operations.confine import check_below_workdir
-from tfdeploy.operations.copy.rsync_notes import warn_of_flaws
+from tfdeploy.operations.copy.rsync_notes import warn_of_rsync_flaws
 from tfdeploy.operations.emit import emit_transfer, emit_warning, transfer_events
 from tfdeploy.transport.protocols import AgentChannel, Session
 from tfdeploy.transport.rsync.transfer import push
@@ -24,7 +24,7 @@ TRIES = 3  # attempts to send data that changes while it is sent
 LOOK_S = 600.0
 
 
-class InUse(Refused):
+class DataInUse(Refused):
     """A live run of the job reads the data that would change."""
 
 
@@ -41,7 +41,7 @@ def push_data(
         if state is not None and state.digest == listing.digest:
             return sent
         folder = check_below_workdir(
-            session, begin_data(agent, job, name, listing, session.host.name).folder
+            session, request_data_folder(agent, job, name, listing, session.host.name).folder
         )
         names = None if listing.is_folder else [os.fsencode(Path(listing.source).name)]
         rsync_options = {"delete": listing.is_folder, "anew": attempt > 0}
@@ -75,7 +75,7 @@ def push_data(
     )
 
 
-def begin_data(
+def request_data_folder(
     agent: AgentChannel,
     job: str,
     name: str,
@@ -84,14 +84,14 @@ def begin_data(
     blob: bytes = b"",
     **more: Any,
 ) -> DataUploadFolder:
-    """Ask the host for the folder to fill. Raise InUse if a live run reads the data."""
+    """Ask the host for the folder to fill. Raise DataInUse if a live run reads the data."""
     args = {"job": job, "name": name, "bytes": listing.total_bytes, **more}
     try:
         return agent.call(DATA_BEGIN, args, blob=blob, timeout_s=LOOK_S)
     except AgentError as error:
         if error.code != "live_run":
             raise
-        raise InUse(error.what, where=host, next=error.next) from error
+        raise DataInUse(error.what, where=host, next=error.next) from error
 
 
 def push_with_progress(
@@ -112,7 +112,7 @@ def push_with_progress(
     def report_progress(sent: int, _total: int | None = None) -> None:
         emit_transfer(emit, host, what, "moving", sent, total)
 
-    warn_of_flaws(emit)
+    warn_of_rsync_flaws(emit)
     with transfer_events(emit, host, what, total):
         return push(
             session.target,

@@ -10,7 +10,7 @@ from tfdeploy.transport.rsync import confinement, flaws
 
 
 @lru_cache(maxsize=1)
-def warn_of_flaws(emit: Emit) -> None:
+def warn_of_rsync_flaws(emit: Emit) -> None:
     """Warn of the known flaws of rsync, once per command.
 
     All calls of one command have the same `emit`, so the cache skips the repeated calls.
@@ -20,12 +20,12 @@ def warn_of_flaws(emit: Emit) -> None:
         emit_warning(emit, f"{warning[0]}. next: {warning[1]}")
 
 
-def note_rsync(emit: Emit) -> None:
+def warn_of_rsync_risks(emit: Emit) -> None:
     """Emit a note if rsync cannot be confined to the folder that it fills.
 
     Call this before rsync receives files.
     """
-    warn_of_flaws(emit)
+    warn_of_rsync_flaws(emit)
     missing = confinement.describe_gap()
     if missing is not None:
         emit_note(

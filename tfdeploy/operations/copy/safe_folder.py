@@ -40,7 +40,7 @@ class SafeFolder:
     def __exit__(self, *_: object) -> None:
         os.close(self._fd)
 
-    def folder(self, *names: str) -> SafeFolder:
+    def open_subfolder(self, *names: str) -> SafeFolder:
         """Open the folder at the path `names`, and create it if needed. The caller closes it."""
         current = SafeFolder(self.path, os.dup(self._fd))
         for name in names:
@@ -51,20 +51,20 @@ class SafeFolder:
                 )
         return current
 
-    def names(self) -> list[str]:
+    def list_names(self) -> list[str]:
         return os.listdir(self._fd)
 
     def stat(self, path: str) -> os.stat_result | None:
         """Return lstat of the path; None if nothing exists there."""
         try:
-            with self._parent(path, make=False) as (folder, name):
+            with self._open_parent(path, make=False) as (folder, name):
                 return os.stat(name, dir_fd=folder, follow_symlinks=False)
         except (FileNotFoundError, NotADirectoryError):
             return None
 
     def open(self, path: str, flags: int = os.O_RDONLY) -> int:
         """Open a regular file and return its descriptor. Raise Refused for anything else."""
-        with self._parent(path, make=bool(flags & os.O_CREAT)) as (folder, name):
+        with self._open_parent(path, make=bool(flags & os.O_CREAT)) as (folder, name):
             try:
                 fd = os.open(name, flags | _FILE, 0o600, dir_fd=folder)
             except OSError:
@@ -79,22 +79,22 @@ class SafeFolder:
             )
         return fd
 
-    def sha256(self, path: str, first: int = 0) -> str:
-        """Return the hash, in hex, of the file's bytes from offset `first` on."""
+    def sha256(self, path: str, first_byte: int = 0) -> str:
+        """Return the hash, in hex, of the file's bytes from offset `first_byte` on."""
         with os.fdopen(self.open(path), "rb") as file:
-            os.lseek(file.fileno(), first, os.SEEK_SET)
+            os.lseek(file.fileno(), first_byte, os.SEEK_SET)
             return file_sum.hash_open_file(file.fileno())[0]
 
     def unlink(self, path: str) -> None:
-        with self._parent(path, make=False) as (folder, name):
+        with self._open_parent(path, make=False) as (folder, name):
             os.unlink(name, dir_fd=folder)
 
     def readlink(self, path: str) -> str:
-        with self._parent(path, make=False) as (folder, name):
+        with self._open_parent(path, make=False) as (folder, name):
             return os.readlink(name, dir_fd=folder)
 
     def symlink(self, target: str, path: str) -> None:
-        with self._parent(path, make=True) as (folder, name):
+        with self._open_parent(path, make=True) as (folder, name):
             os.symlink(target, name, dir_fd=folder)
 
     def move_from(self, source: SafeFolder, path: str) -> None:
@@ -103,13 +103,13 @@ class SafeFolder:
         Both folders are on one file system. An existing file is replaced.
         """
         with (
-            source._parent(path, make=False) as (source_folder, name),
-            self._parent(path, make=True) as (own_folder, _),
+            source._open_parent(path, make=False) as (source_folder, name),
+            self._open_parent(path, make=True) as (own_folder, _),
         ):
             os.replace(name, name, src_dir_fd=source_folder, dst_dir_fd=own_folder)
 
     @contextlib.contextmanager
-    def _parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
+    def _open_parent(self, path: str, *, make: bool) -> Iterator[tuple[int, str]]:
         """Open the parent folder of the path. Yield its descriptor, and the path's last name."""
         *folders, name = _check_path(path).split("/")
         fd, folder = os.dup(self._fd), self.path

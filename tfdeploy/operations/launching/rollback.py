@@ -9,7 +9,7 @@ from tfdeploy.errors import TfdeployError
 from tfdeploy.model.answers.runs import RUN_ABORT
 from tfdeploy.model.events import Emit
 from tfdeploy.model.plan import Plan
-from tfdeploy.operations.emit import emit_warning, step
+from tfdeploy.operations.emit import emit_warning, step_events
 from tfdeploy.operations.outcomes import split_outcomes
 from tfdeploy.operations.run_lookup.call_hosts import call_all
 from tfdeploy.transport.protocols import Fleet
@@ -38,7 +38,7 @@ class Prepared:
         if error is None:
             return
         run = self.plan.run
-        with step(self.emit, "rollback", run):
+        with step_events(self.emit, "rollback", run):
             args = {
                 "reason": error.what.splitlines()[0]
                 if isinstance(error, TfdeployError)

@@ -195,7 +195,9 @@ def _expected_code(session: Session, shipment: Shipment) -> Expected:
     expected, code = Expected(shipment.manifest.release), shipment.code
     if not is_present(session, shipment):
         args = {"job": shipment.job, "release": expected.release}
-        answer = session.agent().call(RELEASE_MISSING, args, blob=code.manifest, timeout_s=CALL_S)
+        answer = session.agent().call(
+            RELEASE_MISSING, args, blob=code.packed_manifest, timeout_s=CALL_S
+        )
         expected.sent["code"] = code.size_bytes(
             check_requested_paths(code.paths, answer.missing, session.host.name)
         )

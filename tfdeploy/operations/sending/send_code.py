@@ -114,8 +114,8 @@ def is_present(session: Session, shipment: Shipment) -> bool:
 
 def _begin_release(session: Session, shipment: Shipment, outcome: Synced) -> ReadyHost:
     args, code = {"job": shipment.job, "release": shipment.manifest.release}, shipment.code
-    begun = session.agent().call(RELEASE_BEGIN, args, blob=code.manifest, timeout_s=CALL_S)
-    outcome.bytes_sent += len(code.manifest)
+    begun = session.agent().call(RELEASE_BEGIN, args, blob=code.packed_manifest, timeout_s=CALL_S)
+    outcome.bytes_sent += len(code.packed_manifest)
     outcome.sent.append("code")
     missing = check_requested_paths(code.paths, begun.missing, session.host.name)
     if code.size_bytes(missing) > MOST_BYTES and not begun.rsync:
@@ -131,7 +131,7 @@ def _send_missing(begun: ReadyHost, shipment: Shipment, outcome: Synced, emit: E
         _commit_release(begun, shipment)
     elif total <= MOST_BYTES:
         with transfer_events(emit, session.host.name, "code", total):
-            contents = code.contents(missing)
+            contents = code.packed_contents(missing)
             _commit_release(begun, shipment, contents)
         outcome.bytes_sent += len(contents)
     else:
@@ -154,4 +154,4 @@ def _commit_release(begun: ReadyHost, shipment: Shipment, contents: bytes = b"")
     answer = begun.session.agent().call(RELEASE_COMMIT, args, blob=contents, timeout_s=CALL_S)
     changed = check_requested_paths(shipment.code.paths, answer.changed, begun.session.host.name)
     if changed:
-        raise shipment.code.tree_changed(changed)
+        raise shipment.code.tree_changed_error(changed)

@@ -11,7 +11,7 @@ from tfdeploy.model.events import Emit
 from tfdeploy.model.inventory import Hosts, hosts_named
 from tfdeploy.operations.broadcast.data_set import DataSet
 from tfdeploy.operations.broadcast.data_sets import send_data_sets
-from tfdeploy.operations.copy.push_data import InUse, begin_data, push_data
+from tfdeploy.operations.copy.push_data import DataInUse, push_data, request_data_folder
 from tfdeploy.operations.emit import emit_note
 from tfdeploy.operations.lock import HELD_TO_THE_END, JobLock
 from tfdeploy.operations.outcomes import split_outcomes
@@ -111,18 +111,18 @@ def data_refusals(
                 "ask": True,
                 "staged": name not in shipment.by_rsync,
             }
-            folder = begin_data(*about, **question)
+            folder = request_data_folder(*about, **question)
             if (
                 listing.is_folder
                 and folder.files
                 and listing.path_hashes_max_bytes < MOST_NAMES_BYTES
             ):
-                folder = begin_data(*about, blob=listing.path_hashes, **question)
+                folder = request_data_folder(*about, blob=listing.path_hashes, **question)
             if folder.losing:
                 losing.setdefault(name, {})[session.host.name] = (folder.losing, folder.files)
 
     outcomes = fleet.each(hosts, ask) if shipment.data else {}
-    live = [name for name, error in outcomes.items() if isinstance(error, InUse)]
+    live = [name for name, error in outcomes.items() if isinstance(error, DataInUse)]
     if live:
         other = Refused(
             f"nothing was sent: data would change under a live run on {', '.join(live)}"

@@ -50,16 +50,16 @@ def test_contents_are_packed_once_for_hosts_that_lack_same_files(
     code: CodeFiles, folder: Path
 ) -> None:
     wanted = ("train.py", "lib/b.py")
-    packed = code.contents(wanted)
+    packed = code.packed_contents(wanted)
     times, _, contents = zlib.decompress(packed).partition(b"\n")
     assert json.loads(times) == [(folder / path).stat().st_mtime_ns for path in wanted]
     assert contents == b"# train.py\n# lib/b.py\n"
-    assert code.contents(wanted) is packed
-    assert code.contents(("lib/b.py",)) != packed
+    assert code.packed_contents(wanted) is packed
+    assert code.packed_contents(("lib/b.py",)) != packed
 
 
 def test_manifest_names_all_entries_and_host_may_request_only_files(code: CodeFiles) -> None:
-    rows = json.loads(zlib.decompress(code.manifest))
+    rows = json.loads(zlib.decompress(code.packed_manifest))
     assert [row[:2] for row in rows] == [
         ["lib/a.py", "file"],
         ["lib/b.py", "file"],
@@ -105,7 +105,7 @@ def test_file_changed_since_hashing_is_reported(
     with pytest.raises(TreeChanged, match=r"lib/b\.py changed while it was sent"):
         code.check_unchanged(["train.py", "lib/b.py"])
     with pytest.raises(TreeChanged):
-        code.contents(("lib/b.py",))
+        code.packed_contents(("lib/b.py",))
 
 
 def test_contents_changed_within_one_clock_tick_are_refused(
@@ -117,6 +117,6 @@ def test_contents_changed_within_one_clock_tick_are_refused(
     stamps = {entry.path: entry.stamp for entry in now.entries}
     entries = tuple(replace(entry, stamp=stamps[entry.path]) for entry in manifest.entries)
     code = CodeFiles(replace(manifest, entries=entries))
-    assert code.contents(("lib/a.py",))
+    assert code.packed_contents(("lib/a.py",))
     with pytest.raises(TreeChanged, match="changed while it was sent"):
-        code.contents(("lib/a.py", "lib/b.py"))
+        code.packed_contents(("lib/a.py", "lib/b.py"))

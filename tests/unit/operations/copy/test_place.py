@@ -14,12 +14,12 @@ import pytest
 
 from tfdeploy.errors import Refused
 from tfdeploy.model.answers.listing import FoundFile
-from tfdeploy.operations.copy.place import Placed
+from tfdeploy.operations.copy.place import PlacedFiles
 from tfdeploy.operations.copy.place import put_in_place as place_below
 from tfdeploy.operations.copy.safe_folder import SafeFolder
 
 
-def place_in_folders(staging: Path, destination: Path, *args: Any, **kwargs: Any) -> Placed:
+def place_in_folders(staging: Path, destination: Path, *args: Any, **kwargs: Any) -> PlacedFiles:
     with SafeFolder(staging) as source, SafeFolder(destination) as target:
         return place_below(source, target, *args, **kwargs)
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from tfdeploy.operations.copy import push_data
-from tfdeploy.operations.copy.rsync_notes import note_rsync
+from tfdeploy.operations.copy.rsync_notes import warn_of_rsync_risks
 from tfdeploy.transport.rsync import confinement, flaws
 
 
@@ -39,7 +39,7 @@ def test_old_sending_rsync_gives_one_warning() -> None:
 
 def test_receiving_rsync_gives_note_about_confinement() -> None:
     events: list[Any] = []
-    note_rsync(events.append)
+    warn_of_rsync_risks(events.append)
     assert [text.split(":")[0] for text in texts(events)] == [
         "rsync 3.2.7 is old. next",
         "rsync on this machine is not confined to the folder it fills",

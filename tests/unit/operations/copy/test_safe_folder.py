@@ -35,8 +35,8 @@ WAYS: dict[str, Callable[[SafeFolder], object]] = {
     "write": lambda safe_folder: safe_folder.open("a/x", os.O_WRONLY | os.O_CREAT),
     "unlink": lambda safe_folder: safe_folder.unlink("a/x"),
     "link": lambda safe_folder: safe_folder.symlink("y", "a/y"),
-    "folder": lambda safe_folder: safe_folder.folder("a", "b"),
-    "move": lambda safe_folder: safe_folder.move_from(safe_folder.folder("from"), "a/x"),
+    "folder": lambda safe_folder: safe_folder.open_subfolder("a", "b"),
+    "move": lambda safe_folder: safe_folder.move_from(safe_folder.open_subfolder("from"), "a/x"),
 }
 
 
@@ -44,7 +44,7 @@ WAYS: dict[str, Callable[[SafeFolder], object]] = {
 def test_no_operation_follows_link_to_folder(
     safe_folder: SafeFolder, outside: Path, way: str
 ) -> None:
-    with safe_folder.folder("from", "a"):
+    with safe_folder.open_subfolder("from", "a"):
         (safe_folder.path / "from" / "a" / "x").write_text("new")
     (safe_folder.path / "a").symlink_to(outside)
     with pytest.raises(Refused, match="a link is in the way"):
@@ -62,7 +62,7 @@ def test_no_name_leads_outside(safe_folder: SafeFolder, name: str) -> None:
         safe_folder.stat,
         safe_folder.open,
         safe_folder.unlink,
-        safe_folder.folder,
+        safe_folder.open_subfolder,
         safe_folder.readlink,
     ):
         with pytest.raises(Refused, match="leads out"):
@@ -81,7 +81,7 @@ def test_links_and_fifos_are_not_opened(safe_folder: SafeFolder, outside: Path) 
 def test_opened_folder_stays_same_after_replacement_by_link(
     safe_folder: SafeFolder, outside: Path
 ) -> None:
-    with safe_folder.folder("a") as inner:
+    with safe_folder.open_subfolder("a") as inner:
         (safe_folder.path / "a").rename(safe_folder.path / "was")
         (safe_folder.path / "a").symlink_to(outside)
         os.close(inner.open("new", os.O_WRONLY | os.O_CREAT))
