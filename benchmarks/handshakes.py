@@ -63,7 +63,7 @@ def listen(ports: dict[str, int], certs: dict[str, Any], told: int, seconds: flo
     begun = time.process_time()
     lines = []
     while time.monotonic() < until:
-        number = mesh.known().round_number - 1
+        number = mesh.current_state().round_number - 1
         if number > heard:
             lines.append((number, time.monotonic()))
             heard = number
@@ -147,7 +147,7 @@ def speak(mesh: Mesh, seconds: float) -> dict[int, float]:
             "delay_s": 1.0,
         }
         said[number] = time.monotonic()
-        mesh.share(Knowledge(round=fields))
+        mesh.join_and_send(Knowledge(round=fields))
         time.sleep(seconds / WORDS)
     return said
 

@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT)]
 
 from tfdeploy.agent import wire  # noqa: E402
-from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer  # noqa: E402
+from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, PeerContactState  # noqa: E402
 
 THREADS = 32
 OLD, NEW = "old", "new"
@@ -66,7 +66,7 @@ class News:
         self._hosts, self._alive = range(hosts), hosts - dead
         address = wire.MeshHost("", "", 0)
         self._peers = [
-            {str(other): MeshPeer(address, OLD) for other in self._hosts if other != host}
+            {str(other): PeerContactState(address, OLD) for other in self._hosts if other != host}
             for host in self._hosts
         ]
         self._number = [
@@ -104,7 +104,7 @@ class News:
     def _learn(self, host: int, now: float) -> None:
         if host not in self._knows:
             self._knows[host] = now
-            self._schedules[host].schedule_change(False, now)
+            self._schedules[host].schedule_state_sending(False, now)
             self._schedule_poll(host, now)
 
     def _digest(self, host: int) -> str:
@@ -122,7 +122,9 @@ class News:
                 host,
                 other,
             )
-        pause = SETTLE_S if chosen else schedule.pause_s(concerned, self._digest(host), now)
+        pause = (
+            SETTLE_S if chosen else schedule.seconds_until_due(concerned, self._digest(host), now)
+        )
         if pause < GIVEN_UP_S:
             self._schedule_poll(host, now + max(pause, SETTLE_S))
 

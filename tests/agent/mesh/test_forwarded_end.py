@@ -57,4 +57,4 @@ def test_the_end_of_a_run_of_many_deciding_tasks_is_carried_whole(
         "value": {},
     }
     paths = RunPaths(str(folder))
-    assert forwarded_end.take_forwarded_end(paths, paths.part()).ended == ended
+    assert forwarded_end.take_forwarded_run_end(paths, paths.part()).ended == ended

@@ -11,7 +11,7 @@ import pytest
 
 from tfdeploy.agent import wire
 from tfdeploy.agent.mesh import gossip_schedule
-from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
+from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, PeerContactState
 
 OLD, NEW = "old", "new"
 
@@ -21,14 +21,16 @@ def _first_exchange_after_nine_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gossip_schedule.random, "random", lambda: 0.9)
 
 
-def peers(count: int) -> dict[str, MeshPeer]:
+def peers(count: int) -> dict[str, PeerContactState]:
     return {
-        f"n{n}": MeshPeer(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD)
+        f"n{n}": PeerContactState(wire.MeshHost(f"n{n}", f"10.0.0.{n}", 9), OLD)
         for n in range(1, count + 1)
     }
 
 
-def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[MeshPeer]:
+def due(
+    made: GossipSchedule, those: dict[str, PeerContactState], now: float
+) -> list[PeerContactState]:
     """Mark all peers that are due now as informed, and return them."""
     chosen = made.choose_due_peers(list(those.values()), NEW, now)
     for peer in chosen:
@@ -36,7 +38,7 @@ def due(made: GossipSchedule, those: dict[str, MeshPeer], now: float) -> list[Me
     return chosen
 
 
-def lacking(those: dict[str, MeshPeer]) -> int:
+def lacking(those: dict[str, PeerContactState]) -> int:
     return sum(peer.digest != NEW for peer in those.values())
 
 
@@ -47,7 +49,7 @@ def lacking(those: dict[str, MeshPeer]) -> int:
 def test_news_goes_to_a_few_at_once_and_of_many_to_some(count: int, at_once: int) -> None:
     those = peers(count)
     made = GossipSchedule(those, 0.0)
-    made.schedule_change(False, 0.0)
+    made.schedule_state_sending(False, 0.0)
     assert len(due(made, those, 0.0)) == at_once
 
 
@@ -58,12 +60,12 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(
     monkeypatch.setattr(gossip_schedule, "EXCHANGE_INTERVAL_S", 1e6)
     those = peers(40)
     made = GossipSchedule(those, 0.0)
-    made.schedule_change(False, 0.0)
+    made.schedule_state_sending(False, 0.0)
     due(made, those, 0.0)
     when: list[float] = []
     now = 0.0
     while now < 60.0:
-        now += made.pause_s(list(those.values()), NEW, now)
+        now += made.seconds_until_due(list(those.values()), NEW, now)
         before = lacking(those)
         due(made, those, now)
         when += [now] * (before - lacking(those))
@@ -74,54 +76,54 @@ def test_of_many_the_others_hear_slowly_and_ever_more_slowly(
 def test_endings_after_the_end_go_out_together_and_to_one() -> None:
     those = peers(63)
     made = GossipSchedule(those, 0.0)
-    made.schedule_change(True, 0.0)
+    made.schedule_state_sending(True, 0.0)
     latest = gossip_schedule.LATE_S * 63
     assert not due(made, those, 0.1)
     # A second change must not delay the message about the first change. Otherwise continuous
     # changes would delay that message forever.
-    made.schedule_change(True, 0.2)
-    assert 0 < made.pause_s(list(those.values()), NEW, 0.2) <= latest
+    made.schedule_state_sending(True, 0.2)
+    assert 0 < made.seconds_until_due(list(those.values()), NEW, 0.2) <= latest
     assert len(due(made, those, latest)) == 1
 
 
 def test_what_matters_does_not_wait_for_them() -> None:
     those = peers(63)
     made = GossipSchedule(those, 0.0)
-    made.schedule_change(True, 0.0)
-    made.schedule_change(False, 0.1)
+    made.schedule_state_sending(True, 0.0)
+    made.schedule_state_sending(False, 0.1)
     assert len(due(made, those, 0.1)) == gossip_schedule.FANOUT
 
 
 def test_a_few_hear_of_late_endings_at_once_too() -> None:
     those = peers(3)
     made = GossipSchedule(those, 0.0)
-    made.schedule_change(True, 0.0)
+    made.schedule_state_sending(True, 0.0)
     assert len(due(made, those, 0.0)) == 3
 
 
 def test_who_does_not_answer_is_asked_again_with_growing_pauses() -> None:
     those = peers(1)
     made, peer = GossipSchedule(those, 0.0), those["n1"]
-    made.schedule_change(False, 0.0)
+    made.schedule_state_sending(False, 0.0)
     asked, now = [], 0.0
     while now < 60.0:
         if made.choose_due_peers([peer], NEW, now):
             asked.append(now)
             made.record_failure(peer, False, now)
-        now += made.pause_s([peer], NEW, now)
+        now += made.seconds_until_due([peer], NEW, now)
     assert 6 <= len(asked) <= 30 and asked[3] < 5.0
 
 
 def test_nobody_goes_unasked_for_longer_than_attended() -> None:
     those = peers(3)
     made = GossipSchedule(those, 0.0)
-    assert made.connect_every(1.0) and not made.connect_every(1.0)
+    assert made.set_connect_interval(1.0) and not made.set_connect_interval(1.0)
     now, seen = 0.0, dict.fromkeys(those, 0.0)
     while now < 20.0:
         for peer in due(made, those, now):
             seen[peer.address.host] = peer.tried = now
         assert all(now - at <= 1.1 for at in seen.values())
-        now += min(made.pause_s(list(those.values()), NEW, now), 0.1)
+        now += min(made.seconds_until_due(list(those.values()), NEW, now), 0.1)
 
 
 def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
@@ -133,7 +135,11 @@ def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
     ends = [random.uniform(0.0, 6.0) for _ in range(count)]
     knows: list[set[int]] = [set() for _ in range(count)]
     tables = [
-        {f"n{o}": MeshPeer(wire.MeshHost(f"n{o}", "", o), "") for o in range(count) if o != me}
+        {
+            f"n{o}": PeerContactState(wire.MeshHost(f"n{o}", "", o), "")
+            for o in range(count)
+            if o != me
+        }
         for me in range(count)
     ]
     schedules = [GossipSchedule(table, 0.0) for table in tables]
@@ -143,7 +149,7 @@ def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
         for me in random.sample(range(count), count):
             if ends[me] <= now and me not in knows[me]:
                 knows[me].add(me)
-                schedules[me].schedule_change(True, now)
+                schedules[me].schedule_state_sending(True, now)
             concerned = [peer for peer in tables[me].values() if peer.address.port not in knows[me]]
             for peer in schedules[me].choose_due_peers(concerned, str(sorted(knows[me])), now):
                 other = peer.address.port
@@ -152,7 +158,7 @@ def test_sixty_four_that_end_one_after_the_other_all_hear_of_all() -> None:
                 for one, told in ((me, other), (other, me)):
                     if knows[one] != both:
                         knows[one] = set(both)
-                        schedules[one].schedule_change(True, now)
+                        schedules[one].schedule_state_sending(True, now)
                     tables[one][f"n{told}"].digest = str(sorted(both))
         now += 0.05
     assert talks < 2500

@@ -66,9 +66,9 @@ def test_only_members_with_sense_are_answered(three: Meshes, hosts: NewCluster) 
         message(None),
     ):
         assert speak(three, certs["n2"], line) == b""
-    assert not one.known().committed
+    assert not one.current_state().committed
     assert json.loads(speak(three, certs["n2"], message(good)))["from"] == "n1"
-    assert one.known().committed
+    assert one.current_state().committed
 
 
 @pytest.mark.fault("59 a host of the run that says nonsense over the mesh")
@@ -85,7 +85,7 @@ def test_a_member_that_lies_stops_no_thread_and_no_word(
     for line in (deep, *infinite, b"[" * 1000000 + b"\n"):
         assert speak(three, certs["n2"], line) == b""
     three.wait_until(lambda: not one._listener._open, 5.0)
-    assert one.known() == Knowledge() and "Traceback" not in capfd.readouterr().err
+    assert one.current_state() == Knowledge() and "Traceback" not in capfd.readouterr().err
     assert speak(three, certs["n2"], message(Knowledge(committed=True).as_json()))
 
 
@@ -97,7 +97,7 @@ def test_a_certificate_of_another_run_or_of_no_host_is_refused(three: Meshes) ->
     # The peer trusts n1, but n1 does not trust the certificate of the peer.
     mixed = dict(other_run, ca=three.certs["n1"]["ca"])
     assert speak(three, mixed, message(good)) == b""
-    assert not one.known().committed
+    assert not one.current_state().committed
 
 
 @pytest.mark.fault("57 garbage and silence between the minders")
@@ -115,8 +115,8 @@ def test_garbage_and_silence_do_not_stop_it(three: Meshes, monkeypatch: pytest.M
                 plain.sendall(b"\x16\x03\x01" + b"x" * 1000)
             except OSError:
                 pass
-    two.share(Knowledge(committed=True))
-    three.wait_until(lambda: one.known().committed, 15.0)
+    two.join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: one.current_state().committed, 15.0)
     for plain in silent:
         plain.close()
 
@@ -202,8 +202,8 @@ def test_a_crowd_of_strangers_costs_few_handshakes_and_holds_up_no_word(three: M
     )
     with Flood(three, stranger, 500) as flood:
         three.wait_until(lambda: flood.begun > 200, 20.0)
-        two.share(Knowledge(committed=True))
-        three.wait_until(lambda: one.known().committed, 15.0)
+        two.join_and_send(Knowledge(committed=True))
+        three.wait_until(lambda: one.current_state().committed, 15.0)
     a_second, most = handshake_gate.STRANGERS
     assert handshakes and len(handshakes) <= most + a_second * (time.monotonic() - begun) + 10, (
         len(handshakes),
@@ -224,8 +224,8 @@ def test_strangers_that_speak_byte_by_byte_do_not_keep_it_busy(
             listener, "wanted", lambda plain: plain.close(), lambda address: True
         )
         stack.callback(one.close)
-        look = one._admit_waiting
-        one._admit_waiting = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
+        look = one._handle_poll_events
+        one._handle_poll_events = lambda: (look(), looks.append(time.monotonic()))  # type: ignore[assignment, func-returns-value]
         strangers = [
             stack.enter_context(socket.create_connection(listener.getsockname())) for _ in range(50)
         ]
@@ -254,8 +254,8 @@ def test_a_word_to_this_host_alone_lets_a_member_through(
     )
     # A message without the run's token gets no answer, because STRANGERS admits no stranger here.
     assert speak(three, three.certs["n2"], message(Knowledge().as_json())) == b""
-    two.share(Knowledge(committed=True))
-    three.wait_until(lambda: one.known().committed, 10.0)
+    two.join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: one.current_state().committed, 10.0)
 
 
 @pytest.fixture
@@ -327,8 +327,8 @@ def test_an_address_that_a_member_states_is_let_in_and_says_whose_it_is(
 
 def test_a_mesh_states_the_addresses_of_its_own_host(three: Meshes, guarded: GuardedPorts) -> None:
     one, two = three.join("n1", guarded=guarded), three.join("n2")
-    two.share(Knowledge(committed=True))
-    three.wait_until(lambda: one.known().committed, 10.0)
+    two.join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: one.current_state().committed, 10.0)
     assert guarded.learned == {"127.0.0.1": "n2"}
 
 

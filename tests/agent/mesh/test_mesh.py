@@ -23,52 +23,52 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 
 def test_news_reach_everybody_and_are_acknowledged(three: Meshes) -> None:
     all_of = [three.join(name) for name in NAMES]
-    all_of[0].share(Knowledge(committed=True))
-    three.wait_until(lambda: all(one.known().committed for one in all_of), 5.0)
-    three.wait_until(lambda: all(one.do_all_peers_know() for one in all_of), 5.0)
+    all_of[0].join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: all(one.current_state().committed for one in all_of), 5.0)
+    three.wait_until(lambda: all(one.have_peers_same_state() for one in all_of), 5.0)
 
 
 def test_a_peer_that_comes_late_hears_it_from_whoever_is_left(three: Meshes) -> None:
     first, second = three.join("n1"), three.join("n2")
-    first.share(ended("worker:0"))
-    three.wait_until(lambda: second.known().ended, 5.0)
+    first.join_and_send(ended("worker:0"))
+    three.wait_until(lambda: second.current_state().ended, 5.0)
     first.close()
     late = three.join("n3")
-    three.wait_until(lambda: "worker:0" in late.known().ended, 10.0)
+    three.wait_until(lambda: "worker:0" in late.current_state().ended, 10.0)
 
 
 def test_who_goes_says_so_to_those_where_nothing_runs_any_more(three: Meshes) -> None:
     one, other = three.join("n1", ended("worker:2")), three.join("n3")
     # As far as n1 knows, no task of n3 is alive any more.
-    one.share(ended("worker:0"))
+    one.join_and_send(ended("worker:0"))
     one.send_last_update()
-    assert "worker:0" in other.known().ended
+    assert "worker:0" in other.current_state().ended
 
 
 def test_who_takes_over_takes_nobody_for_silent_before_it_listened(three: Meshes) -> None:
     one, now = three.join("n1"), time.monotonic()
-    assert all(silent <= 60 for silent in one.silent_s(now, now - 100.0).values())
+    assert all(silent <= 60 for silent in one.silence_s_by_host(now, now - 100.0).values())
 
 
 def test_threads_do_not_pile_up(three: Meshes) -> None:
     before = threading.active_count()
     # No other host has joined the mesh, so n1 reaches nobody.
     one = three.join("n1")
-    one.share(Knowledge(committed=True))
+    one.join_and_send(Knowledge(committed=True))
     three.wait_until(lambda: one._peers["n2"].failures >= 3, 10.0)
     assert threading.active_count() <= before + 2 + 2
-    assert not one.do_all_peers_know()
+    assert not one.have_peers_same_state()
 
 
 def test_who_left_before_it_was_told_is_not_waited_for(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
-    one.share(Knowledge(committed=True))
-    three.wait_until(lambda: two.known().committed, 5.0)
+    one.join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: two.current_state().committed, 5.0)
     two.close()
     # As far as n1 knows, n2 and n3 have live tasks. But no mesh listens on these hosts.
-    one.share(ended("worker:0"))
-    assert not one.do_all_peers_know()
-    three.wait_until(one.do_all_peers_know, 20.0)
+    one.join_and_send(ended("worker:0"))
+    assert not one.have_peers_same_state()
+    three.wait_until(one.have_peers_same_state, 20.0)
 
 
 def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
@@ -79,29 +79,29 @@ def test_no_thread_for_a_moment_makes_it_neither_deaf_nor_mute(
 
     def start(thread: threading.Thread) -> None:
         target = thread._target.__name__  # type: ignore[attr-defined]
-        if target in ("_send_to", "_serve") and refused.count(target) < 2:
+        if target in ("_try_exchange_state", "_serve_connection") and refused.count(target) < 2:
             refused.append(target)
             raise RuntimeError("can't start new thread")
         begin(thread)
 
     monkeypatch.setattr(threading.Thread, "start", start)
-    one.share(Knowledge(committed=True))
-    three.wait_until(lambda: len(refused) == 4 and two.known().committed, 20.0)
+    one.join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: len(refused) == 4 and two.current_state().committed, 20.0)
 
 
 def test_who_does_not_take_all_that_it_hears_is_not_told_again_at_once(three: Meshes) -> None:
     one, two = three.join("n1"), three.join("n2")
-    join = two.share
+    join = two.join_and_send
     # n2 imitates an older version, which does not know the field `decided`.
-    two.share = lambda other: join(other._replace(decided=None))
-    one.share(Knowledge(committed=True, decided=1.0))
+    two.join_and_send = lambda other: join(other._replace(decided=None))
+    one.join_and_send(Knowledge(committed=True, decided=1.0))
     three.wait_until(
         lambda: (
             one._peers["n2"].last_message and one._peers["n2"].not_before > time.monotonic() + 1.0
         ),
         10.0,
     )
-    assert two.known() == Knowledge(committed=True)
+    assert two.current_state() == Knowledge(committed=True)
 
 
 def test_a_host_that_refuses_is_told_from_one_that_is_silent(
@@ -114,12 +114,14 @@ def test_a_host_that_refuses_is_told_from_one_that_is_silent(
     ):
         patch.setattr(mesh_listener, "TIMEOUT_S", 0.1)
         silent.listen()
-        one.share(Knowledge(committed=True))
+        one.join_and_send(Knowledge(committed=True))
         three.wait_until(lambda: one._peers["n2"].failures >= 2, 20.0)
-        assert "n2" not in one.refused_s()
-    three.wait_until(lambda: one.refused_s().get("n2", 0.0) > 0.1, 20.0)
+        assert "n2" not in one.refusal_s_by_host()
+    three.wait_until(lambda: one.refusal_s_by_host().get("n2", 0.0) > 0.1, 20.0)
     two = three.join("n2")
-    three.wait_until(lambda: two.known().committed and "n2" not in one.refused_s(), 20.0)
+    three.wait_until(
+        lambda: two.current_state().committed and "n2" not in one.refusal_s_by_host(), 20.0
+    )
 
 
 WITHOUT_IMPORTS = """
@@ -145,11 +147,11 @@ def refuse(name, globals=None, locals=None, fromlist=(), level=0):
     return imported(name, globals, locals, fromlist, level)
 
 imported, builtins.__import__ = builtins.__import__, refuse
-one.share(Knowledge(committed=True))
+one.join_and_send(Knowledge(committed=True))
 until = time.monotonic() + 60
-while not two.known().committed and time.monotonic() < until:
+while not two.current_state().committed and time.monotonic() < until:
     time.sleep(0.02)
-print(two.known().committed)
+print(two.current_state().committed)
 """
 
 
@@ -176,8 +178,8 @@ def test_no_exception_ends_a_conversation_for_good(
     target, name = {
         "speaking": (one._schedule, "choose_due_peers"),
         "answering": (two._listener, "_answer"),
-        "taking in": (two._listener._gate, "_accept"),
-        "a word": (one, "_message"),
+        "taking in": (two._listener._gate, "_accept_connections"),
+        "a word": (one, "_encode_state_message"),
     }[where]
     usual, failed = getattr(target, name), []
 
@@ -188,7 +190,7 @@ def test_no_exception_ends_a_conversation_for_good(
         return usual(*given)
 
     monkeypatch.setattr(target, name, fail)
-    one.share(Knowledge(committed=True))
-    three.wait_until(lambda: len(failed) == 3 and two.known().committed, 20.0)
+    one.join_and_send(Knowledge(committed=True))
+    three.wait_until(lambda: len(failed) == 3 and two.current_state().committed, 20.0)
     # The same kind of error is reported only once.
     assert capfd.readouterr().err.count("Traceback") <= 1

@@ -151,7 +151,7 @@ BAD = {"outcome": "failed", "time": 5.0, "exit_code": 1}
 
 
 def test_the_earliest_death_is_the_cause() -> None:
-    death = shared_state.first_death(
+    death = shared_state.first_fatal_death(
         PEERS, ended(worker_0=dict(BAD, time=7.0), worker_1=BAD, ps_0=dict(BAD, time=6.0))
     )
     assert death is not None and (death["task"], death["host"]) == ("worker:1", "n2")
@@ -159,10 +159,13 @@ def test_the_earliest_death_is_the_cause() -> None:
 
 def test_a_death_after_the_decision_is_none_and_before_it_is_one() -> None:
     assert (
-        shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0))) is None
+        shared_state.first_fatal_death(PEERS, ended(worker_0=GOOD, worker_1=dict(BAD, time=11.0)))
+        is None
     )
-    assert shared_state.first_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
-    assert shared_state.first_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None
+    assert shared_state.first_fatal_death(PEERS, ended(worker_0=GOOD, worker_1=BAD)) is not None
+    assert (
+        shared_state.first_fatal_death(PEERS, ended(worker_1=dict(BAD, outcome="stopped"))) is None
+    )
 
 
 def test_a_broken_file_of_what_was_known_stops_no_minder(tmp_path: Path) -> None:

@@ -446,7 +446,7 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
         )
     }
     known = Knowledge(committed=True, abort=None, ended={"worker:0": GOOD})
-    for silent_s, expected in ((79.0, []), (81.0, [EndTask("ps:0", DECIDED, 20.0)])):
+    for silence_s_by_host, expected in ((79.0, []), (81.0, [EndTask("ps:0", DECIDED, 20.0)])):
         given = View(
             part=part,
             phase="committed",
@@ -455,6 +455,6 @@ def test_a_silent_host_bounds_the_wait_of_the_ps() -> None:
             now=200.0,
             marks={"decided": 100.0},
             control_words={},
-            silent_s={"n3": silent_s},
+            silence_s_by_host={"n3": silence_s_by_host},
         )
         assert decide(given) == expected

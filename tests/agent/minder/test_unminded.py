@@ -71,27 +71,33 @@ def view(known: Knowledge, phase: str = "committed", marks: Any = None, **given:
 
 KNOWN = Knowledge(committed=True)
 CASES = {
-    "refused for less than a minute": (view(KNOWN, refused_s={"n3": 59.0}), []),
-    "refused for a minute": (view(KNOWN, refused_s={"n3": 61.0}), [ReportUnminded("n3", 1, 61.0)]),
-    "silent for hours": (view(KNOWN, silent_s={"n3": 9999.0}), []),
+    "refused for less than a minute": (view(KNOWN, refusal_s_by_host={"n3": 59.0}), []),
+    "refused for a minute": (
+        view(KNOWN, refusal_s_by_host={"n3": 61.0}),
+        [ReportUnminded("n3", 1, 61.0)],
+    ),
+    "silent for hours": (view(KNOWN, silence_s_by_host={"n3": 9999.0}), []),
     "two hosts": (
-        view(KNOWN, refused_s={"n2": 61.0, "n3": 61.0}),
+        view(KNOWN, refusal_s_by_host={"n2": 61.0, "n3": 61.0}),
         [ReportUnminded("n2", 1, 61.0), ReportUnminded("n3", 1, 61.0)],
     ),
     "all of it has ended there": (
-        view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refused_s={"n3": 61.0}),
+        view(KNOWN.join(Knowledge(ended={"worker:1": DONE})), refusal_s_by_host={"n3": 61.0}),
         [],
     ),
     "it would start again there": (
-        view(KNOWN.join(Knowledge(ended={"worker:1": DIED})), refused_s={"n3": 61.0}),
+        view(KNOWN.join(Knowledge(ended={"worker:1": DIED})), refusal_s_by_host={"n3": 61.0}),
         [ReportUnminded("n3", 1, 61.0)],
     ),
-    "decided": (view(KNOWN.join(Knowledge(ended={"worker:0": DONE})), refused_s={"n3": 61.0}), []),
-    "not committed": (view(Knowledge(), "started", refused_s={"n3": 61.0}), []),
-    "said already": (view(AWAY, refused_s={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
+    "decided": (
+        view(KNOWN.join(Knowledge(ended={"worker:0": DONE})), refusal_s_by_host={"n3": 61.0}),
+        [],
+    ),
+    "not committed": (view(Knowledge(), "started", refusal_s_by_host={"n3": 61.0}), []),
+    "said already": (view(AWAY, refusal_s_by_host={"n3": 99.0}, marks={"unminded n3": 4900.0}), []),
     "for as long as is waited": (view(AWAY, marks={"unminded n3": 1400.0}), [ReportLost("n3")]),
     "silent since": (
-        view(AWAY, silent_s={"n3": 3700.0}, marks={"unminded n3": 1400.0}),
+        view(AWAY, silence_s_by_host={"n3": 3700.0}, marks={"unminded n3": 1400.0}),
         [ReportLost("n3")],
     ),
     "it is this host, which is minded": (
@@ -100,7 +106,7 @@ CASES = {
     ),
     "it came back": (view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)}))), []),
     "it came back and went away": (
-        view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)})), refused_s={"n3": 70.0}),
+        view(AWAY.join(Knowledge(unminded={"n3": (2, 90.0)})), refusal_s_by_host={"n3": 70.0}),
         [ReportUnminded("n3", 3, 70.0)],
     ),
     "nobody else was heard of yet": (
@@ -136,7 +142,7 @@ def test_after_what_a_host_that_lies_has_counted_the_others_still_believe_us() -
     most = shared_state.MAX_ROUND
     lie = {"n1": (most - 1, 50.0), "n2": (most, 50.0), "n3": (most - 1, 50.0)}
     known = Knowledge(committed=True, unminded=lie, ended={"worker:1": {**DIED, "attempt": most}})
-    actions = decide(view(known, refused_s={"n2": 99.0}, marks={"unminded n3": 1000.0}))
+    actions = decide(view(known, refusal_s_by_host={"n2": 99.0}, marks={"unminded n3": 1000.0}))
     # The number of reports about n2 has reached its maximum, so there is no further report about
     # n2.
     assert actions == [ReportUnminded("n1", most), ReportLost("n3")]

@@ -165,7 +165,7 @@ def _choose_files(value: Any, files: List[File]) -> List[File]:
 
 def _check_files(value: Any, keep: List[str]) -> List[File]:
     rows = bounded_json.check_fields(value, {"files": bounded_json.check_list}, ("files",))["files"]
-    check_row = bounded_json.row_check(
+    check_row = bounded_json.fixed_list_check(
         lambda path: keep_receive.check_inside(path, keep), _count, _count
     )
     return list(map(check_row, rows))

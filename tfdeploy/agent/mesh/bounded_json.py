@@ -100,7 +100,7 @@ def choice_check(allowed: Collection[str]) -> Check:
     return check
 
 
-def text_check(most_chars: int) -> Check:
+def shortened_text_check(most_chars: int) -> Check:
     """Return a check for a string. The check shortens the string to `most_chars` characters."""
 
     def check(value: Any) -> str:
@@ -111,7 +111,7 @@ def text_check(most_chars: int) -> Check:
     return check
 
 
-def row_check(*checks: Check) -> Check:
+def fixed_list_check(*checks: Check) -> Check:
     """Return a check for a list that has one value for each of the `checks`."""
 
     def check(value: Any) -> Tuple[Any, ...]:
@@ -138,7 +138,7 @@ def check_bool(value: Any) -> bool:
 _instant = number_check(-1e12, 1e12)
 
 
-def check_time(value: Any) -> float:
+def clamp_time(value: Any) -> float:
     """Return `value` as UTC seconds between the years 1970 and 9999. A time outside of this range
     is changed to its nearest end, so that a message from a host with a wrong clock is still
     accepted."""
@@ -170,7 +170,7 @@ def check_object(value: Any) -> Unchecked:
     return value
 
 
-def check_table(value: Any, names: Collection[str]) -> Unchecked:
+def check_object_keys(value: Any, names: Collection[str]) -> Unchecked:
     """Return the JSON object. Raises ValueError if one of its keys is not in `names`."""
     table = check_object(value)
     if not all(name in names for name in table):

@@ -17,7 +17,7 @@ from tfdeploy.agent.mesh.shared_state import Knowledge
 from tfdeploy.agent.run.folder import RunPaths
 
 
-def take_forwarded_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
+def take_forwarded_run_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
     """Return the state that the control machine has left for the minder since the last call, and
     remove its file. If there is no such state or it is invalid, return an empty state."""
     path = paths.file(layout.FORWARDED_END)
@@ -31,7 +31,7 @@ def take_forwarded_end(paths: RunPaths, part: wire.HostPart) -> Knowledge:
         return Knowledge()
 
 
-def forward_end(paths: RunPaths, run_end: Knowledge) -> None:
+def write_forwarded_run_end(paths: RunPaths, run_end: Knowledge) -> None:
     """Write a file for the minder. It contains a state that says why the run is over. Then wake the
     minder. Raises OSError."""
     write_json(paths.file(layout.FORWARDED_END), run_end.as_json())

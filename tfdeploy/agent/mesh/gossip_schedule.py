@@ -30,13 +30,13 @@ LATE_S = 0.01
 # A minder keeps at most this many connections open. Connections that peers opened do not count.
 AT_ONCE = 16
 EXCHANGE_INTERVAL_S = 10.0  # the pause between two exchanges with a random peer, in seconds
-# After `connect_seldom`: the pause between two exchanges with a random peer, and the longest pause
-# after a failure.
+# After `reduce_connection_rate`: the pause between two exchanges with a random peer, and the
+# longest pause after a failure.
 SELDOM_INTERVAL_S = 60.0
 _BACKOFF_S = (0.2, 8.0)  # the first and the longest pause after a failure
 
 
-class MeshPeer:
+class PeerContactState:
     def __init__(self, address: wire.MeshHost, digest: str) -> None:
         self.address = address
         # The digest of the shared state that the peer's last message contained.
@@ -58,7 +58,7 @@ class GossipSchedule:
     hold a lock around each call."""
 
     def __init__(
-        self, peers: Dict[str, MeshPeer], now: float, unminded_after_s: float = float("inf")
+        self, peers: Dict[str, PeerContactState], now: float, unminded_after_s: float = float("inf")
     ) -> None:
         self._peers = peers
         self._refused_s, self._refused_again_s = 2 * unminded_after_s, unminded_after_s / 6
@@ -73,38 +73,38 @@ class GossipSchedule:
         self.longest_pause_s = _BACKOFF_S[1]
         self._next_exchange = now + self._exchange_s * random.random()
 
-    def schedule_change(self, is_late: bool, now: float) -> None:
-        """Schedule the sending of the changed state. `is_late`: True if the run was over before,
-        and the only change is that a task has ended."""
-        is_late = is_late and not self._are_few
-        self._at_once = max(self._at_once, 1 if is_late else self.fanout)
+    def schedule_state_sending(self, is_after_run_end: bool, now: float) -> None:
+        """Schedule the sending of the changed state. `is_after_run_end`: True if the run was over
+        before, and the only change is that a task has ended."""
+        is_after_run_end = is_after_run_end and not self._are_few
+        self._at_once = max(self._at_once, 1 if is_after_run_end else self.fanout)
         self._slow_s = LATER_INTERVAL_S
-        if not is_late:
+        if not is_after_run_end:
             self._not_before = 0.0
         elif not self._not_before:
             self._not_before = now + LATE_S * len(self._peers) * random.uniform(0.5, 1.0)
         for peer in self._peers.values():
             peer.failures, peer.not_before = 0, 0.0
 
-    def connect_every(self, every_s: float) -> bool:
+    def set_connect_interval(self, every_s: float) -> bool:
         """From now on, connect to each peer with running tasks at least once in `every_s` seconds.
         Return False if this interval was set already."""
         changed = self._ask_every_s != every_s
         self._ask_every_s = every_s
         return changed
 
-    def connect_seldom(self) -> None:
+    def reduce_connection_rate(self) -> None:
         """From now on, connect to peers less often. SELDOM_INTERVAL_S becomes the pause between two
         exchanges with a random peer, and the longest pause after a failure."""
         self._ask_every_s = float("inf")
         self._exchange_s = self.longest_pause_s = SELDOM_INTERVAL_S
 
     def choose_due_peers(
-        self, running_peers: List[MeshPeer], digest: str, now: float
-    ) -> List[MeshPeer]:
+        self, running_peers: List[PeerContactState], digest: str, now: float
+    ) -> List[PeerContactState]:
         """Return the peers to which to connect now. `running_peers`: the peers with running tasks.
         `digest`: the digest of this minder's state."""
-        free_connections = AT_ONCE - self._count_busy()
+        free_connections = AT_ONCE - self._count_busy_peers()
         free = [peer for peer in running_peers if not peer.busy]
         random.shuffle(free)
         lacking = [
@@ -122,26 +122,30 @@ class GossipSchedule:
             if not self._are_few:
                 self._next_slow += self._slow_s * random.uniform(0.5, 1.5)
             self._slow_s = min(self._slow_s * 1.5, EXCHANGE_INTERVAL_S)
-        chosen += [peer for peer in free if self._ask_again_at(peer) <= now and peer not in chosen]
+        chosen += [
+            peer for peer in free if self._next_connection_time(peer) <= now and peer not in chosen
+        ]
         if now >= self._next_exchange:
             self._next_exchange = now + self._exchange_s * random.uniform(0.8, 1.2)
             chosen += [peer for peer in free if peer not in chosen][:1]
         return chosen[: max(free_connections, 0)]
 
-    def pause_s(self, running_peers: List[MeshPeer], digest: str, now: float) -> float:
+    def seconds_until_due(
+        self, running_peers: List[PeerContactState], digest: str, now: float
+    ) -> float:
         """Return after how many seconds the next peer is due if nothing changes. Infinity means
         that no peer is due before an open connection ends."""
-        if self._count_busy() >= AT_ONCE:
+        if self._count_busy_peers() >= AT_ONCE:
             return float("inf")
         free = [peer for peer in running_peers if not peer.busy]
-        due = [self._next_exchange, *map(self._ask_again_at, free)]
+        due = [self._next_exchange, *map(self._next_connection_time, free)]
         for peer in free:
             if peer.digest != digest:
                 update_due = max(peer.not_before, self._not_before)
                 due.append(update_due if self._at_once > 0 else max(update_due, self._next_slow))
         return max(0.01, min(due) - now)
 
-    def record_failure(self, peer: MeshPeer, refused: bool, now: float) -> None:
+    def record_failure(self, peer: PeerContactState, refused: bool, now: float) -> None:
         """Record that an exchange with the peer has failed, and schedule another one. `refused`:
         True if the peer's host refused the connection."""
         peer.failures += 1
@@ -149,10 +153,10 @@ class GossipSchedule:
         pause = min(_BACKOFF_S[0] * 2 ** min(peer.failures, 10), self.longest_pause_s)
         peer.not_before = now + pause * random.uniform(0.5, 1.0)
 
-    def _count_busy(self) -> int:
+    def _count_busy_peers(self) -> int:
         return sum(peer.busy for peer in self._peers.values())
 
-    def _ask_again_at(self, peer: MeshPeer) -> float:
+    def _next_connection_time(self, peer: PeerContactState) -> float:
         """Return the time of the next connection to the peer. After its first refusals, a peer is
         tried again soon, because its host may have lost its minder."""
         if peer.refused is not None and peer.refused_until - peer.refused < self._refused_s:

@@ -83,31 +83,31 @@ class HandshakeGate:
     def _run(self) -> None:
         while not self._closed:
             try:
-                self._admit_waiting()
+                self._handle_poll_events()
             except Exception:  # noqa: BLE001 - members must still be admitted, whatever the error
                 if not self._closed:
                     threads.report_once("mesh port")
-                    self._drop_oldest()
+                    self._close_oldest_waiting()
                     time.sleep(0.1)
         self._listener.close()
         for plain, _ in self._waiting.values():
             plain.close()
         self._poll.close()
 
-    def _admit_waiting(self) -> None:
+    def _handle_poll_events(self) -> None:
         self._crowded = False
         for descriptor, _ in self._poll.poll(1.0 if self._waiting else -1):
             if descriptor == self._listener.fileno():
-                self._accept()
+                self._accept_connections()
             elif descriptor in self._waiting:
                 self._admit_or_close(self._waiting[descriptor][0])
         began_before = time.monotonic() - HELLO_TIMEOUT_S
         while self._waiting and next(iter(self._waiting.values()))[1] <= began_before:
-            self._drop_oldest()
+            self._close_oldest_waiting()
         if self._crowded:
             time.sleep(_PAUSE_S)
 
-    def _accept(self) -> None:
+    def _accept_connections(self) -> None:
         for _ in range(_AT_ONCE):
             try:
                 plain, _ = self._listener.accept()
@@ -118,9 +118,9 @@ class HandshakeGate:
 
     def _admit_or_close(self, plain: socket.socket) -> None:
         """Admit the connection, close it, or wait until its first message is complete."""
-        bucket = self._bucket_for(plain)
+        bucket = self._choose_token_bucket(plain)
         if bucket is None:
-            self._wait_for_handshake(plain)
+            self._add_to_waiting(plain)
             return
         if self._waiting.pop(plain.fileno(), None) is not None:
             self._poll.unregister(plain)
@@ -131,7 +131,7 @@ class HandshakeGate:
             self._crowded = True
             plain.close()
 
-    def _bucket_for(self, plain: socket.socket) -> Optional[TokenBucket]:
+    def _choose_token_bucket(self, plain: socket.socket) -> Optional[TokenBucket]:
         """Return the token bucket that limits connections of this kind. Return None if the first
         TLS message is not complete."""
         try:
@@ -153,7 +153,7 @@ class HandshakeGate:
             is_known = False
         return self._strangers if is_known else self._refused
 
-    def _wait_for_handshake(self, plain: socket.socket) -> None:
+    def _add_to_waiting(self, plain: socket.socket) -> None:
         if plain.fileno() in self._waiting:
             # More bytes have arrived, but the first TLS message is still not complete.
             self._crowded = True
@@ -161,9 +161,9 @@ class HandshakeGate:
         self._waiting[plain.fileno()] = plain, time.monotonic()
         self._poll.register(plain, select.EPOLLIN | select.EPOLLRDHUP | select.EPOLLET)
         if len(self._waiting) > MOST_WAITING:
-            self._drop_oldest()
+            self._close_oldest_waiting()
 
-    def _drop_oldest(self) -> None:
+    def _close_oldest_waiting(self) -> None:
         self._crowded = True
         for descriptor in list(self._waiting)[:1]:
             # The kernel removes a closed socket from the epoll set.

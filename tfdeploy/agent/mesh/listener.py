@@ -51,29 +51,31 @@ class MeshListener:
         # example to transfer a checkpoint.
         self._of_members: Dict[int, str] = {}
         listener.listen(1024)
-        self._gate = handshake_gate.HandshakeGate(listener, token, self._accept, is_known)
+        self._gate = handshake_gate.HandshakeGate(
+            listener, token, self._start_handshake_thread, is_known
+        )
 
     def close(self) -> None:
         self._gate.close()
 
-    def _accept(self, plain: socket.socket) -> None:
+    def _start_handshake_thread(self, plain: socket.socket) -> None:
         """Start the TLS handshake on a new thread. If no descriptor or thread is available, close
         the connection; a member will try again."""
         number = None
         try:
-            number = self._register(plain)
-            start_thread(self._serve, plain, number)
+            number = self._register_connection(plain)
+            start_thread(self._serve_connection, plain, number)
         except (OSError, RuntimeError, MemoryError):
             plain.close()
             if number is not None:
-                self._close(number)
+                self._close_connection(number)
 
-    def _close(self, number: int) -> None:
+    def _close_connection(self, number: int) -> None:
         with self._lock:
             self._of_members.pop(number, None)
             self._open.pop(number).close()
 
-    def _register(self, plain: socket.socket) -> int:
+    def _register_connection(self, plain: socket.socket) -> int:
         """Register a connection and return its number. If too many connections have not finished
         their handshake, shut down the oldest of them."""
         # This duplicate of the descriptor stays open when TLS takes over the original one.
@@ -90,22 +92,22 @@ class MeshListener:
                     pass  # the connection is closed already
         return guard.fileno()
 
-    def _serve(self, plain: socket.socket, number: int) -> None:
+    def _serve_connection(self, plain: socket.socket, number: int) -> None:
         try:
             with plain:
                 plain.settimeout(TIMEOUT_S)
                 with self._context.wrap_socket(plain, server_side=True) as channel:
                     host = tls.peer_name(channel)
-                    if host in self._members and self._can_register_member(str(host), number):
+                    if host in self._members and self._try_register_member(str(host), number):
                         self._answer(str(host), channel)
         except (OSError, ValueError):
             pass  # the client is a stranger, or a member that will try again
         except Exception:  # noqa: BLE001 - a peer that will try again
             threads.report_once("a peer's connection")
         finally:
-            self._close(number)
+            self._close_connection(number)
 
-    def _can_register_member(self, host: str, number: int) -> bool:
+    def _try_register_member(self, host: str, number: int) -> bool:
         with self._lock:
             if list(self._of_members.values()).count(host) >= MAX_PER_MEMBER:
                 return False

@@ -33,7 +33,7 @@ from tfdeploy.agent.host import threads
 from tfdeploy.agent.host.threads import start_thread
 from tfdeploy.agent.mesh import handshake_gate, shared_state, stated_addresses, tls
 from tfdeploy.agent.mesh import listener as mesh_listener
-from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, MeshPeer
+from tfdeploy.agent.mesh.gossip_schedule import GossipSchedule, PeerContactState
 from tfdeploy.agent.mesh.shared_state import Knowledge
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ class Mesh:
         self._digest = known.digest()
         nothing = Knowledge().digest()
         self._peers = {
-            address.host: MeshPeer(address, nothing)
+            address.host: PeerContactState(address, nothing)
             for address in part.mesh
             if address.host != part.host
         }
@@ -90,7 +90,7 @@ class Mesh:
             listener,
             server,
             list(self._peers),
-            self._answer,
+            self._answer_peer_message,
             handshake_gate.server_name_token(self._authority, part.host),
             guarded.is_admitted if guarded is not None else lambda address: True,
         )
@@ -98,11 +98,11 @@ class Mesh:
 
     # --- methods that the minder calls
 
-    def known(self) -> Knowledge:
+    def current_state(self) -> Knowledge:
         with self._lock:
             return self._known
 
-    def share(self, known: Knowledge) -> bool:
+    def join_and_send(self, known: Knowledge) -> bool:
         """Join `known` to the shared state, and send the result to the peers. Return False if the
         shared state has not changed."""
         with self._lock:
@@ -111,34 +111,34 @@ class Mesh:
                 return False
             late = joined.is_over and joined == self._known._replace(ended=joined.ended)
             self._known, self._digest = joined, joined.digest()
-            self._schedule.schedule_change(late, time.monotonic())
+            self._schedule.schedule_state_sending(late, time.monotonic())
             self._lock.notify_all()
             return True
 
-    def do_all_peers_know(self) -> bool:
+    def have_peers_same_state(self) -> bool:
         """Return True if all peers with running tasks have the same state as this minder. Peers
         that have ended do not count."""
         with self._lock:
             return all(
                 peer.digest == self._digest or self._has_minder_ended(peer)
-                for peer in self._running_peers()
+                for peer in self._peers_with_running_tasks()
             )
 
-    def _has_minder_ended(self, peer: MeshPeer) -> bool:
+    def _has_minder_ended(self, peer: PeerContactState) -> bool:
         """Return True if the peer has ended. As long as the run is not committed, a peer that has
         never sent a message counts as late, not as ended."""
         refused = peer.refused is not None and peer.refused <= time.monotonic() - NO_MINDER_AFTER_S
         return refused and (peer.last_message is not None or self._known.committed)
 
-    def is_in_touch(self) -> bool:
+    def has_heard_any_peer(self) -> bool:
         """Return True if this minder has received a message from any peer, or if no peer has
         running tasks."""
         with self._lock:
-            return not self._running_peers() or any(
+            return not self._peers_with_running_tasks() or any(
                 peer.last_message is not None for peer in self._peers.values()
             )
 
-    def silent_s(self, now: float, since: Optional[float]) -> Dict[str, float]:
+    def silence_s_by_host(self, now: float, since: Optional[float]) -> Dict[str, float]:
         """Return host -> how many seconds the host has been silent. A silence begins with the
         host's last message, but at the earliest at `since` and at the start of this minder."""
         with self._lock:
@@ -150,7 +150,7 @@ class Mesh:
                 for host, peer in self._peers.items()
             }
 
-    def refused_s(self) -> Dict[str, float]:
+    def refusal_s_by_host(self) -> Dict[str, float]:
         """Return host -> seconds from the first to the last of the connections that the host has
         refused in a row. Hosts that accepted the last connection are missing."""
         with self._lock:
@@ -160,17 +160,17 @@ class Mesh:
                 if peer.refused is not None
             }
 
-    def connect_every(self, every_s: float) -> None:
+    def set_connect_interval(self, every_s: float) -> None:
         """From now on, connect to each peer with running tasks at least once in `every_s`
         seconds."""
         with self._lock:
-            if self._schedule.connect_every(every_s):
+            if self._schedule.set_connect_interval(every_s):
                 self._lock.notify_all()
 
-    def connect_seldom(self) -> None:
+    def reduce_connection_rate(self) -> None:
         """From now on, connect to peers less often. Questions of peers are answered as before."""
         with self._lock:
-            self._schedule.connect_seldom()
+            self._schedule.reduce_connection_rate()
 
     def send_last_update(self) -> None:
         """Send the state once more to some of the peers that have a different state, even if they
@@ -188,7 +188,9 @@ class Mesh:
             ]
         random.shuffle(outdated)
         try:
-            call_for_each(self._send_to, outdated[: self._schedule.fanout], LAST_UPDATE_TIMEOUT_S)
+            call_for_each(
+                self._try_exchange_state, outdated[: self._schedule.fanout], LAST_UPDATE_TIMEOUT_S
+            )
         except (RuntimeError, MemoryError):
             pass  # this user cannot start more threads now
 
@@ -200,13 +202,13 @@ class Mesh:
 
     # --- the shared state
 
-    def _running_peers(self) -> List[MeshPeer]:
+    def _peers_with_running_tasks(self) -> List[PeerContactState]:
         """Return the peers whose host has a task that may still run, as far as this minder
         knows."""
-        running = {peer.host for peer in self._part.peers if self._can_task_run(peer)}
+        running = {peer.host for peer in self._part.peers if self._may_task_still_run(peer)}
         return [peer for host, peer in self._peers.items() if host in running]
 
-    def _can_task_run(self, peer: wire.Peer) -> bool:
+    def _may_task_still_run(self, peer: wire.Peer) -> bool:
         ending = self._known.ended.get(peer.task)
         if ending is None or not shared_state.is_final(ending):
             return True
@@ -215,11 +217,11 @@ class Mesh:
         # when the run is over.
         return peer.gang and self._part.restart_max > 0 and ending["outcome"] != "stopped"
 
-    def _receive(self, host: str, value: Any) -> None:
+    def _join_received_state(self, host: str, value: Any) -> None:
         """Receive the state of a peer, and join it to the shared state. Raises ValueError if the
         value is not a valid state."""
         theirs = shared_state.from_json(value, self._part)
-        is_new = self.share(theirs)
+        is_new = self.join_and_send(theirs)
         with self._lock:
             peer = self._peers[host]
             peer.digest, peer.last_message, peer.failures, peer.refused = (
@@ -237,32 +239,32 @@ class Mesh:
     def _send_loop(self) -> None:
         while not self._closed:
             try:
-                self._send_due()
+                self._send_to_due_peers()
             except Exception:  # noqa: BLE001 - whatever the error, other hosts wait for messages
                 threads.report_once("sending to peers")
                 time.sleep(1.0)
 
-    def _send_due(self) -> None:
+    def _send_to_due_peers(self) -> None:
         """Connect to the peers that are due now. If no peer is due, wait until one is due or the
         state has changed."""
         with self._lock:
             now = time.monotonic()
-            running = self._running_peers()
+            running = self._peers_with_running_tasks()
             chosen = self._schedule.choose_due_peers(running, self._digest, now)
             if not chosen and not self._closed:
-                pause_s = self._schedule.pause_s(running, self._digest, now)
+                pause_s = self._schedule.seconds_until_due(running, self._digest, now)
                 self._lock.wait(min(pause_s, mesh_listener.TIMEOUT_S))
                 return
             for peer in chosen:
                 peer.busy, peer.tried = True, now
         for peer in chosen:
             try:
-                start_thread(self._send_to, peer)
+                start_thread(self._try_exchange_state, peer)
             except (RuntimeError, MemoryError):  # this user cannot start more threads now
                 self._record_failure(peer, refused=False)
         time.sleep(SETTLE_S)
 
-    def _send_to(self, peer: MeshPeer) -> None:
+    def _try_exchange_state(self, peer: PeerContactState) -> None:
         try:
             self._exchange_state(peer)
         except (OSError, ValueError) as error:
@@ -276,19 +278,21 @@ class Mesh:
                 peer.busy = False
                 self._lock.notify_all()
 
-    def _record_failure(self, peer: MeshPeer, refused: bool) -> None:
+    def _record_failure(self, peer: PeerContactState, refused: bool) -> None:
         with self._lock:
             peer.busy = False
             self._schedule.record_failure(peer, refused, time.monotonic())
 
-    def _exchange_state(self, peer: MeshPeer) -> None:
+    def _exchange_state(self, peer: PeerContactState) -> None:
         with self.connect(peer.address) as channel:
-            addresses = stated_addresses.addresses_to_state(channel)
+            addresses = stated_addresses.list_own_addresses(channel)
             with self._lock:
-                sent, message = self._digest, self._message(addresses)
+                sent, message = self._digest, self._encode_state_message(addresses)
             channel.sendall(message)
             value = mesh_listener.receive_message(channel)
-        self._receive(peer.address.host, self._checked_state(value, peer.address.host))
+        self._join_received_state(
+            peer.address.host, self._state_from_sender(value, peer.address.host)
+        )
         with self._lock:
             # The peer received this state, but the state in its answer still differs. The peer may
             # have another version, so the exchange is not repeated soon.
@@ -312,27 +316,27 @@ class Mesh:
         """Send a question instead of the state. The peer answers it with its `offers`."""
         channel.sendall(
             mesh_listener.encode_message(
-                self._part, addresses=stated_addresses.addresses_to_state(channel), ask=question
+                self._part, addresses=stated_addresses.list_own_addresses(channel), ask=question
             )
         )
 
-    def _message(self, addresses: Iterable[str] = ()) -> bytes:
+    def _encode_state_message(self, addresses: Iterable[str] = ()) -> bytes:
         """Return the message with this minder's state. `addresses`: the addresses that this host
         states as its own. An answer contains none."""
         with self._lock:
             known = self._known.as_json()
         return mesh_listener.encode_message(self._part, known=known, addresses=list(addresses))
 
-    def _checked_state(self, value: Any, host: str) -> Any:
+    def _state_from_sender(self, value: Any, host: str) -> Any:
         sender = (value.get("run"), value.get("from")) if isinstance(value, dict) else None
         if sender != (self._part.run, host):
             raise ValueError("a message of another run or host")
         return value.get("known")
 
-    def _answer(self, host: str, channel: ssl.SSLSocket) -> None:
+    def _answer_peer_message(self, host: str, channel: ssl.SSLSocket) -> None:
         value = mesh_listener.receive_message(channel)
-        known = self._checked_state(value, host)
-        source, is_admitted = self._admit_address(host, channel, value.get("addresses"))
+        known = self._state_from_sender(value, host)
+        source, is_admitted = self._admit_source_address(host, channel, value.get("addresses"))
         question = value.get("ask")
         if isinstance(question, dict) and stated_addresses.SEEN_AS in question:
             channel.sendall(
@@ -341,10 +345,12 @@ class Mesh:
         elif "ask" in value:
             self._offers(host, question, channel)
         else:
-            self._receive(host, known)
-            channel.sendall(self._message())
+            self._join_received_state(host, known)
+            channel.sendall(self._encode_state_message())
 
-    def _admit_address(self, host: str, channel: ssl.SSLSocket, addresses: Any) -> Tuple[str, bool]:
+    def _admit_source_address(
+        self, host: str, channel: ssl.SSLSocket, addresses: Any
+    ) -> Tuple[str, bool]:
         """Return (source address of the member's connection, True if the task ports of this host
         admit this address).
 

@@ -65,18 +65,20 @@ class Knowledge(NamedTuple):
         values for the same thing, the value with the lower sort key is kept."""
         return Knowledge(
             self.committed or other.committed,
-            _choose(self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))),
-            _join_tables(self.ended, other.ended, _attempt_key),
+            _choose_lower(
+                self.abort, other.abort, lambda abort: (abort["time"], _canonical_json(abort))
+            ),
+            _merge_tables(self.ended, other.ended, _ending_sort_key),
             # Keep the later restart. Of two restarts with the same number, keep the one that was
             # caused by the earlier death of a task.
-            _choose(
+            _choose_lower(
                 self.round,
                 other.round,
                 lambda gang: (-gang["n"], gang["time"], _canonical_json(gang)),
             ),
-            _join_tables(self.stands, other.stands, lambda stand: (-stand[0], -stand[1])),
-            _choose(self.decided, other.decided, float),
-            _join_tables(self.unminded, other.unminded, lambda absence: (-absence[0], absence[1])),
+            _merge_tables(self.stands, other.stands, lambda stand: (-stand[0], -stand[1])),
+            _choose_lower(self.decided, other.decided, float),
+            _merge_tables(self.unminded, other.unminded, lambda absence: (-absence[0], absence[1])),
         )
 
     @property
@@ -108,7 +110,7 @@ def _canonical_json(fields: Mapping[str, object]) -> str:
     return json.dumps(fields, sort_keys=True, separators=(",", ":"))
 
 
-def _choose(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) -> Optional[V]:
+def _choose_lower(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) -> Optional[V]:
     """Return the value for which the function `key` gives the lower sort key. A value that is None
     does not count."""
     if first is None or second is None:
@@ -116,7 +118,7 @@ def _choose(first: Optional[V], second: Optional[V], key: Callable[[V], Any]) ->
     return min(first, second, key=key)
 
 
-def _join_tables(
+def _merge_tables(
     first: Dict[str, V], second: Dict[str, V], key: Callable[[V], Any]
 ) -> Dict[str, V]:
     """Return all entries of both tables. If a name has a value in both tables, return the value for
@@ -127,7 +129,7 @@ def _join_tables(
     return joined
 
 
-def _attempt_key(ending: Ending) -> Any:
+def _ending_sort_key(ending: Ending) -> Any:
     """Return the sort key of an ending. The ending of a later attempt has a lower key. Of two
     endings of the same attempt, the final one has the lower key, or else the earlier one."""
     return -ending.get("attempt", 1), not is_final(ending), ending["time"], _canonical_json(ending)
@@ -138,20 +140,20 @@ def is_final(ending: Ending) -> bool:
 
 
 _count, _seconds = bounded_json.integer_check(0, MAX_ROUND), bounded_json.number_check(0.0, 1e9)
-_text_check = bounded_json.text_check(MAX_TEXT)
-_STAGE = bounded_json.row_check(_count, bounded_json.integer_check(0, 3))
-_ABSENCE = bounded_json.row_check(_count, bounded_json.check_time)
+_text_check = bounded_json.shortened_text_check(MAX_TEXT)
+_STAGE = bounded_json.fixed_list_check(_count, bounded_json.integer_check(0, 3))
+_ABSENCE = bounded_json.fixed_list_check(_count, bounded_json.clamp_time)
 _ABORT = {
     "kind": bounded_json.choice_check(ABORT_KINDS),
     "reason": _text_check,
-    "time": bounded_json.check_time,
+    "time": bounded_json.clamp_time,
     "grace_s": _seconds,
 }
 _ENDING = {
     **dict.fromkeys(("attempt", "round"), _count),
     **dict.fromkeys(("final", "again", "up"), bounded_json.check_bool),
     "outcome": bounded_json.choice_check(wire.OUTCOMES),
-    "time": bounded_json.check_time,
+    "time": bounded_json.clamp_time,
     "exit_code": bounded_json.integer_check(-(1 << 31), 1 << 31),
     "signal": bounded_json.integer_check(0, 256),
     "reason": _text_check,
@@ -159,7 +161,7 @@ _ENDING = {
 _NEEDED_OF_ROUND = ("n", "time", "task", "count", "quick", "delay_s")
 _ROUND = {
     **dict.fromkeys(("n", "count", "quick", "same"), _count),
-    "time": bounded_json.check_time,
+    "time": bounded_json.clamp_time,
     "reason": _text_check,
     "delay_s": _seconds,
     "error": _text_check,
@@ -179,7 +181,8 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
 
     def by_host(check: bounded_json.Check) -> bounded_json.Check:
         return lambda received: {
-            host: check(value) for host, value in bounded_json.check_table(received, hosts).items()
+            host: check(value)
+            for host, value in bounded_json.check_object_keys(received, hosts).items()
         }
 
     checks: Dict[str, bounded_json.Check] = {
@@ -189,19 +192,19 @@ def from_json(value: Any, part: wire.HostPart) -> Knowledge:
         ),
         "ended": lambda received: {
             task: ending(task, fields_of_task)
-            for task, fields_of_task in bounded_json.check_table(received, tasks).items()
+            for task, fields_of_task in bounded_json.check_object_keys(received, tasks).items()
         },
         "round": lambda received: fields(
             received, {**_ROUND, "task": choice(tasks)}, _NEEDED_OF_ROUND
         ),
         "stands": by_host(_STAGE),
-        "decided": bounded_json.check_time,
+        "decided": bounded_json.clamp_time,
         "unminded": by_host(_ABSENCE),
     }
     return Knowledge(**fields(value, checks, ()))
 
 
-def next_count(number: int) -> int:
+def next_capped_count(number: int) -> int:
     """Return `number` + 1, but at most MAX_ROUND, because a receiver rejects a larger count."""
     return min(number + 1, MAX_ROUND)
 
@@ -210,7 +213,7 @@ def next_attempt(known: Knowledge, task: str) -> int:
     """Return the number of the next attempt of the task: one more than the last attempt in `known`,
     or 1 if `known` contains none."""
     ending = known.ended.get(task)
-    return next_count(0 if ending is None else ending.get("attempt", 0))
+    return next_capped_count(0 if ending is None else ending.get("attempt", 0))
 
 
 def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = False) -> Ending:
@@ -237,7 +240,7 @@ def make_ending(status: wire.TaskStatus, is_final: bool = True, again: bool = Fa
     return ending
 
 
-def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
+def run_success_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
     """Return the time (UTC seconds) at which the last deciding task succeeded. The deciding tasks
     are those that must succeed to make the run a success. Return None if one of them has not
     succeeded yet."""
@@ -250,26 +253,26 @@ def decision_time(peers: List[wire.Peer], known: Knowledge) -> Optional[float]:
             if (
                 fields is None
                 or fields["outcome"] != "succeeded"
-                or is_too_early(peer, fields)
-                or is_outdated(peer, fields, known)
+                or is_premature_success(peer, fields)
+                or is_from_earlier_round(peer, fields, known)
             ):
                 return None
             times.append(fields["time"])
     return max(times, default=None)
 
 
-def select_run_end(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
+def select_run_end_fields(peers: List[wire.Peer], known: Knowledge) -> Knowledge:
     """Return only the fields of `known` that say why the run is over. Another host needs only these
     fields to end its tasks."""
-    death = first_death(peers, known)
+    death = first_fatal_death(peers, known)
     needed = {peer.task for peer in peers if peer.deciding} | ({death["task"]} if death else set())
     ended = {task: fields for task, fields in known.ended.items() if task in needed}
     return Knowledge(known.committed, known.abort, ended, known.round, {}, known.decided)
 
 
-def first_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
+def first_fatal_death(peers: List[wire.Peer], known: Knowledge) -> Optional[Death]:
     """Return the earliest ending that makes the run fail, or None."""
-    limit = decision_time(peers, known)
+    limit = run_success_time(peers, known)
     deaths = []
     for peer in peers:
         fields = known.ended.get(peer.task)
@@ -290,7 +293,7 @@ def make_death(ending: Ending, task: str, host: str) -> Death:
     return {**ending, "task": task, "host": host}
 
 
-def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
+def is_from_earlier_round(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
     """Return True if the ending belongs to an earlier round of the gang and so no longer counts."""
     return peer.gang and ending.get("round", 1) < known.round_number
 
@@ -298,12 +301,12 @@ def is_outdated(peer: wire.Peer, ending: Ending, known: Knowledge) -> bool:
 def is_death(peer: wire.Peer, ending: Ending) -> bool:
     """Return True if this ending means that the task has failed. A task that was stopped has not
     failed."""
-    return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or is_too_early(
+    return ending["outcome"] in ("failed", "killed", "gave_up", "lost") or is_premature_success(
         peer, ending
     )
 
 
-def is_too_early(peer: wire.Peer, ending: Ending) -> bool:
+def is_premature_success(peer: wire.Peer, ending: Ending) -> bool:
     """Return True if the task exited with code 0 and nevertheless has failed. This is so for a
     server, which must not end by itself, and for any other task that ended before it was ready."""
     return ending["outcome"] == "succeeded" and (is_server(peer) or not ending.get("up"))

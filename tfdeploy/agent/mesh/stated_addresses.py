@@ -20,7 +20,7 @@ MOST_STATED = 64  # limits how many addresses a message may state
 SEEN_AS = "seen_as"
 
 
-def addresses_to_state(channel: socket.socket) -> List[str]:
+def list_own_addresses(channel: socket.socket) -> List[str]:
     """Return this host's addresses. The first one is the local address of the connection."""
     try:
         local = [str(peer_filter.parse_address(channel.getsockname()[0]))]
@@ -29,13 +29,13 @@ def addresses_to_state(channel: socket.socket) -> List[str]:
     return list(dict.fromkeys(local + own_addresses()))[:MOST_STATED]
 
 
-def check_source_address(channel: socket.socket, stated: object) -> Tuple[str, bool]:
-    """Return (source address of the connection, True if the list `stated` from the peer contains
-    this address).
+def check_source_address(channel: socket.socket, claimed_addresses: object) -> Tuple[str, bool]:
+    """Return (source address of the connection, True if the list `claimed_addresses` from the peer
+    contains this address).
 
     Raises OSError if the connection has ended.
     """
     source = peer_filter.parse_address(channel.getpeername()[0])
-    listed = stated[:MOST_STATED] if isinstance(stated, list) else []
+    listed = claimed_addresses[:MOST_STATED] if isinstance(claimed_addresses, list) else []
     valid = [each for each in listed if isinstance(each, str) and peer_filter.is_address(each)]
     return str(source), source in map(peer_filter.parse_address, valid)

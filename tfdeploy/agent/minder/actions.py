@@ -51,7 +51,7 @@ class View(NamedTuple):
     now: float
     marks: Dict[str, float]
     control_words: Dict[str, Word]
-    silent_s: Dict[str, float] = {}  # host -> seconds since its last message
+    silence_s_by_host: Dict[str, float] = {}  # host -> seconds since its last message
     # Task -> the result of restart.count_failure for its last death.
     counts: Dict[str, RestartCount] = {}
     # The number of the last round for which this host has fetched the chief's `keep` folders. A
@@ -62,7 +62,7 @@ class View(NamedTuple):
     # no other host has answered since.
     rejoining: bool = False
     # host -> for how many seconds the host has refused all connections to its mesh port
-    refused_s: Dict[str, float] = {}
+    refusal_s_by_host: Dict[str, float] = {}
 
     def rebooted(self, status: wire.TaskStatus) -> bool:
         """Return True if the attempt was started before the last boot of this host."""

@@ -10,12 +10,12 @@ from __future__ import annotations
 from tfdeploy.agent import wire
 from tfdeploy.agent.annotations import TYPE_CHECKING, List
 from tfdeploy.agent.mesh.shared_state import (
-    decision_time,
     describe_death,
-    first_death,
+    first_fatal_death,
     is_final,
     is_server,
     next_attempt,
+    run_success_time,
 )
 from tfdeploy.agent.minder import restart, unminded
 from tfdeploy.agent.minder.actions import (
@@ -94,7 +94,7 @@ def _conclude_from_own_facts(view: View) -> List[Action]:
         return [AbortRun("stop", STOPPED_BY_OPERATOR, control_words["stop"].get("grace_s"))]
     if "abort" in control_words:
         return [AbortRun("abort", control_words["abort"].get("reason") or "rolled back")]
-    death = first_death(part.peers, known)
+    death = first_fatal_death(part.peers, known)
     if death is not None:
         return [AbortRun("failed", describe_death(death))]
     if (
@@ -146,7 +146,7 @@ def _is_all_over(view: View) -> bool:
     """Return True if all tasks of this host have ended and none of them will restart."""
     if not _have_all_ended(view):
         return False
-    if decision_time(view.part.peers, view.known) is not None:
+    if run_success_time(view.part.peers, view.known) is not None:
         return True
     last = all(_has_ended_for_good(view, task) for task in view.own)
     return (last or view.part.restart_max == 0) and not restart.waits_for_gang(view)
@@ -172,7 +172,7 @@ def _end_undecided_tasks(view: View) -> List[Action]:
     task that is no server is ended once its grace time has passed. Servers are ended after all
     other tasks of the run."""
     part = view.part
-    if decision_time(part.peers, view.known) is None:
+    if run_success_time(part.peers, view.known) is None:
         return []
     actions: List[Action] = []
     waited = _seconds_since(view, "decided")
@@ -196,7 +196,8 @@ def _has_task_ended(view: View, peer: wire.Peer, waited_s: float) -> bool:
     host has been silent for longer than it can take to end the task."""
     longest_s = view.part.finish_grace_s + view.part.stop_grace_s
     return _has_ended_for_good(view, peer.task) or (
-        peer.task not in view.own and min(waited_s, view.silent_s.get(peer.host, 0.0)) >= longest_s
+        peer.task not in view.own
+        and min(waited_s, view.silence_s_by_host.get(peer.host, 0.0)) >= longest_s
     )
 
 

@@ -74,11 +74,13 @@ class Effects:
         """Send the shared state to the other minders. If the run has succeeded, also notify the
         programs of the tasks on this host."""
         if self._mesh is not None:
-            self._mesh.share(self._store.known)
+            self._mesh.join_and_send(self._store.known)
         if "decided" not in self._store.state.marks:
             return
         if self._mesh is not None:
-            self._mesh.connect_every((self._part.finish_grace_s + self._part.stop_grace_s) / 4)
+            self._mesh.set_connect_interval(
+                (self._part.finish_grace_s + self._part.stop_grace_s) / 4
+            )
         if not self._programs_told:
             self._programs_told = True
             self._tell_programs()

@@ -43,9 +43,9 @@ class Linger:
             self._until = min(self._until, now + ROLLED_BACK_S)
         if now - self._begun >= SELDOM_AFTER_S and self.tick_s != SELDOM_S:
             self.tick_s = SELDOM_S
-            self._mesh.connect_seldom()
+            self._mesh.reduce_connection_rate()
         return (
             now < self._until
-            and not self._mesh.do_all_peers_know()
+            and not self._mesh.have_peers_same_state()
             and not self._paths.was_removed()
         )

@@ -245,10 +245,10 @@ class Minder:
     def _update_shared_state(self, own_tasks: Dict[str, OwnTask]) -> None:
         """Add to the shared state how tasks of this host have ended, and what other minders and the
         control machine have sent. Write nothing to disk."""
-        in_touch = self.mesh is None or self.mesh.is_in_touch()
-        known = self.store.known.join(forwarded_end.take_forwarded_end(self.paths, self.part))
+        in_touch = self.mesh is None or self.mesh.has_heard_any_peer()
+        known = self.store.known.join(forwarded_end.take_forwarded_run_end(self.paths, self.part))
         if self.mesh is not None:
-            known = known.join(self.mesh.known())
+            known = known.join(self.mesh.current_state())
         ended = {}
         for task, own in own_tasks.items():
             if own.has_ended and task in self.peers:
@@ -257,7 +257,9 @@ class Minder:
                     own.status, following.is_final, following.kind != restart.LAST
                 )
         known = known.join(Knowledge(ended=ended))
-        self.store.learn(known._replace(decided=shared_state.decision_time(self.part.peers, known)))
+        self.store.learn(
+            known._replace(decided=shared_state.run_success_time(self.part.peers, known))
+        )
         for task in ended:
             self.store.count_death(self.peers[task], own_tasks[task].status)
         if "decided" not in self.state.marks and self.store.known.decided is not None:
@@ -287,12 +289,14 @@ class Minder:
             now=now,
             marks=state.marks,
             control_words={name: order for name, order in orders.items() if order is not None},
-            silent_s={} if mesh is None else mesh.silent_s(now, state.marks.get("decided")),
+            silence_s_by_host={}
+            if mesh is None
+            else mesh.silence_s_by_host(now, state.marks.get("decided")),
             counts=state.restarts,
             supplied=state.supplied,
             boot_id=state.boot_id,
             rejoining=self.rejoining,
-            refused_s={} if mesh is None else mesh.refused_s(),
+            refusal_s_by_host={} if mesh is None else mesh.refusal_s_by_host(),
         )
 
     def _note_restarts(self, view: View) -> None:
@@ -350,7 +354,7 @@ class Minder:
         linger = Linger(self.paths, self.mesh, self.store.known.committed, started)
         while linger.is_needed():
             self._wait(fifo, linger.tick_s)
-            self.effects.learn(self.store.known.join(self.mesh.known()))
+            self.effects.learn(self.store.known.join(self.mesh.current_state()))
             # If a stop arrives only now, hosts that were cut off must learn of it too.
             if self.paths.word("stop") is not None and self.store.known.abort is None:
                 self.effects.carry_out(AbortRun("stop", decide.STOPPED_BY_OPERATOR))

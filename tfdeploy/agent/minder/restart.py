@@ -19,15 +19,15 @@ from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     MAX_TEXT,
     Knowledge,
-    decision_time,
     describe_death,
     is_final,
-    is_outdated,
+    is_from_earlier_round,
+    is_premature_success,
     is_server,
-    is_too_early,
     make_death,
     make_ending,
-    next_count,
+    next_capped_count,
+    run_success_time,
 )
 from tfdeploy.agent.minder.actions import (
     Action,
@@ -103,7 +103,7 @@ def decide_next_step(
     how, number = describe_ending(status), known.round_number
     if not _is_restarted(part, peer, known, status):
         return NextStep(LAST, how)
-    if known.abort is not None or decision_time(part.peers, known) is not None:
+    if known.abort is not None or run_success_time(part.peers, known) is not None:
         return NextStep(RUN_OVER, how)
     if peer.gang and status.round < number:
         return NextStep(GANG, how, round=number)
@@ -130,7 +130,7 @@ def _is_restarted(
     if peer.gang and status.round < known.round_number:
         return True
     return status.outcome != "gave_up" and (
-        status.outcome != "succeeded" or is_too_early(peer, make_ending(status))
+        status.outcome != "succeeded" or is_premature_success(peer, make_ending(status))
     )
 
 
@@ -150,7 +150,7 @@ def _is_left_alone(part: wire.HostPart, known: Knowledge, peer: wire.Peer) -> bo
     return peer.gang and any(
         ending["outcome"] == "succeeded"
         and is_final(ending)
-        and not is_outdated(each, ending, known)
+        and not is_from_earlier_round(each, ending, known)
         for each, ending in endings
     )
 
@@ -208,7 +208,7 @@ def count_failure(
     count, quick = (0, 0) if before is None else (before["count"], before["quick"])
     if lived_s >= REFILL_S:
         count = 0
-    quick = next_count(quick) if lived_s < QUICK_S else 0
+    quick = next_capped_count(quick) if lived_s < QUICK_S else 0
     first_s, longest_s = backoff_s
     pause_s = min(first_s * 2.0 ** min(max(quick - 1, 0), 40), longest_s)
     delay_s = round(pause_s * (0.75 + 0.25 * chance), 3)
@@ -216,13 +216,13 @@ def count_failure(
         "attempt": status.attempt,
         "round": status.round,
         "how": describe_ending(status)[:MAX_TEXT],
-        "count": next_count(count),
+        "count": next_capped_count(count),
         "quick": quick,
         "delay_s": delay_s,
     }
     if status.error:
         error = counted["error"] = status.error[:MAX_TEXT]
-        counted["same"] = next_count(
+        counted["same"] = next_capped_count(
             before.get("same", 0) if before and before.get("error") == error else 0
         )
     return counted
@@ -247,7 +247,7 @@ def restart_tasks(view: View) -> List[Action]:
     """Return the actions that restart or end tasks of this host, or that report how far this host
     has come in a restart of the gang (the tasks that restart together). The run must be committed.
     Return [] if the run has succeeded."""
-    if decision_time(view.part.peers, view.known) is not None:
+    if run_success_time(view.part.peers, view.known) is not None:
         return []
     actions: List[Action] = []
     grace_s = min(view.part.stop_grace_s, GANG_GRACE_S)

@@ -162,7 +162,7 @@ class StateStore:
         """Write the state to disk. The fields that say how the run ends are computed from `known`
         alone, so that all hosts report the same end. Raises OSError."""
         state, known = self.state, self.known
-        abort, death = known.abort, shared_state.first_death(self.part.peers, known)
+        abort, death = known.abort, shared_state.first_fatal_death(self.part.peers, known)
         state.first_death, state.ended_tasks, state.round = death, known.ended, known.round
         state.unminded = unminded.unminded_hosts(known)
         if abort is not None:

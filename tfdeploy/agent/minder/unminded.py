@@ -15,10 +15,10 @@ from tfdeploy.agent.annotations import TYPE_CHECKING, Dict, List, Union
 from tfdeploy.agent.mesh.shared_state import (
     MAX_ROUND,
     Knowledge,
-    decision_time,
     is_final,
-    is_outdated,
+    is_from_earlier_round,
     next_attempt,
+    run_success_time,
 )
 from tfdeploy.agent.minder.actions import Action, ReportLost, ReportUnminded, View
 
@@ -32,11 +32,14 @@ def report_unminded(view: View) -> List[Action]:
     """Return reports about hosts that have lost their minder, have one again, or have been without
     a minder for too long. Return [] if the run is aborted or its success is decided."""
     part, known = view.part, view.known
-    if known.abort is not None or decision_time(part.peers, known) is not None:
+    if known.abort is not None or run_success_time(part.peers, known) is not None:
         return []
     actions: List[Action] = []
     for host in sorted({peer.host for peer in part.peers if _is_needed(peer, known)} | {part.host}):
-        number, refused_s = known.unminded.get(host, (0, 0.0))[0], view.refused_s.get(host, 0.0)
+        number, refused_s = (
+            known.unminded.get(host, (0, 0.0))[0],
+            view.refusal_s_by_host.get(host, 0.0),
+        )
         if host == part.host:
             actions += [ReportUnminded(host, number + 1)] if number % 2 else []
         elif number % 2:
@@ -93,7 +96,7 @@ def lost_endings(part: wire.HostPart, known: Knowledge, host: str) -> Dict[str, 
 
 def _is_needed(peer: wire.Peer, known: Knowledge) -> bool:
     fields = known.ended.get(peer.task)
-    return fields is None or not is_final(fields) or is_outdated(peer, fields, known)
+    return fields is None or not is_final(fields) or is_from_earlier_round(peer, fields, known)
 
 
 def _format_seconds(seconds: float) -> str:

@@ -170,7 +170,7 @@ def _identify(port: _Port, client: Any, token: str, part: wire.HostPart) -> _Pee
             channel.sendall(
                 listener.encode_message(
                     part,
-                    addresses=stated_addresses.addresses_to_state(channel),
+                    addresses=stated_addresses.list_own_addresses(channel),
                     ask={stated_addresses.SEEN_AS: True},
                 )
             )

@@ -29,7 +29,7 @@ def report_end(call: Call) -> Answer:
     knowledge = shared_state.from_json(paths.known() or {}, part)
     if not knowledge.is_over:
         return {"known": None}
-    end = shared_state.select_run_end(part.peers, knowledge)
+    end = shared_state.select_run_end_fields(part.peers, knowledge)
     return {"known": json_text.encode(end.as_json()).decode()}
 
 
@@ -50,7 +50,7 @@ def store_end(call: Call) -> Answer:
     except ValueError as error:
         raise VerbError("bad_argument", "`known` is not the end of a run: %s" % error) from error
     if paths.state().phase != "ended":
-        forwarded_end.forward_end(paths, end)
+        forwarded_end.write_forwarded_run_end(paths, end)
     return {}
 
 
