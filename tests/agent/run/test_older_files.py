@@ -169,7 +169,7 @@ def test_what_lies_beside_runs(workdir: str) -> None:
         "n3",
     )
     assert (
-        lock_fences.current_number(lock) == 1795381420768
+        lock_fences.current_fencing_number(lock) == 1795381420768
         and lock_fences.last_holder(lock)["operation"] == "launch"
     )
     data = data_record.read_record(workdir + "/house/data/numbers")

@@ -277,7 +277,7 @@ def test_of_a_session_before_that_never_ends_it_is_said_who_it_is(
         Call(before, {"job": "job", "operation": "sync", "holder": HOLDER})
     )["fence"]
     with pytest.raises(VerbError, match="sync by ann@desk") as caught:
-        serve_lock.check_fence(Call(again, {"job": "job", "fence": mine}))
+        serve_lock.ensure_job_lock(Call(again, {"job": "job", "fence": mine}))
     assert caught.value.code == "locked"
     serve_lock.release_lock(Call(before, {"job": "job"}))
 
@@ -318,11 +318,14 @@ def test_the_number_of_a_clock_that_was_set_back_is_still_higher(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = str(tmp_path / "locks" / "here.lock")
-    lock_fences.advance_number(path, HOLDER)
-    before = lock_fences.current_number(path)
+    lock_fences.advance_fencing_number(path, HOLDER)
+    before = lock_fences.current_fencing_number(path)
     monkeypatch.setattr(lock_fences.time, "time", lambda: 1.0)
-    lock_fences.advance_number(path, BOB)
-    assert lock_fences.current_number(path) == before + 1 and lock_fences.last_holder(path) == BOB
+    lock_fences.advance_fencing_number(path, BOB)
+    assert (
+        lock_fences.current_fencing_number(path) == before + 1
+        and lock_fences.last_holder(path) == BOB
+    )
 
 
 @pytest.mark.parametrize("number", [errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP])

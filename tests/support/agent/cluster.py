@@ -43,16 +43,16 @@ def files_of(folder: Path) -> list[Path]:
     return [path for path in sorted(folder.rglob("*")) if path.is_symlink() or not path.is_dir()]
 
 
-def entry_of(folder: Path, path: Path) -> release_manifest.Entry:
+def entry_of(folder: Path, path: Path) -> release_manifest.ManifestEntry:
     """Return the manifest entry that release.commit writes for this path."""
     name = str(path.relative_to(folder))
     if path.is_symlink():
-        return release_manifest.Entry(
+        return release_manifest.ManifestEntry(
             path=name, kind="link", size=0, sha256="", target=os.readlink(path)
         )
     about = path.stat()
     kind = "exec" if about.st_mode & 0o100 else "file"
-    return release_manifest.Entry(
+    return release_manifest.ManifestEntry(
         path=name,
         kind=kind,
         size=about.st_size,

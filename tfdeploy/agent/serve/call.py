@@ -125,7 +125,7 @@ Verb = Callable[[Call], object]
 
 def requires_job_lock(verb: Verb) -> Verb:
     """Mark a verb that changes a job's files. Only a session that holds the job's lock may call it;
-    see lock.check_fence."""
+    see lock.ensure_job_lock."""
     vars(verb)["fenced"] = True
     return verb
 

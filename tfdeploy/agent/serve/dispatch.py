@@ -55,7 +55,7 @@ def find_verb(name: Any) -> Verb:
         raise VerbError("unknown_verb", "this agent knows no verb %r" % (name,))
     audit = vars(verb).get("audited")
     if "fenced" in vars(verb):
-        verb = _with_fence_check(verb)
+        verb = _with_job_lock(verb)
     elif name == "lock":
         verb = _with_module_preloading(verb)
     return _with_audit_entry(verb, *audit) if audit else verb
@@ -77,11 +77,11 @@ def _verbs_of_module(name: str) -> Mapping[str, Verb]:
     return table
 
 
-def _with_fence_check(verb: Verb) -> Verb:
+def _with_job_lock(verb: Verb) -> Verb:
     def checked(call: Call) -> Any:
         from tfdeploy.agent.serve.lock import verbs as lock
 
-        lock.check_fence(call)
+        lock.ensure_job_lock(call)
         return verb(call)
 
     return checked

@@ -35,11 +35,11 @@ def send_logs(call: Call) -> Answer:
     """
     paths = named_run_paths(call)
     part = paths.part()
-    tasks, ahead_s = [spec.task for spec in part.tasks], part.ahead_s
+    tasks, clock_ahead_s = [spec.task for spec in part.tasks], part.ahead_s
     if call.args.get("tasks") is not None:
         tasks = [task for task in tasks if task in call.rows("tasks")]
     readers = {
-        task: LogReader(paths.task_dir(task), _start_offset(call, paths, task, ahead_s))
+        task: LogReader(paths.task_dir(task), _start_offset(call, paths, task, clock_ahead_s))
         for task in tasks
     }
     ends = {} if call.flag("follow") else {task: reader.end() for task, reader in readers.items()}
@@ -47,7 +47,7 @@ def send_logs(call: Call) -> Answer:
         [paths.host_dir, *map(paths.task_dir, tasks)], inotify.WRITTEN | inotify.PLACED
     )
     try:
-        ended = _send_logs(call, paths, readers, watcher, ahead_s)
+        ended = _send_logs(call, paths, readers, watcher, clock_ahead_s)
         return {
             "ended": ended,
             "left": ended and is_abandoned(paths),
@@ -60,7 +60,7 @@ def send_logs(call: Call) -> Answer:
             reader.close()
 
 
-def _start_offset(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int:
+def _start_offset(call: Call, paths: RunPaths, task: str, clock_ahead_s: float) -> int:
     cursor = call.table("cursors").get(task)
     if cursor is not None:
         if not isinstance(cursor, int) or cursor < 0:
@@ -71,7 +71,7 @@ def _start_offset(call: Call, paths: RunPaths, task: str, ahead_s: float) -> int
     if call.args.get("last") is not None:
         start = last_lines_offset(folder, call.integer("last"))
     if since is not None:
-        start = max(start, first_offset_since(folder, since + ahead_s))
+        start = max(start, first_offset_since(folder, since + clock_ahead_s))
     return start
 
 
@@ -80,7 +80,7 @@ def _send_logs(
     paths: RunPaths,
     readers: Dict[str, LogReader],
     watcher: inotify.Watcher,
-    ahead_s: float,
+    clock_ahead_s: float,
 ) -> bool:
     follow, limit = call.flag("follow"), call.number("limit_bytes")
     open_tasks = list(readers)
@@ -96,7 +96,7 @@ def _send_logs(
         for task in list(open_tasks):
             piece = readers[task].read(PIECE_BYTES)
             if piece is not None:
-                _send_piece(call, task, piece, ahead_s)
+                _send_piece(call, task, piece, clock_ahead_s)
                 read_bytes += len(piece.blob)
             elif task in finished:
                 open_tasks.remove(task)
@@ -110,10 +110,10 @@ def _send_logs(
     return False
 
 
-def _send_piece(call: Call, task: str, piece: Piece, ahead_s: float) -> None:
-    if ahead_s:
+def _send_piece(call: Call, task: str, piece: Piece, clock_ahead_s: float) -> None:
+    if clock_ahead_s:
         for record in piece.records:
-            record[1] = max(0.0, record[1] - ahead_s)
+            record[1] = max(0.0, record[1] - clock_ahead_s)
     header: Answer = {"task": task, "offset": piece.offset, "records": piece.records}
     if piece.gone:
         header["gone"] = piece.gone

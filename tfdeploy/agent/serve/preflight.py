@@ -22,15 +22,15 @@ _NVIDIA = "0x10de"
 _PCI = "/sys/bus/pci/devices"
 
 
-def start_programs(gpus: bool) -> Dict[str, Optional[StartedProgram]]:
+def start_quota_and_driver(with_driver: bool) -> Dict[str, Optional[StartedProgram]]:
     """Start the programs whose output gather_facts needs."""
-    return {"quota": quota.start_quota(), "driver": start_driver() if gpus else None}
+    return {"quota": quota.start_quota(), "driver": start_driver() if with_driver else None}
 
 
 def gather_facts(
     workdir: str, user: str, ports: Tuple[int, int], programs: Dict[str, Optional[StartedProgram]]
 ) -> Answer:
-    """Return the fields of model.facts.PreflightFacts. `programs`: what `start_programs`
+    """Return the fields of model.facts.PreflightFacts. `programs`: what `start_quota_and_driver`
     returned."""
     mount = mounts.find_mount(workdir)
     return {

@@ -108,7 +108,7 @@ def probe_host(call: Call) -> Answer:
     return {
         **machine,
         **interpreter,
-        "protect": _protect_facts(read_firewall()),
+        "protect": _protection_facts(read_firewall()),
         "hosts_file_loopback": resolving_to_loopback([str(name) for name in call.rows("names")]),
         "resolved": read_resolved(),
         "free_ports": free_ports,
@@ -132,7 +132,7 @@ def _start_preflight(call: Call, low: int, high: int) -> Callable[[], Optional[A
         return lambda: None
     from tfdeploy.agent.serve import preflight
 
-    programs = preflight.start_programs(_wants_gpus(call))
+    programs = preflight.start_quota_and_driver(_wants_gpus(call))
     return lambda: preflight.gather_facts(call.workdir, user_name(), (low, high), programs)
 
 
@@ -197,14 +197,14 @@ def _machine_facts(workdir: str) -> Answer:
     }
 
 
-def _protect_facts(firewall: str) -> Answer:
+def _protection_facts(firewall_hindrance: str) -> Answer:
     """For each level of the setting `protect`, return why this host cannot provide it; "" means
     that it can."""
     from tfdeploy.agent.host.network import steering
 
     return {
         "peers": steering.find_hindrance(),
-        "firewall": firewall,
+        "firewall": firewall_hindrance,
         "most_instructions": steering.most_instructions(),
     }
 

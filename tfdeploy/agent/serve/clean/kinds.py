@@ -157,7 +157,7 @@ def _list_removable_releases(scope: CleanScope) -> Iterator[RemovableItem]:
     folder = layout.releases_dir(scope.workdir, scope.job)
     if not os.path.isdir(folder):
         return
-    surplus = release_retention.list_surplus(scope.workdir, scope.job)
+    surplus = release_retention.list_surplus_releases(scope.workdir, scope.job)
     with_secret = {
         name for name, _ in secret_files.releases(scope.workdir, scope.job, scope.secret_paths)
     }

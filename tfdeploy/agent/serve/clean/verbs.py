@@ -282,17 +282,17 @@ def _remove_whole_workdir(call: Call) -> Iterator[RemovableItem]:
     try:
         for job in jobs:
             holder = lock_fences.parse_holder({**call.table("holder"), "operation": "clean"})
-            lock.acquire_at_once(context, job, holder)
+            lock.acquire_or_raise(context, job, holder)
         _refuse_if_in_use([CleanScope(context, job) for job in jobs])
         audit_log.record_action(call, "clean", "removes everything")
         yield from _remove_all(workdir, jobs)
         for job in jobs:
-            lock.release(context, job)
+            lock.release_if_held(context, job)
             _remove_unheld_locks(os.path.join(workdir, job))
         _remove_empty_folders([workdir])
     finally:
         for job in jobs:
-            lock.release(context, job)
+            lock.release_if_held(context, job)
 
 
 def _refuse_if_in_use(scopes: List[CleanScope]) -> None:
@@ -328,7 +328,7 @@ def _remove_unheld_locks(job_dir: str) -> None:
     """Remove the locks that no session holds, and then the job's folder if it is empty."""
     locks, fences = (os.path.join(job_dir, name) for name in LOCKS)
     for name in list_names(locks):
-        lock.remove_unheld_file(os.path.join(locks, name))
+        lock.remove_unheld_lock(os.path.join(locks, name))
     if not list_names(locks):
         for name in list_names(fences):
             removal.remove(os.path.join(fences, name))

@@ -51,12 +51,12 @@ class PortFailure(NamedTuple):
     detail: str
 
 
-def try_all_ports(targets: List[PortTarget]) -> Dict[int, PortFailure]:
+def find_failing_ports(targets: List[PortTarget]) -> Dict[int, PortFailure]:
     """Try all ports. Return {index in `targets`: why the port failed}, without the ports that
     work."""
     resolved = resolving.resolve(each.address for each in targets)
     failures: Dict[int, PortFailure] = {}
-    rows: Dict[int, Any] = {}
+    socket_addresses: Dict[int, Any] = {}
     for index, each in enumerate(targets):
         row = resolved[each.address]
         is_name = not peer_filter.is_address(each.address)
@@ -66,25 +66,29 @@ def try_all_ports(targets: List[PortTarget]) -> Dict[int, PortFailure]:
         elif loopback:
             failures[index] = PortFailure("loopback", loopback)
         else:
-            rows[index] = row[0]
-    failures.update(_try_ports(rows, targets))
+            socket_addresses[index] = row[0]
+    failures.update(_find_failing_addresses(socket_addresses, targets))
     busy = [index for index, failure in failures.items() if failure.why == "busy"]
     if busy:
         time.sleep(RETRY_S)
         for index in busy:
             del failures[index]
-        failures.update(_try_ports({index: rows[index] for index in busy}, targets))
+        failures.update(
+            _find_failing_addresses({index: socket_addresses[index] for index in busy}, targets)
+        )
     return failures
 
 
-def _try_ports(rows: Dict[int, Any], targets: List[PortTarget]) -> Dict[int, PortFailure]:
+def _find_failing_addresses(
+    socket_addresses: Dict[int, Any], targets: List[PortTarget]
+) -> Dict[int, PortFailure]:
     probed = [
         port_probe.Target(row, targets[index].port, MOST_TOKEN, ANSWER_S)
-        for index, row in rows.items()
+        for index, row in socket_addresses.items()
     ]
     answers = port_probe.probe(probed, CONNECT_S, reset=True)
     failures: Dict[int, PortFailure] = {}
-    for index, answer in zip(rows, answers):  # noqa: B905 - Python 3.8 lacks strict=
+    for index, answer in zip(socket_addresses, answers):  # noqa: B905 - Python 3.8 lacks strict=
         line, newline, _ = answer.data.partition(b"\n")
         if answer.error:
             failures[index] = _connection_failure(answer)

@@ -46,7 +46,7 @@ class Listener:
 
     def __exit__(self, *_: object) -> None:
         for connection in list(self._accepted_at):
-            self._drop(connection)
+            self._reset_and_close(connection)
         for key in list(self._selector.get_map().values()):
             key.fileobj.close()  # type: ignore[union-attr]
         self._selector.close()
@@ -59,14 +59,14 @@ class Listener:
                 if key.data == "listening":
                     self._accept(connection)
                 else:
-                    self._read_key(connection)
+                    self._measure_if_key_matches(connection)
             accepted_before = time.monotonic() - _CONNECTION_TIMEOUT_S
             for connection in [
                 each
                 for each, accepted_at in self._accepted_at.items()
                 if accepted_at < accepted_before
             ]:
-                self._drop(connection)
+                self._reset_and_close(connection)
 
     def _listen(self, port: int) -> None:
         connection = None
@@ -95,11 +95,11 @@ class Listener:
                 connection.close()
                 continue
             if len(self._accepted_at) >= _MAX_CONNECTIONS:
-                self._drop(next(iter(self._accepted_at)))
+                self._reset_and_close(next(iter(self._accepted_at)))
             self._accepted_at[connection] = time.monotonic()
             self._selector.register(connection, selectors.EVENT_READ, "")
 
-    def _read_key(self, connection: socket.socket) -> None:
+    def _measure_if_key_matches(self, connection: socket.socket) -> None:
         """Start a measurement if the client sends the key of this preflight. Otherwise close the
         connection."""
         try:
@@ -107,12 +107,12 @@ class Listener:
         except OSError:
             received = b""
         if self._key and received == self._key and self._measured.acquire(blocking=False):
-            self._forget(connection)
-            start_thread(self._measure, connection)
+            self._stop_watching(connection)
+            start_thread(self._serve_measurement, connection)
         else:
-            self._drop(connection)
+            self._reset_and_close(connection)
 
-    def _measure(self, connection: socket.socket) -> None:
+    def _serve_measurement(self, connection: socket.socket) -> None:
         try:
             with connection:
                 link_speed.serve_measurement(connection)
@@ -121,12 +121,12 @@ class Listener:
         finally:
             self._measured.release()
 
-    def _forget(self, connection: socket.socket) -> None:
+    def _stop_watching(self, connection: socket.socket) -> None:
         self._accepted_at.pop(connection, None)
         self._selector.unregister(connection)
 
-    def _drop(self, connection: socket.socket) -> None:
-        self._forget(connection)
+    def _reset_and_close(self, connection: socket.socket) -> None:
+        self._stop_watching(connection)
         # A connection in FIN_WAIT would prevent a task without SO_REUSEADDR from using the port.
         sockets.reset_on_close(connection)
         connection.close()

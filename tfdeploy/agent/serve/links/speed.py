@@ -23,29 +23,29 @@ BLOCK = bytes(1 << 18)
 _COUNT = struct.Struct("!Q")
 
 
-class Unmeasured(Exception):
+class MeasurementFailed(Exception):
     """The measurement failed; the text says why."""
 
 
 def measure_link(target: PortTarget, key: str) -> Tuple[float, float, float]:
-    """Return (round-trip time in ms, Mbit/s to that host, Mbit/s from it). Raises Unmeasured,
-    OSError."""
+    """Return (round-trip time in ms, Mbit/s to that host, Mbit/s from it). Raises
+    MeasurementFailed, OSError."""
     with socket.create_connection((target.address, target.port), timeout=SILENT_S) as connection:
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if _read_line(connection) != target.token.encode():
-            raise Unmeasured("another machine answers there")
+            raise MeasurementFailed("another machine answers there")
         connection.sendall(key.encode())
-        ms = statistics.median(_ping_s(connection) for _ in range(PINGS)) * 1000
+        ms = statistics.median(_round_trip_s(connection) for _ in range(PINGS)) * 1000
         connection.sendall(b"S")
         began = time.monotonic()
-        sent = _send(connection)
+        sent = _send_test_data(connection)
         counted = _COUNT.unpack(_read_exactly(connection, _COUNT.size))[0]
         to = _mbit_s(counted, time.monotonic() - began)
         if counted != sent:
-            raise Unmeasured("%d of %d bytes came through" % (counted, sent))
+            raise MeasurementFailed("%d of %d bytes came through" % (counted, sent))
         connection.sendall(b"R")
         began = time.monotonic()
-        received = _receive(connection)
+        received = _receive_test_data(connection)
         return round(ms, 3), round(to, 1), round(_mbit_s(received, time.monotonic() - began), 1)
 
 
@@ -60,21 +60,21 @@ def serve_measurement(connection: socket.socket) -> None:
         if letter == b"P":
             connection.sendall(b"P")
         elif letter == b"S":
-            connection.sendall(_COUNT.pack(_receive(connection)))
+            connection.sendall(_COUNT.pack(_receive_test_data(connection)))
         elif letter == b"R":
-            _send(connection)
+            _send_test_data(connection)
         else:
             return
 
 
-def _ping_s(connection: socket.socket) -> float:
+def _round_trip_s(connection: socket.socket) -> float:
     began = time.monotonic()
     connection.sendall(b"P")
     _read_exactly(connection, 1)
     return time.monotonic() - began
 
 
-def _send(connection: socket.socket) -> int:
+def _send_test_data(connection: socket.socket) -> int:
     """Send blocks of data for SEND_S seconds. The size of each block is sent before the block. A
     size of 0 marks the end. Return how many bytes of data were sent."""
     until, sent = time.monotonic() + SEND_S, 0
@@ -86,7 +86,7 @@ def _send(connection: socket.socket) -> int:
     return sent
 
 
-def _receive(connection: socket.socket) -> int:
+def _receive_test_data(connection: socket.socket) -> int:
     received, buffer = 0, memoryview(bytearray(len(BLOCK)))
     until = time.monotonic() + SEND_S + SILENT_S
     while time.monotonic() < until:
@@ -95,18 +95,18 @@ def _receive(connection: socket.socket) -> int:
             return received
         if size > len(BLOCK):
             raise OSError("the peer sends no measurement")
-        _fill(connection, buffer[:size])
+        _receive_into(connection, buffer[:size])
         received += size
     raise OSError("the peer does not stop sending")
 
 
 def _read_exactly(connection: socket.socket, count: int) -> bytes:
     received = bytearray(count)
-    _fill(connection, memoryview(received))
+    _receive_into(connection, memoryview(received))
     return bytes(received)
 
 
-def _fill(connection: socket.socket, buffer: memoryview) -> None:
+def _receive_into(connection: socket.socket, buffer: memoryview) -> None:
     """Receive as many bytes as the buffer has. Raises OSError."""
     while buffer:
         count = connection.recv_into(buffer)

@@ -47,10 +47,10 @@ def try_links(call: Call) -> Answer:
 
     Raises VerbError bad_argument.
     """
-    from tfdeploy.agent.serve.links.knock import try_all_ports
+    from tfdeploy.agent.serve.links.knock import find_failing_ports
 
     targets = [_parse_target(row) for row in call.rows("links", str, int, str)[:MOST_LINKS]]
-    failures = sorted(try_all_ports(targets).items())
+    failures = sorted(find_failing_ports(targets).items())
     return {"asked": len(targets), "failed": [(index, *failure) for index, failure in failures]}
 
 
@@ -68,7 +68,7 @@ def measure_one_link(call: Call) -> Answer:
     answer: Answer = dict.fromkeys(("ms", "to_mbit_s", "from_mbit_s"))
     try:
         ms, to, back = link_speed.measure_link(target, key)
-    except (OSError, ValueError, link_speed.Unmeasured) as error:
+    except (OSError, ValueError, link_speed.MeasurementFailed) as error:
         return {**answer, "why": (str(error) or type(error).__name__)[:200]}
     return {"ms": ms, "to_mbit_s": to, "from_mbit_s": back, "why": ""}
 

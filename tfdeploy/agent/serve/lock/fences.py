@@ -19,15 +19,18 @@ if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Fence, LockHolder, Unchecked
 
 
-def advance_number(lock_path: str, holder: LockHolder) -> None:
+def advance_fencing_number(lock_path: str, holder: LockHolder) -> None:
     """Write a new number for the holder that has just acquired the lock. The number is at least the
     time in milliseconds, so that no number is repeated if the file was lost."""
     make_private_folder(os.path.dirname(fence_path(lock_path)))
-    fence: Fence = {**holder, "number": max(current_number(lock_path) + 1, int(time.time() * 1000))}
+    fence: Fence = {
+        **holder,
+        "number": max(current_fencing_number(lock_path) + 1, int(time.time() * 1000)),
+    }
     write_json(fence_path(lock_path), fence, durable=True)
 
 
-def current_number(lock_path: str) -> int:
+def current_fencing_number(lock_path: str) -> int:
     """Return the number that the lock had when it was last acquired, or 0 if it was never
     acquired."""
     number = (read_json(fence_path(lock_path)) or {}).get("number")

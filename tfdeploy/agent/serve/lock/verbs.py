@@ -44,15 +44,18 @@ def acquire_lock(call: Call) -> Answer:
     )
     holder["of_host"] = call.host
     give_up = time.monotonic() + (call.number("wait_s") or 0.0)
-    while not _acquire(call.context, job, holder):
+    while not _try_acquire(call.context, job, holder):
         if time.monotonic() >= give_up:
             raise _locked_error(call.context, job)
         if call.cancelled.wait(POLL_S):
             raise _cancelled_error(job)
     if call.cancelled.is_set():  # the session may have ended while we waited
-        release(call.context, job)
+        release_if_held(call.context, job)
         raise _cancelled_error(job)
-    return {"held": True, "fence": lock_fences.current_number(_lock_path(call.context, job))}
+    return {
+        "held": True,
+        "fence": lock_fences.current_fencing_number(_lock_path(call.context, job)),
+    }
 
 
 def release_lock(call: Call) -> Answer:
@@ -63,20 +66,20 @@ def release_lock(call: Call) -> Answer:
     """
     job = call.job
     path = _lock_path(call.context, job)
-    release(call.context, job)
-    for each in [path, *_stale_files(call.context, path)]:
-        remove_unheld_file(each)
+    release_if_held(call.context, job)
+    for each in [path, *_stale_lock_files(call.context, path)]:
+        remove_unheld_lock(each)
     return {}
 
 
-def remove_unheld_file(path: str) -> None:
+def remove_unheld_lock(path: str) -> None:
     """Remove the lock file unless a process holds it."""
     lock = FileLock(path)
     if os.path.exists(path) and lock.acquire(0):
         lock.remove()
 
 
-def check_fence(call: Call) -> None:
+def ensure_job_lock(call: Call) -> None:
     """Check that this session holds the job's lock with the fencing number that the call states in
     `fence`. This is done before each verb that changes a job's files.
 
@@ -96,8 +99,8 @@ def check_fence(call: Call) -> None:
             raise _locked_error(call.context, job)
         return
     give_up = time.monotonic() + OUTLIVED_S
-    while number == lock_fences.current_number(path):
-        if _acquire(call.context, job, lock_fences.last_holder(path), number):
+    while number == lock_fences.current_fencing_number(path):
+        if _try_acquire(call.context, job, lock_fences.last_holder(path), number):
             return
         if time.monotonic() >= give_up:
             raise _locked_error(call.context, job)
@@ -121,7 +124,7 @@ def _lock_lost_error(job: str, holder: LockHolder) -> VerbError:
     return VerbError("lock_lost", what, advice="again", details=holder)
 
 
-def release(context: SessionContext, job: str) -> bool:
+def release_if_held(context: SessionContext, job: str) -> bool:
     """Release the job's lock. Return False if this session did not hold it."""
     release_now = context.closing_functions.get("lock " + job)
     if release_now is not None:
@@ -140,9 +143,9 @@ def held_lock_path(context: SessionContext, job: str) -> str:
     return _lock_path(context, job) if holds_lock(context, job) else ""
 
 
-def acquire_at_once(context: SessionContext, job: str, holder: LockHolder) -> None:
+def acquire_or_raise(context: SessionContext, job: str, holder: LockHolder) -> None:
     """Acquire the lock without waiting. Raises VerbError locked."""
-    if not _acquire(context, job, holder):
+    if not _try_acquire(context, job, holder):
         raise _locked_error(context, job)
 
 
@@ -157,7 +160,7 @@ def _read_holder(path: str) -> LockHolder:
     return lock_fences.parse_holder(atomic.read_json(path) or {})
 
 
-def _stale_files(context: SessionContext, current_path: str) -> List[str]:
+def _stale_lock_files(context: SessionContext, current_path: str) -> List[str]:
     """List the lock files of this host that earlier boots left after a power cut. `current_path`:
     the current lock file. Cloned hosts share a hostname, so the host's name in the inventory must
     match too."""
@@ -198,7 +201,7 @@ class _JobLock:
                 self._lock.remove()
 
 
-def _acquire(
+def _try_acquire(
     context: SessionContext, job: str, holder: LockHolder, number: Optional[int] = None
 ) -> bool:
     """Acquire the lock for this session. Return whether the session now holds the lock. If `number`
@@ -217,10 +220,10 @@ def _acquire(
         try:
             if job_lock.acquire(holder):
                 if number is None:
-                    lock_fences.advance_number(path, holder)
-                    for stale in _stale_files(context, lock_fences.fence_path(path)):
+                    lock_fences.advance_fencing_number(path, holder)
+                    for stale in _stale_lock_files(context, lock_fences.fence_path(path)):
                         atomic.remove_file(stale)
-                is_acquired = number in (None, lock_fences.current_number(path))
+                is_acquired = number in (None, lock_fences.current_fencing_number(path))
         finally:
             if not is_acquired:
                 job_lock.release()

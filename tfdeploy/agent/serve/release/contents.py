@@ -14,7 +14,7 @@ from tfdeploy.agent import json_text
 from tfdeploy.agent.annotations import List, Tuple
 from tfdeploy.agent.errors import VerbError
 from tfdeploy.agent.host.atomic import write_all
-from tfdeploy.agent.serve.release.manifest import Entry
+from tfdeploy.agent.serve.release.manifest import ManifestEntry
 
 MOST_BYTES = 96 << 20  # limit of the unpacked contents
 TIME_BYTES = 32  # limit of one file's time as text
@@ -23,8 +23,8 @@ _MODES = {"file": 0o644, "exec": 0o755}  # modes, from which the umask is subtra
 
 
 def write_contents(
-    folder: str, entries: List[Entry], missing: List[str], blob: bytes
-) -> List[Entry]:
+    folder: str, entries: List[ManifestEntry], missing: List[str], blob: bytes
+) -> List[ManifestEntry]:
     """Write the missing files. Return all entries; those of the written files now have the files'
     times.
 
@@ -51,7 +51,7 @@ def write_contents(
     ]
 
 
-def _unpack_contents(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memoryview]:
+def _unpack_contents(blob: bytes, entries: List[ManifestEntry]) -> Tuple[List[int], memoryview]:
     size = sum(entry.size for entry in entries)
     unpacker = zlib.decompressobj()
     try:
@@ -69,7 +69,7 @@ def _unpack_contents(blob: bytes, entries: List[Entry]) -> Tuple[List[int], memo
     return times, memoryview(contents)
 
 
-def _write_file(root: int, entry: Entry, content: memoryview, mtime_ns: int) -> None:
+def _write_file(root: int, entry: ManifestEntry, content: memoryview, mtime_ns: int) -> None:
     """Write one file. Always creates a new file, because an existing one may be a hard link into an
     older release."""
     mode = _MODES[entry.kind]

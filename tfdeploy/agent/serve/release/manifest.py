@@ -20,7 +20,7 @@ MOST_BYTES = 512 << 20  # limit of an unpacked manifest, enough for a million fi
 _HEX = "0123456789abcdef"
 
 
-class Entry(NamedTuple):
+class ManifestEntry(NamedTuple):
     path: str  # relative, with "/" as separator
     kind: str  # "file", "exec" or "link"
     size: int
@@ -38,7 +38,7 @@ _KINDS = [{str}, {str}, {int}, {str}, {str}, {int}]
 class Manifest(NamedTuple):
     """The stored manifest of a release, as in the file releases/<hash>.json."""
 
-    entries: List[Entry]
+    entries: List[ManifestEntry]
     release: Optional[str]
     time: Optional[float]
     # The boot id of the host that received the files, or None if the files were flushed to disk.
@@ -51,7 +51,7 @@ class Manifest(NamedTuple):
         return self.boot not in (None, boot_id())
 
 
-def unpack_manifest(blob: bytes) -> List[Entry]:
+def unpack_manifest(blob: bytes) -> List[ManifestEntry]:
     """Unpack the manifest that a call of release.begin sends. Raises VerbError bad_manifest."""
     unpacker = zlib.decompressobj()
     try:
@@ -67,15 +67,15 @@ def unpack_manifest(blob: bytes) -> List[Entry]:
     return entries
 
 
-def _parse_entry(row: Any) -> Entry:
+def _parse_entry(row: Any) -> ManifestEntry:
     """Parse [path, kind, bytes, sha256, target]. Raises ValueError, TypeError."""
     path, kind, size, sha256, target = row
     if [*map(type, row)] != _ROW or size < 0:
         raise ValueError("an entry is not [path, kind, size, sha256, target]: %.200r" % (row,))
-    return Entry(path, kind, size, sha256, target)
+    return ManifestEntry(path, kind, size, sha256, target)
 
 
-def check_entries(entries: Iterable[Entry]) -> None:
+def check_entries(entries: Iterable[ManifestEntry]) -> None:
     """Check that every path stays inside the release, occurs once, and passes only through folders.
     Raises VerbError bad_manifest."""
     leaves: Set[str] = set()
@@ -116,7 +116,7 @@ def manifest_path(folder: str) -> str:
     return folder + SUFFIX
 
 
-def list_newest_first(folder: str) -> List[str]:
+def list_manifests_newest_first(folder: str) -> List[str]:
     """List the manifests in a job's folder of releases, newest first."""
     releases = []
     try:
@@ -131,7 +131,7 @@ def list_newest_first(folder: str) -> List[str]:
 
 def newest_release(folder: str) -> Optional[str]:
     """Return the newest release in that folder."""
-    return next((path[: -len(SUFFIX)] for path in list_newest_first(folder)), None)
+    return next((path[: -len(SUFFIX)] for path in list_manifests_newest_first(folder)), None)
 
 
 def remove_manifest(folder: str) -> None:
@@ -141,7 +141,7 @@ def remove_manifest(folder: str) -> None:
 
 def save_manifest(
     path: str,
-    entries: List[Entry],
+    entries: List[ManifestEntry],
     *,
     release: Optional[str] = None,
     time: Optional[float] = None,
@@ -158,7 +158,7 @@ def save_manifest(
     atomic.write_json(path, fields)
 
 
-def mentions_any(path: str, contents: Iterable[str]) -> bool:
+def contains_any_hash(path: str, hashes: Iterable[str]) -> bool:
     """Return whether a stored manifest contains one of these SHA-256 hashes. Its text is searched,
     which is faster than parsing it."""
     try:
@@ -166,7 +166,7 @@ def mentions_any(path: str, contents: Iterable[str]) -> bool:
             text = stream.read()
     except FileNotFoundError:
         return False
-    return any(sha256.encode("ascii") in text for sha256 in contents)
+    return any(sha256.encode("ascii") in text for sha256 in hashes)
 
 
 def load_manifest(path: str) -> Optional[Manifest]:
@@ -175,7 +175,7 @@ def load_manifest(path: str) -> Optional[Manifest]:
     if stored is None:
         return None
     try:
-        entries = [Entry(*row) for row in stored["entries"]]
+        entries = [ManifestEntry(*row) for row in stored["entries"]]
         kinds = [set(map(type, column)) for column in zip(*entries)]  # noqa: B905 - Python 3.8 lacks strict=
     except (KeyError, TypeError):
         return None

@@ -16,7 +16,7 @@ STALE_S = 86400.0  # a staging folder without a change for this time is removed
 KEEP = 5  # how many of a job's newest releases are kept
 
 
-def remove_old(workdir: str, job: str, current: str) -> None:
+def remove_old_releases(workdir: str, job: str, current: str) -> None:
     """Remove all releases except `current`, the KEEP newest and those in use. Also removes
     staging folders that are older than STALE_S."""
     folder = layout.releases_dir(workdir, job)
@@ -26,7 +26,7 @@ def remove_old(workdir: str, job: str, current: str) -> None:
         _remove_release(os.path.join(folder, name))
 
 
-def reuse_oldest(workdir: str, job: str, release: str, staging: str) -> None:
+def reuse_oldest_as_staging(workdir: str, job: str, release: str, staging: str) -> None:
     """If KEEP releases are stored, rename the oldest unused one to the folder `staging`, in which
     `release` will be received, unless that folder exists. Most of its files are already the hard
     links that `release` needs, so they need not be removed and made again."""
@@ -42,7 +42,7 @@ def reuse_oldest(workdir: str, job: str, release: str, staging: str) -> None:
             pass  # another host that shares the workdir has removed it
 
 
-def list_surplus(workdir: str, job: str) -> Set[str]:
+def list_surplus_releases(workdir: str, job: str) -> Set[str]:
     """Return the releases that are neither among the KEEP newest nor in use. Raises OSError if a
     run cannot be read, because that run may use any release."""
     return _surplus_of(

@@ -15,7 +15,7 @@ from tfdeploy.agent.host.file_sum import hash_first_bytes
 from tfdeploy.agent.layout import PARTIAL
 from tfdeploy.agent.record import NamedTuple
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.manifest import Entry
+from tfdeploy.agent.serve.release.manifest import ManifestEntry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
 FEW = 64  # for up to this many hashes, a manifest's text is searched before it is parsed
@@ -23,7 +23,7 @@ FEW = 64  # for up to this many hashes, a manifest's text is searched before it 
 _SUFFIX_CHARS = 6
 
 
-class Lender(NamedTuple):
+class LinkSource(NamedTuple):
     """A file of an older release that has the wanted content. `path`: relative to the job's folder
     of releases."""
 
@@ -33,19 +33,19 @@ class Lender(NamedTuple):
 
 
 class StagingPlan(NamedTuple):
-    """How to fill a staging folder. An entry that is neither in `missing` nor in `lenders` is
+    """How to fill a staging folder. An entry that is neither in `missing` nor in `link_sources` is
     already in the folder, from an earlier sync."""
 
     is_new: bool
-    missing: List[Entry]
-    lenders: Dict[str, Lender]  # path -> a file of another release with the same content
+    missing: List[ManifestEntry]
+    link_sources: Dict[str, LinkSource]  # path -> a file of another release with the same content
 
 
 class BegunRelease(NamedTuple):
     """A release that is being received in this session. `missing`: paths of the files that this
     host lacks."""
 
-    entries: List[Entry]
+    entries: List[ManifestEntry]
     missing: List[str]
 
 
@@ -53,20 +53,20 @@ class Staging:
     """The staging folder of a release. `folder` is in the job's folder of releases; the entries are
     already checked (release_manifest.check_entries)."""
 
-    def __init__(self, folder: str, entries: List[Entry]) -> None:
+    def __init__(self, folder: str, entries: List[ManifestEntry]) -> None:
         self.folder, self.entries = folder, entries
 
     def plan(self) -> StagingPlan:
         """Decide which files are missing and which can be linked. Changes nothing."""
-        is_new, lenders = not os.path.isdir(self.folder), self._lenders()
+        is_new, link_sources = not os.path.isdir(self.folder), self._find_link_sources()
         missing = [
             entry
             for entry in self.entries
             if entry.kind != "link"
-            and entry.path not in lenders
+            and entry.path not in link_sources
             and (is_new or not self._is_complete(entry))
         ]
-        return StagingPlan(is_new, missing, lenders)
+        return StagingPlan(is_new, missing, link_sources)
 
     def fill(self, plan: StagingPlan) -> StagingPlan:
         """Make the folders, hard links and symbolic links of the release. Removes what is not in
@@ -80,90 +80,95 @@ class Staging:
         if plan.is_new:
             os.makedirs(self.folder, exist_ok=True)
         else:
-            # Another host that shares the workdir would remove a folder that has not changed for long.
+            # Another host that shares the workdir would remove a folder that has not changed for
+            # long.
             os.utime(self.folder)
-            inodes = self._tidy(keep_partial=True)
+            inodes = self._remove_unlisted_files(keep_partial=True)
             for entry in plan.missing:
-                if _is_shared(self._at(entry)):
-                    os.unlink(self._at(entry))
+                if _has_other_links(self._path_of(entry)):
+                    os.unlink(self._path_of(entry))
         for folder in sorted(release_manifest.parent_folders(entry.path for entry in self.entries)):
             os.makedirs(os.path.join(self.folder, folder), exist_ok=True)
         for entry in self.entries:
             if entry.kind == "link":
-                _make_link(entry.target, self._at(entry))
+                _make_symlink(entry.target, self._path_of(entry))
         unlinked = self._link_all(
             {
-                path: lender
-                for path, lender in plan.lenders.items()
-                if inodes.get(path) != lender.inode
+                path: link_source
+                for path, link_source in plan.link_sources.items()
+                if inodes.get(path) != link_source.inode
             }
         )
-        lenders = {path: lender for path, lender in plan.lenders.items() if path not in unlinked}
+        link_sources = {
+            path: link_source
+            for path, link_source in plan.link_sources.items()
+            if path not in unlinked
+        }
         return plan._replace(
             missing=plan.missing + [each for each in self.entries if each.path in unlinked],
-            lenders=lenders,
+            link_sources=link_sources,
         )
 
-    def stamped(self, plan: StagingPlan) -> List[Entry]:
+    def entries_with_times(self, plan: StagingPlan) -> List[ManifestEntry]:
         """Return all entries of the manifest. The entry of each file that is in the staging folder
         gets the file's modification time. Call this after `fill`. Also sets the modes of files from
         an earlier sync."""
         missing, umask, stamped_entries = {entry.path for entry in plan.missing}, _umask(), []
         for entry in self.entries:
-            lender = plan.lenders.get(entry.path)
-            if lender is not None:
-                entry = entry._replace(mtime_ns=lender.mtime_ns)
+            link_source = plan.link_sources.get(entry.path)
+            if link_source is not None:
+                entry = entry._replace(mtime_ns=link_source.mtime_ns)
             elif entry.kind != "link" and entry.path not in missing:
-                entry = self._finished(entry, umask) or entry
+                entry = self._finish_file(entry, umask) or entry
             stamped_entries.append(entry)
         return stamped_entries
 
-    def drop_partial(self, missing: List[Entry]) -> None:
+    def remove_partial_files(self, missing: List[ManifestEntry]) -> None:
         """Remove what an interrupted sync was writing: partially received files, and files at the
         paths of the missing entries."""
-        self._tidy(keep_partial=False)
+        self._remove_unlisted_files(keep_partial=False)
         for entry in missing:
-            if os.path.lexists(self._at(entry)):
-                os.unlink(self._at(entry))
+            if os.path.lexists(self._path_of(entry)):
+                os.unlink(self._path_of(entry))
 
-    def finish(self, received: Set[str]) -> Tuple[List[Entry], List[str]]:
+    def finish(self, received: Set[str]) -> Tuple[List[ManifestEntry], List[str]]:
         """Check the received files and set their modes. Return (all entries of the manifest, paths
         of wrong files). The entry of each received file gets the file's modification time. A
         received file is wrong if it is missing or has the wrong size. If no file is wrong, remove
         what is not in the manifest."""
         umask, entries, wrong = _umask(), [], []
         for entry in self.entries:
-            done = self._finished(entry, umask) if entry.path in received else entry
+            done = self._finish_file(entry, umask) if entry.path in received else entry
             entries.append(done or entry)
             if done is None:
                 wrong.append(entry.path)
         if not wrong:
-            self._tidy(keep_partial=False)
+            self._remove_unlisted_files(keep_partial=False)
         return entries, wrong
 
-    def _finished(self, entry: Entry, umask: int) -> Optional[Entry]:
+    def _finish_file(self, entry: ManifestEntry, umask: int) -> Optional[ManifestEntry]:
         """Set the mode of the entry's file, and return the entry with the file's time. Return None
         if there is no file of the right size."""
         try:
-            file_stat = os.lstat(self._at(entry))
+            file_stat = os.lstat(self._path_of(entry))
         except (FileNotFoundError, NotADirectoryError):
             return None
         if not stat.S_ISREG(file_stat.st_mode) or file_stat.st_size != entry.size:
             return None
         mode = (0o755 if entry.kind == "exec" else 0o644) & ~umask
         if stat.S_IMODE(file_stat.st_mode) != mode:
-            os.chmod(self._at(entry), mode)
+            os.chmod(self._path_of(entry), mode)
         return entry._replace(mtime_ns=file_stat.st_mtime_ns)
 
-    def _at(self, entry: Entry) -> str:
+    def _path_of(self, entry: ManifestEntry) -> str:
         return self.folder + "/" + entry.path
 
-    def _is_complete(self, entry: Entry) -> bool:
+    def _is_complete(self, entry: ManifestEntry) -> bool:
         """Return whether an earlier sync has left the complete file of the entry."""
-        path = self._at(entry)
-        return not _is_shared(path) and _has_content(path, entry)
+        path = self._path_of(entry)
+        return not _has_other_links(path) and _has_content(path, entry)
 
-    def _link_all(self, lenders: Dict[str, Lender]) -> Set[str]:
+    def _link_all(self, link_sources: Dict[str, LinkSource]) -> Set[str]:
         """Make the hard links. Return the paths whose link could not be made, because the file to
         link to is gone. All paths are relative to one open folder, which takes a third of the time
         of absolute paths."""
@@ -171,51 +176,51 @@ class Staging:
         parent, folder_name = os.path.split(self.folder)
         root = os.open(parent, os.O_RDONLY | os.O_DIRECTORY)
         try:
-            for path, lender in lenders.items():
+            for path, link_source in link_sources.items():
                 try:
                     os.link(
-                        lender.path,
+                        link_source.path,
                         folder_name + "/" + path,
                         src_dir_fd=root,
                         dst_dir_fd=root,
                         follow_symlinks=False,
                     )
                 except OSError:
-                    if not _lend(parent + "/" + lender.path, self.folder + "/" + path):
+                    if not _link_or_copy(parent + "/" + link_source.path, self.folder + "/" + path):
                         unlinked.add(path)
         finally:
             os.close(root)
         return unlinked
 
-    def _lenders(self) -> Dict[str, Lender]:
-        """Return {path: lender}. A lender is an unchanged file of another release with the same
-        content and kind, if possible also with the same path."""
+    def _find_link_sources(self) -> Dict[str, LinkSource]:
+        """Return {path: source of its hard link}. A source is an unchanged file of another release
+        with the same content and kind, if possible also with the same path."""
         contents = {
             entry.path: (entry.kind, entry.sha256) for entry in self.entries if entry.kind != "link"
         }
         wanted: Dict[Tuple[str, str], List[str]] = {}
         for path, content in contents.items():
             wanted.setdefault(content, []).append(path)
-        lenders: Dict[str, Lender] = {}
-        for manifest in release_manifest.list_newest_first(os.path.dirname(self.folder)):
+        link_sources: Dict[str, LinkSource] = {}
+        for manifest in release_manifest.list_manifests_newest_first(os.path.dirname(self.folder)):
             if not wanted:
                 break
-            if len(wanted) <= FEW and not release_manifest.mentions_any(
+            if len(wanted) <= FEW and not release_manifest.contains_any_hash(
                 manifest, (sha256 for _, sha256 in wanted)
             ):
                 continue
-            lent: Dict[Tuple[str, str], Lender] = {}
-            for entry, lender in _lent_by(manifest, wanted):
+            lent: Dict[Tuple[str, str], LinkSource] = {}
+            for entry, link_source in _unchanged_files(manifest, wanted):
                 content = (entry.kind, entry.sha256)
-                lent.setdefault(content, lender)
+                lent.setdefault(content, link_source)
                 if contents.get(entry.path) == content:
-                    lenders[entry.path] = lender
-            for content, lender in lent.items():
+                    link_sources[entry.path] = link_source
+            for content, link_source in lent.items():
                 for path in wanted.pop(content):
-                    lenders.setdefault(path, lender)
-        return lenders
+                    link_sources.setdefault(path, link_source)
+        return link_sources
 
-    def _tidy(self, keep_partial: bool) -> Dict[str, int]:
+    def _remove_unlisted_files(self, keep_partial: bool) -> Dict[str, int]:
         """Remove what is not in the manifest. Return {path: inode} of what stays."""
         leaves = {entry.path: entry for entry in self.entries}
         folders = release_manifest.parent_folders(leaves)
@@ -227,7 +232,7 @@ class Staging:
 def _remove_unlisted(
     root: str,
     prefix: str,
-    leaves: Dict[str, Entry],
+    leaves: Dict[str, ManifestEntry],
     folders: Set[str],
     inodes: Dict[str, int],
     keep_partial: bool,
@@ -243,12 +248,12 @@ def _remove_unlisted(
                 remove_folder(child.path)
         elif path in leaves and child.is_symlink() == (leaves[path].kind == "link"):
             inodes[path] = child.inode()
-        elif not (keep_partial and _kept_as_partial(root, prefix, child, leaves)):
+        elif not (keep_partial and _save_as_partial(root, prefix, child, leaves)):
             os.unlink(child.path)
 
 
-def _kept_as_partial(
-    root: str, prefix: str, entry: "os.DirEntry[str]", leaves: Dict[str, Entry]
+def _save_as_partial(
+    root: str, prefix: str, entry: "os.DirEntry[str]", leaves: Dict[str, ManifestEntry]
 ) -> bool:
     """If the entry is a temporary file that rsync was writing when its connection was cut, keep it
     as a partial file, which the next rsync resumes. Return whether it was kept."""
@@ -272,7 +277,7 @@ def _umask() -> int:
     return umask
 
 
-def _is_shared(path: str) -> bool:
+def _has_other_links(path: str) -> bool:
     """Return whether an older release shares the file. In that case, setting the file's mode would
     change that release too."""
     try:
@@ -281,7 +286,9 @@ def _is_shared(path: str) -> bool:
         return False
 
 
-def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tuple[Entry, Lender]]:
+def _unchanged_files(
+    manifest: str, wanted: Collection[Tuple[str, str]]
+) -> Iterator[Tuple[ManifestEntry, LinkSource]]:
     """Yield each file of a release that has not changed since it was committed, if its (kind,
     sha256) is in `wanted`."""
     stored = release_manifest.load_manifest(manifest)
@@ -299,12 +306,12 @@ def _lent_by(manifest: str, wanted: Collection[Tuple[str, str]]) -> Iterator[Tup
             if inode is not None and not (
                 may_be_torn and not _has_content(release + "/" + entry.path, entry)
             ):
-                yield entry, Lender(path_prefix + entry.path, entry.mtime_ns, inode)
+                yield entry, LinkSource(path_prefix + entry.path, entry.mtime_ns, inode)
     finally:
         os.close(root)
 
 
-def _find_inode(entry: Entry, root: int) -> Optional[int]:
+def _find_inode(entry: ManifestEntry, root: int) -> Optional[int]:
     """Return the inode of the entry's file in the open folder `root`, or None if the file is not as
     it was committed."""
     try:
@@ -317,11 +324,11 @@ def _find_inode(entry: Entry, root: int) -> Optional[int]:
     return file_stat.st_ino if stat.S_ISREG(file_stat.st_mode) and current == committed else None
 
 
-def _has_content(path: str, entry: Entry) -> bool:
+def _has_content(path: str, entry: ManifestEntry) -> bool:
     return hash_first_bytes(path, entry.size, whole=True) == entry.sha256
 
 
-def _lend(source: str, path: str) -> bool:
+def _link_or_copy(source: str, path: str) -> bool:
     """Make a hard link to the source, or a copy if no link can be made. Return False if the source
     is gone."""
     try:
@@ -330,7 +337,7 @@ def _lend(source: str, path: str) -> bool:
         except FileExistsError:
             if not os.path.samestat(os.lstat(path), os.lstat(source)):
                 os.unlink(path)
-                return _lend(source, path)
+                return _link_or_copy(source, path)
         except FileNotFoundError:
             raise
         except OSError:
@@ -342,7 +349,7 @@ def _lend(source: str, path: str) -> bool:
     return True
 
 
-def _make_link(target: str, path: str) -> None:
+def _make_symlink(target: str, path: str) -> None:
     try:
         if os.readlink(path) == target:
             return

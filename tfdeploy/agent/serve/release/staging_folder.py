@@ -10,7 +10,7 @@ from tfdeploy.agent.annotations import List
 from tfdeploy.agent.host.disk import require_space
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.manifest import Entry
+from tfdeploy.agent.serve.release.manifest import ManifestEntry
 from tfdeploy.agent.serve.release.retention import remove_folder
 
 
@@ -44,7 +44,7 @@ def remove_staging(folder: str) -> None:
     release_manifest.remove_manifest(folder)
 
 
-def check_space(folder: str, missing: List[Entry]) -> None:
+def check_space(folder: str, missing: List[ManifestEntry]) -> None:
     require_space(
         folder, "the code", sum(entry.size for entry in missing), needed_inodes=len(missing)
     )

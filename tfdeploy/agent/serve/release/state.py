@@ -17,7 +17,7 @@ from tfdeploy.agent.ownership import check_owner
 from tfdeploy.agent.seen import OTHERS_WRITE
 from tfdeploy.agent.serve.call import Call
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.manifest import Entry
+from tfdeploy.agent.serve.release.manifest import ManifestEntry
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 _BUSY = ".nfs"  # prefix of files that were removed on NFS while a process had them open
 
 
-def is_present(workdir: str, job: str, release: str) -> bool:
+def is_intact(workdir: str, job: str, release: str) -> bool:
     """Return whether the release is complete and unchanged. Raises NotOurs."""
     return not list_damaged(workdir, job, release)
 
@@ -62,7 +62,7 @@ def list_damaged(workdir: str, job: str, release: str) -> List[str]:
 
 
 def compare_files(
-    folder: str, entries: List[Entry], workdir: str, *, contents: bool
+    folder: str, entries: List[ManifestEntry], workdir: str, *, contents: bool
 ) -> Tuple[List[str], Dict[str, int]]:
     """Compare the files in the folder with the entries of the manifest. With `contents`, compare
     the content of each file; otherwise, only the contents of files whose time has changed. Return
@@ -82,7 +82,7 @@ def compare_files(
     return sorted([*damaged, *expected]), new_times
 
 
-def _has_kind_and_size(entry: Entry, file_stat: os.stat_result, folder: str) -> bool:
+def _has_kind_and_size(entry: ManifestEntry, file_stat: os.stat_result, folder: str) -> bool:
     mode = file_stat.st_mode
     if stat.S_ISREG(mode):
         kind = "exec" if mode & stat.S_IXUSR else "file"
@@ -122,7 +122,7 @@ def report_state(call: Call) -> Answer:
 
     Raises VerbError refused.
     """
-    return {"present": is_present(call.workdir, call.job, call.name("release"))}
+    return {"present": is_intact(call.workdir, call.job, call.name("release"))}
 
 
 VERBS = {"release.state": report_state}

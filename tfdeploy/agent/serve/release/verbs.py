@@ -18,7 +18,7 @@ from tfdeploy.agent.host import boot_id
 from tfdeploy.agent.serve.call import Call, audited, requires_job_lock
 from tfdeploy.agent.serve.release import contents as release_contents
 from tfdeploy.agent.serve.release import manifest as release_manifest
-from tfdeploy.agent.serve.release.retention import remove_old, reuse_oldest
+from tfdeploy.agent.serve.release.retention import remove_old_releases, reuse_oldest_as_staging
 from tfdeploy.agent.serve.release.staging import BegunRelease, Staging, StagingPlan
 from tfdeploy.agent.serve.release.staging_folder import (
     check_space,
@@ -26,7 +26,7 @@ from tfdeploy.agent.serve.release.staging_folder import (
     remove_staging,
     staging_path,
 )
-from tfdeploy.agent.serve.release.state import is_present
+from tfdeploy.agent.serve.release.state import is_intact
 
 if TYPE_CHECKING:
     from tfdeploy.agent.shapes import Answer
@@ -55,14 +55,16 @@ def begin_release(call: Call) -> Answer:
     entries = release_manifest.unpack_manifest(call.blob)
     folder = staging_path(call)
     os.makedirs(os.path.dirname(folder), exist_ok=True)
-    _adopt_old_staging(folder)
-    reuse_oldest(call.workdir, call.job, call.name("release"), folder)
+    _reuse_old_staging(folder)
+    reuse_oldest_as_staging(call.workdir, call.job, call.name("release"), folder)
     staging = Staging(folder, entries)
     plan = staging.plan()
     try:
         _ensure_space(staging, plan)
         plan = staging.fill(plan)
-        begun = BegunRelease(staging.stamped(plan), [entry.path for entry in plan.missing])
+        begun = BegunRelease(
+            staging.entries_with_times(plan), [entry.path for entry in plan.missing]
+        )
     except (VerbError, OSError):
         if plan.is_new:
             remove_staging(folder)
@@ -72,7 +74,7 @@ def begin_release(call: Call) -> Answer:
     return {
         "staging": folder,
         "missing": begun.missing,
-        "linked": len(plan.lenders),
+        "linked": len(plan.link_sources),
         "rsync": rsync,
     }
 
@@ -92,7 +94,7 @@ def commit_release(call: Call) -> Answer:
     """
     workdir, job, release = call.workdir, call.job, call.name("release")
     folder, final = checked_staging_path(call), layout.release_dir(workdir, job, release)
-    if not is_present(workdir, job, release):
+    if not is_intact(workdir, job, release):
         entries, missing = begun_release(call)
         unchecked = set(missing)
         if call.blob:
@@ -108,11 +110,11 @@ def commit_release(call: Call) -> Answer:
         put_in_place(folder, final)
     call.context.begun_releases.pop(folder, None)
     remove_staging(folder)
-    remove_old(workdir, job, release)
+    remove_old_releases(workdir, job, release)
     return {"changed": []}
 
 
-def _adopt_old_staging(folder: str) -> None:
+def _reuse_old_staging(folder: str) -> None:
     """If this host left a staging folder of another release, rename it to `folder`, and remove any
     other old staging folders. Files that are equal in both releases need not be sent again. The
     caller holds the job's lock."""
@@ -157,7 +159,7 @@ def _ensure_space(staging: Staging, plan: StagingPlan) -> None:
     except VerbError:
         if plan.is_new:
             raise
-        staging.drop_partial(plan.missing)
+        staging.remove_partial_files(plan.missing)
         check_space(staging.folder, plan.missing)
 
 
